@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 
 from zsnapdb.child_environment import is_secret_name
 from zsnapdb.config_agent import AgentSettings, InstanceAgentSettings
@@ -18,29 +16,21 @@ from zsnapdb.config_errors import every_error, explain
 from zsnapdb.config_notifications import NotificationSettings
 from zsnapdb.config_objectives import ObjectiveSettings
 from zsnapdb.config_references import unknown_names
+from zsnapdb.config_repository import ConfigSection, KeepRules, KeepSettings, RepositorySettings
 from zsnapdb.config_vm import VmSourceSettings
 from zsnapdb.errors import ConfigError
 from zsnapdb.patterns import RoleName
-from zsnapdb.quantities import Level, Seconds, Size
+from zsnapdb.quantities import Seconds, Size
 from zsnapdb.text_files import password_in, read_text
 
 DEFAULT_PATH = Path("/etc/zsnapdb/zsnapdb.toml")
 
 _EXAMPLE = "`zsnapdb example zsnapdb.toml` prints an example that explains every key"
 
-_LATER_CLASSES = ("GLACIER", "DEEP_ARCHIVE")
-
 Volumes = dict[RoleName, str]
 
-STORE_ADDRESSES = {"s3://bucket[/prefix]": r"s3://[^/]+", "file:///folder": r"file:///"}
-"""The address of each kind of store as users write it, and its pattern. `zsnapdb.store.open` has the stores."""
 
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class LockSettings(_Section):
+class LockSettings(ConfigSection):
     """How writes are paused for the snapshot."""
 
     strategy: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")] = "auto"
@@ -52,7 +42,7 @@ class LockSettings(_Section):
     stop_applier: bool = False
 
 
-class HookSettings(_Section):
+class HookSettings(ConfigSection):
     """A script of the site: when it runs, its command, its timeout, and the effect of its failure.
 
     `on_failure`: by default a failure of a `done` hook is a warning, of any other hook an error.
@@ -68,7 +58,7 @@ class HookSettings(_Section):
     on_failure: Literal["abort", "warn"] | None = None
 
 
-class ServerSettings(_Section):
+class ServerSettings(ConfigSection):
     """How a server of this instance's version is started for restores and clones.
 
     `binaries` are the programs for files of other series, such as 10.11 or 8.4. `binary` is for all others. A server
@@ -77,7 +67,7 @@ class ServerSettings(_Section):
     """
 
     binary: Path | None = None
-    binaries: dict[Annotated[str, Field(pattern=r"^\d+\.\d+$")], Path] = {}
+    binaries: dict[Annotated[str, Field(pattern=r"^\d+\.\d+$")], Path] = Field({})
     programs: Path | None = None
     user: str = "mysql"
     options: tuple[str, ...] = ()
@@ -90,7 +80,7 @@ class ServerSettings(_Section):
     sandbox_reads: tuple[Path, ...] = ()
 
 
-class ProbeSettings(_Section):
+class ProbeSettings(ConfigSection):
     """A query to a restored server and its expected result: the first column of the only row."""
 
     sql: Annotated[str, Field(min_length=1)]
@@ -107,7 +97,7 @@ class ProbeSettings(_Section):
         return self
 
 
-class DrillSettings(_Section):
+class DrillSettings(ConfigSection):
     """Where a drill restores a server, and what it checks. The restored server is removed afterwards.
 
     `sample`: about this many bytes of pages, and this many of tables, are checked. `pages`: whether a drill is refused
@@ -121,44 +111,7 @@ class DrillSettings(_Section):
     probe: tuple[ProbeSettings, ...] = ()
 
 
-Count = Annotated[int, Field(ge=0, le=100_000)]
-
-
-class KeepRules(_Section):
-    """Rules that say which snapshot sets stay. A rule that is 0 keeps nothing."""
-
-    last: Count = 0
-    hourly: Count = 0
-    daily: Count = 0
-    weekly: Count = 0
-    monthly: Count = 0
-    yearly: Count = 0
-    within: Annotated[Seconds, Field(ge=0)] = 0.0
-    minimum: Annotated[int, Field(ge=1, le=100_000)] = 1
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no rule keeps anything. `minimum` is a lower limit, not a rule."""
-        return not (self.last or self.hourly or self.daily or self.weekly or self.monthly or self.yearly or self.within)
-
-    @model_validator(mode="after")
-    def _some_rule(self) -> KeepRules:
-        if self.is_empty:
-            raise ValueError(
-                "no rule keeps anything; give at least one of last, hourly, daily, weekly, monthly, yearly, within"
-            )
-        return self
-
-
-class KeepSettings(KeepRules):
-    """The retention policy. Without a policy nothing is ever removed."""
-
-    local: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    local_minimum: Annotated[int, Field(ge=1, le=100_000)] = 2
-    sweep_after: Annotated[Seconds, Field(ge=3600)] = 7 * 86400.0
-
-
-class ChainSettings(_Section):
+class ChainSettings(ConfigSection):
     """When the next backup is a full backup, and how long an interrupted backup can be continued. 0: never."""
 
     full_every: Annotated[Seconds, Field(ge=0)] = 30 * 86400.0
@@ -166,7 +119,7 @@ class ChainSettings(_Section):
     resume_within: Annotated[Seconds, Field(ge=0)] = 3 * 86400.0
 
 
-class MaskingSettings(_Section):
+class MaskingSettings(ConfigSection):
     """How personal data in a clone is masked before anyone may connect: SQL files (*.sql) and scripts, in order."""
 
     required: bool = False
@@ -192,7 +145,7 @@ class MaskingSettings(_Section):
         return self
 
 
-class BinlogSettings(_Section):
+class BinlogSettings(ConfigSection):
     """How binlogs are archived, and which archived binlogs may be removed from the server."""
 
     interval: Annotated[Seconds, Field(ge=1, le=86400)] = 10.0
@@ -203,7 +156,7 @@ class BinlogSettings(_Section):
     backup_on_new_history: bool = False
 
 
-class InstanceSettings(_Section):
+class InstanceSettings(ConfigSection):
     """A configured server: how to connect to it, its datasets, and the repository of its backups.
 
     `vm`: a virtual machine instead. Its volumes are its disks. This version does not lock a server inside it.
@@ -285,103 +238,7 @@ class InstanceSettings(_Section):
         return SecretStr("")
 
 
-class StreamSettings(_Section):
-    """How a send stream is made, cut into chunks, compressed and moved.
-
-    It takes about (concurrency + 1) x chunk_size of memory, plus the compressed chunks that are being stored.
-    """
-
-    send: Literal["plain", "compressed"] = "plain"
-    chunk_size: Annotated[Size, Field(ge=1 << 20, le=1 << 30)] = 32 << 20
-    level: Level = 3
-    concurrency: Annotated[int, Field(ge=1, le=64)] = 3
-
-
-class EncryptionSettings(_Section):
-    """Who can read the backups of this host, and whose manifests this host trusts.
-
-    Every value is a public key or the path of a secret.
-    """
-
-    recipients: tuple[Annotated[str, Field(pattern=r"^age1[0-9a-z]+$")], ...] = ()
-    identity_file: Path | None = None
-    signing_key_file: Path | None = None
-    signers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")], ...] = ()
-    accept_plain: bool = False
-    """Whether a host that encrypts also uses backups that are not encrypted, such as those of before it encrypted."""
-
-
-class ObjectLockSettings(_Section):
-    """How the bucket locks what is stored: who may end a lock, and how long it lasts at least (seconds).
-
-    `governance`: accounts with a special permission may end a lock. `compliance`: nobody may, the owner neither.
-    """
-
-    mode: Literal["governance", "compliance"]
-    period: Annotated[Seconds, Field(alias="for", ge=3600, le=100 * 366 * 86400)]
-
-
-class RepositorySettings(_Section):
-    """Where backups are stored: s3://bucket/prefix or file:///folder."""
-
-    url: str
-    endpoint: str | None = None
-    allow_http: bool = False
-    region: str | None = None
-    credentials_file: Path | None = None
-    addressing: Literal["auto", "path", "virtual"] = "auto"
-    storage_class: str | None = None
-    sse: Literal["AES256", "aws:kms"] | None = None
-    sse_key: str | None = None
-    checksum: Literal["auto", "sha256", "none"] = "auto"
-    patience: Annotated[Seconds, Field(ge=0, le=7 * 86400)] = 3600.0
-    evidence: bool = False
-    """Whether commands write what they did into the evidence log of the repository."""
-    bandwidth: Annotated[Size, Field(ge=1 << 10)] | None = None
-    stream: StreamSettings = StreamSettings()
-    encryption: EncryptionSettings = EncryptionSettings()
-    keep: KeepSettings | None = None
-    objectives: ObjectiveSettings | None = None
-    object_lock: ObjectLockSettings | None = None
-
-    @model_validator(mode="after")
-    def _lockable(self) -> RepositorySettings:
-        if self.object_lock is None:
-            return self
-        if not self.url.startswith("s3:"):
-            raise ValueError("object_lock needs an s3:// url")
-        if self.checksum == "none":
-            raise ValueError('object_lock needs checksums; set checksum = "auto" or "sha256"')
-        return self
-
-    @model_validator(mode="after")
-    def _known_scheme(self) -> RepositorySettings:
-        if not any(re.match(form, self.url) for form in STORE_ADDRESSES.values()):
-            raise ValueError(f"url {self.url!r} is neither {' nor '.join(STORE_ADDRESSES)}")
-        if any("@" in urlsplit(address).netloc for address in (self.url, self.endpoint or "")):
-            raise ValueError("url and endpoint must not contain an account or a password; use credentials_file")
-        if self.endpoint is not None and re.match(r"https?://", self.endpoint) is None:
-            raise ValueError(f"endpoint {self.endpoint!r} does not begin with https://")
-        if self.is_readable_on_the_way and not self.allow_http:
-            raise ValueError(
-                f"endpoint {self.endpoint} is not encrypted: everybody on the way reads what is stored and can change"
-                " what is restored; use https://, or set allow_http = true"
-            )
-        if self.sse_key is not None and self.sse != "aws:kms":
-            raise ValueError('sse_key is the id of a KMS key; set sse = "aws:kms" too')
-        if self.storage_class in _LATER_CLASSES:
-            raise ValueError(f"objects in storage_class {self.storage_class} cannot be read at once; use GLACIER_IR")
-        return self
-
-    @property
-    def is_readable_on_the_way(self) -> bool:
-        """Whether requests leave this host without TLS."""
-        address = urlsplit(self.endpoint or "")
-        host = address.hostname or ""
-        return address.scheme == "http" and host not in ("localhost", "::1") and not re.match(r"127\.[0-9.]+$", host)
-
-
-class CloneSettings(_Section):
+class CloneSettings(ConfigSection):
     """Where clones are made, which ports they use, how long they stay, and how many may exist.
 
     Linux gives ports from 32768 on to outgoing connections (ip(7), ip_local_port_range): one may be taken before a
@@ -417,7 +274,7 @@ class CloneSettings(_Section):
         return self
 
 
-class MachineSettings(_Section):
+class MachineSettings(ConfigSection):
     """Where virtual machines are cloned, how libvirt is reached, and what the clones are connected to.
 
     `network` None: a network that leads nowhere but to other clones. Leases and limits are those of `clones`.
@@ -432,7 +289,7 @@ class MachineSettings(_Section):
     stop_timeout: Annotated[Seconds, Field(ge=0)] = 60.0
 
 
-class RestoreSettings(_Section):
+class RestoreSettings(ConfigSection):
     """Where restored datasets are mounted, where journals are kept, and how binlogs are replayed.
 
     `batch_size`: bytes of binlog between two snapshots. `workers`: the threads of the parallel applier (None: one for
@@ -447,13 +304,13 @@ class RestoreSettings(_Section):
     replay: Literal["auto", "applier", "client"] = "auto"
 
 
-class SiteSettings(_Section):
+class SiteSettings(ConfigSection):
     """The contacts that a runbook names, one line each."""
 
     contacts: tuple[str, ...] = ()
 
 
-class Settings(_Section):
+class Settings(ConfigSection):
     """The complete configuration."""
 
     instance: dict[str, InstanceSettings]

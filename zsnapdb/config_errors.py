@@ -42,19 +42,19 @@ def every_error(raw: Mapping[str, Any], settings: type[BaseModel]) -> list[Error
     taken out of a copy, and the rest is looked at again. Of a section that lost a value that way, nothing is said that
     concerns the section as a whole: the value may be all that is missing.
     """
-    rest, found, incomplete = copy.deepcopy(dict(raw)), dict[tuple[Any, ...], ErrorDetails](), set[tuple[Any, ...]]()
+    rest, errors, incomplete = copy.deepcopy(dict(raw)), dict[tuple[Any, ...], ErrorDetails](), set[tuple[Any, ...]]()
     while True:
         try:
             settings.model_validate(rest)
         except ValidationError as error:
             items = error.errors(include_url=False, include_context=False, include_input=False)
-            fresh = [i for i in items if (i["loc"], i["msg"]) not in found and i["loc"] not in incomplete]
-            found |= {(item["loc"], item["msg"]): item for item in fresh}
+            fresh = [i for i in items if (i["loc"], i["msg"]) not in errors and i["loc"] not in incomplete]
+            errors |= {(item["loc"], item["msg"]): item for item in fresh}
             taken = [item for item in fresh if _take_out(rest, item["loc"])]
             incomplete |= {item["loc"][:-1] for item in taken if item["type"] != "extra_forbidden"}
             if taken:
                 continue
-        return list(found.values())
+        return list(errors.values())
 
 
 def _take_out(document: dict[str, Any], location: tuple[int | str, ...]) -> bool:

@@ -41,5 +41,5 @@ def _of_instance(name: str, table: object, repositories: Mapping[str, Any]) -> I
 
 
 def _table(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = table.get(key)
-    return found if isinstance(found, dict) else {}
+    inner = table.get(key)
+    return inner if isinstance(inner, dict) else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,7 @@ BASE = {
     "config_agent",
     "config_notifications",
     "config_objectives",
+    "config_repository",
     "config_doctor",
     "foreign_json",
     "printed",
@@ -50,6 +52,7 @@ ALLOWED = {
         "config_errors",
         "config_notifications",
         "config_objectives",
+        "config_repository",
         "config_references",
         "config_vm",
         "errors",
@@ -62,6 +65,7 @@ ALLOWED = {
     "config_agent": {"quantities"},
     "config_notifications": {"quantities"},
     "config_objectives": {"quantities"},
+    "config_repository": {"config_objectives", "quantities"},
     "notify": BASE | {"planning", "jobs", "notify"},
     "agent": BASE | {"planning", "jobs", "notify", "agent"},
     "config_vm": {"quantities"},
@@ -366,3 +370,13 @@ def test_the_engine_of_a_backup_knows_no_server() -> None:
     for name in ("run", "snapshot_set", "source", "send", "resume"):
         imported = set(imports(PACKAGE / "jobs" / "backup" / f"{name}.py"))
         assert not {module for module in imported if module.startswith("zsnapdb.mysql")}, name
+
+
+def test_a_public_class_name_stands_for_one_class() -> None:
+    names = Counter(
+        node.name
+        for path in MODULES
+        for node in _tree(path).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []

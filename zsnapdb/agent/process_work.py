@@ -10,7 +10,7 @@ _PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
-class Work:
+class ProcessWork:
     """What changes while a job does something: its processes, their processor time, and the bytes that it printed."""
 
     processes: frozenset[int]
@@ -24,7 +24,7 @@ class _Process:
     ticks: int
 
 
-def work_of(pid: int, printed: int) -> Work:
+def work_of(pid: int, printed: int) -> ProcessWork:
     """Return the work of the process and of all its descendants. A process that has ended has done none.
 
     Two equal results mean that nothing was done between them: no byte was read, sent or written, and no step was made.
@@ -36,7 +36,7 @@ def work_of(pid: int, printed: int) -> Work:
         following = {number for number, process in known.items() if process and process.parent in following} - tree
         tree |= following
     running = {number: process for number in tree if (process := known.get(number)) is not None}
-    return Work(frozenset(running), sum(process.ticks for process in running.values()), printed)
+    return ProcessWork(frozenset(running), sum(process.ticks for process in running.values()), printed)
 
 
 def _process(pid: int) -> _Process | None:

@@ -56,7 +56,7 @@ def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJso
     from zsnapdb.report import binlog as report
 
     archived = job.archived(Instance.of(load(config), instance))
-    show(report.ArchiveView(archived), json)
+    show(report.BinlogArchiveView(archived), json)
     if archived.damaged:
         raise typer.Exit(archived.damaged[0].exit_code)
 

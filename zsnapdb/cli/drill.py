@@ -65,15 +65,9 @@ def drill(
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal).waiting(duration(wait))
     if plan:
+        repository = chosen.open_repository()
         planned = job.plan(
-            settings,
-            chosen,
-            chosen.open_repository(),
-            to,
-            seed=seed,
-            whole=whole,
-            accepts_older=accept_older,
-            history=history,
+            settings, chosen, repository, to, seed=seed, whole=whole, accepts_older=accept_older, history=history
         )
         show(report.DrillPlanView(planned), json)
         return

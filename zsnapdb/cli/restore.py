@@ -117,14 +117,9 @@ def restore(
             settings, chosen, target, confirm, stop_after, with_foreign_snapshots=with_foreign_snapshots
         )
     else:
+        last = handover_of(handover, port, server_id, source, source_user, source_password_file)
         request = job.RestoreRequest(
-            to,
-            target,
-            name,
-            handover_of(handover, port, server_id, source, source_user, source_password_file),
-            accept_older=accept_older,
-            history=history,
-            origin=job.origin_of(origin),
+            to, target, name, last, accept_older=accept_older, history=history, origin=job.origin_of(origin)
         )
         if plan:
             _show_plan(settings, chosen, request, json)

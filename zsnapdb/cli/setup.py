@@ -20,6 +20,20 @@ if TYPE_CHECKING:
 _REFUSED = 4
 
 
+NewConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="The configuration to write.", show_default="/etc/zsnapdb/zsnapdb.toml"
+    ),
+]
+CredentialsFile = Annotated[
+    str | None,
+    typer.Option(
+        "--credentials-file", metavar="FILE", help="The file with the credentials of the store.", show_default=False
+    ),
+]
+
+
 def setup(
     repository: Annotated[
         str,
@@ -43,19 +57,9 @@ def setup(
     endpoint: Annotated[
         str | None, typer.Option("--endpoint", metavar="URL", help="The endpoint of the S3 store.", show_default=False)
     ] = None,
-    credentials_file: Annotated[
-        str | None,
-        typer.Option(
-            "--credentials-file", metavar="FILE", help="The file with the credentials of the store.", show_default=False
-        ),
-    ] = None,
+    credentials_file: CredentialsFile = None,
     plain: Annotated[bool, typer.Option("--plain", help="Do not encrypt the backups.")] = False,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config", metavar="FILE", help="The configuration to write.", show_default="/etc/zsnapdb/zsnapdb.toml"
-        ),
-    ] = None,
+    config: NewConfigFile = None,
     binary: ServerBinary = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do the steps without a question.")] = False,
     plan: PlanOnly = False,

@@ -116,7 +116,7 @@ def _volumes(observed: Observed, release: tuple[int, ...]) -> tuple[VolumeFacts,
     return tuple(
         VolumeFacts(
             dataset,
-            {name: found.value for name, found in read[dataset].items()},
+            {name: entry.value for name, entry in read[dataset].items()},
             has_data=holds(role, _OF_DATA),
             has_logs=holds(role, _OF_LOGS),
         )

@@ -207,10 +207,10 @@ def _unprotected(instance: Instance) -> list[FitnessFinding]:
 def _repeated_gtids(instance: Instance) -> list[FitnessFinding]:
     """Warn if the server gives GTIDs a second time. Where the repository cannot be read, its check says so."""
     try:
-        found = repeated(instance, instance.open_repository())
+        repetitions = repeated(instance, instance.open_repository())
     except ZsnapdbError:
         return []
-    return [warning("histories", part.text, part.hint) for part in found]
+    return [warning("histories", part.text, part.hint) for part in repetitions]
 
 
 def _damage(instance: Instance) -> list[FitnessFinding]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from zsnapdb import run_id
-from zsnapdb.config import RepositorySettings
+from zsnapdb.config_repository import RepositorySettings
 from zsnapdb.jobs import clock
 from zsnapdb.repository.backup_journal import DISK, JournalDisk
 from zsnapdb.repository.writer_lease import Holder, has_ended

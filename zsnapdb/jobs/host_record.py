@@ -201,8 +201,8 @@ def check(
     compared = _compared(instance, repository, there, unreadable, archive, is_writing)
     now = instance.host.now()
     future = from_future((backup.backup_id for backup in there), now, compared.own)
-    found = (*compared.findings, *host_record.judge_future(instance.name, future, now))
-    return replace(compared, findings=found, future=future)
+    all_findings = (*compared.findings, *host_record.judge_future(instance.name, future, now))
+    return replace(compared, findings=all_findings, future=future)
 
 
 def _compared(

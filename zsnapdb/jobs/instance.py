@@ -6,7 +6,8 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from zsnapdb.config import InstanceSettings, KeepSettings, MachineSettings, RepositorySettings, Settings
+from zsnapdb.config import InstanceSettings, MachineSettings, Settings
+from zsnapdb.config_repository import KeepSettings, RepositorySettings
 from zsnapdb.errors import ConfigError, PreflightError
 from zsnapdb.hooks import Hook, OnFailure, When
 from zsnapdb.jobs.events import SILENT, Events

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-from zsnapdb.config import KeepSettings
+from zsnapdb.config_repository import KeepSettings
 from zsnapdb.errors import DamagedError, RepositoryError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.planning.chain import restore_chain

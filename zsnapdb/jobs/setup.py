@@ -15,7 +15,7 @@ from zsnapdb.jobs import examples
 from zsnapdb.jobs.repository import keys
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import discovery
-from zsnapdb.mysql.discovery import ServerProcess
+from zsnapdb.mysql.discovery import DiscoveredProcess
 from zsnapdb.mysql.server import find_binary
 from zsnapdb.mysql.session import Address, greeting
 from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
@@ -91,7 +91,7 @@ def own_command() -> tuple[str, ...]:
     return (sys.executable, "-m", "zsnapdb")
 
 
-def _server(process: ServerProcess, mounts: list[MountedFilesystem]) -> FoundServer:
+def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem]) -> FoundServer:
     mount = mount_of(process.datadir, mounts)
     flavour, said, seen = flavour_in(process.program), None, None
     if process.sockets:
@@ -121,7 +121,7 @@ def _server(process: ServerProcess, mounts: list[MountedFilesystem]) -> FoundSer
     )
 
 
-def _binary(process: ServerProcess, flavour: Flavour) -> str:
+def _binary(process: DiscoveredProcess, flavour: Flavour) -> str:
     """Return the program to configure: the one that runs, unless it is what is found without a configuration."""
     try:
         usual = os.path.realpath(find_binary(None, flavour))

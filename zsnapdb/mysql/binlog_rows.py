@@ -34,7 +34,7 @@ _DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class RowColumn:
     """How long the value of a column is: `fixed` bytes, or as many as its first `prefix` bytes say."""
 
     prefix: int
@@ -53,7 +53,7 @@ class TableMap:
     schema: bytes
     table: bytes
     width: int
-    columns: tuple[Column, ...] | None
+    columns: tuple[RowColumn, ...] | None
     types: bytes = b""
 
 
@@ -70,7 +70,7 @@ def table_map(body: EventBytes) -> TableMap:
         raise ValueError(f"a table has {width} columns")
     types = body.take(width)
     details = EventBytes([body.take(body.packed())])
-    columns: list[Column] = []
+    columns: list[RowColumn] = []
     for kind in types:
         column = _column(kind, details)
         if column is None:
@@ -79,44 +79,44 @@ def table_map(body: EventBytes) -> TableMap:
     return TableMap(number, schema, table, width, tuple(columns), types)
 
 
-def _column(kind: int, details: EventBytes) -> Column | None:
+def _column(kind: int, details: EventBytes) -> RowColumn | None:
     """Return the column of a type with its next details; None for an unknown type."""
     if kind in _FIXED:
         if kind in (4, 5):
             details.skip(1)
-        return Column(0, _FIXED[kind])
+        return RowColumn(0, _FIXED[kind])
     if kind in _FRACTIONAL:
-        return Column(0, _FRACTIONAL[kind] + (details.integer(1) + 1) // 2)
+        return RowColumn(0, _FRACTIONAL[kind] + (details.integer(1) + 1) // 2)
     if kind in _BLOBS:
         prefix = details.integer(1)
-        return Column(prefix, 0, kind == _JSON) if 1 <= prefix <= 4 else None
+        return RowColumn(prefix, 0, kind == _JSON) if 1 <= prefix <= 4 else None
     if kind in _TEXTS:
-        return Column(1 if details.integer(2) < 256 else 2, 0)
+        return RowColumn(1 if details.integer(2) < 256 else 2, 0)
     first, second = (details.take(2)) if kind in (_BIT, _DECIMAL, _ENUM, _SET, _STRING) else (0, 0)
     if kind == _BIT:
-        return Column(0, second + (first > 0))
+        return RowColumn(0, second + (first > 0))
     if kind == _DECIMAL:
         return _decimal(first, second)
     if kind in (_ENUM, _SET):
-        return Column(0, second)
+        return RowColumn(0, second)
     return _string(first, second) if kind == _STRING else None
 
 
-def _decimal(precision: int, scale: int) -> Column | None:
+def _decimal(precision: int, scale: int) -> RowColumn | None:
     """Return the column of a DECIMAL: decimal_bin_size() of strings/decimal.cc."""
     if scale > precision:
         return None
     whole = precision - scale
-    return Column(0, whole // 9 * 4 + _DIGITS[whole % 9] + scale // 9 * 4 + _DIGITS[scale % 9])
+    return RowColumn(0, whole // 9 * 4 + _DIGITS[whole % 9] + scale // 9 * 4 + _DIGITS[scale % 9])
 
 
-def _string(first: int, second: int) -> Column:
+def _string(first: int, second: int) -> RowColumn:
     """Return the column of a CHAR, ENUM or SET: two bits of the length of a CHAR are in the byte of its type."""
     if first & 0x30 != 0x30:
-        return Column(1 if ((first & 0x30 ^ 0x30) << 4 | second) < 256 else 2, 0)
+        return RowColumn(1 if ((first & 0x30 ^ 0x30) << 4 | second) < 256 else 2, 0)
     if first in (_ENUM, _SET):
-        return Column(0, second)
-    return Column(1, 0)
+        return RowColumn(0, second)
+    return RowColumn(1, 0)
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def row_images(head: RowsHead, table: TableMap, body: EventBytes) -> Iterator[tu
 class _Image:
     """The columns that an image of a row has."""
 
-    def __init__(self, columns: tuple[Column, ...], present: bytes) -> None:
+    def __init__(self, columns: tuple[RowColumn, ...], present: bytes) -> None:
         bits = int.from_bytes(present, "little")
         self._places = tuple(place for place in range(len(columns)) if bits >> place & 1)
         self.columns = tuple(columns[place] for place in self._places)
@@ -224,7 +224,7 @@ class _Image:
         return values
 
 
-def _steps(columns: tuple[Column, ...]) -> list[tuple[int, int]]:
+def _steps(columns: tuple[RowColumn, ...]) -> list[tuple[int, int]]:
     """Return prefix and fixed length of each value; values of fixed length that follow each other are one step."""
     steps: list[tuple[int, int]] = []
     for column in columns:

@@ -29,7 +29,7 @@ _X_PROTOCOL = "mysqlx"
 
 
 @dataclass(frozen=True)
-class ServerProcess:
+class DiscoveredProcess:
     """A process of a server program: its account, its program, the sockets it listens on, its data directory.
 
     `is_by_loader`: the dynamic loader started the program, which may not start by itself.
@@ -52,14 +52,14 @@ class SeenByRoot:
     has_socket_login: bool
 
 
-def server_processes(proc: Path = Path("/proc")) -> list[ServerProcess]:
+def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
     """Return the servers that run in this mount namespace. Processes that end meanwhile are left out.
 
     Only root sees the sockets of processes of other accounts.
     """
     listening = _listening(proc)
     namespace = _link(proc / "self/ns/mnt")
-    found = []
+    servers = []
     for entry in sorted((e for e in proc.iterdir() if e.name.isdigit()), key=lambda e: int(e.name)):
         program = _program(entry)
         if os.path.basename(program) in _PROGRAMS and _link(entry / "ns/mnt") == namespace:
@@ -68,8 +68,8 @@ def server_processes(proc: Path = Path("/proc")) -> list[ServerProcess]:
                 account = pwd.getpwuid(entry.stat().st_uid).pw_name
                 by_loader = program != _executable(entry)
                 datadir = os.readlink(entry / "cwd")
-                found.append(ServerProcess(int(entry.name), account, program, sockets, datadir, by_loader))
-    return found
+                servers.append(DiscoveredProcess(int(entry.name), account, program, sockets, datadir, by_loader))
+    return servers
 
 
 def _program(entry: Path) -> str:

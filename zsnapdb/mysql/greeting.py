@@ -60,7 +60,7 @@ def greeting_of(address: str, port: int, patience: float) -> ServerGreeting | No
             connection.settimeout(max(0.01, deadline - time.monotonic()))
             more = connection.recv(_HEADER + _LONGEST - len(got))
             got += more
-            found = read_greeting(got)
-            if found is not None or not more or time.monotonic() >= deadline:
-                return found
+            greeting = read_greeting(got)
+            if greeting is not None or not more or time.monotonic() >= deadline:
+                return greeting
     return read_greeting(got)

@@ -55,15 +55,15 @@ def look_at(pid: int) -> ProcessSeen:
 
 def mounts_in(text: str) -> tuple[MountSeen, ...]:
     """Return the mounts of a mountinfo file (proc(5)) in mount order; `ro` of mount or file system counts."""
-    found = []
+    mounts = []
     for line in text.split("\n"):
         left, separator, right = line.partition(" - ")
         if separator:
             path, options = left.split(" ")[4:6]
             fstype, _, of_system = right.split(" ")[:3]
             is_writable = "rw" in options.split(",") and "rw" in of_system.split(",")
-            found.append(MountSeen(_plain(path), fstype, is_writable))
-    return tuple(found)
+            mounts.append(MountSeen(_plain(path), fstype, is_writable))
+    return tuple(mounts)
 
 
 def _plain(word: str) -> str:

@@ -145,13 +145,13 @@ def _with_inner_mounts(readable: list[str], hidden: list[str]) -> list[str]:
     with open("/proc/self/mountinfo", "rb") as file:
         lines = file.read().split(b"\n")
     points = [_plain(os.fsdecode(line.split(b" ")[4])) for line in lines if line]
-    found = []
+    paths = []
     for path in readable:
         if any(path.startswith(other + "/") for other in readable):
             continue
         inner = {point for point in points if point.startswith(path + "/") and os.path.exists(point)}
-        found += [path, *sorted(point for point in inner if os.stat(point).st_uid == 0)]
-    unhidden = [path for path in found if not any(path == other or path.startswith(other + "/") for other in hidden)]
+        paths += [path, *sorted(point for point in inner if os.stat(point).st_uid == 0)]
+    unhidden = [path for path in paths if not any(path == other or path.startswith(other + "/") for other in hidden)]
     return list(dict.fromkeys(unhidden))
 
 

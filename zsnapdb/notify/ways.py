@@ -86,9 +86,9 @@ def _email(target: NotificationTarget, message: Message, seconds: float) -> None
 
 def _secret(file: Path | None, what: str) -> str:
     assert file is not None
-    found = secret_in(file, what, "the file must contain only that, and be readable by the user that runs zsnapdb")
+    secret = secret_in(file, what, "the file must contain only that, and be readable by the user that runs zsnapdb")
     try:
-        text = found.decode("ascii").strip()
+        text = secret.decode("ascii").strip()
     except UnicodeDecodeError as error:
         raise ConfigError(f"reading {what} {file}: it is not ASCII", hint="write it on one line") from error
     if not text:

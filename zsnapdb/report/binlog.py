@@ -80,7 +80,7 @@ def gaps_of(files: tuple[ArchivedFile, ...]) -> list[str | None]:
 
 
 @dataclass(frozen=True)
-class ArchiveView(View):
+class BinlogArchiveView(View):
     """The archived binlogs, by incarnation."""
 
     archive: Archive

@@ -54,8 +54,8 @@ def _left(plan: SetupPlan) -> list[SetupStep]:
 
 
 def _head(plan: SetupPlan) -> list[str]:
-    found = [_server(plan.server)] if plan.server is not None else []
-    return [*found, *plan.notes, *(f"refused: {why}" for why in plan.refusals)]
+    server_lines = [_server(plan.server)] if plan.server is not None else []
+    return [*server_lines, *plan.notes, *(f"refused: {why}" for why in plan.refusals)]
 
 
 def _server(server: FoundServer) -> str:
@@ -77,10 +77,10 @@ def _steps(steps: Sequence[SetupStep]) -> list[str]:
 
 def _fields(plan: SetupPlan, steps: Sequence[SetupStep]) -> Fields:
     server = plan.server
-    found = {**asdict(server), "flavour": server.flavour.value} if server is not None else None
+    server_fields = {**asdict(server), "flavour": server.flavour.value} if server is not None else None
     return {
         "way": plan.way.value,
-        "server": found,
+        "server": server_fields,
         "notes": list(plan.notes),
         "refusals": list(plan.refusals),
         "configuration": plan.configuration,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from zsnapdb.config import EncryptionSettings
+from zsnapdb.config_repository import EncryptionSettings
 from zsnapdb.errors import ConfigError, DamagedError
 from zsnapdb.foreign_json import fields_of
 from zsnapdb.repository import keys

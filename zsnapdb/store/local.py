@@ -18,7 +18,7 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from zsnapdb import server_files
-from zsnapdb.config import RepositorySettings
+from zsnapdb.config_repository import RepositorySettings
 from zsnapdb.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.server_files import UnsafeFileError
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version, most_bytes, too_large

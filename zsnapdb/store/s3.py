@@ -24,7 +24,7 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as S3ConnectionError
 
-from zsnapdb.config import RepositorySettings
+from zsnapdb.config_repository import RepositorySettings
 from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
 from zsnapdb.store.s3_client import client_core, error_code, http_status, without_expect

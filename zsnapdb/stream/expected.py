@@ -36,7 +36,7 @@ class DatasetKind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Begin:
+class BeginRecord:
     """The facts in the first record of a stream. `from_guid` is 0 for a full stream.
 
     `name` is the full name of the snapshot. `kind` is a value of `DatasetKind`, if the stream is good.
@@ -78,7 +78,7 @@ class ExpectedStream:
     from_guid: int
     features: int | None = None
 
-    def check(self, begin: Begin) -> None:
+    def check(self, begin: BeginRecord) -> None:
         """Raise DamagedError unless the stream leads from and to the expected snapshots, under the expected name."""
         if (begin.to_guid, begin.from_guid) != (self.to_guid, self.from_guid):
             raise DamagedError(

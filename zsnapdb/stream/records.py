@@ -13,7 +13,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from zsnapdb.errors import DamagedError
-from zsnapdb.stream.expected import Begin, ExpectedStream
+from zsnapdb.stream.expected import BeginRecord, ExpectedStream
 
 RECORD_BYTES = 312
 _MAGIC = 0x2F5BACBAC
@@ -62,7 +62,7 @@ def _order(first: bytes) -> str | None:
     return None
 
 
-def parse_begin(first: bytes | memoryview) -> Begin:
+def parse_begin(first: bytes | memoryview) -> BeginRecord:
     """Return the BEGIN record at the start of a stream. DamagedError if there is none."""
     head = bytes(first[:RECORD_BYTES])
     order = _order(head) if len(head) == RECORD_BYTES else None
@@ -77,7 +77,7 @@ def parse_begin(first: bytes | memoryview) -> Begin:
             "the stream is not the stream of one snapshot: it is a package (`zfs send -R` or `-p`)",
             hint="`zfs send` was run with unexpected options, or the stream was exchanged",
         )
-    return Begin(
+    return BeginRecord(
         features=(version >> 2) & 0x3FFFFFFF,
         to_guid=to_guid,
         from_guid=from_guid,
@@ -101,7 +101,7 @@ class Walker:
     def __init__(self, expected: ExpectedStream | None = None, senders: Senders = Senders.OURS) -> None:
         """`expected`: what the BEGIN record must say (None: anything)."""
         self._expected, self._senders = expected, senders
-        self.begin: Begin | None = None
+        self.begin: BeginRecord | None = None
         self.records = 0
         self._ended = False
         self._order = "<"
@@ -197,7 +197,7 @@ class Walker:
         payload = _PAYLOAD.get(kind)
         return payload(self, head) if payload else 0
 
-    def _accepted(self, begin: Begin) -> Begin:
+    def _accepted(self, begin: BeginRecord) -> BeginRecord:
         if self._senders is Senders.OURS:
             begin.check_ours()
         if self._expected is not None:
@@ -243,7 +243,7 @@ class Walker:
     def _embedded_payload(self, head: bytes) -> int:
         return _round_up(self._u32(head, 52))
 
-    def finish(self) -> Begin:
+    def finish(self) -> BeginRecord:
         """Return the stream's BEGIN record. DamagedError unless the stream ended with its END record."""
         if self.begin is None:
             parse_begin(bytes(self._partial))

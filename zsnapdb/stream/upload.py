@@ -18,7 +18,7 @@ from typing import BinaryIO
 from zsnapdb.planning.backup.level import next_level
 from zsnapdb.stream.chunks import Chunk, ChunkSink, Codec, Workspace, new_slot, plain_hash, room_for, seal, stream_hash
 from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
-from zsnapdb.stream.expected import Begin, ExpectedStream
+from zsnapdb.stream.expected import BeginRecord, ExpectedStream
 from zsnapdb.stream.records import Walker
 
 _AHEAD_BYTES = 512
@@ -58,7 +58,7 @@ class KnownChunk:
 class Uploaded:
     """A completely stored stream: every chunk is stored, and the END record was read."""
 
-    begin: Begin
+    begin: BeginRecord
     chunks: tuple[Chunk, ...]
 
     @property

@@ -172,13 +172,13 @@ class Hypervisor:
     def addresses(self, uuid: str) -> tuple[str, ...]:
         """Return the addresses of the guest that its agent, a lease or the host's ARP table knows."""
         handle = self._required(uuid)
-        found: set[str] = set()
+        addresses: set[str] = set()
         for source in ("AGENT", "LEASE", "ARP"):
             number = getattr(self._library, f"VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_{source}")
             with contextlib.suppress(self._library.libvirtError):
                 for interface in handle.interfaceAddresses(number, 0).values():
-                    found |= {str(item["addr"]) for item in interface["addrs"] or ()}
-        return tuple(sorted(address for address in found if _is_reachable(address)))
+                    addresses |= {str(item["addr"]) for item in interface["addrs"] or ()}
+        return tuple(sorted(address for address in addresses if _is_reachable(address)))
 
     def networks(self) -> tuple[str, ...]:
         """Return the names of libvirt's networks, active or not."""

@@ -31,19 +31,19 @@ def thaw(hypervisor: Agent, uuid: str, patience: float, sleep: Callable[[float],
     An agent that still runs an earlier freeze answers late, so it is asked again for up to `patience` seconds.
     CommandTimeout if the agent has not said so until then.
     """
-    deadline, found = time.monotonic() + patience, ""
+    deadline, problem = time.monotonic() + patience, ""
     while True:
         try:
             hypervisor.ask_agent(uuid, agent.THAW, _ANSWER_SECONDS)
             if not is_frozen(hypervisor, uuid):
                 return
-            found = "it says that they are still frozen"
+            problem = "it says that they are still frozen"
         except (CommandError, DamagedError) as error:
-            found = error.message
+            problem = error.message
         if time.monotonic() >= deadline:
             raise CommandTimeout(
                 f"the guest agent of the domain {uuid} does not confirm that the guest's file systems are thawed:"
-                f" {found}",
+                f" {problem}",
                 hint="run `virsh domfsthaw`; if the guest does not answer, restart the machine",
             )
         sleep(_PAUSE_SECONDS)

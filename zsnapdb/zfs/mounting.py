@@ -37,13 +37,13 @@ def mount_all(names: Iterable[str]) -> None:
     UnsafeFileError if a link in one of them leads to the mount point of another, whoever made it, or if a link that
     another account can make leads to the outermost. CommandError if the kernel refuses.
     """
-    found = {name: _values(name) for name in names}
-    places = {name: Path(values["mountpoint"]) for name, values in found.items()}
+    stated = {name: _values(name) for name in names}
+    places = {name: Path(values["mountpoint"]) for name, values in stated.items()}
     for name, place in sorted(places.items(), key=lambda item: len(item[1].parts)):
-        if found[name]["mounted"] != "yes":
+        if stated[name]["mounted"] != "yes":
             outer = [other for other in places.values() if place != other and place.is_relative_to(other)]
             with _opened(place, min(outer, key=lambda other: len(other.parts), default=None)) as at:
-                _mount(name, place, at, flags(found[name]))
+                _mount(name, place, at, flags(stated[name]))
 
 
 def flags(values: Mapping[str, str]) -> int:

@@ -41,12 +41,12 @@ class Zvol:
 def describe(names: list[str]) -> dict[str, Zvol]:
     """Return the volumes of these names. PreflightError if one is not a volume, NotThere if one does not exist."""
     keys = ["type", "volsize", "volblocksize", "refreservation", "used", "volmode", "origin"]
-    found = {}
+    zvols = {}
     for name, values in (properties_of(names, keys) if names else {}).items():
         if values["type"].value != "volume":
             raise PreflightError(f"{name} is a {values['type'].value}, not a volume", hint="name a zvol")
         reserved, origin = values["refreservation"].value, values["origin"].value
-        found[name] = Zvol(
+        zvols[name] = Zvol(
             dataset=name,
             size=int(values["volsize"].value),
             block_size=int(values["volblocksize"].value),
@@ -55,7 +55,7 @@ def describe(names: list[str]) -> dict[str, Zvol]:
             mode=values["volmode"].value,
             origin="" if origin == UNSET else origin,
         )
-    return found
+    return zvols
 
 
 def create(dataset: str, size: int, options: Mapping[str, str]) -> None:
@@ -109,9 +109,9 @@ def wait_for_device(dataset: str, patience: float) -> Path:
         if behind == dataset:
             return link
         if time.monotonic() >= deadline:
-            found = f"it leads to the device of {behind}" if behind else "there is no device of a volume behind it"
+            seen = f"it leads to the device of {behind}" if behind else "there is no device of a volume behind it"
             raise ConsistencyError(
-                f"the device node {link} of the volume {dataset} is not there after {patience:g} s: {found}",
+                f"the device node {link} of the volume {dataset} is not there after {patience:g} s: {seen}",
                 hint="see `zfs get volmode,snapdev` and `udevadm settle`; the link is made by udev",
             )
         time.sleep(_POLL_SECONDS)

@@ -20,14 +20,14 @@ from zsnapdb.jobs import setup_steps
 from zsnapdb.jobs.repository import init
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import discovery
-from zsnapdb.mysql.discovery import SeenByRoot, ServerProcess
+from zsnapdb.mysql.discovery import DiscoveredProcess, SeenByRoot
 from zsnapdb.planning.setup.facts import FoundServer, SetupAnswers
 from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay
 from zsnapdb.report.setup import SetupPlanView, SetupView
 from zsnapdb.zfs import command, datasets, version
 from zsnapdb.zfs.mounts import MountEntry
 
-PROCESS = ServerProcess(812, "mysql", "/opt/x/mysqld", ("/run/m.sock",), "/var/lib/mysql/data")
+PROCESS = DiscoveredProcess(812, "mysql", "/opt/x/mysqld", ("/run/m.sock",), "/var/lib/mysql/data")
 
 
 class FakeHost:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.mysql.discovery import ServerProcess, server_processes
+from zsnapdb.mysql.discovery import DiscoveredProcess, server_processes
 
 UNIX = """Num       RefCount Protocol Flags    Type St Inode Path
 0000000000000000: 00000002 00000000 00010000 0001 01 4711 /run/mysqld/mysqld.sock
@@ -45,7 +45,7 @@ def test_a_server_is_found_with_its_account_its_sockets_and_its_data_directory(p
     process(proc, "90", "/usr/sbin/mariadbd (deleted)")
     (mariadb, mysql) = server_processes(proc)
     owner = pwd.getpwuid(os.getuid()).pw_name
-    assert mysql == ServerProcess(
+    assert mysql == DiscoveredProcess(
         812, owner, "/usr/sbin/mysqld", ("/run/a b.sock", "/run/mysqld/mysqld.sock"), "/var/lib/mysql"
     )
     assert (mariadb.pid, mariadb.program, mariadb.sockets) == (90, "/usr/sbin/mariadbd", ())

@@ -16,7 +16,7 @@ import pytest
 
 from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.manifests import encrypted, manifest
-from zsnapdb.config import EncryptionSettings
+from zsnapdb.config_repository import EncryptionSettings
 from zsnapdb.errors import ConfigError, DamagedError, ExistsError, NotThere
 from zsnapdb.repository import keys, layout
 from zsnapdb.repository.keyring import Keyring

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, SSLError
 
 from tests.unit.support.s3 import bucket
-from zsnapdb.config import RepositorySettings
+from zsnapdb.config_repository import RepositorySettings
 from zsnapdb.errors import RepositoryError, UnreachableError
 from zsnapdb.store.s3 import S3Store
 from zsnapdb.store.s3_parts import BlockReader, S3Options

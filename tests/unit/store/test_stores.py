@@ -22,7 +22,7 @@ from botocore.exceptions import ClientError
 
 from tests.unit.support.faulty_store import Fault, FaultyStore
 from tests.unit.support.s3 import bucket, fill, s3
-from zsnapdb.config import STORE_ADDRESSES, RepositorySettings
+from zsnapdb.config_repository import STORE_ADDRESSES, RepositorySettings
 from zsnapdb.errors import (
     ChangedError,
     ConfigError,

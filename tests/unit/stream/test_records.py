@@ -22,7 +22,7 @@ from tests.unit.support.streams import (
     write,
 )
 from zsnapdb.errors import DamagedError
-from zsnapdb.stream.expected import Begin, DatasetKind, ExpectedStream
+from zsnapdb.stream.expected import BeginRecord, DatasetKind, ExpectedStream
 from zsnapdb.stream.records import Senders, Walker
 
 
@@ -67,7 +67,9 @@ def test_every_record_is_seen_however_the_stream_is_cut_into_slices(
     known = pieces(order)
     data = begin(order, payload=bytes(payload)) + b"".join(known[kind] for kind in kinds) + end(order)
     walker = walk(data, *cuts)
-    assert walker.finish() == Begin(features=4, to_guid=GUID, from_guid=7, name=NAME, kind=2, payload_size=payload)
+    assert walker.finish() == BeginRecord(
+        features=4, to_guid=GUID, from_guid=7, name=NAME, kind=2, payload_size=payload
+    )
     assert walker.records == len(kinds) + 2
 
 

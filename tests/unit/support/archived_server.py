@@ -9,7 +9,8 @@ from pathlib import Path
 from tests.unit.support.binlog_file import ROTATE, UUID, File
 from tests.unit.support.events import Recorder
 from tests.unit.support.manifests import after_the_examples
-from zsnapdb.config import InstanceSettings, RepositorySettings, StreamSettings
+from zsnapdb.config import InstanceSettings
+from zsnapdb.config_repository import RepositorySettings, StreamSettings
 from zsnapdb.jobs.binlog.archiver import Archiver
 from zsnapdb.jobs.binlog.files import BinlogSource
 from zsnapdb.jobs.binlog.round import Round

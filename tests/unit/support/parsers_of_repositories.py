@@ -10,7 +10,7 @@ from typing import cast
 from unittest import mock
 
 from tests.unit.support import binlog_archive
-from zsnapdb.config import EncryptionSettings
+from zsnapdb.config_repository import EncryptionSettings
 from zsnapdb.errors import NotThere
 from zsnapdb.gtid import GtidPosition, GtidSet
 from zsnapdb.patterns import below

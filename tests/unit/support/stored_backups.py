@@ -14,7 +14,8 @@ from typing import TypeVar
 from tests.unit.support.manifests import after_the_examples
 from tests.unit.support.manifests import manifest as example
 from tests.unit.support.streams import renamed
-from zsnapdb.config import RepositorySettings, parse
+from zsnapdb.config import parse
+from zsnapdb.config_repository import RepositorySettings
 from zsnapdb.jobs.host import Host
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.repository.manifest import Manifest, VolumePart

@@ -137,10 +137,7 @@ def create(
     from zsnapdb.quantities import duration
     from zsnapdb.report.clone import create as report
 
-    if at is not None and source != "latest":
-        raise typer.BadParameter("give --from or --at, not both")
-    if history is not None and at is None:
-        raise typer.BadParameter("--history is for a point that --at names")
+    _check_point(source, at, history)
     settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal)
@@ -167,3 +164,10 @@ def create(
     result = job.create(settings, chosen, request)
     terminal.end()
     show(report.CreatedView(result), json)
+
+
+def _check_point(source: str, at: str | None, history: str | None) -> None:
+    if at is not None and source != "latest":
+        raise typer.BadParameter("give --from or --at, not both")
+    if history is not None and at is None:
+        raise typer.BadParameter("--history is for a point that --at names")

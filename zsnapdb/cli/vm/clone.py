@@ -12,55 +12,63 @@ from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
 from zsnapdb.cli.vm.options import CloneSourceName, WaitFor
 
+NameTemplate = Annotated[
+    str,
+    typer.Option(
+        "--name-template",
+        metavar="TEMPLATE",
+        help="The name of each clone; {n} becomes its number.",
+        show_default=False,
+    ),
+]
+MachineTtl = Annotated[
+    str | None,
+    typer.Option(
+        "--ttl", metavar="DURATION", help="How long the lease lasts, for example 2h.", show_default="clones.ttl"
+    ),
+]
+MachineOwner = Annotated[
+    str | None, typer.Option("--owner", metavar="NAME", help="The owner of the clones.", show_default="the caller")
+]
+MachineMemory = Annotated[
+    str | None, typer.Option("--memory", metavar="SIZE", help="The memory.", show_default="that of the base")
+]
+MachineProcessors = Annotated[
+    int | None,
+    typer.Option("--cpus", metavar="N", min=1, help="The number of processors.", show_default="that of the base"),
+]
+MachineNetwork = Annotated[
+    str | None,
+    typer.Option(
+        "--network",
+        metavar="NAME",
+        help="A network of libvirt, or bridge:NAME of this host, for all interfaces.",
+        show_default="vms.network, else a network that leads to other clones only",
+    ),
+]
+GuestIdentityOption = Annotated[
+    str,
+    typer.Option(
+        "--identity",
+        metavar="HOW",
+        help="How the guest gets a host name, a machine-id and ssh host keys of its own: none (it keeps those"
+        " of the source), or cloud-init (by a NoCloud CD; the guest needs cloud-init).",
+    ),
+]
+
 
 def clone(
     source: CloneSourceName,
-    name_template: Annotated[
-        str,
-        typer.Option(
-            "--name-template",
-            metavar="TEMPLATE",
-            help="The name of each clone; {n} becomes its number.",
-            show_default=False,
-        ),
-    ],
+    name_template: NameTemplate,
     count: Annotated[
         int, typer.Option("--count", metavar="N", help="How many clones to make: all of them, or none.")
     ] = 1,
-    ttl: Annotated[
-        str | None,
-        typer.Option(
-            "--ttl", metavar="DURATION", help="How long the lease lasts, for example 2h.", show_default="clones.ttl"
-        ),
-    ] = None,
-    owner: Annotated[
-        str | None, typer.Option("--owner", metavar="NAME", help="The owner of the clones.", show_default="the caller")
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option("--memory", metavar="SIZE", help="The memory.", show_default="that of the base")
-    ] = None,
-    cpus: Annotated[
-        int | None,
-        typer.Option("--cpus", metavar="N", min=1, help="The number of processors.", show_default="that of the base"),
-    ] = None,
-    network: Annotated[
-        str | None,
-        typer.Option(
-            "--network",
-            metavar="NAME",
-            help="A network of libvirt, or bridge:NAME of this host, for all interfaces.",
-            show_default="vms.network, else a network that leads to other clones only",
-        ),
-    ] = None,
-    identity: Annotated[
-        str,
-        typer.Option(
-            "--identity",
-            metavar="HOW",
-            help="How the guest gets a host name, a machine-id and ssh host keys of its own: none (it keeps those"
-            " of the source), or cloud-init (by a NoCloud CD; the guest needs cloud-init).",
-        ),
-    ] = "none",
+    ttl: MachineTtl = None,
+    owner: MachineOwner = None,
+    memory: MachineMemory = None,
+    cpus: MachineProcessors = None,
+    network: MachineNetwork = None,
+    identity: GuestIdentityOption = "none",
     no_start: Annotated[bool, typer.Option("--no-start", help="Define the machines and do not start them.")] = False,
     wait_for: WaitFor = "started",
     config: ConfigFile = None,

@@ -113,12 +113,12 @@ def examine(instance: Instance, addresses: Collection[str], minimum: Grade) -> E
 def _prove_inside(host: str, addresses: Collection[str]) -> None:
     """Raise PreflightError unless the host's name leads to an address of the machine: another server proves nothing."""
     try:
-        found = {str(answer[4][0]) for answer in socket.getaddrinfo(host, None)}
+        resolved = {str(answer[4][0]) for answer in socket.getaddrinfo(host, None)}
     except OSError as error:
         raise PreflightError(f"the name {host} has no address: {error.strerror}", hint="correct host") from error
-    if not found or not found <= set(addresses):
+    if not resolved or not resolved <= set(addresses):
         raise PreflightError(
-            f"the server at {host} ({', '.join(sorted(found))}) is not known to be in the machine, which has"
+            f"the server at {host} ({', '.join(sorted(resolved))}) is not known to be in the machine, which has"
             f" {', '.join(sorted(addresses)) or 'no known address'}",
             hint="set host to an address of the machine (`virsh domifaddr --source agent`)",
         )

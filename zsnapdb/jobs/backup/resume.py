@@ -14,7 +14,7 @@ from zsnapdb.jobs.host_record import note_stored
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import unfinished
 from zsnapdb.jobs.set_properties import BASE_TAG
-from zsnapdb.planning.backup.resume import Because, Interrupted, Judgement, ResumeDecision, Surroundings, judge
+from zsnapdb.planning.backup.resume import Because, Interrupted, ResumeDecision, ResumeJudgement, Surroundings, judge
 from zsnapdb.repository.backup_journal import BackupJournal, Begun, journals
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.repository import Repository
@@ -30,7 +30,7 @@ class InterruptedBackup:
     backup_id: str
     file: Path
     journal: BackupJournal | None
-    judgement: Judgement
+    judgement: ResumeJudgement
 
 
 def folder(instance: Instance) -> Path:
@@ -57,7 +57,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
         except DamagedError as error:
             backups.append(
                 InterruptedBackup(
-                    file.name, file, None, Judgement(ResumeDecision.GIVE_UP, Because.UNREADABLE, error.message)
+                    file.name, file, None, ResumeJudgement(ResumeDecision.GIVE_UP, Because.UNREADABLE, error.message)
                 )
             )
             continue
@@ -67,7 +67,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
             # There is a manifest. Nothing that belongs to a manifest is removed here, even if it cannot be read.
             backups.append(
                 InterruptedBackup(
-                    file.name, file, journal, Judgement(ResumeDecision.LEAVE, Because.UNREADABLE, error.message)
+                    file.name, file, journal, ResumeJudgement(ResumeDecision.LEAVE, Because.UNREADABLE, error.message)
                 )
             )
             continue

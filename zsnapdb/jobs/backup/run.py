@@ -28,7 +28,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import SnapshotSet
 from zsnapdb.planning.backup import fitness
-from zsnapdb.planning.backup.resume import Because, Judgement, ResumeDecision
+from zsnapdb.planning.backup.resume import Because, ResumeDecision, ResumeJudgement
 from zsnapdb.planning.chain import BasePlan, choose_base
 from zsnapdb.planning.damage import DamageRegister, sentences
 from zsnapdb.repository.backup_journal import BackupJournal
@@ -118,7 +118,7 @@ def plan(
         now=instance.host.now(),
         policy=instance.chain_policy(),
         full=full,
-        damaged={name: found.describe() for name, found in damage.stored().items()},
+        damaged={name: item.describe() for name, item in damage.stored().items()},
         future=checked.future,
     )
     unfinished = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
@@ -292,7 +292,7 @@ def _finish_interrupted(request: _BackupRequest) -> tuple[Manifest, ...]:
             except CommandTimeout:
                 raise
             except (CommandError, DamagedError, ConsistencyError) as error:
-                failed = Judgement(ResumeDecision.GIVE_UP, Because.FAILED, f"it failed again: {error.message}")
+                failed = ResumeJudgement(ResumeDecision.GIVE_UP, Because.FAILED, f"it failed again: {error.message}")
                 interrupted.give_up(instance, repository, InterruptedBackup(backup_id, journal.file, journal, failed))
     return tuple(finished)
 

@@ -272,10 +272,10 @@ def _prepared(request: SnapshotRequest) -> snapshots.PendingSnapshots:
 
 def _not_stored(domain: str, xml: str) -> list[FitnessFinding]:
     """Return a warning that names what the machine uses of the host beside its disks."""
-    found = obstacles(xml)
-    if not found:
+    reasons = obstacles(xml)
+    if not reasons:
         return []
-    text = f"what {domain} uses of the host beside its disks is not in the backup: {'; '.join(found)}"
+    text = f"what {domain} uses of the host beside its disks is not in the backup: {'; '.join(reasons)}"
     return [warning("machine", text, "a restored machine does not get it; see `virsh dumpxml`")]
 
 

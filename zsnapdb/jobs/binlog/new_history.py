@@ -86,11 +86,11 @@ class NewHistoryWatch:
         self._needed = needed
 
     def _look_at_gtids(self) -> None:
-        found = repeated(self._instance, self._instance.open_repository())
-        for part in found:
+        repetitions = repeated(self._instance, self._instance.open_repository())
+        for part in repetitions:
             if part not in self._repeated:
                 self._instance.events.warn(f"{part.text}; {part.hint}")
-        self._repeated = found
+        self._repeated = repetitions
 
     def _wait_for(self, running: RunningBackup) -> None:
         code = running.poll()

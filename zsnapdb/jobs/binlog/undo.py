@@ -66,43 +66,43 @@ def undo(instance: Instance, gtid: str, into: Path | None = None) -> Undo:
     if into is not None and into.exists():
         raise ExistsError(f"{into} exists", hint="name a file that does not exist")
     with instance.session() as session:
-        found = find_transaction(LocalFiles(find_source(session)), gtid)
+        logged = find_transaction(LocalFiles(find_source(session)), gtid)
         _check_rights(session)
-        changes = _changes(session, found, gtid)
+        changes = _changes(session, logged, gtid)
         conflicts = _conflicts(session, changes)
     comment = f"Undoes transaction {gtid} of instance {instance.name}: {len(changes)} changes of rows."
     text = planning.script(changes, comment)
     if into is not None:
         whole_file.replace(into, text.encode())
-    return Undo(gtid, found.transaction, tuple(changes), tuple(conflicts), text, into)
+    return Undo(gtid, logged.transaction, tuple(changes), tuple(conflicts), text, into)
 
 
 def find_transaction(files: LocalFiles, gtid: str) -> LoggedTransaction:
     """Return a transaction by its GTID, as the server prints it. NotThere if the binlogs do not have it."""
-    found: TransactionChanges | None = None
+    logged: TransactionChanges | None = None
     rows: tuple[LoggedRow, ...] = ()
     later: list[TransactionChanges] = []
     for binlog in files.list():
         if binlog.problem:
-            if found is not None:
+            if logged is not None:
                 raise DamagedError(binlog.problem, hint="see the server's error log and `zpool status`")
             continue
         with server_files.open_to_read(files.path(binlog.name)) as file:
             for transaction in transaction_changes(file, binlog.name):
-                if found is not None and (transaction.statements or transaction.other_statements):
+                if logged is not None and (transaction.statements or transaction.other_statements):
                     later.append(transaction)
-                elif found is None and transaction.gtid == gtid:
-                    found = transaction
-            if found is not None and not rows and found.rows:
-                _check_rows(found, gtid)
-                rows = tuple(row_changes(file, binlog.name, found))
-    if found is None:
+                elif logged is None and transaction.gtid == gtid:
+                    logged = transaction
+            if logged is not None and not rows and logged.rows:
+                _check_rows(logged, gtid)
+                rows = tuple(row_changes(file, binlog.name, logged))
+    if logged is None:
         raise NotThere(
             f"transaction {gtid} is not in the binlogs that the server has",
             hint="`zsnapdb binlog find` lists transactions; older ones are undone by `zsnapdb rescue --to before-GTID`",
         )
-    _check_rows(found, gtid)
-    return LoggedTransaction(found, rows, tuple(later))
+    _check_rows(logged, gtid)
+    return LoggedTransaction(logged, rows, tuple(later))
 
 
 def _check_rows(transaction: TransactionChanges, gtid: str) -> None:
@@ -128,14 +128,14 @@ def _check_rights(session: Session) -> None:
         )
 
 
-def _changes(session: Session, found: LoggedTransaction, gtid: str) -> list[RowChange]:
+def _changes(session: Session, logged: LoggedTransaction, gtid: str) -> list[RowChange]:
     shapes: dict[tuple[str, str], TableShape] = {}
     changes: list[RowChange] = []
-    for row in found.rows:
+    for row in logged.rows:
         shape = shapes.get((row.schema, row.table))
         if shape is None:
             shape = shapes[row.schema, row.table] = table_shape(session, row.schema, row.table)
-            _object(gtid, planning.shape_objection(shape) or _later_objection(shape, found))
+            _object(gtid, planning.shape_objection(shape) or _later_objection(shape, logged))
         _object(gtid, planning.row_objection(shape, row))
         try:
             changes.append(planning.row_change(shape, row))
@@ -149,10 +149,10 @@ def _object(gtid: str, objection: str | None) -> None:
         raise PreflightError(f"transaction {gtid} cannot be undone by rows: {objection}", hint=_HINT)
 
 
-def _later_objection(shape: TableShape, found: LoggedTransaction) -> str | None:
+def _later_objection(shape: TableShape, logged: LoggedTransaction) -> str | None:
     """Return the later statement that may have changed the form of the table, by its name in the text."""
     table = TableFilter(shape.schema, shape.table)
-    for transaction in found.later:
+    for transaction in logged.later:
         if transaction.other_statements:
             return f"transaction {transaction.gtid} after it has more statements than can be read"
         for statement in transaction.statements:

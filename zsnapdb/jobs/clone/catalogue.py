@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,7 +130,7 @@ class CloneInfo:
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class UnreadableClone:
     """A clone whose properties cannot be read, because they were changed. It counts as protected."""
 
     name: str
@@ -175,18 +175,18 @@ def listing(settings: Settings) -> list[CloneInfo]:
     return sorted(clones, key=lambda info: (info.created, info.name))
 
 
-def unreadable(settings: Settings) -> list[Unreadable]:
+def unreadable(settings: Settings) -> list[UnreadableClone]:
     """Return the clones whose properties cannot be read. `listing` leaves them out, and no job changes them."""
-    return [info for top in homes(settings) for info in _below(top) if isinstance(info, Unreadable)]
+    return [info for top in homes(settings) for info in _below(top) if isinstance(info, UnreadableClone)]
 
 
-def _below(home_dataset: str) -> list[CloneInfo | Unreadable]:
+def _below(home_dataset: str) -> list[CloneInfo | UnreadableClone]:
     groups: dict[str, dict[str, Properties]] = {}
     for dataset, properties in datasets.children(home_dataset, _COLUMNS).items():
         name = dataset[len(home_dataset) + 1 :].partition("/")[0]
         if properties[CLONE_PROPERTY] == datasets.Property(name, "local"):
             groups.setdefault(name, {})[dataset] = properties
-    clones: list[CloneInfo | Unreadable] = []
+    clones: list[CloneInfo | UnreadableClone] = []
     for name, members in groups.items():
         top = f"{home_dataset}/{name}"
         facts = members.get(top)
@@ -195,7 +195,7 @@ def _below(home_dataset: str) -> list[CloneInfo | Unreadable]:
         try:
             clones.append(_info(name, top, facts, members))
         except (ValueError, DamagedError) as error:
-            clones.append(Unreadable(name, top, facts[INSTANCE_PROPERTY].value, " ".join(str(error).split())))
+            clones.append(UnreadableClone(name, top, facts[INSTANCE_PROPERTY].value, " ".join(str(error).split())))
     return clones
 
 
@@ -224,8 +224,6 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
     protected = value(clone_properties.PROTECTED_PROPERTY)
     original, _, original_request = value(clone_properties.ORIGINAL_PROPERTY).partition(" ")
     set_name, _, part = value(clone_properties.SET_PROPERTY).partition(" ")
-    masked = {members[dataset][clone_properties.MASKED_PROPERTY] for dataset in volumes.values()}
-    is_masked = all(mark.is_local and mark.value != clone_properties.NOT_MASKED for mark in masked) and bool(masked)
     return CloneInfo(
         name=name,
         instance=value(INSTANCE_PROPERTY),
@@ -234,7 +232,7 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
         requested=value(clone_properties.REQUESTED_PROPERTY),
         original=original,
         original_request=original_request,
-        masked=max(mark.value for mark in masked) if is_masked else None,
+        masked=_masked(members[dataset] for dataset in volumes.values()),
         set_name=set_name if part else "",
         part=part,
         flavour=Flavour(value(clone_properties.FLAVOUR_PROPERTY)),
@@ -263,6 +261,13 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
         origin=decode(value(ORIGIN_PROPERTY), top),
         pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(),
     )
+
+
+def _masked(volumes: Iterable[Properties]) -> str | None:
+    """Return with what all of these volumes were masked; None if one of them is not."""
+    marks = [volume[clone_properties.MASKED_PROPERTY] for volume in volumes]
+    is_masked = all(mark.is_local and mark.value != clone_properties.NOT_MASKED for mark in marks) and bool(marks)
+    return max(mark.value for mark in marks) if is_masked else None
 
 
 def find(settings: Settings, name: str) -> CloneInfo:

@@ -17,7 +17,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.mysql import accounts, tables
 from zsnapdb.mysql.session import Address, Row, Session
 from zsnapdb.planning.clone import diff as planning
-from zsnapdb.planning.clone.diff import Change, ChangeKind, Column, Shape
+from zsnapdb.planning.clone.diff import Change, Column, DifferenceKind, Shape
 from zsnapdb.planning.table_name import parse_table
 
 _READER = "zsnapdb_reader"
@@ -95,18 +95,24 @@ def diff(
             f"{begin} and {end} are both the snapshot set {first.backup_id}",
             hint="choose another snapshot set of `zsnapdb list`, or make one: `zsnapdb backup`",
         )
-    counts = dict.fromkeys(ChangeKind, 0)
+    counts = dict.fromkeys(DifferenceKind, 0)
     with past(settings, instance, first) as old, past(settings, instance, second) as new:
         shape = planning.shape(_columns(old, schema, name, first), _columns(new, schema, name, second), table)
         sql = planning.select(shape, schema, name)
         changes = planning.merge(shape, old.stream(sql, batch=_BATCH)[1], new.stream(sql, batch=_BATCH)[1])
         emit(shape, _counted(changes, counts))
     return Difference(
-        table, first, second, shape, counts[ChangeKind.ADDED], counts[ChangeKind.REMOVED], counts[ChangeKind.CHANGED]
+        table,
+        first,
+        second,
+        shape,
+        counts[DifferenceKind.ADDED],
+        counts[DifferenceKind.REMOVED],
+        counts[DifferenceKind.CHANGED],
     )
 
 
-def _counted(changes: Iterator[Change], counts: dict[ChangeKind, int]) -> Iterator[Change]:
+def _counted(changes: Iterator[Change], counts: dict[DifferenceKind, int]) -> Iterator[Change]:
     for change in changes:
         counts[change.kind] += 1
         yield change

@@ -26,7 +26,7 @@ from zsnapdb.jobs.clone.sources import commits, with_volumes
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import SnapshotSet
 from zsnapdb.mysql.connections import server_use
-from zsnapdb.planning.clone.lease import CloneUse, LeaseVerdict, Verdict, judge, read_stamp, stamp
+from zsnapdb.planning.clone.lease import CloneUse, JudgedLease, LeaseVerdict, judge, read_stamp, stamp
 from zsnapdb.zfs import datasets, owned
 
 
@@ -157,7 +157,7 @@ def _sweep_clone(
             return ReapOutcome("clone", info.name, LeaseVerdict.KEEP, "its reset or detach was interrupted", error)
     verdict = _verdict(settings, info, moment, notes=act)
     if verdict.verdict is LeaseVerdict.REAP and not below_limit:
-        verdict = Verdict(
+        verdict = JudgedLease(
             LeaseVerdict.KEEP,
             f"{verdict.reason}; the next sweep removes it: clones.reap_limit is {settings.clones.reap_limit}",
         )
@@ -198,7 +198,7 @@ def _mend(info: CloneInfo, also: Collection[GoesToo]) -> ZsnapdbError | None:
     return refused
 
 
-def _verdict(settings: Settings, info: CloneInfo, moment: datetime, *, notes: bool) -> Verdict:
+def _verdict(settings: Settings, info: CloneInfo, moment: datetime, *, notes: bool) -> JudgedLease:
     try:
         obstacles = plan_removal(info.top, info.name).obstacles
     except ZsnapdbError as error:

@@ -15,7 +15,7 @@ from zsnapdb.jobs.clone.volumes import DETACHING, drop_detaching, remove_folders
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.model import SNAPSHOT_PREFIX
 from zsnapdb.mysql.server import ServerProcess
-from zsnapdb.planning.clone.removal import CloneSnapshot, Removal, removal
+from zsnapdb.planning.clone.removal import OwnSnapshot, Removal, removal
 from zsnapdb.zfs import datasets, owned, snapshots
 
 
@@ -65,7 +65,7 @@ def plan_removal(anchor: str, name: str) -> CloneRemoval:
     return CloneRemoval(removal(origins, own, heirs.clones), prepared)
 
 
-def _snapshots(anchor: str) -> list[CloneSnapshot]:
+def _snapshots(anchor: str) -> list[OwnSnapshot]:
     result = []
     for snapshot, values in snapshots.below(anchor, (COMMIT_PROPERTY, "clones")).items():
         mark = values[COMMIT_PROPERTY]
@@ -73,7 +73,7 @@ def _snapshots(anchor: str) -> list[CloneSnapshot]:
         clones = tuple(c for c in values["clones"].value.split(",") if c not in ("", datasets.UNSET))
         if not snapshot.name.startswith(f"{DETACHING}-"):
             result.append(
-                CloneSnapshot(
+                OwnSnapshot(
                     snapshot.dataset, snapshot.name, snapshot.createtxg, mark.value if is_commit else "", clones
                 )
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from zsnapdb.config import KeepSettings, RepositorySettings
 from zsnapdb.config_objectives import ObjectiveSettings
+from zsnapdb.config_repository import KeepSettings, RepositorySettings
 from zsnapdb.errors import DamagedError
 from zsnapdb.jobs import evidence
 from zsnapdb.jobs.evidence import EvidenceLog

@@ -72,8 +72,8 @@ class MachineJournals:
     def find(self, instance: str, top: str | None) -> MachineJournal:
         """Return the restore under way to `top`, or the only one of the instance. NotThere names those under way."""
         paths = sorted(self.folder.glob("*.json")) if self.folder.is_dir() else []
-        found = [self.read(path.stem.replace("%", "/")) for path in paths]
-        known = [journal for journal in found if journal is not None and journal.plan.instance == instance]
+        journals = [self.read(path.stem.replace("%", "/")) for path in paths]
+        known = [journal for journal in journals if journal is not None and journal.plan.instance == instance]
         chosen = [journal for journal in known if top in (None, journal.plan.top)]
         if len(chosen) != 1:
             listing = ", ".join(journal.plan.top for journal in known) or "none"

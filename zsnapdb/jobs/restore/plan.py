@@ -39,6 +39,7 @@ from zsnapdb.planning.restore.steps import (
     Replayer,
     RestoreLayout,
     RestorePlan,
+    RestorePoint,
     Step,
 )
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, parse_target
@@ -113,7 +114,30 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     refuse_existing(layout)
     server_program.chosen(instance.settings.server, facts.flavour, facts.version)
     server.account(instance.settings.server.user)
-    planned = RestorePlan(
+    notes = (*newer, *chosen.point.notes, *_origin_notes(request, manifest, origin))
+    planned = _without_steps(instance, repository, request, manifest, replace(chosen.point, notes=notes), layout)
+    # A path that cannot be translated raises its error now and not after the download.
+    copy = copy_of(instance, planned)
+    copy.render(copy.identity(server_id=1, port=None, access=Access.PRIVATE_SOCKET))
+    batches = _located(chosen.replays(settings.restore.batch_size), archive, local)
+    replays = _by(_replayer(settings, planned), batches, instance, planned)
+    last = handover_step(settings, instance, repository, planned, request.handover)
+    # A server that the handover starts is checked by the handover.
+    checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
+    made = _receiving(chain, layout, sum(step.size for step in replays), origin)
+    return replace(planned, steps=(*made, *_recovering(manifest, layout), *replays, *checks, last))
+
+
+def _without_steps(
+    instance: Instance,
+    repository: Repository,
+    request: RestoreRequest,
+    manifest: Manifest,
+    point: RestorePoint,
+    layout: RestoreLayout,
+) -> RestorePlan:
+    facts = server_source(manifest).server
+    return RestorePlan(
         restore_id=instance.host.new_backup_id(),
         instance=instance.name,
         repository=repository.id,
@@ -125,20 +149,10 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         server_uuid=facts.server_uuid,
         variables=facts.variables,
         backup_id=manifest.backup_id,
-        point=replace(chosen.point, notes=(*newer, *chosen.point.notes, *_origin_notes(request, manifest, origin))),
+        point=point,
         layout=layout,
         key_files=facts.key_files,
     )
-    # A path that cannot be translated raises its error now and not after the download.
-    copy = copy_of(instance, planned)
-    copy.render(copy.identity(server_id=1, port=None, access=Access.PRIVATE_SOCKET))
-    batches = _located(chosen.replays(settings.restore.batch_size), archive, local)
-    replays = _by(_replayer(settings, planned), batches, instance, planned)
-    last = handover_step(settings, instance, repository, planned, request.handover)
-    # A server that the handover starts is checked by the handover.
-    checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
-    made = _receiving(chain, layout, sum(step.size for step in replays), origin)
-    return replace(planned, steps=(*made, *_recovering(manifest, layout), *replays, *checks, last))
 
 
 def _local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> LocalBinlogs:

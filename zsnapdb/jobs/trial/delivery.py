@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError, ExistsError, PreflightError
-from zsnapdb.jobs.trial.dumps import Login, Tools, load, write_file
+from zsnapdb.jobs.trial.dumps import DumpLogin, Tools, load, write_file
 from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.mysql import schema_catalogue, tables, transfer
@@ -123,9 +123,9 @@ class Target:
     timeout: float
 
     @property
-    def login(self) -> Login:
+    def login(self) -> DumpLogin:
         """How the client program logs in to it."""
-        return Login(self.address, self.password)
+        return DumpLogin(self.address, self.password)
 
 
 def check_free(target: Target, name: TableName) -> None:

@@ -35,7 +35,7 @@ class Tools:
 
 
 @dataclass(frozen=True)
-class Login:
+class DumpLogin:
     """A live server as the client program logs in to it."""
 
     address: Address
@@ -81,7 +81,7 @@ def write_file(isolated: Isolated, tools: Tools, dump: DumpRuns, path: Path, tim
         partial.unlink(missing_ok=True)
 
 
-def load(isolated: Isolated, tools: Tools, dump: DumpRuns, login: Login, schema: str, timeout: float) -> None:
+def load(isolated: Isolated, tools: Tools, dump: DumpRuns, login: DumpLogin, schema: str, timeout: float) -> None:
     """Dump from the ephemeral server into the schema of the live server. `timeout` is in seconds, for each run."""
     with client_file(login.address, login.password) as target, _login(isolated) as source:
         # In binary mode a client that reads a pipe knows no commands of its own but `delimiter` (refman 8.4, "mysql

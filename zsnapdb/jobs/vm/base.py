@@ -45,7 +45,7 @@ class BaseRequest:
 
 
 @dataclass(frozen=True)
-class BasePlan:
+class MachineBasePlan:
     """What `create` does. `sources` has the dataset that each disk is cloned from; empty: the image is copied."""
 
     name: str
@@ -69,7 +69,7 @@ class BasePlan:
         return {target: f"{name}@{properties.BASE_SNAPSHOT}-{self.name}" for target, name in self.sources.items()}
 
 
-def plan(settings: Settings, wanted: BaseRequest) -> BasePlan:
+def plan(settings: Settings, wanted: BaseRequest) -> MachineBasePlan:
     """Return what `create` would do; change nothing. The errors say why the image or domain cannot be a base."""
     request.checked_name(wanted.name)
     if (wanted.image is None) == (wanted.from_domain is None):
@@ -85,7 +85,7 @@ def plan(settings: Settings, wanted: BaseRequest) -> BasePlan:
     return planned
 
 
-def _of_image(settings: Settings, wanted: BaseRequest, path: Path) -> BasePlan:
+def _of_image(settings: Settings, wanted: BaseRequest, path: Path) -> MachineBasePlan:
     image = images.describe(path.absolute())
     if wanted.domain_file is None:
         xml = clone_domain.new_domain(wanted.name, {"vda": "/dev/null"}, wanted.memory, wanted.cpus)
@@ -100,7 +100,7 @@ def _of_image(settings: Settings, wanted: BaseRequest, path: Path) -> BasePlan:
         )
     size = -(-image.size // _MIB) * _MIB
     anchor = f"{catalogue.home(settings, None)}/bases/{wanted.name}"
-    return BasePlan(
+    return MachineBasePlan(
         wanted.name,
         anchor,
         f"image {path.name}",
@@ -112,7 +112,7 @@ def _of_image(settings: Settings, wanted: BaseRequest, path: Path) -> BasePlan:
     )
 
 
-def _of_domain(settings: Settings, hypervisor: Hypervisor, name: str, domain_name: str) -> BasePlan:
+def _of_domain(settings: Settings, hypervisor: Hypervisor, name: str, domain_name: str) -> MachineBasePlan:
     known = hypervisor.named(domain_name)
     if known.state is not MachineState.OFF:
         raise PreflightError(
@@ -126,10 +126,12 @@ def _of_domain(settings: Settings, hypervisor: Hypervisor, name: str, domain_nam
     anchor = f"{catalogue.home(settings, pool_of(next(iter(sources.values()))))}/bases/{name}"
     nvram = Path(known.domain.nvram) if known.domain.nvram else None
     sizes = {target: facts[dataset].size for target, dataset in sources.items()}
-    return BasePlan(name, anchor, f"domain {domain_name}", known.xml, None, sources, sizes, nvram, known.domain.uuid)
+    return MachineBasePlan(
+        name, anchor, f"domain {domain_name}", known.xml, None, sources, sizes, nvram, known.domain.uuid
+    )
 
 
-def create(settings: Settings, wanted: BaseRequest) -> BasePlan:
+def create(settings: Settings, wanted: BaseRequest) -> MachineBasePlan:
     """Make the base as planned, and return the plan. After an error nothing of it is left."""
     with locks.on_base(wanted.name):
         planned = plan(settings, wanted)
@@ -157,13 +159,13 @@ def create(settings: Settings, wanted: BaseRequest) -> BasePlan:
     return planned
 
 
-def _copy_image(settings: Settings, planned: BasePlan, image: DiskImage, marks: Mapping[str, str]) -> None:
+def _copy_image(settings: Settings, planned: MachineBasePlan, image: DiskImage, marks: Mapping[str, str]) -> None:
     for target, dataset in planned.volumes.items():
         zvols.create(dataset, planned.sizes[target], marks)
         images.write(image, zvols.wait_for_device(dataset, settings.vms.device_timeout))
 
 
-def _clone_domain(settings: Settings, planned: BasePlan, marks: Mapping[str, str]) -> None:
+def _clone_domain(settings: Settings, planned: MachineBasePlan, marks: Mapping[str, str]) -> None:
     _snapshot(list(planned.source_snapshots.values()), marks)
     with connected(settings.vms.uri) as hypervisor:
         known = hypervisor.find(planned.uuid)
@@ -175,7 +177,7 @@ def _clone_domain(settings: Settings, planned: BasePlan, marks: Mapping[str, str
         datasets.clone(planned.source_snapshots[target], dataset, marks)
 
 
-def _keep_nvram(settings: Settings, planned: BasePlan, source: Path) -> None:
+def _keep_nvram(settings: Settings, planned: MachineBasePlan, source: Path) -> None:
     target = catalogue.nvram_file(settings, "bases", planned.name)
     make_private(target.parent)
     try:
@@ -196,7 +198,7 @@ def _snapshot(names: list[str], marks: Mapping[str, str]) -> None:
     snapshots.check_one_group(snapshots.describe(names))
 
 
-def _undo(settings: Settings, planned: BasePlan) -> None:
+def _undo(settings: Settings, planned: MachineBasePlan) -> None:
     removal.remove_base(settings, _as_base(planned))
     mark = properties.base_mark(planned.name)
     for name in planned.source_snapshots.values():
@@ -204,7 +206,7 @@ def _undo(settings: Settings, planned: BasePlan) -> None:
             owned.destroy_snapshot(name, mark)
 
 
-def _as_base(planned: BasePlan) -> MachineBase:
+def _as_base(planned: MachineBasePlan) -> MachineBase:
     volumes = {target: name for target, name in planned.volumes.items() if datasets.exists(name)}
     return MachineBase(planned.name, planned.anchor, MachinePhase.MAKING, "", planned.made_of, volumes, "", 0)
 
@@ -213,8 +215,8 @@ def plan_destroy(settings: Settings, name: str) -> MachineBase | None:
     """Return the base that `destroy` would remove; None if there is none. PreflightError if machines depend on it."""
     base = next((base for base in catalogue.bases(settings) if base.name == name), None)
     if base is not None:
-        found = removal.others(base.anchor, properties.base_mark(name))
-        removal.refuse_others(f"the base {name}", found, snapshots_may_go=False)
+        foreign = removal.others(base.anchor, properties.base_mark(name))
+        removal.refuse_others(f"the base {name}", foreign, snapshots_may_go=False)
     return base
 
 

@@ -147,22 +147,22 @@ def serial_log(settings: Settings, name: str) -> Path:
 
 def bases(settings: Settings) -> list[MachineBase]:
     """Return the bases on this host, by name. Only datasets that zsnapdb marked, locally, count."""
-    found = [
+    known = [
         _base(name, anchor, facts, volumes)
         for top in homes(settings)
         for name, anchor, facts, volumes in _groups(f"{top}/bases", _BASE_COLUMNS, properties.BASE_PROPERTY)
     ]
-    return sorted(found, key=lambda base: base.name)
+    return sorted(known, key=lambda base: base.name)
 
 
 def machines(settings: Settings) -> list[Machine]:
     """Return the machines on this host, by name. Only datasets that zsnapdb marked, locally, count."""
-    found = [
+    known = [
         _machine(name, anchor, facts, volumes)
         for top in homes(settings)
         for name, anchor, facts, volumes in _groups(f"{top}/machines", _MACHINE_COLUMNS, properties.MACHINE_PROPERTY)
     ]
-    return sorted(found, key=lambda machine: machine.name)
+    return sorted(known, key=lambda machine: machine.name)
 
 
 def _groups(top: str, columns: tuple[str, ...], mark: str) -> Iterator[tuple[str, str, _Properties, dict[str, str]]]:

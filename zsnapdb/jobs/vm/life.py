@@ -116,9 +116,9 @@ def plan_reset(settings: Settings, name: str) -> MachineStep:
 
 
 def _refuse_for_reset(machine: Machine) -> None:
-    found = removal.others(machine.anchor, properties.machine_mark(machine.name))
-    removal.refuse_others(f"the virtual machine {machine.name}", found, snapshots_may_go=False)
-    removal.refuse_bookmarks(f"the virtual machine {machine.name}", found)
+    foreign = removal.others(machine.anchor, properties.machine_mark(machine.name))
+    removal.refuse_others(f"the virtual machine {machine.name}", foreign, snapshots_may_go=False)
+    removal.refuse_bookmarks(f"the virtual machine {machine.name}", foreign)
 
 
 def reset(settings: Settings, name: str, shows: ReadyMarker) -> SeenMachine:
@@ -187,9 +187,9 @@ def plan_destroy(settings: Settings, name: str, *, snapshots_may_go: bool) -> Ma
 
 
 def _destroy_plan(hypervisor: Hypervisor, machine: Machine, *, snapshots_may_go: bool) -> MachineDestroyPlan:
-    found = removal.others(machine.anchor, properties.machine_mark(machine.name))
-    removal.refuse_others(f"the virtual machine {machine.name}", found, snapshots_may_go=snapshots_may_go)
-    return MachineDestroyPlan(catalogue.seen(hypervisor, machine), found)
+    foreign = removal.others(machine.anchor, properties.machine_mark(machine.name))
+    removal.refuse_others(f"the virtual machine {machine.name}", foreign, snapshots_may_go=snapshots_may_go)
+    return MachineDestroyPlan(catalogue.seen(hypervisor, machine), foreign)
 
 
 def destroy(settings: Settings, name: str, *, snapshots_may_go: bool) -> MachineDestroyPlan | None:

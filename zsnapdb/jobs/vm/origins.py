@@ -154,8 +154,8 @@ def _chosen(named: MachineOriginName, there: Sequence[SnapshotSet]) -> SnapshotS
 
 def _grade(names: Sequence[str]) -> Grade:
     """Return the lowest grade that the snapshots carry. A snapshot without a readable grade is a crash."""
-    found = [datasets.properties(name, [GRADE_PROPERTY])[GRADE_PROPERTY].value for name in names]
-    grades = [Grade(value) if value in set(Grade) else Grade.CRASH for value in found]
+    grades_of_disks = [datasets.properties(name, [GRADE_PROPERTY])[GRADE_PROPERTY].value for name in names]
+    grades = [Grade(value) if value in set(Grade) else Grade.CRASH for value in grades_of_disks]
     return min(grades, key=lambda item: item.rank)
 
 
@@ -167,7 +167,7 @@ def _spaces_then(volumes: Mapping[str, str], snapshots: Mapping[str, str]) -> tu
 
 def zvols_of(domain: Domain) -> dict[str, str]:
     """Return the dataset of each disk of the domain. The device itself is asked; PreflightError if one is no zvol."""
-    found = {}
+    by_target = {}
     for disk in domain.volumes:
         dataset = zvols.dataset_behind(Path(disk.source)) if disk.kind == "block" and disk.source else None
         if dataset is None:
@@ -181,7 +181,7 @@ def zvols_of(domain: Domain) -> dict[str, str]:
                 f"the disk {disk.target} of the domain {domain.name} is a partition of the zvol {dataset}",
                 hint="give the machine the whole zvol",
             )
-        found[disk.target] = dataset
-    if not found:
+        by_target[disk.target] = dataset
+    if not by_target:
         raise PreflightError(f"the domain {domain.name} has no disk", hint="see `virsh domblklist`")
-    return found
+    return by_target

@@ -22,16 +22,16 @@ _UNUSED = CloneUse(0, None)
 
 def leaks(settings: Settings) -> list[Leak]:
     """Return what runs that died left behind. What another process works on now is not a leak."""
-    found = []
+    leaks = []
     for machine in catalogue.machines(settings):
         if machine.phase is not MachinePhase.READY:
             with if_free(locks.name_of_machine(machine.name)) as free:
-                found += [_leak(machine)] if free else []
+                leaks += [_leak(machine)] if free else []
     for base in catalogue.bases(settings):
         if base.phase in properties.HALF_MADE:
             with if_free(locks.name_of_base(base.name)) as free:
-                found += [Leak(f"half-made base (phase {base.phase})", base.anchor, "")] if free else []
-    return [*found, *_orphaned_domains(settings)]
+                leaks += [Leak(f"half-made base (phase {base.phase})", base.anchor, "")] if free else []
+    return [*leaks, *_orphaned_domains(settings)]
 
 
 def _leak(machine: Machine) -> Leak:
@@ -89,8 +89,8 @@ def _machines(settings: Settings, *, act: bool) -> Iterator[ReapOutcome]:
 def _remover(settings: Settings, machine: Machine) -> Callable[[], None]:
     def remove() -> None:
         with connected(settings.vms.uri) as hypervisor:
-            found = removal.others(machine.anchor, properties.machine_mark(machine.name))
-            removal.refuse_others(f"the virtual machine {machine.name}", found, snapshots_may_go=False)
+            foreign = removal.others(machine.anchor, properties.machine_mark(machine.name))
+            removal.refuse_others(f"the virtual machine {machine.name}", foreign, snapshots_may_go=False)
             removal.remove_machine(settings, hypervisor, machine)
 
     return remove
@@ -99,8 +99,8 @@ def _remover(settings: Settings, machine: Machine) -> Callable[[], None]:
 def _judged(settings: Settings, machine: Machine) -> ReapOutcome:
     if machine.phase in properties.HALF_MADE:
         return ReapOutcome("vm", machine.name, LeaseVerdict.REAP, f"half made (phase {machine.phase})")
-    found = removal.others(machine.anchor, properties.machine_mark(machine.name))
-    obstacles = [f"{clone} is a clone of it" for clone in found.clones]
+    foreign = removal.others(machine.anchor, properties.machine_mark(machine.name))
+    obstacles = [f"{clone} is a clone of it" for clone in foreign.clones]
     verdict = judge(machine.lease, obstacles, _UNUSED, catalogue.lease_policy(settings), now())
     return ReapOutcome("vm", machine.name, verdict.verdict, verdict.reason)
 

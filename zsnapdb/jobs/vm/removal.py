@@ -43,24 +43,24 @@ def others(anchor: str, mark: Mark) -> OthersSnapshots:
     return OthersSnapshots(tuple(sorted(foreign)), tuple(sorted(clones)), tuple(datasets.bookmarks_below(anchor)))
 
 
-def refuse_bookmarks(what: str, found: OthersSnapshots) -> None:
+def refuse_bookmarks(what: str, foreign: OthersSnapshots) -> None:
     """Raise PreflightError if a bookmark is in the way of a rollback (zfs-rollback(8))."""
-    if found.bookmarks:
+    if foreign.bookmarks:
         raise PreflightError(
-            f"{what} has bookmarks, which backups made: {', '.join(found.bookmarks)}",
+            f"{what} has bookmarks, which backups made: {', '.join(foreign.bookmarks)}",
             hint="clone a new machine instead; or destroy the bookmarks, and the next backup is a full one",
         )
 
 
-def refuse_others(what: str, found: OthersSnapshots, *, snapshots_may_go: bool) -> None:
+def refuse_others(what: str, foreign: OthersSnapshots, *, snapshots_may_go: bool) -> None:
     """Raise PreflightError if something of others is in the way of removing or resetting `what`."""
-    if found.clones:
+    if foreign.clones:
         raise PreflightError(
-            f"{what} has clones: {', '.join(found.clones)}", hint="destroy the clones first (`zsnapdb vm list`)"
+            f"{what} has clones: {', '.join(foreign.clones)}", hint="destroy the clones first (`zsnapdb vm list`)"
         )
-    if found.snapshots and not snapshots_may_go:
+    if foreign.snapshots and not snapshots_may_go:
         raise PreflightError(
-            f"{what} has snapshots that others made: {', '.join(found.snapshots)}",
+            f"{what} has snapshots that others made: {', '.join(foreign.snapshots)}",
             hint="destroy them, or give --with-foreign-snapshots where the command has it",
         )
 

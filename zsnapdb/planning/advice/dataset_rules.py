@@ -52,10 +52,10 @@ def _each(
 
     def check(facts: AdviceFacts) -> Iterator[Hit]:
         for volume in facts.data_volumes if of_data else facts.volumes:
-            found = volume.properties.get(name)
-            if found is not None and bad(found):
+            current = volume.properties.get(name)
+            if current is not None and bad(current):
                 change = PropertyChange(volume.dataset, name, value)
-                hit = mended_by(f"{volume.dataset} has {name}={found}", change)
+                hit = mended_by(f"{volume.dataset} has {name}={current}", change)
                 yield hit if is_safe else replace(hit, change=None)
 
     return check

@@ -74,7 +74,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class ResumeJudgement:
     """The decision, its reason, and the reason in words."""
 
     decision: ResumeDecision
@@ -82,18 +82,18 @@ class Judgement:
     text: str
 
 
-def judge(begun: Interrupted, around: Surroundings, *, within: float | None, fresh: bool = False) -> Judgement:
+def judge(begun: Interrupted, around: Surroundings, *, within: float | None, fresh: bool = False) -> ResumeJudgement:
     """Return whether an interrupted backup is continued.
 
     `within` is its greatest age in seconds (None: no limit). With `fresh` it is given up.
     """
 
-    def give_up(because: Because, text: str) -> Judgement:
-        return Judgement(ResumeDecision.GIVE_UP, because, text)
+    def give_up(because: Because, text: str) -> ResumeJudgement:
+        return ResumeJudgement(ResumeDecision.GIVE_UP, because, text)
 
     if begun.backup_id in around.stored:
         if around.kept == begun.snapshots:
-            return Judgement(ResumeDecision.FINISH, Because.STORED, "its manifest is in the repository")
+            return ResumeJudgement(ResumeDecision.FINISH, Because.STORED, "its manifest is in the repository")
         return give_up(Because.STORED_OTHERWISE, "the repository has another backup of this id")
     if fresh:
         return give_up(Because.REQUESTED, "it was requested")
@@ -127,4 +127,4 @@ def judge(begun: Interrupted, around: Surroundings, *, within: float | None, fre
         )
     if begun.base is not None and begun.base in around.damaged:
         return give_up(Because.BASE_DAMAGED, f"it is an increment of {begun.base}: {around.damaged[begun.base]}")
-    return Judgement(ResumeDecision.CONTINUE, Because.UNFINISHED, "its snapshots are still here")
+    return ResumeJudgement(ResumeDecision.CONTINUE, Because.UNFINISHED, "its snapshots are still here")

@@ -35,7 +35,7 @@ class Column:
         return quoted(self.name)
 
 
-class ChangeKind(StrEnum):
+class DifferenceKind(StrEnum):
     """What happened to a row."""
 
     ADDED = "added"
@@ -50,7 +50,7 @@ class Change:
     None: the row did not exist on that side.
     """
 
-    kind: ChangeKind
+    kind: DifferenceKind
     key: tuple[Any, ...]
     before: tuple[Any, ...] | None
     after: tuple[Any, ...] | None
@@ -133,14 +133,14 @@ def merge(shape_: Shape, before: Iterable[Sequence[Any]], after: Iterable[Sequen
     while old is not None or new is not None:
         if new is None or (old is not None and old[0] < new[0]):
             assert old is not None
-            yield Change(ChangeKind.REMOVED, shape_.key_of(old[1]), old[1], None)
+            yield Change(DifferenceKind.REMOVED, shape_.key_of(old[1]), old[1], None)
             old = next(left, None)
         elif old is None or new[0] < old[0]:
-            yield Change(ChangeKind.ADDED, shape_.key_of(new[1]), None, new[1])
+            yield Change(DifferenceKind.ADDED, shape_.key_of(new[1]), None, new[1])
             new = next(right, None)
         else:
             if old[1] != new[1]:
-                yield Change(ChangeKind.CHANGED, shape_.key_of(new[1]), old[1], new[1])
+                yield Change(DifferenceKind.CHANGED, shape_.key_of(new[1]), old[1], new[1])
             old, new = next(left, None), next(right, None)
 
 

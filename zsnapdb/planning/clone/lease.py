@@ -113,41 +113,41 @@ class LeaseVerdict(Enum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class JudgedLease:
     """What a sweep does with a clone, and why."""
 
     verdict: LeaseVerdict
     reason: str
 
 
-def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Policy, now: datetime) -> Verdict:
+def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Policy, now: datetime) -> JudgedLease:
     """Return what a sweep does with a clone, and why.
 
     A clone stays if it cannot be destroyed (`obstacles` say why), is protected, or does not answer who uses it. Its own
     commits do not keep it.
     """
     if obstacles:
-        return Verdict(LeaseVerdict.KEEP, "; ".join(obstacles))
+        return JudgedLease(LeaseVerdict.KEEP, "; ".join(obstacles))
     if lease.is_protected(now):
-        return Verdict(LeaseVerdict.KEEP, f"protected until {_until(lease.protected_until)}")
+        return JudgedLease(LeaseVerdict.KEEP, f"protected until {_until(lease.protected_until)}")
     if now >= lease.expires:
         if use.clients is None:
-            return Verdict(LeaseVerdict.KEEP, "expired, but its server runs and does not say who uses it")
+            return JudgedLease(LeaseVerdict.KEEP, "expired, but its server runs and does not say who uses it")
         ends = lease.expires + timedelta(seconds=policy.grace)
         if use.clients and now < ends:
-            return Verdict(
+            return JudgedLease(
                 LeaseVerdict.KEEP,
                 f"expired, but {use.clients} clients are connected; it is removed at {stamp(ends)} at the latest",
             )
-        return Verdict(LeaseVerdict.REAP, f"expired at {stamp(lease.expires)}")
+        return JudgedLease(LeaseVerdict.REAP, f"expired at {stamp(lease.expires)}")
     if (
         policy.idle is not None
         and use.clients == 0
         and use.idle_since is not None
         and now - use.idle_since >= timedelta(seconds=policy.idle)
     ):
-        return Verdict(LeaseVerdict.REAP, f"nobody has used it since {stamp(use.idle_since)}")
-    return Verdict(LeaseVerdict.KEEP, f"it expires at {_until(lease.expires)}")
+        return JudgedLease(LeaseVerdict.REAP, f"nobody has used it since {stamp(use.idle_since)}")
+    return JudgedLease(LeaseVerdict.KEEP, f"it expires at {_until(lease.expires)}")
 
 
 def _until(moment: datetime | None) -> str:

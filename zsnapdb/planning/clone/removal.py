@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
-class CloneSnapshot:
+class OwnSnapshot:
     """A snapshot of a dataset of the clone: its commit ("": it is of no commit) and the datasets cloned from it."""
 
     dataset: str
@@ -63,7 +63,7 @@ class Removal:
         return tuple(sorted({snapshot.commit for snapshot in self.snapshots}))
 
 
-def removal(origins: Mapping[str, str], snapshots: Sequence[CloneSnapshot], heirs: Mapping[str, str]) -> Removal:
+def removal(origins: Mapping[str, str], snapshots: Sequence[OwnSnapshot], heirs: Mapping[str, str]) -> Removal:
     """Return how the clone is destroyed.
 
     `origins` has the snapshot that each dataset of the clone was cloned from ("": none). `heirs` has the name of the
@@ -90,11 +90,11 @@ def removal(origins: Mapping[str, str], snapshots: Sequence[CloneSnapshot], heir
 class _State:
     """The datasets of the clone and the snapshots, as they are after the promotions so far."""
 
-    def __init__(self, origins: dict[str, str], snapshots: list[CloneSnapshot]) -> None:
+    def __init__(self, origins: dict[str, str], snapshots: list[OwnSnapshot]) -> None:
         self.origins = origins
         self.snapshots = snapshots
 
-    def next_dependent(self) -> tuple[CloneSnapshot, str] | None:
+    def next_dependent(self) -> tuple[OwnSnapshot, str] | None:
         """Return a snapshot of the clone that another dataset depends on, and that dataset; None: there is none left.
 
         The choice is by name, so that all volumes of a commit go to the same clone.
@@ -108,7 +108,7 @@ class _State:
         ]
         return min(((snapshot, clone) for clone, snapshot in pairs), key=lambda pair: pair[1], default=None)
 
-    def promote(self, heir: str, base: CloneSnapshot) -> None:
+    def promote(self, heir: str, base: OwnSnapshot) -> None:
         """Do what `zfs promote` does: the heir gets the snapshots up to its origin, and the origin of their dataset."""
         parent = base.dataset
         grandparent = self.origins[parent]

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from zsnapdb.config import KeepSettings
+from zsnapdb.config_repository import KeepSettings
 from zsnapdb.model import Flavour
 from zsnapdb.patterns import BackupId, Count, DatasetName, FileName, GtidText, Guid, RoleName, SendFlag, Sha256
 from zsnapdb.planning.repository import retention

@@ -95,16 +95,16 @@ def lock_findings(period: float, bucket: BucketFacts, policy: Rules | None) -> t
     if not bucket.has_locks:
         problem, hint = LockProblem.NO_LOCKS, "switch on object lock of the bucket, or remove object_lock"
         return (LockFinding(problem, problem.value, hint, prevents_backups=True),)
-    found = []
+    findings = []
     if policy is not None and not policy.last and period > policy.seconds:
         problem = LockProblem.LONGER_THAN_POLICY
         text = f"{problem.value}: {period / DAY:.1f} days, and {policy.seconds / DAY:.1f} days"
-        found.append(
+        findings.append(
             LockFinding(problem, text, "prune leaves locked backups until their locks end; shorten object_lock.for")
         )
     if bucket.keeps_versions and bucket.days is None:
         problem = LockProblem.OLD_VERSIONS_STAY
         text = f"{problem.value}: what is pruned takes space for ever"
         hint = "add a lifecycle rule for noncurrent versions; it removes none that is locked"
-        found.append(LockFinding(problem, text, hint))
-    return tuple(found)
+        findings.append(LockFinding(problem, text, hint))
+    return tuple(findings)

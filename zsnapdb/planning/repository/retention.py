@@ -19,7 +19,7 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import islice
 
-from zsnapdb.config import KeepRules
+from zsnapdb.config_repository import KeepRules
 from zsnapdb.errors import DamagedError
 from zsnapdb.model import backup_time
 from zsnapdb.planning.chain import Lineage, Link

@@ -96,13 +96,13 @@ def macs(uuid: str, count: int) -> tuple[str, ...]:
 def obstacles(text: str) -> tuple[str, ...]:
     """Return what keeps the domain from being a base: what a clone would share with it, or could reach. Sorted."""
     root = root_of(text)
-    found = [f"device {device.tag}" for device in root.iterfind("devices/*") if device.tag not in _DEVICES]
-    found += [f"disk {d.target} is shared with other machines" for d in parse(text).volumes if d.is_shared]
-    found += [f"a {d.tag} of type {d.get('type')}" for d in _lines(root) if d.get("type") not in _LOCAL_LINES]
-    found += ["a TPM of the host" for b in root.iterfind("devices/tpm/backend") if b.get("type") != "emulator"]
-    found += ["a random source of type egd" for b in root.iterfind("devices/rng/backend") if b.get("model") == "egd"]
-    found += [f"the argument {argument} of QEMU" for argument in _strange_arguments(root)]
-    return tuple(sorted(set(found)))
+    reasons = [f"device {device.tag}" for device in root.iterfind("devices/*") if device.tag not in _DEVICES]
+    reasons += [f"disk {d.target} is shared with other machines" for d in parse(text).volumes if d.is_shared]
+    reasons += [f"a {d.tag} of type {d.get('type')}" for d in _lines(root) if d.get("type") not in _LOCAL_LINES]
+    reasons += ["a TPM of the host" for b in root.iterfind("devices/tpm/backend") if b.get("type") != "emulator"]
+    reasons += ["a random source of type egd" for b in root.iterfind("devices/rng/backend") if b.get("model") == "egd"]
+    reasons += [f"the argument {argument} of QEMU" for argument in _strange_arguments(root)]
+    return tuple(sorted(set(reasons)))
 
 
 def _lines(root: ElementTree.Element) -> list[ElementTree.Element]:
@@ -236,8 +236,8 @@ def _seed(devices: ElementTree.Element, machine: str, image: str) -> None:
 
 
 def _interfaces(devices: ElementTree.Element, identity: DomainIdentity) -> None:
-    found = devices.findall("interface")
-    for interface, address in zip(found, macs(identity.uuid, len(found)), strict=True):
+    interfaces = devices.findall("interface")
+    for interface, address in zip(interfaces, macs(identity.uuid, len(interfaces)), strict=True):
         kept = [child for child in interface if child.tag in ("model", "driver", "address", "boot", "mtu", "rom")]
         for child in list(interface):
             interface.remove(child)

@@ -110,10 +110,10 @@ def refuse_other_pools(pools: Collection[str]) -> None:
         )
 
 
-def refuse_obstacles(domain: str, found: Sequence[str]) -> None:
+def refuse_obstacles(domain: str, obstacles: Sequence[str]) -> None:
     """Raise PreflightError if the domain cannot be cloned, with all that is in the way."""
-    if found:
+    if obstacles:
         raise PreflightError(
-            f"the domain {domain} cannot be cloned: {'; '.join(found)}",
+            f"the domain {domain} cannot be cloned: {'; '.join(obstacles)}",
             hint="clones would share these with it; give a domain without them (see `virsh edit`)",
         )

@@ -14,7 +14,7 @@ from typing import Any
 
 from zsnapdb.jobs.clone.query import Answer, Difference
 from zsnapdb.jobs.clone.state_at import Moment
-from zsnapdb.planning.clone.diff import Change, ChangeKind, Shape
+from zsnapdb.planning.clone.diff import Change, DifferenceKind, Shape
 from zsnapdb.printed import printed
 from zsnapdb.report.document import VERSION
 
@@ -105,7 +105,7 @@ def _moment(moment: Moment) -> dict[str, Any]:
     }
 
 
-_SIGNS = {ChangeKind.ADDED: "+", ChangeKind.REMOVED: "-", ChangeKind.CHANGED: "~"}
+_SIGNS = {DifferenceKind.ADDED: "+", DifferenceKind.REMOVED: "-", DifferenceKind.CHANGED: "~"}
 
 
 def _change_lines(shape: Shape, changes: Iterator[Change], write: Write) -> None:

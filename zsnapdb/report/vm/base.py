@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from zsnapdb.jobs.vm.base import BasePlan
+from zsnapdb.jobs.vm.base import MachineBasePlan
 from zsnapdb.jobs.vm.catalogue import MachineBase
 from zsnapdb.quantities import size
 from zsnapdb.report.units import table
@@ -18,7 +18,7 @@ from zsnapdb.report.vm.fields import base_fields
 class BasePlanView(View):
     """What making a base would do."""
 
-    plan: BasePlan
+    plan: MachineBasePlan
     kind: ClassVar[str] = "vm-base-plan"
 
     def text(self) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.support.fake_sources import VOLUMES, FakeObservation, FakeServer
 from tests.unit.support.world import Died, World, made
-from zsnapdb.config import KeepRules, KeepSettings
+from zsnapdb.config_repository import KeepRules, KeepSettings
 from zsnapdb.errors import BusyError
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.local_snapshot import LocalSnapshotResult

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 
 from tests.unit.support.s3_server import BUCKET, PREFIX, S3Server, s3_server, statements
 from tests.unit.support.world import World, made
-from zsnapdb.config import ObjectLockSettings, RepositorySettings
+from zsnapdb.config_repository import ObjectLockSettings, RepositorySettings
 from zsnapdb.jobs import object_locks
 from zsnapdb.jobs.backup import run as backup
 from zsnapdb.jobs.instance import Instance

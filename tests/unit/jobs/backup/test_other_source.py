@@ -11,7 +11,7 @@ import pytest
 from tests.unit.support.fake_sources import VOLUMES, FakeDisks, FakeMachine, FakeObservation, FakeProof, FakeServer
 from tests.unit.support.stored_backups import Site
 from tests.unit.support.world import Died, World, made
-from zsnapdb.config import KeepSettings
+from zsnapdb.config_repository import KeepSettings
 from zsnapdb.errors import ConsistencyError
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.instance import Instance

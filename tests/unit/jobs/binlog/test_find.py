@@ -10,7 +10,8 @@ import pytest
 from tests.unit.support.archived_server import Server
 from tests.unit.support.binlog_file import UUID
 from tests.unit.support.row_events import DELETE, TABLE_MAP, rows, table, transaction, value
-from zsnapdb.config import InstanceSettings, RepositorySettings
+from zsnapdb.config import InstanceSettings
+from zsnapdb.config_repository import RepositorySettings
 from zsnapdb.errors import NotThere, ServerError, UsageError
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.jobs.binlog.find import FindRequest, Search, search

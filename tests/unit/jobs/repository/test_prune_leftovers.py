@@ -69,7 +69,8 @@ def test_a_leftover_with_an_id_from_the_future_is_not_swept(site: Site) -> None:
 
 def mark(site: Site, name: str, *from_guids: int | None) -> None:
     snapshots = {str(n): {"name": "tank/data@x", "guid": 1, "from_guid": guid} for n, guid in enumerate(from_guids)}
-    document = {"format": 1, "backup_id": name, "instance": "main", "host": "db1", "snapshots": snapshots}
+    facts = {"repository_id": site.instance().open_repository().id, "backup_id": name, "instance": "main"}
+    document = {"format": 1, **facts, "host": "db1", "snapshots": snapshots}
     LocalStore(site.folder).put(layout.unfinished_backup("main", name), json.dumps(document).encode())
 
 

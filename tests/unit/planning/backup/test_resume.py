@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.unit.support.manifests import manifest
 from zsnapdb.errors import DamagedError
-from zsnapdb.planning.backup.resume import Because, Interrupted, Judgement, ResumeDecision, Surroundings, judge
+from zsnapdb.planning.backup.resume import Because, Interrupted, ResumeDecision, ResumeJudgement, Surroundings, judge
 from zsnapdb.repository.backup_journal import BackupJournal, Begun, StreamFormat, VolumeBegun
 from zsnapdb.repository.manifest import FilesystemType, KeyPart
 from zsnapdb.stream.chunks import Chunk, Codec
@@ -52,7 +52,7 @@ def test_each_thing_it_lacks_is_a_reason_of_its_own(change: dict[str, object], b
 
 def test_what_is_stored_is_finished_even_if_it_is_old_or_asked_to_be_given_up() -> None:
     stored = replace(HERE, stored=(BASE, BACKUP), kept=BEGUN.snapshots, time=NOW + timedelta(days=99), sources=())
-    assert judge(BEGUN, stored, within=DAY, fresh=True) == Judgement(
+    assert judge(BEGUN, stored, within=DAY, fresh=True) == ResumeJudgement(
         ResumeDecision.FINISH, Because.STORED, "its manifest is in the repository"
     )
 

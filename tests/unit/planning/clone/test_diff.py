@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.errors import ConsistencyError, PreflightError
-from zsnapdb.planning.clone.diff import Change, ChangeKind, Column, Shape, merge, order_expression, select, shape
+from zsnapdb.planning.clone.diff import Change, Column, DifferenceKind, Shape, merge, order_expression, select, shape
 
 ID = Column("id", "int", key_part=1)
 VALUE = Column("value", "varchar", 20)
@@ -27,14 +27,14 @@ def test_the_merge_tells_exactly_what_two_dictionaries_differ_in(
     before: dict[int, str | None], after: dict[int, str | None]
 ) -> None:
     changes = list(merge(SHAPE, rows(before), rows(after)))
-    assert {c.key[0]: c.after for c in changes if c.kind is ChangeKind.ADDED} == {
+    assert {c.key[0]: c.after for c in changes if c.kind is DifferenceKind.ADDED} == {
         k: (k, after[k]) for k in after.keys() - before.keys()
     }
-    assert {c.key[0]: c.before for c in changes if c.kind is ChangeKind.REMOVED} == {
+    assert {c.key[0]: c.before for c in changes if c.kind is DifferenceKind.REMOVED} == {
         k: (k, before[k]) for k in before.keys() - after.keys()
     }
     changed = {k for k in before.keys() & after.keys() if before[k] != after[k]}
-    assert {c.key[0]: (c.before, c.after) for c in changes if c.kind is ChangeKind.CHANGED} == {
+    assert {c.key[0]: (c.before, c.after) for c in changes if c.kind is DifferenceKind.CHANGED} == {
         k: ((k, before[k]), (k, after[k])) for k in changed
     }
     assert [c.key for c in changes] == sorted(c.key for c in changes)
@@ -50,7 +50,7 @@ def test_no_more_than_a_row_of_each_side_is_taken_ahead() -> None:
 
     merged = merge(SHAPE, endless("old"), endless("new"))
     for n in range(100):
-        assert next(merged) == Change(ChangeKind.CHANGED, (n,), (n, "old"), (n, "new"))
+        assert next(merged) == Change(DifferenceKind.CHANGED, (n,), (n, "old"), (n, "new"))
     assert len(taken) <= 202
 
 

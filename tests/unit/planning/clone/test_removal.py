@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.planning.clone.removal import CloneSnapshot, CommitSnapshot, Promotion, Removal, removal
+from zsnapdb.planning.clone.removal import CommitSnapshot, OwnSnapshot, Promotion, Removal, removal
 
 LIFE = "tank/clones/life"
 CHILD = "tank/clones/child/r1"
@@ -13,13 +13,13 @@ OTHER = "tank/clones/other/r1"
 
 
 def test_a_commit_that_nothing_depends_on_goes_with_its_clone() -> None:
-    planned = removal({LIFE: "", f"{LIFE}/r1": "tank/db@a"}, [CloneSnapshot(f"{LIFE}/r1", "c1", 10, "c1")], {})
+    planned = removal({LIFE: "", f"{LIFE}/r1": "tank/db@a"}, [OwnSnapshot(f"{LIFE}/r1", "c1", 10, "c1")], {})
     assert planned == Removal((), (f"{LIFE}/r1", LIFE), (CommitSnapshot(f"{LIFE}/r1", f"{LIFE}/r1@c1", "c1"),), {})
 
 
 def test_a_revision_made_from_an_own_commit_is_destroyed_before_that_commit() -> None:
     origins = {LIFE: "", f"{LIFE}/r1": "tank/db@a", f"{LIFE}/r2": f"{LIFE}/r1@c1"}
-    snapshots = [CloneSnapshot(f"{LIFE}/r1", "c1", 10, "c1", (f"{LIFE}/r2",))]
+    snapshots = [OwnSnapshot(f"{LIFE}/r1", "c1", 10, "c1", (f"{LIFE}/r2",))]
     planned = removal(origins, snapshots, {})
     assert planned.datasets == (f"{LIFE}/r2", f"{LIFE}/r1", LIFE)
     assert planned.removed == ("c1",)
@@ -28,9 +28,9 @@ def test_a_revision_made_from_an_own_commit_is_destroyed_before_that_commit() ->
 
 def test_a_commit_that_another_clone_depends_on_goes_to_that_clone_and_older_commits_go() -> None:
     snapshots = [
-        CloneSnapshot(f"{LIFE}/r1", "c1", 10, "c1"),
-        CloneSnapshot(f"{LIFE}/r1", "c2", 20, "c2", (CHILD,)),
-        CloneSnapshot(f"{LIFE}/r1", "c3", 30, "c3"),
+        OwnSnapshot(f"{LIFE}/r1", "c1", 10, "c1"),
+        OwnSnapshot(f"{LIFE}/r1", "c2", 20, "c2", (CHILD,)),
+        OwnSnapshot(f"{LIFE}/r1", "c3", 30, "c3"),
     ]
     planned = removal({f"{LIFE}/r1": "tank/db@a"}, snapshots, {CHILD: "child"})
     assert planned.promotions == (Promotion(CHILD, "child"),)
@@ -39,7 +39,7 @@ def test_a_commit_that_another_clone_depends_on_goes_to_that_clone_and_older_com
 
 
 def test_two_clones_of_one_commit_need_one_hand_over() -> None:
-    snapshots = [CloneSnapshot(f"{LIFE}/r1", "c1", 10, "c1", (OTHER, CHILD))]
+    snapshots = [OwnSnapshot(f"{LIFE}/r1", "c1", 10, "c1", (OTHER, CHILD))]
     planned = removal({f"{LIFE}/r1": "tank/db@a"}, snapshots, {CHILD: "child", OTHER: "other"})
     assert planned.promotions == (Promotion(CHILD, "child"),)
     assert planned.kept == {"c1": "child"}
@@ -48,8 +48,8 @@ def test_two_clones_of_one_commit_need_one_hand_over() -> None:
 def test_a_clone_of_a_commit_of_a_revision_made_from_a_commit_is_promoted_past_both() -> None:
     origins = {f"{LIFE}/r1": "tank/db@a", f"{LIFE}/r2": f"{LIFE}/r1@c1"}
     snapshots = [
-        CloneSnapshot(f"{LIFE}/r1", "c1", 10, "c1", (f"{LIFE}/r2",)),
-        CloneSnapshot(f"{LIFE}/r2", "c2", 20, "c2", (CHILD,)),
+        OwnSnapshot(f"{LIFE}/r1", "c1", 10, "c1", (f"{LIFE}/r2",)),
+        OwnSnapshot(f"{LIFE}/r2", "c2", 20, "c2", (CHILD,)),
     ]
     planned = removal(origins, snapshots, {CHILD: "child"})
     assert planned.promotions == (Promotion(CHILD, "child"), Promotion(CHILD, "child"))
@@ -58,7 +58,7 @@ def test_a_clone_of_a_commit_of_a_revision_made_from_a_commit_is_promoted_past_b
 
 
 @st.composite
-def families(draw: st.DrawFn) -> tuple[dict[str, str], list[CloneSnapshot], dict[str, str]]:
+def families(draw: st.DrawFn) -> tuple[dict[str, str], list[OwnSnapshot], dict[str, str]]:
     """Revisions of a clone, each made from a commit of an older one or from outside; other clones of their commits."""
     count = draw(st.integers(1, 4))
     origins: dict[str, str] = {}
@@ -80,14 +80,14 @@ def families(draw: st.DrawFn) -> tuple[dict[str, str], list[CloneSnapshot], dict
         heir = f"tank/clones/h{number}/r1"
         heirs[heir] = f"h{number}"
         clones[draw(st.sampled_from(made))].append(heir)
-    snapshots = [CloneSnapshot(on, f"c{txg}", txg, f"c{txg}", tuple(clones[on, txg])) for on, txg in made]
+    snapshots = [OwnSnapshot(on, f"c{txg}", txg, f"c{txg}", tuple(clones[on, txg])) for on, txg in made]
     return origins, snapshots, heirs
 
 
 class _Pool:
     """Datasets with their origins, and snapshots; it refuses what `zfs` refuses."""
 
-    def __init__(self, origins: dict[str, str], snapshots: list[CloneSnapshot], heirs: dict[str, str]) -> None:
+    def __init__(self, origins: dict[str, str], snapshots: list[OwnSnapshot], heirs: dict[str, str]) -> None:
         self.snapshots = {s.full_name: s.createtxg for s in snapshots}
         self.origins = dict(origins)
         self.origins |= {heir: s.full_name for heir in heirs for s in snapshots if heir in s.clones}
@@ -117,7 +117,7 @@ class _Pool:
 
 @given(families())
 def test_whatever_depends_on_whatever_nothing_of_the_clone_stays_and_no_other_clone_loses_its_data(
-    family: tuple[dict[str, str], list[CloneSnapshot], dict[str, str]],
+    family: tuple[dict[str, str], list[OwnSnapshot], dict[str, str]],
 ) -> None:
     origins, snapshots, heirs = family
     planned = removal(origins, snapshots, heirs)

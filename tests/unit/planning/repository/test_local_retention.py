@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.config import KeepRules
+from zsnapdb.config_repository import KeepRules
 from zsnapdb.model import new_backup_id
 from zsnapdb.planning.repository.local_retention import LocalSet, decide
 
