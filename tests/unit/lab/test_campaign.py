@@ -63,7 +63,8 @@ def test_an_interrupt_ends_and_closes_the_guests_of_a_campaign(monkeypatch: pyte
 
 @pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_ends_a_campaign_that_runs_on_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "slow.py").write_text("import time\n\nON_HOST = True\n\nprint('up', flush=True)\ntime.sleep(600)\n")
+    script = "import os\nimport time\n\nON_HOST = True\n\nos.write(1, b'up')\ntime.sleep(600)\n"
+    (tmp_path / "slow.py").write_text(script)
     monkeypatch.setattr(campaign, "FOLDER", tmp_path)
     codes: list[int] = []
     ended = threading.Event()
