@@ -221,7 +221,6 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
     }
     inside = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")} | {top}
     mount = Path(value(clone_properties.ROOT_PROPERTY))
-    protected = value(clone_properties.PROTECTED_PROPERTY)
     original, _, original_request = value(clone_properties.ORIGINAL_PROPERTY).partition(" ")
     set_name, _, part = value(clone_properties.SET_PROPERTY).partition(" ")
     return CloneInfo(
@@ -243,10 +242,7 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
         position=value(POSITION_PROPERTY),
         phase=ClonePhase(value(clone_properties.PHASE_PROPERTY)),
         owner=value(clone_properties.OWNER_PROPERTY),
-        lease=CloneLease(
-            read_stamp(value(clone_properties.EXPIRES_PROPERTY)),
-            None if protected in (datasets.UNSET, "no") else read_stamp(protected),
-        ),
+        lease=_lease(value(clone_properties.EXPIRES_PROPERTY), value(clone_properties.PROTECTED_PROPERTY)),
         profile=ServerProfile(value(clone_properties.PROFILE_PROPERTY)),
         rights=AccountRights(value(clone_properties.RIGHTS_PROPERTY)),
         used=value(clone_properties.USED_PROPERTY),
@@ -261,6 +257,10 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
         origin=decode(value(ORIGIN_PROPERTY), top),
         pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(),
     )
+
+
+def _lease(expires: str, protected: str) -> CloneLease:
+    return CloneLease(read_stamp(expires), None if protected in (datasets.UNSET, "no") else read_stamp(protected))
 
 
 def _masked(volumes: Iterable[Properties]) -> str | None:
