@@ -109,7 +109,7 @@ class Holder:
     def describe(self) -> str:
         """Return a short description of the owner, in printable characters."""
         if self.owner.startswith(_UNKNOWN):
-            return "an unknown process (nobody whom this host believes wrote the lease)"
+            return "an unknown process (the lease cannot be read, is of another repository, or no known key signed it)"
         return f"process {self.pid} on {self.host}, {self.doing} since {self.since}"
 
 

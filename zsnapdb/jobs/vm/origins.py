@@ -135,9 +135,9 @@ def _of_backup(settings: Settings, hypervisor: Hypervisor, named: MachineOriginN
 
 def _chosen(named: MachineOriginName, there: Sequence[SnapshotSet]) -> SnapshotSet:
     """Return the backup, of those whose snapshots are on this host. NotThere if it is none of them."""
-    wanted = [s for s in there if named.backup in (None, LATEST_BACKUP) or s.backup_id == named.backup]
-    if wanted:
-        return max(wanted, key=lambda item: item.createtxg)
+    fitting = [s for s in there if named.backup in (None, LATEST_BACKUP) or s.backup_id == named.backup]
+    if fitting:
+        return max(fitting, key=lambda item: item.createtxg)
     if named.backup is not None and named.backup != LATEST_BACKUP and not is_backup_id(named.backup):
         raise UsageError(
             f"{named.backup[:80]!r} is not the id of a backup",

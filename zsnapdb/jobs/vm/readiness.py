@@ -90,16 +90,16 @@ def wait(hypervisor: Hypervisor, name: str, uuid: str, shows: ReadyMarker, log: 
                 hint=f"see the log of QEMU, usually /var/log/libvirt/qemu/{name}.log",
             )
         if time.monotonic() >= deadline:
-            asked = f" {_asked(hypervisor, uuid)}." if shows.kind is ReadyKind.SERVER else ""
+            addresses = f" {_addresses(hypervisor, uuid)}." if shows.kind is ReadyKind.SERVER else ""
             raise CommandTimeout(
-                f"the virtual machine {name} did not show {shows.words} within {patience:g} s.{asked}"
+                f"the virtual machine {name} did not show {shows.words} within {patience:g} s.{addresses}"
                 f" Its serial line: {_tail(log)}",
                 hint="raise vms.start_timeout, or wait for something else with --wait-for",
             )
         time.sleep(_POLL_SECONDS)
 
 
-def _asked(hypervisor: Hypervisor, uuid: str) -> str:
+def _addresses(hypervisor: Hypervisor, uuid: str) -> str:
     addresses = ", ".join(printable(address) for address in hypervisor.addresses(uuid))
     return f"No server greeted at {addresses}" if addresses else "libvirt knows no address of it (is there an agent?)"
 

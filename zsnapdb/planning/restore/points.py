@@ -173,7 +173,9 @@ def _choose_in(
     """
     for number in range(len(view.backups), 0, -1):
         point = view.backups[number - 1]
-        if commit_time(point.taken) > target.moment if isinstance(target, AtTime) else point.gtids is None:
+        if isinstance(target, AtTime) and commit_time(point.taken) > target.moment:
+            continue
+        if not isinstance(target, AtTime) and point.gtids is None:
             continue
         route = view.route(point, state)
         if route is None:

@@ -83,7 +83,7 @@ class EvidenceReportView(View):
             ("repository", f"{log.repository} ({self.report.repository.url})"),
             ("made at", f"{self.report.at:%Y-%m-%d %H:%M:%S} UTC"),
             ("evidence", chain_text(log)),
-            *(("restorable", line.partition(" ")[2].strip()) for line in window_lines(self.report.protection.window)),
+            *(tuple(line.split(maxsplit=1)) for line in window_lines(self.report.protection.window)),
             ("longest drill", f"{duration(longest.seconds)} ({longest.drill_id})" if longest else "none passed"),
         ]
 
@@ -95,9 +95,9 @@ class EvidenceReportView(View):
         return "DAY", "GOOD", "FAILED", "BACKUPS", "LONGEST WITHOUT", "DRILLS", "OBJECTIVES"
 
     def _day(self, day: ReportedDay) -> tuple[str, ...]:
-        broken = [one for one in kept(day, self.report.objectives) if not one.is_kept]
+        judged = kept(day, self.report.objectives)
+        broken = [one for one in judged if not one.is_kept]
         words = ", ".join(f"{one.objective.value} BROKEN (limit {in_words(one.limit)})" for one in broken)
-        is_judged = bool(kept(day, self.report.objectives))
         return (
             day.day.isoformat(),
             str(day.good),
@@ -105,7 +105,7 @@ class EvidenceReportView(View):
             str(day.backups),
             duration(day.longest_without_backup) if day.longest_without_backup is not None else "no backup",
             f"{day.drills}, {day.failed_drills} FAILED" if day.failed_drills else str(day.drills),
-            words or ("met" if is_judged else "none"),
+            words or ("met" if judged else "none"),
         )
 
     def _day_fields(self, day: ReportedDay) -> Fields:
