@@ -299,6 +299,15 @@ def _s3(b: Builder, out: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
 
 
+def _promtool(b: Builder, out: Path) -> None:
+    options = apt_options(out / "apt", "/out/apt", recipe.SUITE)
+    script = (
+        f"cd /out; apt-get {options} update; apt-get {options} download promtool; dpkg-deb --fsys-tarfile"
+        " promtool_*.deb | tar x -O ./usr/bin/promtool > promtool; chmod 755 promtool; rm -r apt *.deb"
+    )
+    b.chroot(b.paths["toolroot"], script, [host.Bind(out, "/out")])
+
+
 def _image(flavour: str) -> Callable[[Builder, Path], None]:
     def make(b: Builder, out: Path) -> None:
         from .guest import Guest, Lab
@@ -366,6 +375,7 @@ def products() -> list[Product]:
             )
             for flavour in ("mysql", "mariadb")
         ),
+        Product("promtool", (recipe.SUITE, "1"), ("toolroot",), _promtool),
         Product("guest-vm", virtual.inputs(), ("guest",), virtual.root),
         Product(
             "vm-cache", (_vm_text("libvirt-start"), "1"), ("guest-vm", "kernel", "image-mariadb"), virtual.capabilities

@@ -14,6 +14,10 @@ from pathlib import Path
 from . import recipe
 
 
+PATH = "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where commands in a root are looked for."""
+
+
 class LabError(Exception):
     """The lab cannot continue; the text says what is missing and what to do."""
 
@@ -111,7 +115,7 @@ def in_root(
     lines += [f'mkdir -p "$0{bind.target}" && mount --bind \'{bind.source}\' "$0{bind.target}"' for bind in binds]
     lines.append('exec chroot "$0" /usr/bin/env -i "$@"')
     environment = {
-        "PATH": "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PATH": PATH,
         "HOME": "/root",
         "LC_ALL": "C.UTF-8",
         "DEBIAN_FRONTEND": "noninteractive",

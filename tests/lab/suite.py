@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from . import campaign, flavours
+from . import campaign, flavours, host
 from .build import build
 from .flavours import FLAVOURS
 from .guest import CHECKOUT, Guest, Lab
@@ -310,8 +310,10 @@ def run(lab: Lab, arguments: Sequence[str], *, all_flavours: bool = False) -> in
         jobs.append(Job("lint and types", FIRST, functools.partial(_lint, lab)))
     if "unit" in kinds:
         # Tests of the adapter of libvirt need its library, which this root has and which is else the same.
-        root = replace(lab, root=build(lab.cache)["guest-vm"])
-        jobs.append(Job("unit", FIRST, functools.partial(_pytest, root, arguments_for("unit", arguments))))
+        paths = build(lab.cache)
+        root = replace(lab, root=paths["guest-vm"])
+        env = {"PATH": f"{host.PATH}:{paths['promtool']}"}
+        jobs.append(Job("unit", FIRST, functools.partial(_pytest, root, arguments_for("unit", arguments), env)))
     if "system" in kinds:
         jobs += _system(lab, arguments, all_flavours=all_flavours)
     if "attacks" in kinds:
