@@ -141,8 +141,28 @@ def test_every_shipped_unit_does_its_job_within_its_walls(guest: Guest) -> None:
         said(guest, "systemctl", "start", f"zsnapdb-{job}")
         assert said(guest, "systemctl", "is-active", f"zsnapdb-{job}") == "active"
         said(guest, "systemctl", "stop", f"zsnapdb-{job}")
+    check_a_failed_unit_is_told(guest)
     back = f"rm /run/systemd/system/zsnapdb-*; systemctl daemon-reload; cp /run/kept.toml {CONFIG}"
     said(guest, "sh", "-ec", back)
+
+
+def check_a_failed_unit_is_told(guest: Guest) -> None:
+    """Check that what a unit names under OnFailure= and ExecStopPost= reaches a target from within its walls."""
+    script = "#!/bin/sh\ncat >> /var/lib/zsnapdb/told\necho >> /var/lib/zsnapdb/told\n"
+    said(guest, "sh", "-ec", f"printf '{script}' > /run/tell; chmod +x /run/tell")
+    said(guest, "sh", "-ec", f"""printf '[notifications.to.script]\nscript = ["/bin/sh", "/run/tell"]\n' >> {CONFIG}""")
+    assert guest.run(["systemctl", "start", "zsnapdb-verify@nobody"], timeout=600).code != 0
+    said(guest, "systemctl", "start", "zsnapdb-binlog@nobody")
+    both = " && ".join(f"grep -q {job}@nobody /var/lib/zsnapdb/told" for job in ("verify", "binlog"))
+    known = f"until {both}; do sleep 0.1; done"
+    said(guest, "sh", "-c", known)
+    said(guest, "systemctl", "stop", "zsnapdb-binlog@nobody")
+    told = [json.loads(line) for line in said(guest, "cat", "/var/lib/zsnapdb/told").splitlines()]
+    ends = {(one["subject"], one["instance"], one["exit_code"], one["text"]) for one in told}
+    assert ends == {
+        ("verify", "nobody", 3, "unit zsnapdb-verify@nobody failed: exit-code 3"),
+        ("binlog", "nobody", 3, "unit zsnapdb-binlog@nobody failed: exit-code 3"),
+    }
 
 
 def test_setup_writes_the_unit_of_the_agent_and_starts_it(guest: Guest) -> None:

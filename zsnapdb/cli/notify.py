@@ -46,3 +46,33 @@ def notify_test(
         raise CommandError(
             f"the test message did not reach {', '.join(failed)}", hint="the reasons stand above; check the addresses"
         )
+
+
+@app.command("failed")
+def notify_failed(
+    unit: Annotated[
+        str, typer.Argument(metavar="UNIT", help="Its name without .service, such as zsnapdb-backup@main.")
+    ],
+    config: ConfigFile = None,
+) -> None:
+    """Notify that a unit of systemd failed. The shipped units call it, by OnFailure= or ExecStopPost=.
+
+    It tells also of a job that could not do so itself: it was killed, or did not start. How the unit ended stands in
+    variables of systemd. A unit that ended well, or found another run at work (exit code 75), notifies nobody.
+
+    Exit codes: 0 every target was reached, 9 one was not.
+    """
+    import os
+
+    from zsnapdb.cli.notifying import tell
+    from zsnapdb.config import load
+    from zsnapdb.errors import CommandError
+    from zsnapdb.notify.commands import send_failed_unit
+
+    settings = load(config)
+    if not settings.notifications.to:
+        tell("no target of notifications is configured")
+    if failed := send_failed_unit(settings, unit, os.environ, tell):
+        raise CommandError(
+            f"{', '.join(failed)} did not hear of it", hint="the reasons stand above; check the addresses"
+        )

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from zsnapdb.config import Settings
 from zsnapdb.config_notifications import NotificationEvent, NotifiedJob
-from zsnapdb.errors import INTERRUPTED, BusyError, ZsnapdbError, exit_code
+from zsnapdb.errors import INTERRUPTED, BusyError, UsageError, ZsnapdbError, exit_code
 from zsnapdb.jobs.host import THIS_HOST
 from zsnapdb.notify.courier import Courier, Tell
 from zsnapdb.planning.notifications.occasions import Occasion
+from zsnapdb.planning.notifications.units import UNIT_NAME, UnitEnd, of_unit
 
 _AT_AN_INTERRUPT = 5.0
 """How many seconds an interrupted command waits for its notifications at most."""
+_TOLD = ("SERVICE_RESULT", "EXIT_STATUS")
+"""The variables of systemd after ExecStopPost=; under OnFailure= they begin with MONITOR_ (systemd.exec(5))."""
 
 
 @contextmanager
@@ -55,6 +60,22 @@ def send_test(settings: Settings, names: list[str], tell: Tell) -> tuple[str, ..
     text = "This is a test. Nothing has happened."
     for name in names:
         courier.post_to(name, Occasion(NotificationEvent.TEST, "", "notifications", THIS_HOST.now(), text))
+    return courier.close()
+
+
+def send_failed_unit(settings: Settings, unit: str, told: Mapping[str, str], tell: Tell) -> tuple[str, ...]:
+    """Notify of the unit that failed, and return the targets that could not be reached. A good end notifies nobody.
+
+    `told` are the variables of systemd. UsageError if `unit` is no name of a unit.
+    """
+    if re.fullmatch(UNIT_NAME, unit) is None:
+        raise UsageError(f"{unit!r} is no name of a unit", hint="write it without .service: zsnapdb-backup@main")
+    result, status = (told.get(f"MONITOR_{name}", told.get(name, "")) for name in _TOLD)
+    courier, occasion = Courier(settings, tell), of_unit(UnitEnd(unit, result, status), THIS_HOST.now())
+    if occasion is None:
+        return ()
+    instance = settings.instance.get(occasion.instance)
+    courier.post(replace(occasion, repository=instance.repository) if instance is not None else occasion)
     return courier.close()
 
 

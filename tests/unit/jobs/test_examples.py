@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -130,3 +131,25 @@ def test_every_job_that_recurs_has_a_unit_and_a_timer(job: str) -> None:
     assert "WantedBy=timers.target" in timer
     cron = find("zsnapdb.cron").text
     assert f"zsnapdb {job.rstrip('@')} " in cron
+
+
+SERVICES = sorted((CHECKOUT / "configs" / "systemd").glob("*.service"))
+
+
+@pytest.mark.parametrize("unit", [path.name for path in SERVICES if "failed" not in path.name])
+def test_a_unit_that_fails_tells_so(unit: str) -> None:
+    """One that is always started again never counts as failed, so OnFailure= would start nothing (systemd.unit(5))."""
+    text = find(unit).text
+    is_kept = "Restart=always" in text
+    line = "ExecStopPost=-/usr/bin/env zsnapdb notify failed %N" if is_kept else "OnFailure=zsnapdb-failed@%N.service"
+    assert line in text.splitlines()
+    assert "zsnapdb notify failed %i" in find("zsnapdb-failed@.service").text
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_accepts_every_unit() -> None:
+    units = sorted((CHECKOUT / "configs" / "systemd").iterdir())
+    argv = ["systemd-analyze", "verify", "--man=no", *(str(unit) for unit in units)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    ours = [line for line in done.stderr.splitlines() if "zsnapdb" in line]
+    assert (done.returncode, ours) == (0, [])

@@ -288,3 +288,21 @@ def test_what_a_script_prints_does_not_steer_the_terminal(tmp_path: Path) -> Non
     done = zsnapdb("notify", "test", config=str(config))
     assert "exit status 1: a\\x1b[2Jb" in done.stderr
     assert "\x1b" not in done.stderr
+
+
+def test_a_failed_unit_is_told_once_with_what_its_command_told(receiver: Receiver, tmp_path: Path) -> None:
+    config = tmp_path / "zsnapdb.toml"
+    config.write_text(text(tmp_path, hook(receiver.url)))
+    ends = (("verify@main", "exit-code", "6"), ("backup@main", "signal", "KILL"), ("prune@main", "success", "0"))
+    assert zsnapdb("verify", "main", config=str(config)).returncode == 6
+    for unit, result, status in ends:
+        told_by_systemd = {"MONITOR_SERVICE_RESULT": result, "MONITOR_EXIT_STATUS": status}
+        done = zsnapdb("notify", "failed", f"zsnapdb-{unit}", config=str(config), **told_by_systemd)
+        assert done.returncode == 0, done.stderr
+    told = [json.loads(body)["text"] for _, _, body in receiver.got]
+    assert len(told) == 2
+    assert told[0].startswith("verify of main failed")
+    assert told[1] == "unit zsnapdb-backup@main failed: signal KILL"
+    receiver.answers = [404]
+    assert zsnapdb("notify", "failed", "nightly", config=str(config)).returncode == 9
+    assert zsnapdb("notify", "failed", "a b", config=str(config)).returncode == 2

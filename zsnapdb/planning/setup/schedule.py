@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 UNIT = "zsnapdb-agent.service"
 UNIT_FILE = f"/etc/systemd/system/{UNIT}"
-_START = "ExecStart="
+_START, _STOPPED = "ExecStart=", "ExecStopPost=-"
 
 
 def unit_text(example: str, program: Sequence[str], configuration: str) -> str:
@@ -14,9 +14,20 @@ def unit_text(example: str, program: Sequence[str], configuration: str) -> str:
 
     `program` are the words that start zsnapdb; the first one is an absolute path.
     """
-    words = (*program, "agent", "--config", configuration)
-    command = f"{_START}{' '.join(_word(word) for word in words)}"
-    return "\n".join(command if line.startswith(_START) else line for line in example.split("\n"))
+    start, with_it = _START + _words((*program, "agent")), _words(("--config", configuration))
+    # systemd replaces %N by the name of the unit.
+    stopped = f"{_STOPPED}{_words((*program, 'notify', 'failed'))} %N"
+    return "\n".join(
+        f"{command} {with_it}" if (command := _command(line, start, stopped)) else line for line in example.split("\n")
+    )
+
+
+def _command(line: str, start: str, stopped: str) -> str:
+    return start if line.startswith(_START) else stopped if line.startswith(_STOPPED) else ""
+
+
+def _words(words: Sequence[str]) -> str:
+    return " ".join(_word(word) for word in words)
 
 
 def _word(text: str) -> str:

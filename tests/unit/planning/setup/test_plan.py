@@ -106,8 +106,15 @@ def test_a_configuration_that_setup_wrote_is_no_obstacle_for_the_same_setup() ->
 
 
 def test_a_missing_unit_is_written_with_its_program_and_its_configuration() -> None:
-    text = unit_text("[Service]\nExecStart=/usr/bin/env zsnapdb agent\nRestart=always\n", ('/opt/a "%b',), "/etc/z $1")
-    assert text == '[Service]\nExecStart="/opt/a \\"%%b" "agent" "--config" "/etc/z $$1"\nRestart=always\n'
+    example = (
+        "ExecStart=/usr/bin/env zsnapdb agent\nRestart=always\nExecStopPost=-/usr/bin/env zsnapdb notify failed %N\n"
+    )
+    text = unit_text(example, ('/opt/a "%b',), "/etc/z $1")
+    assert text.splitlines() == [
+        'ExecStart="/opt/a \\"%%b" "agent" "--config" "/etc/z $$1"',
+        "Restart=always",
+        'ExecStopPost=-"/opt/a \\"%%b" "notify" "failed" %N "--config" "/etc/z $$1"',
+    ]
     (step,) = [step for step in planned(unit=text).steps if step.action is SetupAction.SCHEDULE]
     assert (step.path, step.text) == ("/etc/systemd/system/zsnapdb-agent.service", text)
     assert [step.path for step in planned(unit=None).steps if step.action is SetupAction.SCHEDULE] == [""]
