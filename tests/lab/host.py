@@ -13,7 +13,6 @@ from pathlib import Path
 
 from . import recipe
 
-
 PATH = "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where commands in a root are looked for."""
 

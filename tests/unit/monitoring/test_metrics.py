@@ -124,7 +124,9 @@ def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
     assert set(re.findall(r"alertname: (\w+)\n\s+exp_alerts:\n\s+- exp_labels", cases)) == alerts
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (package promtool, before Debian 13 prometheus)")
+@pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not installed (package promtool, before Debian 13 prometheus)"
+)
 def test_the_rules_raise_their_alarms_and_no_others(tmp_path: Path) -> None:
     for file in (SHIPPED / "zsnapdb.rules.yml", Path(__file__).parent / "zsnapdb.rules.test.yml"):
         shutil.copy(file, tmp_path)
@@ -134,7 +136,9 @@ def test_the_rules_raise_their_alarms_and_no_others(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (package promtool, before Debian 13 prometheus)")
+@pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not installed (package promtool, before Debian 13 prometheus)"
+)
 def test_the_metrics_pass_the_linter_of_prometheus(site: Site) -> None:
     site.fill([None])
     body = text([state(site)], NOW)
