@@ -15,7 +15,10 @@ from zsnapdb.cli.output import show, show_errors
 from zsnapdb.errors import UsageError, ZsnapdbError
 
 _BROKEN = 2
-"""The exit code of a broken objective. An unexpected error has the same: 1 would mean a warning to a monitor."""
+"""The exit code of a broken objective. Metrics that cannot be written and unexpected errors have the same.
+
+1 would mean a warning to a monitor.
+"""
 
 
 def status(
@@ -42,8 +45,9 @@ def status(
     Also show the age of the last backup and of the last archived transaction, and the last drill.
 
     Exit codes: 0 every objective is met; 1 there is a warning, or a notification did not arrive; 2 an objective is
-    broken; 6 nothing can be restored, or the repository cannot be read; 7 something in the repository is damaged, or it
-    lacks something that this host stored. With --all: the greatest of all instances.
+    broken, or the metrics cannot be written; 6 nothing can be restored, or the repository cannot be read; 7 something
+    in the repository is damaged, or it lacks something that this host stored. With --all: the greatest of all
+    instances.
     """
     if every and instance is not None:
         raise UsageError("INSTANCE and --all are given", hint="leave out one of them")
@@ -89,8 +93,13 @@ def _show(
     states = (
         job.statuses(settings, repository) if every else [job.observed(Instance.at(settings, instance, repository))]
     )
+    errors: list[ZsnapdbError] = []
     if metrics is not None:
-        metrics_file.write(metrics, metrics_text(states, THIS_HOST.now()))
+        try:
+            metrics_file.write(metrics, metrics_text(states, THIS_HOST.now()))
+        except ZsnapdbError as error:
+            # A full disk hides nothing from those who are notified.
+            errors.append(error)
     if notify:
         notify_of(settings, states, THIS_HOST.now(), tell)
     failed = failed_deliveries(settings)
@@ -102,6 +111,6 @@ def _show(
             raise state.error or ZsnapdbError(f"instance {state.instance} has no state")
         show(report.StatusView(state.status, failed), json)
     alarms = (job.alarm(state.status) for state in states if state.status is not None)
-    show_errors([alarm for alarm in alarms if alarm is not None])
+    show_errors([*(alarm for alarm in alarms if alarm is not None), *errors])
     # Who is not reached does not hear of the next problem.
-    return max((*(state.exit_code for state in states), int(bool(failed))))
+    return max((*(state.exit_code for state in states), int(bool(failed)), _BROKEN if errors else 0))

@@ -155,6 +155,9 @@ def test_status_writes_a_file_for_node_exporter_also_if_an_objective_is_broken(s
     assert 'zsnapdb_objective_verdict{zsnapdb_instance="main",repository="here",objective="rpo"} 2' in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert sorted(path.name for path in tmp_path.iterdir() if "prom" in path.name) == ["zsnapdb.prom"]
+    config.write_text(site.text())
+    assert zsnapdb("status", "--all", config=str(config)).returncode == 0
+    assert zsnapdb("status", "--all", "--metrics", "/nowhere/zsnapdb.prom", config=str(config)).returncode == 2
 
 
 def test_a_link_in_the_place_of_the_file_is_replaced_and_not_followed(tmp_path: Path) -> None:

@@ -306,3 +306,14 @@ def test_a_failed_unit_is_told_once_with_what_its_command_told(receiver: Receive
     receiver.answers = [404]
     assert zsnapdb("notify", "failed", "nightly", config=str(config)).returncode == 9
     assert zsnapdb("notify", "failed", "a b", config=str(config)).returncode == 2
+
+
+def test_metrics_that_cannot_be_written_are_broken_and_keep_no_notification_back(
+    receiver: Receiver, tmp_path: Path
+) -> None:
+    config = tmp_path / "zsnapdb.toml"
+    config.write_text(text(tmp_path, f'[notifications.to.ping]\nping = "{receiver.url}/p"\nof = "objectives"\n'))
+    words = ("status", "--all", "--notify", "--metrics", str(tmp_path / "none" / "zsnapdb.prom"))
+    done = zsnapdb(*words, config=str(config))
+    assert (done.returncode, receiver.paths) == (6, ["/p/fail"])
+    assert "writing the metrics" in done.stderr

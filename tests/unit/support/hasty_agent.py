@@ -1,0 +1,82 @@
+"""The agent as a program whose clock goes on only while no job of it runs: `python -m … CONFIG FOLDER RUNS`.
+
+So a schedule takes as long as its jobs take, however busy the machine is. After that many runs it ends, and prints a
+line of JSON: the descriptors that were open after each run, and the most memory that the process ever had (bytes).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import zsnapdb.cli.app
+from zsnapdb.agent.children import start
+from zsnapdb.agent.daemon import serve
+from zsnapdb.config import load
+from zsnapdb.jobs.host import Host
+
+__all__ = ["zsnapdb"]
+
+
+@dataclass
+class HastyAgent:
+    """The clock of the agent, and the request to stop after some runs."""
+
+    config: Path
+    runs: int
+    time: datetime = datetime(2026, 11, 20, tzinfo=UTC)
+    descriptors: list[int] = field(default_factory=list)
+    _running: int = 0
+
+    def tell(self, line: str) -> None:
+        """Count the jobs that run."""
+        if " begins, run " in line:
+            self._running += 1
+        elif " ended with " in line:
+            self._running -= 1
+            self.descriptors.append(len(os.listdir("/proc/self/fd")))
+
+    def is_set(self) -> bool:
+        """Whether there were enough runs."""
+        return len(self.descriptors) >= self.runs and not self._running
+
+    def wait(self, seconds: float) -> bool:
+        """Let time pass: at once if no job runs, and really if one does."""
+        if self._running:
+            time.sleep(0.05)
+        else:
+            self.time += timedelta(seconds=seconds)
+        return self.is_set()
+
+    def take(self) -> bool:
+        """Never ask for the configuration to be read again."""
+        return False
+
+    def serve(self, folder: Path) -> None:
+        """Run the agent until the stop."""
+        environment = {**os.environ, "ZSNAPDB_CONFIG": str(self.config)}
+        serve(
+            lambda: load(self.config),
+            lambda words, log, run_id: start(words, log, run_id, environment),
+            Host(run=folder, now=lambda: self.time),
+            self,
+            self,
+            self.tell,
+        )
+
+
+def most_memory() -> int:
+    """Return the most memory in bytes that this process ever had. Source: proc(5), VmHWM, which is in KiB."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) << 10
+
+
+if __name__ == "__main__":
+    hasty = HastyAgent(Path(sys.argv[1]), int(sys.argv[3]))
+    hasty.serve(Path(sys.argv[2]))
+    print(json.dumps({"descriptors": hasty.descriptors, "most_memory": most_memory()}))
