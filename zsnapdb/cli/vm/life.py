@@ -35,7 +35,7 @@ def start(
 
     settings, marker = load(config), readiness.marker(wait_for)
     if plan:
-        show(report.MachineStepView(life.plan_start(settings, name), "start"), json)
+        show(report.MachineStepView(life.plan_start(settings, name, marker), "start"), json)
         return
     show(report.MachineChangedView(life.start(settings, name, marker), "started"), json)
 
@@ -67,7 +67,7 @@ def reset(
 
     settings, marker = load(config), readiness.marker(wait_for)
     if plan:
-        show(report.MachineStepView(life.plan_reset(settings, name), "reset"), json)
+        show(report.MachineStepView(life.plan_reset(settings, name, marker), "reset"), json)
         return
     show(report.MachineChangedView(life.reset(settings, name, marker), "reset"), json)
 

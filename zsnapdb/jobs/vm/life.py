@@ -36,16 +36,18 @@ def listing(settings: Settings) -> list[SeenMachine]:
         return [catalogue.seen(hypervisor, machine) for machine in known]
 
 
-def look(settings: Settings, name: str) -> SeenMachine:
-    """Return one complete machine with the state of its domain."""
+def _look(settings: Settings, name: str) -> SeenMachine:
+    """Return one complete machine with the state of its domain. PreflightError if its own domain is not there."""
     with connected(settings.vms.uri) as hypervisor:
-        return catalogue.seen(hypervisor, ready_machine(settings, name))
+        machine = ready_machine(settings, name)
+        _domain(hypervisor, machine)
+        return catalogue.seen(hypervisor, machine)
 
 
-def plan_start(settings: Settings, name: str) -> MachineStep:
-    """Return what `start` would do."""
-    seen = look(settings, name)
-    _refuse_unfinished(seen.machine)
+def plan_start(settings: Settings, name: str, shows: ReadyMarker) -> MachineStep:
+    """Return what `start` would do. PreflightError for what it would refuse."""
+    seen = _look(settings, name)
+    _refuse_start(seen.machine, shows)
     return MachineStep(seen, () if seen.state is MachineState.RUNNING else (f"start the domain {name}",))
 
 
@@ -53,8 +55,7 @@ def start(settings: Settings, name: str, shows: ReadyMarker) -> SeenMachine:
     """Start the machine, and wait until it is ready. Its devices are verified first."""
     with locks.on_machine(name), connected(settings.vms.uri) as hypervisor:
         machine = ready_machine(settings, name)
-        _refuse_unfinished(machine)
-        readiness.refuse_unreachable(shows, machine.network)
+        _refuse_start(machine, shows)
         _start(settings, hypervisor, machine, shows)
         return catalogue.seen(hypervisor, machine)
 
@@ -80,17 +81,18 @@ def _domain(hypervisor: Hypervisor, machine: Machine) -> MachineState:
     return known.state
 
 
-def _refuse_unfinished(machine: Machine) -> None:
+def _refuse_start(machine: Machine, shows: ReadyMarker) -> None:
     if machine.phase is MachinePhase.CHANGING:
         raise PreflightError(
             f"a reset of the virtual machine {machine.name} was interrupted",
             hint=f"finish it: `zsnapdb vm reset {machine.name}`",
         )
+    readiness.refuse_unreachable(shows, machine.network)
 
 
 def plan_stop(settings: Settings, name: str) -> MachineStep:
     """Return what `stop` would do."""
-    seen = look(settings, name)
+    seen = _look(settings, name)
     ask = f"ask the guest of {name} to shut down; after {settings.vms.stop_timeout:g} s take its power"
     return MachineStep(seen, (ask,) if seen.state is MachineState.RUNNING else ())
 
@@ -105,20 +107,23 @@ def stop(settings: Settings, name: str) -> SeenMachine:
         return catalogue.seen(hypervisor, machine)
 
 
-def plan_reset(settings: Settings, name: str) -> MachineStep:
-    """Return what `reset` would do. PreflightError if others made snapshots of the machine's volumes."""
-    seen = look(settings, name)
-    _refuse_for_reset(seen.machine)
+def plan_reset(settings: Settings, name: str, shows: ReadyMarker) -> MachineStep:
+    """Return what `reset` would do. PreflightError for what it would refuse."""
+    seen = _look(settings, name)
+    _refuse_reset(seen.machine, seen.state, shows)
     steps = [f"take the power of {name}"] if seen.state is MachineState.RUNNING else []
     steps += [f"zfs rollback {dataset}@{properties.START_SNAPSHOT}" for dataset in seen.machine.volumes.values()]
     steps += [f"start the domain {name}"] if seen.state is MachineState.RUNNING else []
     return MachineStep(seen, tuple(steps))
 
 
-def _refuse_for_reset(machine: Machine) -> None:
+def _refuse_reset(machine: Machine, state: MachineState, shows: ReadyMarker) -> None:
+    """Raise PreflightError if others made snapshots of the machine's volumes, or if `shows` could never be seen."""
     foreign = removal.others(machine.anchor, properties.machine_mark(machine.name))
     removal.refuse_others(f"the virtual machine {machine.name}", foreign, snapshots_may_go=False)
     removal.refuse_bookmarks(f"the virtual machine {machine.name}", foreign)
+    if state is MachineState.RUNNING:
+        readiness.refuse_unreachable(shows, machine.network)
 
 
 def reset(settings: Settings, name: str, shows: ReadyMarker) -> SeenMachine:
@@ -128,10 +133,9 @@ def reset(settings: Settings, name: str, shows: ReadyMarker) -> SeenMachine:
     """
     with locks.on_machine(name), connected(settings.vms.uri) as hypervisor:
         machine = ready_machine(settings, name)
-        ran = _domain(hypervisor, machine) is MachineState.RUNNING
-        _refuse_for_reset(machine)
-        if ran:
-            readiness.refuse_unreachable(shows, machine.network)
+        state = _domain(hypervisor, machine)
+        ran = state is MachineState.RUNNING
+        _refuse_reset(machine, state, shows)
         mark = properties.machine_mark(name)
         datasets.set_properties(machine.anchor, {properties.PHASE_PROPERTY: MachinePhase.CHANGING})
         hypervisor.power_off(machine.uuid)

@@ -35,6 +35,7 @@ from zsnapdb.vm.hypervisor import MachineState
 
 GOLD = (Path(__file__).parents[2] / "planning" / "vm" / "golden" / "base.xml").read_text()
 SOURCES = ("tank/vms/gold", "tank/vms/gold-data")
+Change = Callable[[Settings, str, ReadyMarker], object]
 
 
 @dataclass
@@ -114,6 +115,19 @@ def test_a_plan_changes_nothing_and_says_what_the_clones_will_be(house: House) -
     text = MachinesPlanView(planned).text()
     for words in ("volblocksize 16384", "reserves nothing (thin)", "network zsnapdb-isolated", "zfs clone", "pxc2"):
         assert words in text
+
+
+@pytest.mark.parametrize(("planned", "done"), [(life.plan_start, life.start), (life.plan_reset, life.reset)])
+def test_a_plan_for_a_machine_refuses_what_the_run_refuses(house: House, planned: Change, done: Change) -> None:
+    house.clone(1)
+    with pytest.raises(PreflightError) as of_run:
+        done(house.settings, "pxc1", marker("server"))
+    with pytest.raises(PreflightError, match="no address on the network") as of_plan:
+        planned(house.settings, "pxc1", marker("server"))
+    assert str(of_plan.value) == str(of_run.value)
+    house.libvirt.known.pop(house.libvirt.named("pxc1").domain.uuid)
+    with pytest.raises(PreflightError, match="libvirt does not know"):
+        planned(house.settings, "pxc1", ReadyMarker())
 
 
 @pytest.mark.parametrize("step", ["network", "define pxc2", "start pxc1", "start pxc3"])
