@@ -159,7 +159,7 @@ class BinlogSettings(ConfigSection):
 class InstanceSettings(ConfigSection):
     """A configured server: how to connect to it, its datasets, and the repository of its backups.
 
-    `vm`: a virtual machine instead. Its volumes are its disks. This version does not lock a server inside it.
+    `vm`: a virtual machine instead. Its volumes are its disks. With `host` the server inside it is locked for a backup.
     """
 
     socket: Path | None = None
@@ -196,10 +196,6 @@ class InstanceSettings(ConfigSection):
     def _one_way_to_reach(self) -> InstanceSettings:
         if self.vm is not None and (self.socket, self.volumes) != (None, None):
             raise ValueError("an instance with vm has no socket or volumes: its volumes are the machine's disks")
-        if self.vm is not None and self.host is not None:
-            raise ValueError(
-                "an instance with vm has no host: this version does not lock a server inside a machine; remove host"
-            )
         if self.vm is None and (self.socket is None) == (self.host is None):
             raise ValueError("give exactly one of socket and host")
         if self.password_file is not None and self.password_env is not None:

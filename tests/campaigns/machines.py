@@ -1,6 +1,6 @@
 """Campaign: three virtual machines are cloned from one base and run at once, on real zvols with a real libvirt.
 
-    python3 tests/lab campaign machines [--rounds 1] [--only clones|backups|power]
+    python3 tests/lab campaign machines [--rounds 1] [--only clones|backups|servers|power]
 
 It runs on the host, in one guest. In every round the three machines must have UUIDs and MAC addresses of their own,
 answer on their own addresses with them, keep what they write on their own disks, and forget it by a reset. Afterwards
@@ -9,6 +9,10 @@ nothing of them is left, and a foreign domain and its zvol are as before. The se
 Then a machine that writes to its disk without a pause is backed up in the grades crash, frozen and quiesced. Each
 backup is restored to new zvols with a new domain, compared with its snapshot and booted: it counts one boot more than
 the original. The journal of the file system needs a replay after a crash alone.
+
+Then three machines with a MariaDB in them are cloned; each is waited for until its server greets. One is backed up in
+each grade while transfers are made in it over TCP, `quiesced` by the lock of its own server and a freeze. Each backup
+is restored and booted: its server holds the ledger's invariant and every transfer that had been acknowledged before.
 
 At last the power is cut while machines are cloned: `doctor` names what is half made, one `reap` removes all of it, and
 no other dataset or snapshot comes or goes.
@@ -26,6 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.campaigns.support import server_machines
 from tests.lab import virtual
 from tests.lab.guest import Guest, Lab
 
@@ -138,6 +143,8 @@ udevadm settle
 cmp /dev/zvol/tank/looked /dev/zvol/{top}/vda
 dumpe2fs -h /dev/zvol/tank/looked > /run/looked
 e2fsck -fp /dev/zvol/tank/looked > /run/checked || [ $? = 1 ]
+# udev reads what was written to, and holds it meanwhile.
+udevadm settle
 zfs destroy tank/looked
 """
     guest.run(["sh", "-ec", look]).check()
@@ -196,7 +203,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--flavour")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--only", choices=("clones", "backups", "power"))
+    parser.add_argument("--only", choices=("clones", "backups", "servers", "power"))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     with virtual.with_libvirt(Lab.ready()) as guest:
@@ -209,6 +216,9 @@ def main() -> int:
                 backups_of_each_grade(guest)
                 document(guest, "vm", "destroy", "web1", "--with-foreign-snapshots")
                 guest.run(["rm", "-rf", "/run/machine-backups"]).check()
+        if options.only in (None, "servers"):
+            server_machines.make_base(guest, document)
+            server_machines.run_servers(guest, document, NETWORK)
         if options.only in (None, "power"):
             power_cut_while_cloning(guest)
     return 0

@@ -101,7 +101,7 @@ BRIDGE = "labbr"
 _PREPARE = f"""
 cp -a /out/libvirt/. /{CAPABILITIES}/
 cd /checkout/tests/lab/inside/vm
-echo agent | cpio -o -H newc | gzip -1 | cat /{FOLDER}/initrd - > /{FOLDER}/initrd-agent
+printf 'agent\\nserver\\n' | cpio -o -H newc | gzip -1 | cat /{FOLDER}/initrd - > /{FOLDER}/initrd-agent
 cd /
 for name in iptables ip6tables; do ln -sf /bin/true /usr/sbin/$name; done
 ip link add {BRIDGE} type bridge

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 _LONGEST = 2048
 _HEADER = 4
 _PROTOCOL, _ERROR = 10, 0xFF
-_VERSION = re.compile(rb"[\x21-\x7e]{1,80}")
+_VERSION = re.compile(rb"[\x20-\x7e]{1,80}")
+"""A version may have spaces: that of Debian is `11.8.6-MariaDB-0+deb13u1 from Debian-log`."""
 
 
 @dataclass(frozen=True)

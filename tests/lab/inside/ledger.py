@@ -64,9 +64,13 @@ def connect(
     read_timeout: float = 120,
     client_flag: int = 0,
 ) -> pymysql.Connection:
-    """Open a connection on a socket. An answer that takes longer than `read_timeout` seconds is an error."""
+    """Open a connection on a socket, or to an IPv4 address.
+
+    An answer that takes longer than `read_timeout` seconds is an error.
+    """
     return pymysql.connect(
-        unix_socket=socket,
+        host=None if "/" in socket else socket,
+        unix_socket=socket if "/" in socket else None,
         user=user,
         password=password,
         database=database,
@@ -96,7 +100,7 @@ def connect_when_up(socket: str, process: subprocess.Popen[bytes], seconds: floa
         time.sleep(0.1)
 
 
-def set_up(socket: str, engine: str = "InnoDB") -> None:
+def set_up(socket: str, engine: str = "InnoDB", ballast_rows: int = BALLAST_ROWS) -> None:
     """Create the tables, the accounts and some ballast, so that a full backup has something to carry."""
     with connect(socket) as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL) ENGINE={engine}")
@@ -104,7 +108,7 @@ def set_up(socket: str, engine: str = "InnoDB") -> None:
         cursor.execute(f"CREATE TABLE ballast (id INT PRIMARY KEY, body MEDIUMBLOB) ENGINE={engine}")
         cursor.executemany("INSERT INTO accounts VALUES (%s, %s)", [(n, INITIAL) for n in range(ACCOUNTS)])
         noise = random.Random(1)
-        for start in range(0, BALLAST_ROWS, 20):
+        for start in range(0, ballast_rows, 20):
             rows = [(n, noise.randbytes(BALLAST_BYTES // 2).hex()) for n in range(start, start + 20)]
             cursor.executemany("INSERT INTO ballast VALUES (%s, %s)", rows)
 

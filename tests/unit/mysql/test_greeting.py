@@ -16,6 +16,12 @@ GREETING = (
     bytes.fromhex("4f0000000a") + b"11.8.2-MariaDB-deb13\0" + b"\x07\0\0\0" + b"salt8888\0" + b"\xfe\xf7" * 21 + b"\0\0"
 )
 
+DEBIAN = (
+    b"l\0\0\0\n11.8.6-MariaDB-0+deb13u1 from Debian-log\0\x0c\0\0\0%vC-UG@N\0\xfe\xff-\x02\0\xff\x81\x15\0\0\0\0\0\0"
+    b"=\0\0\0EPC?QYKN%id<\0mysql_native_password\0"
+)
+"""What MariaDB of Debian 13 sent."""
+
 
 def packet(body: bytes, number: int = 0) -> bytes:
     return len(body).to_bytes(3, "little") + bytes([number]) + body
@@ -26,6 +32,7 @@ def packet(body: bytes, number: int = 0) -> bytes:
     [
         (packet(b"\x0a9.7.4\0" + b"x" * 60), ServerGreeting("9.7.4")),
         (packet(b"\x0a5.5.5-10.11.6-MariaDB\0rest") + b"more", ServerGreeting("5.5.5-10.11.6-MariaDB")),
+        (DEBIAN, ServerGreeting("11.8.6-MariaDB-0+deb13u1 from Debian-log")),
         (packet(b"\xff\x6a\x04Host '10.0.0.1' is not allowed to connect"), ServerGreeting(refusal=1130)),
     ],
 )

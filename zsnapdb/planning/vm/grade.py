@@ -109,5 +109,5 @@ def refuse_below(reached_grade: ReachedGrade, minimum: Grade, domain: str) -> No
 def hint_for(minimum: Grade) -> str:
     """Return what a user can do to reach the grade."""
     if minimum is Grade.QUIESCED:
-        return "shut the machine down from inside before the backup, or lower minimum_grade"
+        return "set host to the server inside, shut the machine down from inside, or lower minimum_grade"
     return "start qemu-guest-agent in the guest and give the domain its channel, or lower minimum_grade"

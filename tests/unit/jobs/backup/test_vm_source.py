@@ -275,10 +275,13 @@ def test_a_machine_has_no_socket_or_volumes_in_its_configuration(more: str) -> N
         config.parse(f'{text}[repository.r]\nurl = "file:///nowhere"\n', "test")
 
 
-def test_a_server_inside_a_machine_is_refused_and_not_left_unlocked() -> None:
+def test_a_machine_may_name_the_server_inside_it_by_its_address_alone() -> None:
     text = '[instance.web]\nrepository = "r"\nhost = "10.0.0.7"\n[instance.web.vm]\ndomain = "gold"\n'
-    with pytest.raises(ConfigError, match="does not lock a server inside a machine; remove host"):
-        config.parse(f'{text}[repository.r]\nurl = "file:///nowhere"\n', "test")
+    settings = config.parse(f'{text}[repository.r]\nurl = "file:///nowhere"\n', "test")
+    instance = Instance.of(settings, "web")
+    assert str(instance.address_inside) == "zsnapdb@10.0.0.7:3306"
+    with pytest.raises(PreflightError, match="the virtual machine gold"):
+        instance.session()
 
 
 def test_a_minimum_of_frozen_needs_a_freeze(barn: Barn) -> None:
