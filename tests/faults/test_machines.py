@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -207,6 +208,7 @@ url = "file:///run/machine-backups"
 DISK = f"{HOME}/machines/web1/vda"
 BACK = "tank/web-back"
 READY = ("--wait-for", "serial:LAB READY")
+STATUS = '{"execute": "guest-fsfreeze-status"}'
 
 
 @pytest.fixture(scope="module")
@@ -233,8 +235,32 @@ def test_a_backup_that_claims_to_be_frozen_has_a_clean_file_system_and_one_witho
     assert not needs_recovery(host, frozen)
     assert needs_recovery(host, crash)
     assert answer(host, running), "the guest is thawed and serves"
-    status = host.run(["virsh", "qemu-agent-command", "web1", '{"execute": "guest-fsfreeze-status"}']).check().stdout
-    assert json.loads(status) == {"return": "thawed"}
+    assert state_of_freeze(host) == "thawed"
+
+
+HELD = """
+[[instance.web.hooks]]
+when = "locked"
+run = ["/bin/sh", "-c", "touch /run/held; exec sleep 60"]
+timeout = "60s"
+"""
+
+
+@pytest.mark.parametrize(("number", "deadline"), [(signal.SIGKILL, "60s"), (signal.SIGSTOP, "5s")])
+def test_a_guest_thaws_when_its_backup_is_killed_or_hangs_in_the_middle_of_the_freeze(
+    host: Guest, running: Domain, number: int, deadline: str
+) -> None:
+    text = SOURCE.replace("[repository.folder]", f"{HELD}[repository.folder]") % ("frozen", deadline)
+    host.run(["sh", "-ec", f"rm -f /run/held; cat > /run/held.toml <<'X'\n{text}X\n"]).check()
+    backing_up = host.spawn(["zsnapdb", "backup", "web", "--config", "/run/held.toml"])
+    host.run(["sh", "-c", "until [ -e /run/held ]; do sleep 0.1; done"], timeout=120).check()
+    assert state_of_freeze(host) == "frozen"
+    backing_up.signal(number)
+    thawed = f"until virsh qemu-agent-command web1 '{STATUS}' | grep -q thawed; do sleep 0.2; done"
+    host.run(["sh", "-c", thawed], timeout=30).check()
+    backing_up.signal(signal.SIGCONT)
+    assert backing_up.wait(120).code != 0
+    assert backup(host, minimum="frozen")["grade"] == "frozen"
 
 
 def test_machines_are_cloned_from_a_backup_of_a_running_machine_which_does_not_notice(
@@ -290,6 +316,12 @@ def test_a_machine_comes_back_on_zvols_with_the_bytes_of_the_snapshot_and_a_doma
     document(host, "vm", "reset", "web1")
     same = "cmp -n 33554432 /dev/zvol/%s /opt/vm/disk.raw"
     host.run(["sh", "-ec", same % DISK]).check()
+
+
+def state_of_freeze(guest: Guest) -> str:
+    """Return what the guest's agent says: frozen or thawed."""
+    said = guest.run(["virsh", "qemu-agent-command", "web1", STATUS]).check().stdout
+    return str(json.loads(said)["return"])
 
 
 def backup(guest: Guest, *, minimum: str = "crash", freeze: str = "30s") -> dict[str, Any]:

@@ -130,8 +130,13 @@ def promote(dataset: str) -> None:
 
 def set_properties(dataset: str, values: Mapping[str, str]) -> None:
     """Set properties on one dataset, in one command."""
-    if values:
-        run([ZFS, "set", *[f"{key}={value}" for key, value in values.items()], dataset])
+    set_on_all([dataset], values)
+
+
+def set_on_all(names: Sequence[str], values: Mapping[str, str]) -> None:
+    """Set the same properties on each of the datasets, in one command."""
+    if values and names:
+        run([ZFS, "set", *[f"{key}={value}" for key, value in values.items()], *names])
 
 
 def inherit(dataset: str, names: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.config import CloneSettings, Settings
+from zsnapdb.config import Settings
 from zsnapdb.errors import DamagedError, NotThere, PreflightError
 from zsnapdb.jobs.clone import properties as clone_properties
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE
@@ -16,7 +16,7 @@ from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSI
 from zsnapdb.model import Flavour, pool_of
 from zsnapdb.mysql import server
 from zsnapdb.patterns import is_line, is_mount_point
-from zsnapdb.planning.clone.lease import CloneLease, Policy, read_stamp
+from zsnapdb.planning.clone.lease import CloneLease, read_stamp
 from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.clone.rights import AccountRights
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
@@ -137,12 +137,6 @@ class UnreadableClone:
     top: str
     instance: str
     reason: str
-
-
-def policy(settings: CloneSettings) -> Policy:
-    """Return the configured limits of leases."""
-    s = settings
-    return Policy(s.ttl, s.max_ttl, s.max_protection, s.grace, s.idle, s.reap_limit)
 
 
 def home(settings: Settings, pool: str) -> str:

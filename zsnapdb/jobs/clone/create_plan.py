@@ -11,7 +11,7 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, UsageError
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.clone import account, fetch, masking_policy
-from zsnapdb.jobs.clone.catalogue import home, listing, policy
+from zsnapdb.jobs.clone.catalogue import home, listing
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
 from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
@@ -33,7 +33,7 @@ from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, refuse_absolute
 from zsnapdb.model import pool_of
 from zsnapdb.mysql import server_program
-from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease
+from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease, policy
 from zsnapdb.planning.clone.ports import choose_port
 from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.clone.rights import AccountRights

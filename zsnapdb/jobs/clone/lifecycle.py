@@ -14,7 +14,7 @@ from zsnapdb.config import ServerSettings, Settings
 from zsnapdb.errors import ConfigError, LockNotGranted, PreflightError, ServerError, UsageError
 from zsnapdb.jobs.clock import fresh_backup_id, now
 from zsnapdb.jobs.clone import contract, credentials, locks, masking_policy, properties, volumes
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, policy, ready
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.properties import ClonePhase
 from zsnapdb.jobs.fresh import fresh_password
@@ -28,7 +28,7 @@ from zsnapdb.patterns import printable
 from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT
-from zsnapdb.planning.clone.lease import CloneLease, stamp
+from zsnapdb.planning.clone.lease import CloneLease, policy, stamp
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, owned
 

@@ -11,14 +11,14 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.clone import lifecycle, masking_policy
-from zsnapdb.jobs.clone.catalogue import CloneInfo, home, policy, ready
+from zsnapdb.jobs.clone.catalogue import CloneInfo, home, ready
 from zsnapdb.jobs.clone.locate import locate
 from zsnapdb.jobs.clone.properties import ClonePhase
 from zsnapdb.jobs.clone.sources import RemoteBackup, with_volumes
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.mysql import server_program
 from zsnapdb.planning.clone import lease as leases
-from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.clone.lease import policy, stamp
 from zsnapdb.planning.clone.masking import planned_lines
 
 

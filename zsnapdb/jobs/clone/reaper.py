@@ -15,7 +15,7 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError, ServerError, ZsnapdbError
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.clone import foreign, locks, properties, reusable_sets
-from zsnapdb.jobs.clone.catalogue import CloneInfo, listing, policy, unreadable
+from zsnapdb.jobs.clone.catalogue import CloneInfo, listing, unreadable
 from zsnapdb.jobs.clone.destroy import GoesToo, destroy_locked, unused_live
 from zsnapdb.jobs.clone.lifecycle import session
 from zsnapdb.jobs.clone.properties import HALF_MADE, ClonePhase
@@ -26,7 +26,7 @@ from zsnapdb.jobs.clone.sources import commits, with_volumes
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import SnapshotSet
 from zsnapdb.mysql.connections import server_use
-from zsnapdb.planning.clone.lease import CloneUse, JudgedLease, LeaseVerdict, judge, read_stamp, stamp
+from zsnapdb.planning.clone.lease import CloneUse, JudgedLease, LeaseVerdict, judge, policy, read_stamp, stamp
 from zsnapdb.zfs import datasets, owned
 
 

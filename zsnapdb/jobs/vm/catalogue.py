@@ -8,10 +8,9 @@ from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import DamagedError, NotThere, PreflightError
-from zsnapdb.jobs.clone.catalogue import policy
 from zsnapdb.jobs.vm import properties
 from zsnapdb.jobs.vm.properties import MachinePhase
-from zsnapdb.planning.clone.lease import CloneLease, Policy, read_stamp
+from zsnapdb.planning.clone.lease import CloneLease, Policy, policy, read_stamp
 from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.planning.vm.request import NAME, ZvolSpace
 from zsnapdb.planning.vm.seed import GuestIdentity
@@ -167,9 +166,10 @@ def machines(settings: Settings) -> list[Machine]:
 
 def _groups(top: str, columns: tuple[str, ...], mark: str) -> Iterator[tuple[str, str, _Properties, dict[str, str]]]:
     """Yield name, anchor, the anchor's properties and the volumes of each anchor below `top` with a readable phase."""
-    if not datasets.exists(top):
+    try:
+        below = datasets.children(top, columns)
+    except NotThere:
         return
-    below = datasets.children(top, columns)
     for anchor, facts in below.items():
         name = anchor[len(top) + 1 :]
         if "/" in name or not NAME.fullmatch(name) or facts[mark] != datasets.Property(name, "local"):

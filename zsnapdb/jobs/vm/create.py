@@ -263,8 +263,8 @@ def _execute(
             for machine in planned.machines:
                 log = catalogue.serial_log(settings, machine.name)
                 readiness.wait(hypervisor, machine.name, machine.uuid, planned.marker, log, settings.vms.start_timeout)
-    for machine in planned.machines:
-        datasets.set_properties(machine.anchor, {properties.PHASE_PROPERTY: MachinePhase.READY})
+    anchors = [machine.anchor for machine in planned.machines]
+    datasets.set_on_all(anchors, {properties.PHASE_PROPERTY: MachinePhase.READY})
 
 
 def _clone_volumes(planned: MachinesPlan, machine: PlannedMachine) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
+from zsnapdb.config import CloneSettings
 from zsnapdb.errors import PreflightError, UsageError
 from zsnapdb.quantities import in_words
 
@@ -38,6 +39,12 @@ class Policy:
     grace: float
     idle: float | None
     reap_limit: int
+
+
+def policy(settings: CloneSettings) -> Policy:
+    """Return the configured limits of leases."""
+    s = settings
+    return Policy(s.ttl, s.max_ttl, s.max_protection, s.grace, s.idle, s.reap_limit)
 
 
 @dataclass(frozen=True)
