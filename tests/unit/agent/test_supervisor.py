@@ -178,6 +178,15 @@ def test_a_job_that_finds_another_run_at_work_begins_again_soon(month: AgentMont
     assert len(month.begun(*BACKUP)) == 5
 
 
+def test_a_run_that_found_another_one_at_work_has_not_failed(month: AgentMonth) -> None:
+    month.answer = lambda words: (1.0, 75 if words == BACKUP else 0)
+    month.boot()
+    month.live(hours=2)
+    last = month.records.run(JobName("main", JobKind.BACKUP))
+    assert last is not None
+    assert (last.failures, last.succeeded) == (0, None)
+
+
 def test_an_archive_that_keeps_failing_begins_again_ever_later(month: AgentMonth) -> None:
     month.answer = lambda words: (1.0, 5 if words == ARCHIVE else 0)
     month.boot()

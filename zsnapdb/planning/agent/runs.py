@@ -59,7 +59,8 @@ class RunRecord(_Kept):
             "finished": at,
             "exit_code": exit_code,
             "tail": tail,
-            "failures": 0 if is_good else self.failures + 1,
+            # A run that found another one at work has neither succeeded nor failed.
+            "failures": 0 if is_good else self.failures + (exit_code != BusyError.exit_code),
             "succeeded": at if is_good else self.succeeded,
         }
         return self.model_copy(update=changes)
