@@ -13,6 +13,8 @@ from tests.lab.guest import SYSTEMD, Guest, Lab
 from .in_guest import QUICK, speed_up
 
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
+LAST = ("copy@main", "doctor@main", "reap", "status")
+"""The units that look at, or pass on, what the others made."""
 
 
 @pytest.fixture(scope="module")
@@ -127,10 +129,12 @@ def test_every_shipped_unit_does_its_job_within_its_walls(guest: Guest) -> None:
     said(guest, "sh", "-ec", "cp /checkout/configs/systemd/* /run/systemd/system/; systemctl daemon-reload")
     said(guest, "mkdir", "-p", "/var/lib/prometheus/node-exporter")
     more = '[instance.main.keep]\\nlast = 7\\n[instance.main.agent]\\nbackup = { every = "1h" }\\n'
+    more += '[repository.offsite]\\nurl = "file:///srv/s3/offsite"\\n'
     keep = f"cp {CONFIG} /run/kept.toml; printf '{more}' >> {CONFIG}"
     said(guest, "sh", "-ec", keep)
-    jobs = ("backup@main", "verify@main", "drill@main", "prune@main", "reap", "status")
-    for job in jobs:
+    said(guest, "mkdir", "/srv/s3/offsite")
+    verifies = ("verify@main", "deep-verify@main")
+    for job in ("backup@main", "full@main", "snapshot@main", *verifies, "drill@main", "prune@main", *LAST):
         unit = f"zsnapdb-{job}.service"
         started = guest.run(["systemctl", "start", unit], timeout=600)
         assert started.code == 0, said(guest, "journalctl", "--no-pager", "-n", "30", "-u", unit)
@@ -141,6 +145,7 @@ def test_every_shipped_unit_does_its_job_within_its_walls(guest: Guest) -> None:
         said(guest, "systemctl", "start", f"zsnapdb-{job}")
         assert said(guest, "systemctl", "is-active", f"zsnapdb-{job}") == "active"
         said(guest, "systemctl", "stop", f"zsnapdb-{job}")
+    said(guest, "systemctl", "start", "zsnapdb-purge@main")
     check_a_failed_unit_is_told(guest)
     back = f"rm /run/systemd/system/zsnapdb-*; systemctl daemon-reload; cp /run/kept.toml {CONFIG}"
     said(guest, "sh", "-ec", back)

@@ -21,6 +21,7 @@ from zsnapdb.errors import ServerError, UsageError
 from zsnapdb.jobs.examples import examples, find, flavour_of, grants
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Flavour
+from zsnapdb.planning.agent.jobs import JobKind
 
 
 def texts() -> Iterator[tuple[Path, str]]:
@@ -123,14 +124,36 @@ def test_a_wheel_contains_every_example_and_prints_it(tmp_path: Path) -> None:
     assert (tmp_path / "installed" / "zsnapdb" / "shipped").is_dir()
 
 
-@pytest.mark.parametrize("job", ["backup@", "drill@", "prune@", "verify@", "reap", "status"])
-def test_every_job_that_recurs_has_a_unit_and_a_timer(job: str) -> None:
+COMMANDS = {
+    "backup@": "backup",
+    "full@": "backup",
+    "snapshot@": "snapshot",
+    "drill@": "drill",
+    "prune@": "prune",
+    "purge@": "binlog purge",
+    "verify@": "verify",
+    "deep-verify@": "verify",
+    "copy@": "copy",
+    "doctor@": "doctor",
+    "reap": "reap",
+    "status": "status",
+}
+"""The command of each unit that recurs. The archive runs all the time, so it needs no timer."""
+
+
+def test_every_job_of_the_agent_also_has_a_unit() -> None:
+    assert {unit.rstrip("@") for unit in COMMANDS} == {kind.value for kind in JobKind} - {JobKind.ARCHIVE}
+    assert find("zsnapdb-binlog@.service").text
+
+
+@pytest.mark.parametrize(("job", "command"), COMMANDS.items(), ids=COMMANDS)
+def test_every_job_that_recurs_has_a_unit_and_a_timer(job: str, command: str) -> None:
     service, timer = find(f"zsnapdb-{job}.service").text, find(f"zsnapdb-{job}.timer").text
-    assert re.search(rf"^ExecStart=/usr/bin/env zsnapdb {job.rstrip('@')}( |$)", service, re.MULTILINE)
+    assert re.search(rf"^ExecStart=/usr/bin/env zsnapdb {command}( |$)", service, re.MULTILINE)
     assert "Persistent=true" in timer
     assert "WantedBy=timers.target" in timer
     cron = find("zsnapdb.cron").text
-    assert f"zsnapdb {job.rstrip('@')} " in cron
+    assert f"zsnapdb {command} " in cron
 
 
 SERVICES = sorted((CHECKOUT / "configs" / "systemd").glob("*.service"))
