@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -178,6 +179,20 @@ def test_the_doctor_finds_what_is_planted_and_says_how_to_mend_it(lab: Lab, tmp_
     assert not [f["detail"] for f in healthy["findings"] if "not judged" in f["detail"]]
 
 
+CRON = Path("/etc/cron.d/zsnapdb-main")
+
+
+def as_cron_runs(lines: list[str], line: str) -> None:
+    """Run a line of a file of /etc/cron.d as cron does (crontab(5)): a bare environment, and `sh -c`."""
+    set_there = dict(line.split("=", 1) for line in lines if re.match(r"[A-Z]+=", line))
+    environment = {"HOME": "/root", "LOGNAME": "root", "SHELL": "/bin/sh", "PATH": "/usr/bin:/bin", **set_there}
+    *_, user, command = line.split(maxsplit=6)
+    assert user == "root"
+    argv = [environment["SHELL"], "-c", command.replace("\\%", "%")]
+    done = subprocess.run(argv, env=environment, cwd="/root", capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done.stderr
+
+
 def test_setup_leads_from_a_host_without_zsnapdb_to_a_backup_and_a_passed_drill(lab: Lab, tmp_path: Path) -> None:
     folder, config = Path("/srv/s3/setup-repository"), tmp_path / "etc" / "zsnapdb.toml"
     folder.mkdir()
@@ -201,7 +216,7 @@ def test_setup_leads_from_a_host_without_zsnapdb_to_a_backup_and_a_passed_drill(
     lab.sql("RENAME USER zsnapdb@localhost TO aside@localhost")
     try:
         done = lab.zsnapdb(*words, "--yes").json["done"]
-        own = {"identity", "configuration", "repository", *(["account"] if lab.flavour == "mysql" else [])}
+        own = {"identity", "configuration", "repository", "schedule", *(["account"] if lab.flavour == "mysql" else [])}
         assert set(done) == own
         written = {file.name: file.read_bytes() for file in config.parent.iterdir()}
         assert lab.zsnapdb(*words, "--yes").json["done"] == done
@@ -210,7 +225,12 @@ def test_setup_leads_from_a_host_without_zsnapdb_to_a_backup_and_a_passed_drill(
         backup = lab.zsnapdb("backup", "main", "--json", config=config).json["backup"]
         drill = lab.zsnapdb("drill", "main", "--json", config=config).json
         assert backup["backup_id"] in json.dumps(drill)
+        lines = CRON.read_text().splitlines()
+        for job in ("binlog archive main --once", "reap"):
+            (line,) = [line for line in lines if f" {job} " in line]
+            as_cron_runs(lines, line)
     finally:
+        CRON.unlink(missing_ok=True)
         lab.sql("DROP USER IF EXISTS zsnapdb@localhost")
         lab.sql("RENAME USER aside@localhost TO zsnapdb@localhost")
 

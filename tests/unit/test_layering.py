@@ -82,7 +82,8 @@ ALLOWED = {
     "stream": BASE | {"planning", "stream"},
     "repository": BASE | {"planning", "stream", "store", "repository"},
     "vm": BASE | {"planning", "vm"},
-    "jobs": BASE | {"planning", "zfs", "mysql", "store", "stream", "vm", "repository", "hooks", "jobs"},
+    "jobs": BASE
+    | {"config_errors", "planning", "zfs", "mysql", "store", "stream", "vm", "repository", "hooks", "jobs"},
     "report": BASE | {"planning", "repository", "jobs", "agent", "report"},
     "cli": BASE | {"jobs", "agent", "notify", "report", "cli"},
     "__main__": {"cli"},

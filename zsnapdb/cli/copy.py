@@ -6,16 +6,16 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly, WaitTime
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
 from zsnapdb.cli.output import show, show_errors
 
 
 def copy(
-    instance: NamedInstance,
     to: Annotated[
         str,
         typer.Option("--to", metavar="REPOSITORY", help="The configured repository to copy to.", show_default=False),
     ],
+    instance: InstanceName = None,
     source: Annotated[
         str | None,
         typer.Option(

@@ -12,7 +12,6 @@ from zsnapdb.cli.options import (
     ConfigFile,
     History,
     InstanceName,
-    NamedInstance,
     PlanOnly,
     ServerBinary,
     WaitTime,
@@ -21,7 +20,7 @@ from zsnapdb.cli.output import show
 
 
 def drill(
-    instance: NamedInstance,
+    instance: InstanceName = None,
     to: Annotated[
         str,
         typer.Option(

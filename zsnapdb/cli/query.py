@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, History, NamedInstance, ServerBinary
+from zsnapdb.cli.options import AsJson, ConfigFile, History, InstanceName, NamedInstance, ServerBinary
 from zsnapdb.cli.output import writer
 from zsnapdb.printed import printed
 
@@ -61,13 +61,13 @@ def query(
 
 
 def diff(
-    instance: NamedInstance,
     table: Annotated[
         str, typer.Option("--table", metavar="SCHEMA.TABLE", help="The table to compare.", show_default=False)
     ],
     begin: Annotated[
         str, typer.Option("--from", metavar="MOMENT", help=f"The earlier state: {_MOMENT}.", show_default=False)
     ],
+    instance: InstanceName = None,
     end: Annotated[str, typer.Option("--to", metavar="MOMENT", help="The later state.")] = "latest",
     history: History = None,
     end_history: EndHistory = None,

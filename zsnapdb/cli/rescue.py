@@ -12,7 +12,7 @@ from zsnapdb.cli.options import (
     AsJson,
     ConfigFile,
     History,
-    NamedInstance,
+    InstanceName,
     PlanOnly,
     ServerBinary,
     WaitTime,
@@ -78,7 +78,7 @@ CommandTimeout = Annotated[
 
 
 def rescue(
-    instance: NamedInstance,
+    instance: InstanceName = None,
     table: RescuedTable = None,
     schema: RescuedSchema = None,
     to: RescuePoint = "latest-backup",

@@ -14,7 +14,7 @@ from zsnapdb.cli.options import (
     ConfigFile,
     HandoverName,
     History,
-    NamedInstance,
+    InstanceName,
     PlanOnly,
     ReplicationAddress,
     ReplicationPasswordFile,
@@ -63,7 +63,7 @@ StopAfter = Annotated[
 
 
 def restore(
-    instance: NamedInstance,
+    instance: InstanceName = None,
     to: RequestedPoint = "latest",
     accept_older: AcceptOlder = False,
     history: History = None,

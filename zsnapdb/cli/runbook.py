@@ -12,7 +12,7 @@ from zsnapdb.cli.options import (
     ConfigFile,
     HandoverName,
     History,
-    NamedInstance,
+    InstanceName,
     ReplicationAddress,
     ReplicationPasswordFile,
     ReplicationUser,
@@ -31,7 +31,7 @@ OutputFormat = Annotated[str, typer.Option("--format", metavar="FORM", help="The
 
 
 def runbook(
-    instance: NamedInstance,
+    instance: InstanceName = None,
     to: RunbookPoint = "latest",
     accept_older: AcceptOlder = False,
     history: History = None,

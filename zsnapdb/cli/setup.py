@@ -36,11 +36,11 @@ CredentialsFile = Annotated[
 
 def setup(
     repository: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="ADDRESS", help="Where backups go: s3://bucket/prefix or file:///folder.", show_default=False
         ),
-    ],
+    ] = None,
     instance: Annotated[str, typer.Option("--instance", metavar="NAME", help="The name of the instance.")] = "main",
     socket: Annotated[
         str | None,
@@ -61,6 +61,18 @@ def setup(
     plain: Annotated[bool, typer.Option("--plain", help="Do not encrypt the backups.")] = False,
     config: NewConfigFile = None,
     binary: ServerBinary = None,
+    move: Annotated[
+        bool, typer.Option("--move", help="Stop the server and move its files to ZFS, if they are not there.")
+    ] = False,
+    answers: Annotated[
+        Path | None,
+        typer.Option(
+            "--answers",
+            metavar="FILE",
+            help="A file with all answers, in place of ADDRESS and options.",
+            show_default=False,
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do the steps without a question.")] = False,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -69,16 +81,24 @@ def setup(
 
     Setup prints its plan, asks, and does the steps that are its own: identity, configuration, account on the server,
     repository, schedule. Then it prints the commands that are left. The same setup again goes on where one was
-    interrupted. A server whose files lie on ZFS is adopted: its files are not touched. For another one the plan has
-    the commands that create datasets and move its files there. With --plan: 4 if the setup would be refused.
+    interrupted. A server whose files lie on ZFS is adopted: its files are not touched. The files of another one are
+    moved with --move: setup creates datasets, stops the server, copies the files, compares every copy, and starts the
+    server on them. The old files are kept. With --plan: 4 if the setup would be refused.
     """
     from zsnapdb.jobs import setup as job
-    from zsnapdb.jobs import setup_steps
+    from zsnapdb.jobs import setup_answers, setup_steps
     from zsnapdb.report import setup as report
 
     program = str(binary.absolute()) if binary is not None else None
-    answers = job.SetupAnswers(repository, instance, socket, pool, credentials_file, endpoint, not plain, program)
-    made = job.plan(answers, config)
+    if (repository is None) == (answers is None):
+        raise UsageError("setup needs the ADDRESS of the repository, or --answers", hint="name one of the two")
+    if repository is not None:
+        options = (socket, pool, credentials_file, endpoint)
+        chosen = job.SetupAnswers(repository, instance, *options, not plain, program, move)
+    else:
+        assert answers is not None
+        chosen = setup_answers.read(answers)
+    made = job.plan(chosen, config)
     if plan:
         show(report.SetupPlanView(made), json)
         if made.refusals:

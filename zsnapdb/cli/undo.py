@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName
 from zsnapdb.cli.output import show
 
 
 def undo(
-    instance: NamedInstance,
     gtid: Annotated[
         str,
         typer.Option("--gtid", metavar="GTID", help="The transaction, as `zsnapdb binlog find` prints its GTID."),
     ],
+    instance: InstanceName = None,
     into: Annotated[
         Path | None,
         typer.Option(

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from zsnapdb import text_files
 from zsnapdb.config import DEFAULT_PATH
 from zsnapdb.errors import PreflightError, ServerError
-from zsnapdb.jobs import examples
+from zsnapdb.jobs import examples, setup_files, setup_move
 from zsnapdb.jobs.repository import keys
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import discovery
@@ -21,8 +21,9 @@ from zsnapdb.mysql.session import Address, greeting
 from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
 from zsnapdb.planning.family import flavour_in
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
+from zsnapdb.planning.setup.move import dataset_names
 from zsnapdb.planning.setup.plan import SetupPlan, plan_setup
-from zsnapdb.planning.setup.schedule import UNIT, UNIT_FILE, unit_text
+from zsnapdb.planning.setup.schedule import CRON_FOLDER, UNIT, UNIT_FILE, cron_text, unit_text
 from zsnapdb.zfs import datasets, version
 from zsnapdb.zfs.mounts import mounted
 
@@ -36,7 +37,7 @@ def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
     """Return the plan for this host. Changes nothing. PreflightError if not root asks: it would see no sockets."""
     if os.geteuid() != 0:
         raise PreflightError("setup looks at the sockets of every server", hint="run it as root")
-    return plan_setup(gather((configuration or DEFAULT_PATH).absolute(), answers), answers)
+    return plan_setup(gather((configuration or DEFAULT_PATH).absolute(), answers), answers, setup_move.begun())
 
 
 def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
@@ -54,7 +55,11 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
         configured=_settings_in(configuration),
         recipient=_recipient(configuration.parent / "identity"),
         unit=_missing_unit(configuration),
+        cron=_cron(configuration, answers) if Path(CRON_FOLDER).is_dir() else None,
         grants={flavour: examples.grants(flavour) for flavour in Flavour},
+        datasets=frozenset(
+            name for pool in pools for name in dataset_names(pool, answers.instance) if datasets.exists(name)
+        ),
         missing_folder=address.path if is_missing else None,
     )
 
@@ -81,6 +86,10 @@ def _missing_unit(configuration: Path) -> str | None:
     if is_packaged or Path(UNIT_FILE).exists():
         return None
     return unit_text(examples.find(UNIT).text, own_command(), str(configuration))
+
+
+def _cron(configuration: Path, answers: SetupAnswers) -> str:
+    return cron_text(own_command(), answers.instance, str(configuration))
 
 
 def own_command() -> tuple[str, ...]:
@@ -113,11 +122,12 @@ def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem]) -> Foun
         dataset=mount.source if mount is not None and is_zfs else "",
         version=said,
         page_size=seen.page_size if seen is not None else None,
-        used=0 if is_zfs else _size(Path(process.datadir)),
+        used=0 if is_zfs else setup_files.size(Path(process.datadir)),
         lets_root_in=seen is not None,
         is_read_only=seen is not None and seen.is_read_only,
         has_socket_login=seen is not None and seen.has_socket_login,
         binary=_binary(process, flavour),
+        files=None if is_zfs or seen is None else setup_files.found(process, flavour, seen, mounts),
     )
 
 
@@ -128,15 +138,3 @@ def _binary(process: DiscoveredProcess, flavour: Flavour) -> str:
     except PreflightError:
         usual = ""
     return "" if process.is_by_loader or usual == os.path.realpath(process.program) else process.program
-
-
-def _size(folder: Path) -> int:
-    """Return the size of the files below a folder in bytes. Files that go meanwhile do not count."""
-    total = 0
-    for parent, _, files in os.walk(folder, onerror=None, followlinks=False):
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(parent, name)).st_size
-            except OSError:
-                continue
-    return total

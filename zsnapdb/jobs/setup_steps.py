@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from zsnapdb import text_files, whole_file
 from zsnapdb.config import load, parse
 from zsnapdb.errors import CommandError, PreflightError, ServerError
+from zsnapdb.jobs import setup_move
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.repository import init, keys
 from zsnapdb.mysql import accounts
@@ -40,16 +41,18 @@ def execute(plan: SetupPlan, tell: Callable[[str], None] = lambda _: None) -> Se
     """
     if plan.refusals:
         raise PreflightError("; ".join(plan.refusals), hint="answer with --socket, --pool or --config")
-    if plan.way is SetupWay.MOVE:
+    if plan.way is SetupWay.MOVE and not plan.answers.move:
         raise PreflightError(
-            "the files of the server do not lie on ZFS, and setup does not move them",
-            hint="run the commands that --plan prints, then the same setup again",
+            "the files of the server do not lie on ZFS, and the server must be stopped to move them",
+            hint="see what --plan prints; with --move setup does it",
         )
     parse(plan.text(None), plan.configuration)
     with exclusive("setup", doing="setting up this host"):
         recipient = plan.recipient
+        if plan.move is not None:
+            setup_move.execute(plan.move, tell)
         for step in plan.steps:
-            if step.action is None:
+            if step.action is None or step.action is SetupAction.MOVE:
                 continue
             tell(step.title)
             if step.action is SetupAction.IDENTITY:

@@ -1,7 +1,8 @@
 """Finds the servers that run on this host, by facts of the kernel: programs, sockets and working directories.
 
-A server changes into its data directory at its start. A process in another mount namespace (a container, a clone of
-ours) is left out: its paths are not paths of this host.
+A server changes into its data directory at its start. A process with another root (a container, a clone of ours), or
+whose data directory is another one on this host, is left out: its paths are not paths of this host. A service of
+systemd has a mount namespace of its own and the root of the host (systemd.exec(5), "ProtectSystem="): it counts.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import contextlib
 import os
 import pwd
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import SecretStr
 
 from zsnapdb.errors import ServerError
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.mysql.variables import global_variables
 
 _PROGRAMS = ("mysqld", "mariadbd", "mysqld-debug")
 _LISTENS = 0x10000
@@ -26,6 +28,18 @@ _LOADER = re.compile(r"ld-linux[a-z0-9_.-]*|ld-[0-9.]+\.so|ld\.so[0-9.]*")
 """The dynamic loader, with which a program can be started by name (ld.so(8)). The kernel calls it the program then."""
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 _X_PROTOCOL = "mysqlx"
+_SERVICE = re.compile(r"[A-Za-z0-9:_.@\\-]{1,200}\.service")
+"""The name of a service (systemd.unit(5), "DESCRIPTION")."""
+FOLDER_VARIABLES = (
+    "innodb_data_home_dir",
+    "innodb_log_group_home_dir",
+    "innodb_undo_directory",
+    "innodb_doublewrite_dir",
+    "aria_log_dir_path",
+    "rocksdb_datadir",
+    "rocksdb_wal_dir",
+)
+PATH_VARIABLES = (*FOLDER_VARIABLES, "log_bin_basename", "log_bin_index", "relay_log_index")
 
 
 @dataclass(frozen=True)
@@ -45,15 +59,17 @@ class DiscoveredProcess:
 
 @dataclass(frozen=True)
 class SeenByRoot:
-    """What root sees in a server: the page size of InnoDB, and what decides how an account of zsnapdb is made."""
+    """What root sees in a server: the page size of InnoDB, how an account of zsnapdb can be made, and its paths."""
 
     page_size: int
     is_read_only: bool
     has_socket_login: bool
+    paths: Mapping[str, str] = field(default_factory=dict)
+    """The variables that name folders and files, by name."""
 
 
 def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
-    """Return the servers that run in this mount namespace. Processes that end meanwhile are left out.
+    """Return the servers whose files are where this host has them. Processes that end meanwhile are left out.
 
     Only root sees the sockets of processes of other accounts.
     """
@@ -62,7 +78,7 @@ def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
     servers = []
     for entry in sorted((e for e in proc.iterdir() if e.name.isdigit()), key=lambda e: int(e.name)):
         program = _program(entry)
-        if os.path.basename(program) in _PROGRAMS and _link(entry / "ns/mnt") == namespace:
+        if os.path.basename(program) in _PROGRAMS and _sees_this_host(entry, namespace):
             with contextlib.suppress(OSError, KeyError):
                 sockets = tuple(sorted(set(_sockets(entry, listening))))
                 account = pwd.getpwuid(entry.stat().st_uid).pw_name
@@ -70,6 +86,18 @@ def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
                 datadir = os.readlink(entry / "cwd")
                 servers.append(DiscoveredProcess(int(entry.name), account, program, sockets, datadir, by_loader))
     return servers
+
+
+def _sees_this_host(entry: Path, namespace: str) -> bool:
+    """Whether the root and the working directory of a process are the same on this host, by device and inode."""
+    if _link(entry / "ns/mnt") == namespace:
+        return True
+    datadir = _link(entry / "cwd")
+    try:
+        pairs = ((entry / "root", Path("/")), (entry / "cwd", Path(datadir)))
+        return bool(datadir) and all(os.path.samefile(theirs, ours) for theirs, ours in pairs)
+    except OSError:
+        return False
 
 
 def _program(entry: Path) -> str:
@@ -113,6 +141,16 @@ def _sockets(entry: Path, listening: dict[str, str]) -> Iterator[str]:
             yield path
 
 
+def service_of(pid: int, proc: Path = Path("/proc")) -> str:
+    """Return the unit of systemd that runs the process, "" if it is no service (systemd names its control groups)."""
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text().split("\n")
+    except OSError:
+        return ""
+    names = [line.rpartition(":")[2].rpartition("/")[2] for line in lines]
+    return next((name for name in names if _SERVICE.fullmatch(name)), "")
+
+
 def seen_by_root(socket: Path) -> SeenByRoot | None:
     """Return what root sees in the server, None if root may not log in by the socket without a password."""
     plugins = "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME = %s AND PLUGIN_STATUS = 'ACTIVE'"
@@ -122,6 +160,7 @@ def seen_by_root(socket: Path) -> SeenByRoot | None:
             ((count,),) = session.query(plugins, ("auth_socket",))
             read_only = str(session.value("SELECT @@GLOBAL.read_only")).upper()
             page_size = int(session.value("SELECT @@GLOBAL.innodb_page_size"))
-            return SeenByRoot(page_size, read_only not in ("0", "OFF"), bool(count))
+            paths = global_variables(session, PATH_VARIABLES)
+            return SeenByRoot(page_size, read_only not in ("0", "OFF"), bool(count), paths)
     except ServerError:
         return None

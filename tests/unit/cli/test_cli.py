@@ -55,7 +55,7 @@ def test_an_error_as_json_has_code_message_and_hint() -> None:
 
 
 def test_wrong_usage_ends_with_2() -> None:
-    assert zsnapdb_from_nothing("restore").returncode == 2
+    assert zsnapdb_from_nothing("pin").returncode == 2
 
 
 def test_an_unknown_key_is_refused_before_anything_else(tmp_path: Path) -> None:

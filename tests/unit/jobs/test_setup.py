@@ -16,12 +16,12 @@ import pytest
 from zsnapdb.config import load
 from zsnapdb.errors import CommandError, PreflightError, ServerError
 from zsnapdb.jobs import setup as job
-from zsnapdb.jobs import setup_steps
+from zsnapdb.jobs import setup_files, setup_move, setup_steps
 from zsnapdb.jobs.repository import init
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import discovery
 from zsnapdb.mysql.discovery import DiscoveredProcess, SeenByRoot
-from zsnapdb.planning.setup.facts import FoundServer, SetupAnswers
+from zsnapdb.planning.setup.facts import FoundFiles, FoundServer, SetupAnswers
 from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay
 from zsnapdb.report.setup import SetupPlanView, SetupView
 from zsnapdb.zfs import command, datasets, version
@@ -99,6 +99,8 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
     monkeypatch.setattr(job, "mounted", lambda: [MountEntry("/var/lib/mysql/data", "zfs", "tank/mysql/data")])
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
     monkeypatch.setattr(datasets, "available", lambda name: 1 << 40)
+    monkeypatch.setattr(datasets, "exists", lambda name: False)
+    monkeypatch.setattr(setup_move, "journal", lambda: tmp_path / "no-move.json")
     monkeypatch.setattr(version, "kernel_release", lambda: (2, 3, 4))
     monkeypatch.setattr(setup_steps, "Session", FakeSession)
     monkeypatch.setattr(setup_steps, "exclusive", lambda name, doing: (tmp_path / "lock").open("a"))
@@ -212,9 +214,11 @@ def test_files_that_must_be_moved_first_leave_the_host_as_it_is(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job, "mounted", lambda: [MountEntry("/", "ext4", "/dev/sda1")])
-    with pytest.raises(PreflightError, match="does not move them"):
+    movable = FoundFiles("mysql.service", option_folder="/etc/mysql/conf.d")
+    monkeypatch.setattr(setup_files, "found", lambda *about: movable)
+    with pytest.raises(PreflightError, match="must be stopped to move them"):
         host.setup()
-    assert host.files() == {}
+    assert (host.files(), host.commands) == ({}, [])
 
 
 def test_only_root_sees_every_server(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:

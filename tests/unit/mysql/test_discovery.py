@@ -54,7 +54,21 @@ def test_a_server_is_found_with_its_account_its_sockets_and_its_data_directory(p
 def test_other_programs_and_servers_in_containers_are_no_servers_of_this_host(proc: Path) -> None:
     process(proc, "11", "/usr/bin/mysqldump", (4711,))
     process(proc, "12", "/usr/sbin/mysqld", (4711,), "mnt:[2]")
+    (proc / "12" / "root").symlink_to(proc)
     assert server_processes(proc) == []
+
+
+@pytest.mark.parametrize(
+    ("root", "datadir", "is_found"), [("/", "/", True), ("/", "/gone", False), ("/usr", "/", False)]
+)
+def test_a_service_with_mounts_of_its_own_is_a_server_of_this_host_if_it_sees_the_same_folders(
+    proc: Path, root: str, datadir: str, is_found: bool
+) -> None:
+    process(proc, "12", "/usr/sbin/mysqld", (4711,), "mnt:[2]")
+    (proc / "12" / "root").symlink_to(root)
+    (proc / "12" / "cwd").unlink()
+    (proc / "12" / "cwd").symlink_to(datadir)
+    assert bool(server_processes(proc)) == is_found
 
 
 def test_a_server_that_the_dynamic_loader_started_is_found(proc: Path) -> None:

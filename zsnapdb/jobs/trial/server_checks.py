@@ -12,6 +12,7 @@ from zsnapdb.config import ProbeSettings
 from zsnapdb.errors import PreflightError, ServerError
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside
 from zsnapdb.mysql import programs
+from zsnapdb.mysql.doublewrite import doublewrite_pages
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.schema_catalogue import engine_libraries, stored_tables
 from zsnapdb.mysql.session import Address, Session
@@ -20,7 +21,7 @@ from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_copy.identity import Access
-from zsnapdb.planning.trial.drill import Sized, judge_probe, judge_table, sample_pages, sample_whole
+from zsnapdb.planning.trial.drill import Sized, judge_probe, judge_table, sample_pages, sample_whole, without
 from zsnapdb.repository.drills import ALL_PAGES, Outcome
 
 _UNDO = ("undo_*", "undo[0-9]*", "*.ibu")
@@ -52,20 +53,27 @@ def tablespaces(copy: Copy) -> list[Sized]:
     """
     folders = {Path(copy.paths.translate(point)) for point, _ in copy.paths.pairs} | {copy.datadir}
     files = {file for folder in folders for pattern in ("*.ibd", *_UNDO) for file in folder.rglob(pattern)}
-    first = copy.variables.get("innodb_data_file_path", "ibdata1:12M").split(";")[0].split(":")[0]
-    system = Path(copy.paths.translate(first)) if first.startswith("/") else copy.datadir / first
-    home = copy.variables.get("innodb_data_home_dir", "")
-    if home.startswith("/") and not first.startswith("/"):
-        system = Path(copy.paths.translate(home)) / first
     return [
         Sized(str(file), file.stat().st_size)
-        for file in sorted({*files, system})
+        for file in sorted({*files, _system_file(copy)})
         if file.is_file() and not file.is_symlink()
     ]
 
 
+def _system_file(copy: Copy) -> Path:
+    """Return the first file of the system tablespace of a copy."""
+    first = copy.variables.get("innodb_data_file_path", "ibdata1:12M").split(";")[0].split(":")[0]
+    home = copy.variables.get("innodb_data_home_dir", "")
+    if first.startswith("/"):
+        return Path(copy.paths.translate(first))
+    return Path(copy.paths.translate(home)) / first if home.startswith("/") else copy.datadir / first
+
+
 def check_pages(copy: Copy, innochecksum: Path, budget: int | None, seed: int, timeout: float) -> Iterator[PageCheck]:
-    """Check the checksums of about `budget` bytes of pages (None: all). The copy's server must not run."""
+    """Check the checksums of about `budget` bytes of pages (None: all). The copy's server must not run.
+
+    A doublewrite buffer is left out: its pages are no data.
+    """
     page_size = int(copy.variables.get("innodb_page_size", "16384"))
     files = tablespaces(copy)
     sizes = {file.name: file.size for file in files}
@@ -74,9 +82,15 @@ def check_pages(copy: Copy, innochecksum: Path, budget: int | None, seed: int, t
         raise PreflightError(
             f"there is no InnoDB file below {copy.root}", hint="report this; the backup was not checked"
         )
+    system = _system_file(copy)
     for part in ranges:
+        left_out = doublewrite_pages(system, page_size) if part.file == str(system) else ()
         size = sizes[part.file] if part.last is None else (part.last - part.first + 1) * page_size
-        wrong = programs.damaged_pages(innochecksum, Path(part.file), part.first, part.last, timeout=timeout)
+        found = (
+            programs.damaged_pages(innochecksum, Path(piece.file), piece.first, piece.last, timeout=timeout)
+            for piece in without(part, left_out)
+        )
+        wrong = next((words for words in found if words is not None), None)
         what = str(Path(part.file).relative_to(copy.root)) if Path(part.file).is_relative_to(copy.root) else part.file
         seen = (
             ALL_PAGES if part.last is None else f"pages {part.first} to {part.last} of {sizes[part.file] // page_size}"

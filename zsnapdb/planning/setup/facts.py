@@ -11,6 +11,28 @@ DEFAULT_PAGE = 16384
 
 
 @dataclass(frozen=True)
+class FoundFiles:
+    """What decides whether and how setup can move the files of a server that are not on ZFS.
+
+    `service` is the unit of systemd that runs the server, "" if none does. `is_mount`: something is mounted at the data
+    directory itself. `binlog` is the path of the binlogs without their numbers, "" if the server writes none, and
+    `binlog_index` the path of their list. `elsewhere` are settings whose files lie outside the data directory,
+    `obstacles` paths in it that are no plain files. `option_folder` is a folder whose option files the server reads, ""
+    if none is known. `taken` are the paths that a move makes and that exist already.
+    """
+
+    service: str
+    is_mount: bool = False
+    binlog: str = ""
+    binlog_index: str = ""
+    has_relay_logs: bool = False
+    elsewhere: tuple[str, ...] = ()
+    obstacles: tuple[str, ...] = ()
+    option_folder: str = ""
+    taken: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class FoundServer:
     """A running server: its process, the account and program of it, its sockets and its data directory.
 
@@ -18,7 +40,7 @@ class FoundServer:
     None if nobody may ask the server. `used` is the size of the data directory in bytes. `lets_root_in`: root of the
     operating system is root of the server, by its socket and without a password. `has_socket_login`: an account can
     do the same (MySQL's plugin auth_socket is active). `binary` is the program to name in the configuration, "" if the
-    server program of the usual folders is right.
+    server program of the usual folders is right. `files` is None if the files lie on ZFS, or if nobody may ask.
     """
 
     pid: int
@@ -36,6 +58,7 @@ class FoundServer:
     is_read_only: bool = False
     has_socket_login: bool = False
     binary: str = ""
+    files: FoundFiles | None = None
 
     @property
     def is_on_zfs(self) -> bool:
@@ -68,7 +91,11 @@ class SetupFacts:
     configured: str | None = None
     recipient: str | None = None
     unit: str | None = None
+    cron: str | None = None
+    """The text of the file for cron, None on a host without a folder for it."""
     grants: Mapping[Flavour, str] = field(default_factory=dict)
+    datasets: frozenset[str] = frozenset()
+    """The datasets with names that a move would choose, if they exist."""
     missing_folder: str | None = None
     """The folder of the repository, if it is to be a folder of this host and is not there."""
 
@@ -78,7 +105,8 @@ class SetupAnswers:
     """What a person decides. None: setup decides, or refuses if it cannot.
 
     `repository` is an address such as s3://bucket/prefix or file:///folder. `encrypt`: whether backups are encrypted.
-    `binary` is the server program that copies of the server run.
+    `binary` is the server program that copies of the server run. `move`: the server may be stopped while its files are
+    moved to ZFS.
     """
 
     repository: str
@@ -89,3 +117,4 @@ class SetupAnswers:
     endpoint: str | None = None
     encrypt: bool = True
     binary: str | None = None
+    move: bool = False

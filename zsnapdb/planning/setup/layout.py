@@ -27,6 +27,17 @@ class NewDataset:
 
 
 @dataclass(frozen=True)
+class KeptLogs:
+    """What a server that is moved keeps of its logs: the name of its binlogs, "" if it wrote none so far.
+
+    Relay logs that are there stay in the data directory: the server has their paths relative to it.
+    """
+
+    binlog: str
+    has_relay_logs: bool
+
+
+@dataclass(frozen=True)
 class ServerLayout:
     """The datasets of a server, outermost first, and where its option file says that its files lie."""
 
@@ -36,9 +47,14 @@ class ServerLayout:
 
 
 def two_datasets(
-    pool: str, flavour: Flavour, page_size: int, release: tuple[int, ...], mount: str = MOUNT
+    name: str,
+    flavour: Flavour,
+    page_size: int,
+    release: tuple[int, ...],
+    mount: str = MOUNT,
+    kept: KeptLogs | None = None,
 ) -> ServerLayout:
-    """Return the layout with a dataset for logs and a dataset below it for pages."""
+    """Return the layout with the dataset `name` for logs and one below it for pages. `kept`: of a moved server."""
     parent = {
         **_COMMON,
         "recordsize": "128K",
@@ -49,24 +65,31 @@ def two_datasets(
     if release >= _HONOURS_DIRECT:
         # The ARC is of use to clones, sends and reads that miss the buffer pool.
         data["direct"] = "disabled"
-    datasets = (NewDataset(f"{pool}/mysql", parent), NewDataset(f"{pool}/mysql/data", data))
-    return ServerLayout(datasets, f"{mount}/data", option_file(flavour, mount))
+    datasets = (NewDataset(name, parent), NewDataset(f"{name}/data", data))
+    return ServerLayout(datasets, f"{mount}/data", option_file(flavour, mount, kept))
 
 
-def option_file(flavour: Flavour, mount: str = MOUNT) -> str:
-    """Return the fragment of the server's option file for the layout. Doublewrite stays as it is."""
+def option_file(flavour: Flavour, mount: str = MOUNT, kept: KeptLogs | None = None) -> str:
+    """Return the fragment of the server's option file for the layout. Doublewrite stays as it is.
+
+    A server that is moved and wrote binlogs keeps their format and its GTID settings: replicas may depend on them.
+    """
     facts = family(flavour)
+    binlog = f"{mount}/{kept.binlog if kept is not None and kept.binlog else 'binlog'}"
+    is_first = kept is None or not kept.binlog
+    gtids = (
+        {"gtid_strict_mode": "ON"} if facts.numbers_always else {"gtid_mode": "ON", "enforce_gtid_consistency": "ON"}
+    )
     lines = {
         "datadir": f"{mount}/data",
         "innodb_log_group_home_dir": mount,
         **({"aria_log_dir_path": mount} if facts.has_aria else {}),
-        "log_bin": f"{mount}/binlog",
-        "relay_log": f"{mount}/relay",
+        "log_bin": binlog,
+        "log_bin_index": f"{binlog}.index",
+        **({} if kept is not None and kept.has_relay_logs else {"relay_log": f"{mount}/relay"}),
         "innodb_use_native_aio": "OFF",
         "sync_binlog": "1",
-        "binlog_format": "ROW",
-        **({} if facts.numbers_always else {"gtid_mode": "ON", "enforce_gtid_consistency": "ON"}),
-        **({"gtid_strict_mode": "ON"} if facts.numbers_always else {}),
+        **({"binlog_format": "ROW", **gtids} if is_first else {}),
     }
     body = "".join(f"{name} = {value}\n" for name, value in lines.items())
     head = (

@@ -7,18 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from zsnapdb.planning.family import family
 from zsnapdb.planning.setup.account import AccountPlan, account_plan, user_of
 from zsnapdb.planning.setup.configuration import RECIPIENT, REPOSITORY, ServerLogin, configuration_text
-from zsnapdb.planning.setup.facts import DEFAULT_PAGE, FoundPool, FoundServer, SetupAnswers, SetupFacts
-from zsnapdb.planning.setup.layout import ServerLayout, two_datasets
-from zsnapdb.planning.setup.schedule import UNIT, UNIT_FILE
+from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
+from zsnapdb.planning.setup.move import ServerMove, dataset_names, objections, planned_move
+from zsnapdb.planning.setup.schedule import UNIT, UNIT_FILE, cron_file
 from zsnapdb.quantities import size
 
 _ROOM = 1.2
 """How many times the size of the data directory must be free in the pool: compression is not counted on."""
-_LOGS = ("#innodb_redo", "ib_logfile*", "aria_log*", "*-bin.[0-9]*", "*-bin.index", "binlog.[0-9]*", "binlog.index")
-"""The files of a data directory that belong to the outer dataset (refman 8.4, "Redo Log", "The Binary Log")."""
 
 
 class SetupWay(StrEnum):
@@ -31,6 +28,7 @@ class SetupWay(StrEnum):
 class SetupAction(StrEnum):
     """What setup itself does in a step. All other steps are left to the person."""
 
+    MOVE = "move"
     IDENTITY = "identity"
     CONFIGURATION = "configuration"
     ACCOUNT = "account"
@@ -55,6 +53,7 @@ class SetupPlan:
 
     `configuration` and `identity` are the paths of the files that setup writes; `identity` None: nothing is encrypted.
     `recipient` is that of an identity that is there already. `account` None: the account is there on every server.
+    `move` None: the files stay where they are.
     """
 
     way: SetupWay
@@ -64,6 +63,7 @@ class SetupPlan:
     identity: str | None
     recipient: str | None = None
     account: AccountPlan | None = None
+    move: ServerMove | None = None
     notes: tuple[str, ...] = ()
     steps: tuple[SetupStep, ...] = ()
     refusals: tuple[str, ...] = ()
@@ -82,11 +82,13 @@ class SetupPlan:
         return configuration_text(self.answers, login, recipient, identity, self.answers.binary or self.server.binary)
 
 
-def plan_setup(facts: SetupFacts, answers: SetupAnswers) -> SetupPlan:
-    """Return what setup does on this host, or why it does nothing."""
+def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: ServerMove | None = None) -> SetupPlan:
+    """Return what setup does on this host, or why it does nothing. `begun`: a move of files that was interrupted."""
     folder = facts.configuration.rpartition("/")[0]
     identity = f"{folder}/identity" if answers.encrypt else None
     server, why = choose_server(facts.servers, answers.socket)
+    if begun is not None:
+        server = begun.server
     recipient = facts.recipient if identity else None
     plan = SetupPlan(SetupWay.ADOPT, server, answers, facts.configuration, identity, recipient)
     if server is None:
@@ -99,27 +101,45 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers) -> SetupPlan:
         return replace(plan, refusals=(why,))
     if facts.missing_folder is not None:
         return replace(plan, refusals=(f"the folder {facts.missing_folder} of the repository is not there: make it",))
-    if not server.is_on_zfs:
-        return _moving(facts, plan, server)
+    if begun is not None or not server.is_on_zfs:
+        return _moving(facts, plan, server, begun)
     notes: tuple[str, ...] = (f"the files of the server lie on {server.dataset}: they stay there",)
     if is_continued:
         notes += (f"{facts.configuration} is there, as setup writes it: setup goes on from there",)
     return replace(plan, notes=notes, steps=tuple(_protection(facts, plan, server)))
 
 
-def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> SetupPlan:
-    """Return the plan that moves the files. Its commands are for the person; then setup does the rest."""
-    pool, why = choose_pool(facts.pools, plan.answers.pool, server.used)
-    if pool is None:
-        return replace(plan, refusals=(why,))
-    layout = two_datasets(pool.name, server.flavour, server.page_size or DEFAULT_PAGE, facts.zfs_release)
-    notes = (
-        f"the files of the server lie on {server.filesystem} in {server.datadir}: they are copied to {pool.name}",
-        *(() if server.page_size else ("the page size is not known: 16K is assumed, the default of InnoDB",)),
-        "the server stops while its files are copied; the old files stay until you remove them",
-    )
-    again = SetupStep("Run the same setup again: it finds the files on ZFS, and does the rest")
-    return replace(plan, way=SetupWay.MOVE, notes=notes, steps=(*_move(server, layout), again))
+def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, begun: ServerMove | None) -> SetupPlan:
+    """Return the plan that moves the files, and then does what it does for a server on ZFS."""
+    move, why = (begun, ()) if begun is not None else _new_move(facts, plan, server)
+    if move is None:
+        return replace(plan, refusals=why)
+    where = move.places
+    before = f"the files of the server lie on {server.filesystem} in {server.datadir}"
+    notes = [
+        f"{before}: they are copied to {move.datasets[0].name}",
+        f"the server stops while {size(server.used)} are copied and compared; then its files are in {move.datadir}",
+        f"the old files stay in {where.old} until you remove them",
+    ]
+    if not move.is_renaming:
+        notes.append(f"a mount point keeps its name: where AppArmor guards the server, allow {where.mount} first")
+    if begun is not None:
+        notes.append("this move was interrupted: setup goes on with it")
+    steps = (*_move_steps(move), *_protection(facts, plan, server))
+    return replace(plan, way=SetupWay.MOVE, move=move, notes=tuple(notes), steps=steps)
+
+
+def _new_move(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> tuple[ServerMove | None, tuple[str, ...]]:
+    """Return the move of the files, or None and why they cannot be moved."""
+    why = objections(server)
+    pool, no_pool = choose_pool(facts.pools, plan.answers.pool, server.used)
+    if pool is None or server.files is None:
+        return None, why if pool is not None else (*why, no_pool)
+    names = dataset_names(pool.name, plan.answers.instance)
+    free = [name for name in names if name not in facts.datasets]
+    if not free:
+        why = (*why, f"the datasets {' and '.join(names)} are there already: name the instance otherwise")
+    return (None, why) if why else (planned_move(server, server.files, free[0], facts.zfs_release), ())
 
 
 def choose_server(servers: Sequence[FoundServer], socket: str | None) -> tuple[FoundServer | None, str]:
@@ -152,39 +172,19 @@ def choose_pool(pools: Sequence[FoundPool], name: str | None, needed: int) -> tu
     return pool, ""
 
 
-def _move(server: FoundServer, layout: ServerLayout) -> Iterator[SetupStep]:
-    facts, old = family(server.flavour), f"{server.datadir}.before-zfs"
-    mount = layout.datadir.rpartition("/")[0]
-    yield SetupStep("Stop the server", (f"systemctl stop {facts.systemd_unit}",))
-    yield SetupStep("Keep the old files", (shlex.join(["mv", server.datadir, old]),))
-    creations = [
-        [
-            "zfs",
-            "create",
-            *(word for key, value in new.properties.items() for word in ("-o", f"{key}={value}")),
-            new.name,
-        ]
-        for new in layout.datasets
-    ]
-    yield SetupStep("Create the datasets", tuple(shlex.join(words) for words in creations))
+def _move_steps(move: ServerMove) -> Iterator[SetupStep]:
+    where, act = move.places, SetupAction.MOVE
+    yield SetupStep("Create the datasets", move.shown(move.creations), action=act)
+    yield SetupStep("Stop the server", move.shown([move.stop]), action=act)
     yield SetupStep(
-        "Copy the files",
-        (
-            shlex.join(["cp", "-a", "--reflink=auto", f"{old}/.", layout.datadir]),
-            shlex.join(["chown", f"{server.account}:{server.account}", mount, layout.datadir]),
-            shlex.join(["chmod", "750", mount, layout.datadir]),
-        ),
+        f"Copy the files of {move.server.datadir} to {where.staging}/data and the logs to {where.staging}, and compare"
+        " every copy with its file",
+        action=act,
     )
-    logs = [word for name in _LOGS for word in ("-o", "-name", name)][1:]
-    move = ["find", layout.datadir, "-maxdepth", "1", "(", *logs, ")", "-exec", "mv", "-t", mount, "{}", "+"]
-    change = ["sed", "-i", f"s|^\\./|{mount}/|", "{}", "+"]
-    lists = ["find", mount, "-maxdepth", "1", "-name", "*.index", "-exec", *change]
-    yield SetupStep(
-        "Move the logs to their dataset, and name them there in their lists", (shlex.join(move), shlex.join(lists))
-    )
-    fragment = f"{facts.option_folder}/90-zfs.cnf"
-    yield SetupStep("Tell the server where its files are", path=fragment, text=layout.option_file)
-    yield SetupStep("Start the server", (f"systemctl start {facts.systemd_unit}",))
+    yield SetupStep("Tell the server where its files are", path=move.fragment, text=move.option_file, action=act)
+    if move.is_renaming:
+        yield SetupStep("Keep the old files, and mount the copies in their place", move.shown(move.switch), action=act)
+    yield SetupStep("Start the server, and ask it where its files are", move.shown([move.start]), action=act)
 
 
 def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iterator[SetupStep]:
@@ -207,10 +207,13 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
             text=facts.unit or "",
             action=SetupAction.SCHEDULE,
         )
+    elif facts.cron is not None:
+        title = "Run all jobs from now on, by cron"
+        yield SetupStep(title, path=cron_file(name), text=facts.cron, action=SetupAction.SCHEDULE)
     yield SetupStep("Check everything", (f"zsnapdb doctor {name}",))
     yield SetupStep("Make the first backup", (f"zsnapdb backup {name}",))
     yield SetupStep("Prove it by a restore", (f"zsnapdb drill {name}",))
-    if not facts.has_systemd:
+    if not facts.has_systemd and facts.cron is None:
         yield SetupStep("Keep the agent running: it runs all jobs from now on", ("zsnapdb agent",))
 
 

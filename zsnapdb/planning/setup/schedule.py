@@ -1,12 +1,27 @@
-"""The unit of the agent for a host on which no package put one. Pure."""
+"""The schedule: the unit of the agent for a host on which no package put one, or the lines for cron. Pure."""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
 
 UNIT = "zsnapdb-agent.service"
 UNIT_FILE = f"/etc/systemd/system/{UNIT}"
 _START, _STOPPED = "ExecStart=", "ExecStopPost=-"
+CRON_FOLDER = "/etc/cron.d"
+_CRON_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""The PATH of cron has no folder with `zfs` (crontab(5), "PATH=/usr/bin:/bin")."""
+_CRON_JOBS = (
+    ("*/5 * * * *", ("binlog", "archive", "INSTANCE", "--once")),
+    ("15 1 * * *", ("backup", "INSTANCE")),
+    ("45 3 * * *", ("prune", "INSTANCE")),
+    ("30 4 * * 6", ("verify", "INSTANCE")),
+    ("30 5 * * 0", ("drill", "INSTANCE")),
+    ("*/15 * * * *", ("reap",)),
+    ("51 5 * * *", ("doctor", "INSTANCE")),
+    ("23 * * * *", ("status", "--all", "--notify")),
+)
 
 
 def unit_text(example: str, program: Sequence[str], configuration: str) -> str:
@@ -28,6 +43,22 @@ def _command(line: str, start: str, stopped: str) -> str:
 
 def _words(words: Sequence[str]) -> str:
     return " ".join(_word(word) for word in words)
+
+
+def cron_file(instance: str) -> str:
+    """Return the file for the lines of this instance. cron leaves out names with other characters (cron(8))."""
+    return f"{CRON_FOLDER}/zsnapdb-{re.sub('[^A-Za-z0-9_-]', '_', instance)}"
+
+
+def cron_text(program: Sequence[str], instance: str, configuration: str) -> str:
+    """Return the lines for a file of /etc/cron.d (crontab(5)): every job of this instance, with absolute paths."""
+    lines = ["# Written by `zsnapdb setup`: cron runs all jobs. It mails errors and results that need a look to root."]
+    lines += ["SHELL=/bin/sh", f"PATH={_CRON_PATH}"]
+    for when, words in _CRON_JOBS:
+        named = [instance if word == "INSTANCE" else word for word in words]
+        command = shlex.join([*program, *named, "--config", configuration]).replace("%", "\\%")
+        lines.append(f"{when} root {command} >/dev/null")
+    return "\n".join(lines) + "\n"
 
 
 def _word(text: str) -> str:

@@ -80,6 +80,19 @@ def sample_pages(files: Sequence[Sized], page_size: int, budget: int | None, see
     return tuple(sorted(chosen, key=lambda item: item.file))
 
 
+def without(part: PageRange, left_out: Sequence[range]) -> tuple[PageRange, ...]:
+    """Return the pages of the range that are in none of the ranges `left_out`."""
+    rest, first = [], part.first
+    for pages in sorted(left_out, key=lambda pages: pages.start):
+        last = pages.start - 1 if part.last is None else min(part.last, pages.start - 1)
+        if first <= last:
+            rest.append(PageRange(part.file, first, last))
+        first = max(first, pages.stop)
+    if part.last is None or first <= part.last:
+        rest.append(PageRange(part.file, first, part.last))
+    return tuple(rest)
+
+
 def seed_of(drill_id: str) -> int:
     """Return the seed of a drill for which none was given: each drill has another one, and its id determines it."""
     return int.from_bytes(hashlib.blake2b(drill_id.encode(), digest_size=4).digest())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from pydantic import TypeAdapter
 
 from tests.unit.planning.advice.facts import DATA, GOOD, LOGS
 from zsnapdb.config import parse
@@ -13,10 +14,11 @@ from zsnapdb.planning.advice.catalogue import judge_advice
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.setup.account import account_plan
 from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
-from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
+from zsnapdb.planning.setup.facts import FoundFiles, FoundPool, FoundServer, SetupAnswers, SetupFacts
 from zsnapdb.planning.setup.layout import two_datasets
+from zsnapdb.planning.setup.move import ServerMove
 from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupWay, plan_setup
-from zsnapdb.planning.setup.schedule import unit_text
+from zsnapdb.planning.setup.schedule import cron_file, cron_text, unit_text
 
 GIB = 1 << 30
 SERVER = FoundServer(
@@ -32,7 +34,8 @@ SERVER = FoundServer(
     16384,
     10 * GIB,
 )
-ELSEWHERE = replace(SERVER, datadir="/var/lib/mysql", filesystem="ext4", dataset="")
+FILES = FoundFiles("mysql.service", binlog="/var/lib/mysql/binlog", option_folder="/etc/mysql/conf.d")
+ELSEWHERE = replace(SERVER, datadir="/var/lib/mysql", filesystem="ext4", dataset="", files=FILES)
 FACTS = SetupFacts((SERVER,), (FoundPool("tank", 100 * GIB),), (2, 3, 4), True, "/etc/zsnapdb/zsnapdb.toml")
 ANSWERS = SetupAnswers("s3://bucket/prefix")
 
@@ -125,12 +128,56 @@ def test_a_server_elsewhere_is_moved_and_its_old_files_stay() -> None:
     plan = planned(ELSEWHERE)
     said = words(plan)
     assert plan.way is SetupWay.MOVE
-    assert said.index("systemctl stop mysql") < said.index("mv /var/lib/mysql /var/lib/mysql.before-zfs")
-    assert said.index("cp -a --reflink=auto /var/lib/mysql.before-zfs/. /var/lib/mysql/data") < said.index(
-        "systemctl start mysql"
-    )
+    order = ["systemctl stop mysql.service", "mv -T /var/lib/mysql /var/lib/mysql.before-zfs"]
+    order += ["zfs set mountpoint=/var/lib/mysql tank/mysql", "systemctl start mysql.service", "zsnapdb drill main"]
+    assert [line for line in said if line in order] == order
     assert not [word for word in said if word.startswith("rm") or "destroy" in word]
-    assert "the old files stay until you remove them" in plan.notes[-1]
+    assert "the old files stay in /var/lib/mysql.before-zfs until you remove them" in plan.notes[-1]
+
+
+def test_a_mount_point_is_not_renamed_and_the_copy_lies_beside_it() -> None:
+    plan = planned(replace(ELSEWHERE, files=replace(FILES, is_mount=True)))
+    assert plan.move is not None
+    assert not [line for line in words(plan) if line.startswith(("mv", "zfs set"))]
+    assert (plan.move.datadir, plan.move.places.old) == ("/var/lib/mysql-zfs/data", "/var/lib/mysql")
+    assert "AppArmor" in plan.notes[-1]
+
+
+def test_a_moved_server_keeps_the_names_of_its_binlogs_and_what_its_replicas_depend_on() -> None:
+    files = replace(FILES, binlog="/var/log/mysql/mysql-bin", binlog_index="/var/log/mysql/list", has_relay_logs=True)
+    for flavour in Flavour:
+        move = planned(replace(ELSEWHERE, files=files, flavour=flavour)).move
+        assert move is not None
+        assert "log_bin = /var/lib/mysql/mysql-bin\nlog_bin_index = /var/lib/mysql/mysql-bin.index" in move.option_file
+        assert not [word for word in ("gtid", "binlog_format", "relay_log") if word in move.option_file]
+        assert move.listed("/var/log/mysql/mysql-bin.000007\n./mysql-bin.000008\n") == (
+            "/var/lib/mysql/mysql-bin.000007\n/var/lib/mysql/mysql-bin.000008\n"
+        )
+        names = ("mysql-bin.000007", "mysql-bin.state", "mysql-bin.cnf", "binlog.000001")
+        assert [move.is_binlog(name) for name in names] == [True, True, False, False]
+
+
+def test_a_server_without_binlogs_gets_them_by_the_move() -> None:
+    move = planned(replace(ELSEWHERE, flavour=Flavour.MARIADB, files=replace(FILES, binlog=""))).move
+    assert move is not None
+    assert {"binlog_format = ROW", "gtid_strict_mode = ON"} <= set(move.option_file.split("\n"))
+    assert (move.binlog_folder, move.is_binlog("binlog.000001")) == ("", False)
+
+
+def test_a_move_that_was_interrupted_is_planned_again_from_its_own_record_though_no_server_runs() -> None:
+    before = planned(ELSEWHERE)
+    assert before.move is not None
+    facts = replace(FACTS, servers=(), datasets=frozenset({"tank/mysql"}))
+    after = plan_setup(facts, ANSWERS, before.move)
+    assert (after.move, after.steps, after.refusals) == (before.move, before.steps, ())
+    assert "interrupted" in after.notes[-1]
+    assert TypeAdapter(ServerMove).validate_json(TypeAdapter(ServerMove).dump_json(before.move)) == before.move
+
+
+def test_a_name_that_is_taken_is_not_used_for_a_dataset() -> None:
+    assert planned(ELSEWHERE, datasets=frozenset({"tank/mysql"})).move.datasets[1].name == "tank/mysql-main/data"  # type: ignore[union-attr]
+    both = planned(ELSEWHERE, datasets=frozenset({"tank/mysql", "tank/mysql-main"}))
+    assert "are there already" in both.refusals[0]
 
 
 @pytest.mark.parametrize(
@@ -141,6 +188,12 @@ def test_a_server_elsewhere_is_moved_and_its_old_files_stay() -> None:
         (planned(answers=replace(ANSWERS, socket="/tmp/x.sock")), "no running server listens on /tmp/x.sock"),
         (planned(configured="[instance.other]\n"), "/etc/zsnapdb/zsnapdb.toml is there already"),
         (planned(missing_folder="/srv/backups"), "the folder /srv/backups of the repository is not there"),
+        (planned(replace(ELSEWHERE, files=None)), "root may not ask the server"),
+        (planned(replace(ELSEWHERE, files=replace(FILES, service=""))), "is no service of it"),
+        (planned(replace(ELSEWHERE, files=replace(FILES, elsewhere=("innodb_undo_directory = /u",)))), "leads out of"),
+        (planned(replace(ELSEWHERE, files=replace(FILES, obstacles=("/var/lib/mysql/l",)))), "is no plain file"),
+        (planned(replace(ELSEWHERE, files=replace(FILES, option_folder=""))), "no folder of option files"),
+        (planned(replace(ELSEWHERE, files=replace(FILES, taken=("/var/lib/mysql.before-zfs",)))), "is there already"),
         (planned(ELSEWHERE, pools=()), "there is no pool here"),
         (planned(ELSEWHERE, pools=(FoundPool("a", GIB), FoundPool("b", GIB))), "there are 2 pools"),
         (planned(ELSEWHERE, pools=(FoundPool("tank", 11 * GIB),)), "has 11.0 GiB free, and the files take 10.0 GiB"),
@@ -164,7 +217,7 @@ def test_the_named_server_and_pool_are_taken() -> None:
 @pytest.mark.parametrize("page", [4096, 16384])
 @pytest.mark.parametrize("release", [(2, 1, 11), (2, 2, 7), (2, 3, 4)])
 def test_the_doctor_says_nothing_against_the_layout(flavour: Flavour, page: int, release: tuple[int, ...]) -> None:
-    layout = two_datasets("tank", flavour, page, release)
+    layout = two_datasets("tank/mysql", flavour, page, release)
     logs, data = (
         {**new.properties, "recordsize": str(int(new.properties["recordsize"][:-1]) << 10)} for new in layout.datasets
     )
@@ -201,3 +254,22 @@ def test_no_value_of_an_answer_can_add_a_line_to_the_configuration() -> None:
     wicked = replace(ANSWERS, repository='file:///x"\nuser = "root', endpoint=None)
     settings = parse(configuration_text(wicked, ServerLogin("/s", "zsnapdb"), None), "setup")
     assert settings.instance["main"].user == "zsnapdb"
+
+
+def test_without_systemd_cron_runs_every_job_by_its_absolute_path() -> None:
+    text = cron_text(("/opt/a b%/zsnapdb",), "main", "/etc/z.toml")
+    plan = planned(has_systemd=False, cron=text)
+    (step,) = [step for step in plan.steps if step.action is SetupAction.SCHEDULE]
+    assert (step.path, step.text) == ("/etc/cron.d/zsnapdb-main", text)
+    assert "zsnapdb agent" not in words(plan)
+    lines = [line for line in text.split("\n") if " root " in line]
+    assert all(
+        line.split(" root ")[1].startswith("'/opt/a b\\%/zsnapdb' ")
+        and line.endswith(" --config /etc/z.toml >/dev/null")
+        for line in lines
+    )
+    jobs = [line.split("zsnapdb' ")[1].split(" --config")[0] for line in lines]
+    assert jobs[:4] == ["binlog archive main --once", "backup main", "prune main", "verify main"]
+    assert jobs[4:] == ["drill main", "reap", "doctor main", "status --all --notify"]
+    assert "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:" in text
+    assert cron_file("shop.eu") == "/etc/cron.d/zsnapdb-shop_eu"

@@ -1,0 +1,111 @@
+"""Tries the package for Debian in a bare root of a release: apt installs it, it works, and a purge leaves nothing.
+
+`python3 packaging/tools/package_trial.py bookworm [trixie …]`, as root, on a machine with debootstrap and a mirror.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.lab import host  # noqa: E402
+
+_TOOLS = ("python3", "python3-venv", "ca-certificates")
+_NOT_COMPARED = ("/var/lib/dpkg", "/var/lib/apt", "/var/cache", "/var/log", "/proc", "/dev", "/tmp", "/build")  # noqa: S108 - no file is made there
+"""What any installation and removal changes, and what the trial itself mounts."""
+_WORKS = (
+    "zsnapdb --version",
+    "zsnapdb example setup-answers.toml",
+    "zsnapdb example zsnapdb-agent.service",
+    "test -f /usr/share/man/man1/zsnapdb-backup.1.gz || grep -q path-exclude -r /etc/dpkg",
+    "test -f /usr/share/bash-completion/completions/zsnapdb",
+    "test -d /var/lib/zsnapdb",
+    "zsnapdb config check 2>&1 | grep -q /etc/zsnapdb",
+)
+
+
+def run(root: Path, script: str, binds: Sequence[host.Bind] = ()) -> str:
+    """Return what a script of a shell printed in the root. LabError if it failed."""
+    argv = host.in_root(root, ["sh", "-ec", script], binds, own_processes=True)
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise host.LabError(f"in {root.name}: {script}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return done.stdout
+
+
+def bare_root(suite: str, folder: Path) -> Path:
+    """Return a new root of the release, with Python alone."""
+    root = folder / suite
+    mirror = ["debootstrap", "--variant=minbase", suite, str(root), host.mirror()]
+    subprocess.run(["unshare", "--mount", *mirror], check=True, capture_output=True)
+    (root / "etc/apt/apt.conf.d/90trial").write_text(
+        'APT::Install-Recommends "false";\nDpkg::Options { "--force-unsafe-io"; };\n' + host.apt_proxy_lines()
+    )
+    for name in ("resolv.conf", "hosts"):
+        if (source := Path("/etc", name)).exists():
+            shutil.copy(source, root / "etc" / name)
+    run(root, "apt-get -q update")
+    return root
+
+
+def built(root: Path, folder: Path) -> Path:
+    """Return the package that was built in a copy of the root, with the Python of the release."""
+    maker = root.with_name(f"{root.name}-maker")
+    subprocess.run(["cp", "-a", "--reflink=auto", str(root), str(maker)], check=True)
+    binds = [host.Bind(ROOT, "/build/source"), host.Bind(folder, "/build/out")]
+    certificates = Path("/etc/ssl/certs")
+    binds += [host.Bind(certificates, "/etc/ssl/certs")] if certificates.is_dir() else []
+    run(maker, f"apt-get -q -y install {' '.join(_TOOLS)}")
+    script = (
+        "python3 -m venv /venv; cp -a /build/source /source; cd /source; /venv/bin/pip install -q hatchling .;"
+        " PYTHONPATH=packaging /venv/bin/python -m tools.debian_package /build/out --python /venv/bin/python"
+    )
+    run(maker, script, binds)
+    shutil.rmtree(maker)
+    return max(folder.glob("zsnapdb_*.deb"), key=lambda file: file.stat().st_mtime)
+
+
+def listing(root: Path) -> set[str]:
+    """Return the paths of all files and folders of the root that are compared."""
+    return {path for path in run(root, "find / -xdev").split("\n") if path and not path.startswith(_NOT_COMPARED)}
+
+
+def trial(suite: str, folder: Path) -> list[str]:
+    """Return what a purge left in a root of the release, after the package was installed and used."""
+    root = bare_root(suite, folder)
+    package = built(root, folder)
+    run(root, "apt-get -q -y install python3")
+    before = listing(root)
+    began = time.monotonic()
+    run(root, f"apt-get -q -y install /build/{package.name}", [host.Bind(folder, "/build")])
+    print(f"{suite}: {package.name} installed in {time.monotonic() - began:.0f} s", flush=True)
+    for command in _WORKS:
+        run(root, command)
+    run(root, "apt-get -q -y purge zsnapdb")
+    return sorted(listing(root) - before)
+
+
+def main() -> int:
+    """Try each release, and return 0 if nothing was left in any."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suites", nargs="+", metavar="SUITE")
+    left = 0
+    for suite in parser.parse_args().suites:
+        with tempfile.TemporaryDirectory() as folder:
+            rest = trial(suite, Path(folder))
+        left += len(rest)
+        print(f"{suite}: a purge left {len(rest)} paths", *rest[:20], flush=True)
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

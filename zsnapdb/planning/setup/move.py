@@ -1,0 +1,168 @@
+"""How the files of a server are moved to ZFS: where they lie before, meanwhile and afterwards, and the commands. Pure.
+
+The old files stay as they were. Until they are renamed, the server can be started on them again at any time; from then
+on, only on the copies. A data directory at which something is mounted cannot be renamed: there the option file decides.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zsnapdb.model import Flavour
+from zsnapdb.planning.family import family
+from zsnapdb.planning.setup.facts import DEFAULT_PAGE, FoundFiles, FoundServer
+from zsnapdb.planning.setup.layout import KeptLogs, NewDataset, two_datasets
+
+_LOGS = re.compile(r"#innodb_redo|ib_logfile\d+|aria_log_control|aria_log\.\d+")
+"""Redo and engine logs in a data directory (refman 8.4, "Redo Log"; MariaDB manual, "Aria Storage Engine")."""
+FRAGMENT = "zz-zsnapdb-zfs.cnf"
+"""Option files of a folder are read in alphabetical order, and the last value counts (my_dir sorts its names)."""
+
+
+@dataclass(frozen=True)
+class MovePlaces:
+    """Where files lie: `old` after the move, `mount` for the outer dataset, `staging` for it while files are copied."""
+
+    old: str
+    mount: str
+    staging: str
+
+
+def places(datadir: str, *, is_mount: bool) -> MovePlaces:
+    """Return the places for a data directory. Something that is mounted stays where it is, and the copy lies beside."""
+    if is_mount:
+        return MovePlaces(datadir, f"{datadir}-zfs", f"{datadir}-zfs")
+    return MovePlaces(f"{datadir}.before-zfs", datadir, f"{datadir}.on-zfs")
+
+
+def dataset_names(pool: str, instance: str) -> tuple[str, ...]:
+    """Return the names for the outer dataset, the best first."""
+    return (f"{pool}/mysql", f"{pool}/mysql-{instance}")
+
+
+@dataclass(frozen=True)
+class ServerMove:
+    """A move of the files of one server, with all that is needed to go on with it after an interruption."""
+
+    server: FoundServer
+    files: FoundFiles
+    places: MovePlaces
+    datasets: tuple[NewDataset, ...]
+    option_file: str
+
+    @property
+    def is_renaming(self) -> bool:
+        """Whether the data directory is renamed. Else the option file alone makes the server use the copies."""
+        return self.places.old != self.server.datadir
+
+    @property
+    def fragment(self) -> str:
+        """The path of the option file."""
+        return f"{self.files.option_folder}/{FRAGMENT}"
+
+    @property
+    def datadir(self) -> str:
+        """The data directory after the move."""
+        return f"{self.places.mount}/data"
+
+    @property
+    def creations(self) -> tuple[tuple[str, ...], ...]:
+        """The command that creates each dataset; the outer one is mounted at the place for copying."""
+        return tuple(
+            ("zfs", "create", *(word for pair in self._options(new) for word in ("-o", pair)), new.name)
+            for new in self.datasets
+        )
+
+    def _options(self, new: NewDataset) -> list[str]:
+        values = {**new.properties, **({"mountpoint": self.places.staging} if new is self.datasets[0] else {})}
+        return [f"{key}={value}" for key, value in values.items()]
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        return ("systemctl", "stop", self.files.service)
+
+    @property
+    def start(self) -> tuple[str, ...]:
+        return ("systemctl", "start", self.files.service)
+
+    @property
+    def rename(self) -> tuple[str, ...]:
+        """The command that keeps the old files under another name."""
+        return ("mv", "-T", self.server.datadir, self.places.old)
+
+    def mount_at(self, path: str) -> tuple[str, ...]:
+        """Return the command that mounts the datasets there."""
+        return ("zfs", "set", f"mountpoint={path}", self.datasets[0].name)
+
+    @property
+    def switch(self) -> tuple[tuple[str, ...], ...]:
+        """The commands that put the copies in the place of the old files."""
+        return (self.rename, self.mount_at(self.places.mount)) if self.is_renaming else ()
+
+    def is_log(self, name: str) -> bool:
+        """Whether the entry of the data directory belongs to the outer dataset. Binlogs are decided apart."""
+        return _LOGS.fullmatch(name) is not None
+
+    @property
+    def binlog_folder(self) -> str:
+        """The folder of the binlogs before the move, "" if there are none."""
+        return self.files.binlog.rpartition("/")[0]
+
+    @property
+    def binlog_name(self) -> str:
+        """The name of the binlogs without their numbers."""
+        return self.files.binlog.rpartition("/")[2]
+
+    @property
+    def index(self) -> str:
+        """The name of the list of binlogs before the move."""
+        return self.files.binlog_index.rpartition("/")[2]
+
+    def is_binlog(self, name: str) -> bool:
+        """Whether the entry of the folder of the binlogs is one of them, or MariaDB's state of them."""
+        return (
+            bool(self.files.binlog) and re.fullmatch(rf"{re.escape(self.binlog_name)}\.(\d+|state)", name) is not None
+        )
+
+    def listed(self, index: str) -> str:
+        """Return the list of binlogs with the paths that they have after the move."""
+        names = [line.rpartition("/")[2] for line in index.split("\n") if line]
+        return "".join(f"{self.places.mount}/{name}\n" for name in names)
+
+    def shown(self, words: Sequence[Sequence[str]]) -> tuple[str, ...]:
+        """Return commands as lines of a shell."""
+        return tuple(shlex.join(command) for command in words)
+
+
+def objections(server: FoundServer) -> tuple[str, ...]:
+    """Return why setup cannot move the files of this server."""
+    files = server.files
+    if files is None:
+        return ("the files do not lie on ZFS, and root may not ask the server for them: let root log in by the socket",)
+    why = []
+    if not files.service:
+        why.append(f"setup stops and starts a server by systemd, and process {server.pid} is no service of it")
+    why += [f"{name} leads out of {server.datadir}: files there are not moved" for name in files.elsewhere]
+    why += [f"{path} is no plain file or folder of {server.datadir}" for path in files.obstacles]
+    if not files.option_folder:
+        why.append("no folder of option files was found, such as /etc/mysql/conf.d or /etc/my.cnf.d")
+    why += [
+        f"{path} is there already, from another move: look what it is, and give it another name" for path in files.taken
+    ]
+    return tuple(why)
+
+
+def planned_move(server: FoundServer, files: FoundFiles, dataset: str, release: tuple[int, ...]) -> ServerMove:
+    """Return the move of the files into the new dataset `dataset` and one below it."""
+    where = places(server.datadir, is_mount=files.is_mount)
+    kept = KeptLogs(files.binlog.rpartition("/")[2], files.has_relay_logs)
+    layout = two_datasets(dataset, server.flavour, server.page_size or DEFAULT_PAGE, release, where.mount, kept)
+    return ServerMove(server, files, where, layout.datasets, layout.option_file)
+
+
+def option_folders(flavour: Flavour) -> tuple[str, ...]:
+    """Return the folders of option files that a server may read, the best first."""
+    return (family(flavour).option_folder, "/etc/mysql/conf.d", "/etc/my.cnf.d")
