@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: unit lint format references lab lower-bounds
+.PHONY: unit lint format references site package-trial lab lower-bounds
 
 $(VENV)/.installed: pyproject.toml
 	python3 -m venv $(VENV)
@@ -24,6 +24,15 @@ format: $(VENV)/.installed
 # Write the pages of docs that are made from the code.
 references: $(VENV)/.installed
 	PYTHONPATH=packaging $(BIN)/python -m tools.references
+
+# Build the site of the documentation; a link that leads nowhere fails.
+site: $(VENV)/.installed
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	$(BIN)/mkdocs build --strict --site-dir $(VENV)/site
+
+# Install and purge the package in bare roots of Debian. Needs root.
+package-trial:
+	python3 packaging/tools/package_trial.py bookworm trixie
 
 lab:
 	python3 tests/lab build

@@ -19,8 +19,9 @@ if __package__ in (None, ""):
 
 from tests.lab import build, campaign, shell, suite
 from tests.lab.cache import Cache
+from tests.lab.folders import remove_own
 from tests.lab.guest import FLAVOURS, Guest, Lab
-from tests.lab.host import LabError
+from tests.lab.host import LabError, complete_path
 
 
 def _to_terminal(descriptor: int, data: bytes) -> None:
@@ -153,6 +154,7 @@ def _interrupt(number: int, frame: object) -> None:
 def main() -> int:
     """Run one command of the lab and return its exit status; nothing is left running."""
     options = _parser().parse_args()
+    complete_path()
     signal.signal(signal.SIGTERM, _interrupt)
     cache = Cache(options.cache.resolve()) if options.cache else Cache.default()
     os.environ["ZSNAPDB_LAB_CACHE"] = str(cache.top)
@@ -166,6 +168,7 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         print("lab: interrupted", file=sys.stderr)
+        remove_own(cache.runs)
         return 130
 
 

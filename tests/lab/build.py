@@ -19,6 +19,17 @@ from pathlib import Path
 from . import host, recipe, virtual
 from .cache import Cache, digest
 
+SIZES = {
+    "base": 400,
+    "toolroot": 3000,
+    "kernel": 2200,
+    "zfs": 400,
+    "mysql": 700,
+    "s3": 900,
+    "guest": 2000,
+    "guest-vm": 2200,
+}
+"""How many MiB a step needs while it works; others need 100."""
 INSIDE = Path(__file__).parent / "inside"
 
 
@@ -39,10 +50,12 @@ class _Progress:
         self._name, self._log, self._started = name, log, time.monotonic()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._show, daemon=True)
-        if sys.stderr.isatty():
-            self._thread.start()
+        self._thread.start()
 
     def _show(self) -> None:
+        if not sys.stderr.isatty():
+            self._tell()
+            return
         while not self._over.wait(1.0):
             with self._log.open("rb") as file:
                 file.seek(max(0, self._log.stat().st_size - 400))
@@ -54,11 +67,18 @@ class _Progress:
                 file=sys.stderr,
             )
 
+    def _tell(self) -> None:
+        """Print a line now and every half minute."""
+        print(f"  {self._name:<14} begins", flush=True, file=sys.stderr)
+        while not self._over.wait(30.0):
+            seconds = time.monotonic() - self._started
+            print(f"  {self._name:<14} goes on, {seconds:.0f} s so far", flush=True, file=sys.stderr)
+
     def end(self, words: str) -> None:
         """Replace the line by the step's end."""
         self._over.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
+        if sys.stderr.isatty():
             print("\r\033[K", end="", file=sys.stderr)
         print(f"  {self._name:<14} {words}", flush=True, file=sys.stderr)
 
@@ -95,6 +115,7 @@ class Builder:
         self.paths[product.name] = path
         if path.exists():
             return path
+        host.require_space(self.cache.top, SIZES.get(product.name, 100), f"step {product.name}")
         self.log = self.cache.log(product.name)
         self.log.write_text("")
         started = time.monotonic()
@@ -108,6 +129,10 @@ class Builder:
             progress.end(f"failed after {time.monotonic() - started:.0f} s")
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
             raise host.LabError(f"step {product.name}: {error}\n{tail}\nlog: {self.log}") from error
+        except BaseException:
+            progress.end(f"interrupted after {time.monotonic() - started:.0f} s")
+            shutil.rmtree(part, ignore_errors=True)
+            raise
         part.rename(path)
         self.cache.forget_older(product.name, key)
         progress.end(f"{time.monotonic() - started:6.1f} s")
@@ -137,7 +162,8 @@ def _debootstrap(b: Builder, out: Path) -> None:
     (out / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")
     (out / "usr/sbin/policy-rc.d").chmod(0o755)
     shutil.copy("/etc/resolv.conf", out / "etc/resolv.conf")
-    shutil.copy("/etc/hosts", out / "etc/hosts")
+    hosts = Path("/etc/hosts")
+    (out / "etc/hosts").write_text(hosts.read_text() if hosts.exists() else "127.0.0.1 localhost\n")
 
 
 def _copy_tree(b: Builder, source: Path, target: Path) -> None:
@@ -248,8 +274,7 @@ def _guest(b: Builder, out: Path) -> None:
         + " ".join(recipe.GUEST_PACKAGES)
         + "; apt-get clean; rm -rf /var/lib/mysql/*",
     )
-    certificates = Path("/etc/ssl/certs/ca-certificates.crt")
-    binds = [host.Bind(certificates.parent, "/etc/ssl/certs")] if certificates.exists() else []
+    binds = [host.Bind(host.CERTIFICATES.parent, "/etc/ssl/certs")] if host.CERTIFICATES.exists() else []
     b.chroot(
         out,
         "python3 -m venv /opt/venv; /opt/venv/bin/pip install -q " + " ".join(f"'{p}'" for p in recipe.PYTHON_PACKAGES),
@@ -394,7 +419,7 @@ def build(cache: Cache) -> dict[str, Path]:
     if not all(cache.product(p.name, builder.key(p)).exists() for p in todo):
         host.require()
         with cache.lock():
-            print(f"building the lab in {cache.top}", file=sys.stderr)
+            print(f"building the lab in {cache.top}: {host.needs(cache.top)}", file=sys.stderr)
             for product in todo:
                 builder.build(product)
     return {p.name: cache.product(p.name, builder.key(p)) for p in todo}

@@ -55,7 +55,16 @@ def new_folder(runs: Path, flavour: str) -> tuple[Path, int]:
         folder = Path(tempfile.mkdtemp(prefix=f"{flavour}-", dir=runs))
         lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(lock, fcntl.LOCK_EX)
+        os.write(lock, f"{os.getpid()}\n".encode())
     return folder, lock
+
+
+def remove_own(runs: Path) -> None:
+    """Remove the folders of this process's guests, running or not: it ends now, and they end with it."""
+    for file in runs.glob("*/lock"):
+        with contextlib.suppress(OSError):
+            if file.read_text() == f"{os.getpid()}\n":
+                shutil.rmtree(file.parent, ignore_errors=True)
 
 
 def has_guests(runs: Path) -> bool:

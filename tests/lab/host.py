@@ -15,6 +15,8 @@ from . import recipe
 
 PATH = "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where commands in a root are looked for."""
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+"""The authorities that this machine trusts, a company's proxy among them."""
 
 
 class LabError(Exception):
@@ -27,6 +29,43 @@ class Bind:
 
     source: Path
     target: str
+
+
+SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+DISK_MIB, MEMORY_MIB, MINUTES = 9000, 5000, 12
+"""What the finished cache takes, what two guests take, and how long a first build takes on two processors."""
+
+
+def complete_path() -> None:
+    """Add the folders of programs for root to PATH: `su` without a login leaves them out."""
+    known = os.environ.get("PATH", "").split(os.pathsep)
+    os.environ["PATH"] = os.pathsep.join([*known, *(folder for folder in SYSTEM_FOLDERS if folder not in known)])
+
+
+def free_mib(folder: Path) -> int:
+    """Return how many MiB are free where the folder lies, or where it would be made."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free >> 20
+
+
+def require_space(folder: Path, mib: int, what: str) -> None:
+    """Raise LabError unless so many MiB are free for the folder."""
+    free = free_mib(folder)
+    if free < mib:
+        raise LabError(
+            f"{what} needs about {mib} MiB of disk, and {free} MiB are free for {folder}: free some, or name another"
+            " folder with --cache"
+        )
+
+
+def needs(folder: Path) -> str:
+    """Return what a first build takes and what there is, for people."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+    return (
+        f"it takes about {DISK_MIB / 1000:.0f} GB of disk ({free_mib(folder)} MiB are free), {MEMORY_MIB / 1000:.0f} GB"
+        f" of memory ({memory} MiB here) and {MINUTES} minutes on two processors ({os.cpu_count()} here)"
+    )
 
 
 def missing() -> list[str]:
@@ -73,6 +112,21 @@ def _one_line(text: str) -> list[tuple[str, str]]:
     return pairs
 
 
+def _in_list(uri: str) -> str:
+    """Return the first mirror of a list in a file (apt-transport-mirror(1)), or the address itself."""
+    path = re.match(r"mirror(?:\+file)?:(?://)?(/.+)", uri)
+    if path is None:
+        return uri
+    try:
+        lines = Path(path[1]).read_text(errors="replace").split("\n")
+    except OSError as error:
+        raise LabError(f"{uri}, of apt's sources, cannot be read: {error.strerror}") from error
+    listed = [line.split()[0] for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not listed:
+        raise LabError(f"{uri}, of apt's sources, lists no mirror")
+    return listed[0]
+
+
 def mirror() -> str:
     """Return the base address of the Debian mirror this machine's own apt uses."""
     files = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
@@ -82,7 +136,7 @@ def mirror() -> str:
         text = file.read_text(errors="replace")
         for uri, suite in _deb822(text) if file.suffix == ".sources" else _one_line(text):
             if suite in recipe.SYSTEM_SUITES and "security" not in uri:
-                return uri.rstrip("/")
+                return _in_list(uri).rstrip("/")
     raise LabError(
         "no Debian mirror found in /etc/apt/sources.list or sources.list.d; add this machine's Debian suite there"
     )
@@ -118,6 +172,8 @@ def in_root(
         "HOME": "/root",
         "LC_ALL": "C.UTF-8",
         "DEBIAN_FRONTEND": "noninteractive",
+        # pip has certificates of its own, and a proxy's may be in the machine's alone.
+        **({"PIP_CERT": str(CERTIFICATES)} if CERTIFICATES.exists() else {}),
         **{k: v for k, v in os.environ.items() if k.lower().endswith("_proxy") or k.startswith("PIP_") or k == "TERM"},
         **(env or {}),
     }

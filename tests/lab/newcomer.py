@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from .guest import CHECKOUT, Guest, Lab
-from .host import Bind, LabError, in_root
+from .host import CERTIFICATES, Bind, LabError, in_root
 
 DATADIR = "/var/lib/mysql"
 SOCKET = "/run/mysqld/mysqld.sock"
@@ -83,8 +83,7 @@ def _write(guest: Guest, path: str, text: str) -> None:
 def package(lab: Lab, folder: Path) -> Path:
     """Build the package for Debian into the folder, with the Python of the guests. LabError if it cannot be built."""
     binds = [Bind(CHECKOUT, str(CHECKOUT)), Bind(folder, "/out")]
-    certificates = Path("/etc/ssl/certs/ca-certificates.crt")
-    binds += [Bind(certificates.parent, "/etc/ssl/certs")] if certificates.exists() else []
+    binds += [Bind(CERTIFICATES.parent, "/etc/ssl/certs")] if CERTIFICATES.exists() else []
     python = "/opt/venv/bin/python"
     argv = [python, "-m", "tools.debian_package", "/out", "--python", python]
     env = {"PYTHONPATH": f"{CHECKOUT}/packaging:{CHECKOUT}", "PYTHONDONTWRITEBYTECODE": "1"}

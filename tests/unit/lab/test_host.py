@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import host, shares, suite
+from tests.lab import build, host, shares, suite
 from tests.lab.cache import Cache, digest
-from tests.lab.folders import new_folder
+from tests.lab.folders import new_folder, remove_own
 
 DEB822 = """\
 Types: deb
@@ -42,6 +42,46 @@ def test_one_line_sources_are_read() -> None:
         " http://src.test y main\n"
     )
     assert host._one_line(text) == [("http://mirror.test/debian", "bookworm")]
+
+
+def test_a_list_of_mirrors_in_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "mirrors.list").write_text("# ours\nhttps://mirror.test/debian/ priority:1\nhttps://b.test/debian\n")
+    assert host._in_list(f"mirror+file:{tmp_path}/mirrors.list") == "https://mirror.test/debian/"
+    assert host._in_list("http://mirror.test/debian") == "http://mirror.test/debian"
+    with pytest.raises(host.LabError, match="cannot be read"):
+        host._in_list("mirror+file:/none")
+
+
+def test_folders_of_programs_for_root_are_looked_in_wherever_root_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/usr/sbin")
+    host.complete_path()
+    assert os.environ["PATH"] == "/usr/bin:/usr/sbin:/usr/local/sbin:/sbin"
+
+
+def test_a_step_that_has_too_little_disk_says_so_before_it_begins(tmp_path: Path) -> None:
+    host.require_space(tmp_path / "not" / "yet", 1, "step base")
+    with pytest.raises(host.LabError, match=r"step kernel needs about 999999999 MiB of disk, and \d+ MiB are free"):
+        host.require_space(tmp_path, 999_999_999, "step kernel")
+
+
+def test_an_interrupted_build_leaves_nothing_half_made(tmp_path: Path) -> None:
+    def interrupted(builder: build.Builder, out: Path) -> None:
+        (out / "half").write_text("x")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build.Builder(Cache(tmp_path)).build(build.Product("thing", (), (), interrupted))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["logs"]
+
+
+def test_an_interrupted_run_removes_the_folders_of_its_own_guests_alone(tmp_path: Path) -> None:
+    own, lock = new_folder(tmp_path / "runs", "mysql")
+    other, other_lock = new_folder(tmp_path / "runs", "mysql")
+    (other / "lock").write_text("1\n")
+    remove_own(tmp_path / "runs")
+    assert [folder for folder in (own, other) if folder.exists()] == [other]
+    for opened in (lock, other_lock):
+        os.close(opened)
 
 
 def test_a_machine_that_cannot_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
