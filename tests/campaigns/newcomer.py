@@ -80,6 +80,8 @@ def journey(lab: Lab, flavour: str, way: str, package: Path) -> dict[str, object
         findings = [f for one in json.loads(shown)["instances"] for f in one["findings"] if f["severity"] != "ok"]
         for finding in findings:
             print(f"{way}: doctor: {finding['severity']} {finding['what']}: {finding['detail']}", flush=True)
+        for line in shell(guest, "journalctl --no-pager -o cat -n 5 -u zsnapdb-agent").splitlines():
+            print(f"{way}: agent: {line}", flush=True)
         assert not wrong
         return {"way": way, "commands": len(person.seconds), "seconds": dict(person.seconds), "questions": 0}
 

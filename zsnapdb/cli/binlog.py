@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli import completion
 from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
 from zsnapdb.cli.output import show
@@ -93,7 +94,11 @@ def find(
     table: Annotated[
         str | None,
         typer.Option(
-            "--table", metavar="[SCHEMA.]TABLE", help="Transactions that change this table.", show_default=False
+            "--table",
+            metavar="[SCHEMA.]TABLE",
+            help="Transactions that change this table.",
+            show_default=False,
+            autocompletion=completion.tables,
         ),
     ] = None,
     kind: Annotated[

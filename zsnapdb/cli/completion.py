@@ -86,3 +86,25 @@ def backups(incomplete: str) -> list[str]:
         return ["latest", *sorted(sets, reverse=True)]
 
     return _names(find, incomplete)
+
+
+def sources(incomplete: str) -> list[str]:
+    """Return what a clone can be made from: backups and local sets on this host, commits, `latest` and `live`."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs.clone.catalogue import homes
+    from zsnapdb.jobs.clone.sources import commits
+
+    def find() -> list[str]:
+        return [commit.set.backup_id for home in homes(load(None)) for commit in commits(home)]
+
+    return [*_names(lambda: ["live"], incomplete), *backups(incomplete), *_names(find, incomplete)]
+
+
+def tables(context: typer.Context, incomplete: str) -> list[str]:
+    """Return tables of the running server with this beginning; before the dot schemas. None if it does not answer."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.table_names import table_names
+
+    instance = context.params.get("instance")
+    return _names(lambda: table_names(Instance.of(load(None), instance), incomplete), incomplete)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli import completion
 from zsnapdb.cli.options import AsJson, ConfigFile, History, InstanceName, NamedInstance, ServerBinary
 from zsnapdb.cli.output import writer
 from zsnapdb.printed import printed
@@ -62,7 +63,14 @@ def query(
 
 def diff(
     table: Annotated[
-        str, typer.Option("--table", metavar="SCHEMA.TABLE", help="The table to compare.", show_default=False)
+        str,
+        typer.Option(
+            "--table",
+            metavar="SCHEMA.TABLE",
+            help="The table to compare.",
+            show_default=False,
+            autocompletion=completion.tables,
+        ),
     ],
     begin: Annotated[
         str, typer.Option("--from", metavar="MOMENT", help=f"The earlier state: {_MOMENT}.", show_default=False)

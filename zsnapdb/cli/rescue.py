@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli import completion
 from zsnapdb.cli.options import (
     AcceptOlder,
     AsJson,
@@ -20,7 +21,14 @@ from zsnapdb.cli.options import (
 from zsnapdb.cli.output import show
 
 RescuedTable = Annotated[
-    str | None, typer.Option("--table", metavar="SCHEMA.TABLE", help="The table to rescue.", show_default=False)
+    str | None,
+    typer.Option(
+        "--table",
+        metavar="SCHEMA.TABLE",
+        help="The table to rescue.",
+        show_default=False,
+        autocompletion=completion.tables,
+    ),
 ]
 RescuedSchema = Annotated[
     str | None,

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import typer
 from typer.main import get_command
 
 from tests.unit.support.command_line import zsnapdb
+from zsnapdb import config as zsnapdb_config
+from zsnapdb.cli import completion
 from zsnapdb.cli.app import app
 from zsnapdb.cli.groups import Heading
+from zsnapdb.jobs import instance as instances
+from zsnapdb.jobs import table_names
+from zsnapdb.jobs.clone import catalogue
+from zsnapdb.jobs.clone import sources as clone_sources
 
 CONFIGURATION = """
 [instance.main]
@@ -65,6 +73,28 @@ def test_a_shell_completes_commands_and_names(config: str) -> None:
     assert completed("zsnapdb backup m", config) == ["main"]
     assert completed("zsnapdb list --repository h", config) == ["here"]
     assert completed("zsnapdb backup m", "/nonexistent") == []
+
+
+def test_a_shell_completes_tables_of_the_running_server_and_sources_of_clones(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def named(instance: str, beginning: str) -> list[str]:
+        asked.append(instance)
+        return ["shop.orders", "shop.lines"] if "." in beginning else ["shop.", "mysql."]
+
+    commit = SimpleNamespace(set=SimpleNamespace(backup_id="20261123T031300Z-6142"))
+    monkeypatch.setattr(zsnapdb_config, "load", lambda path: None)
+    monkeypatch.setattr(instances.Instance, "of", classmethod(lambda cls, settings, name: name))
+    monkeypatch.setattr(table_names, "table_names", named)
+    monkeypatch.setattr(catalogue, "homes", lambda settings: ["tank/zsnapdb/clones"])
+    monkeypatch.setattr(clone_sources, "commits", lambda home: [commit])
+    monkeypatch.setattr(completion, "backups", lambda incomplete: ["latest"])
+    context = typer.Context(get_command(app))
+    context.params["instance"] = "main"
+    assert completion.tables(context, "sh") == ["shop."]
+    assert completion.tables(context, "shop.o") == ["shop.orders"]
+    assert completion.sources("") == ["live", "latest", "20261123T031300Z-6142"]
+    assert asked == ["main", "main"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli import completion
 from zsnapdb.cli.clone.options import SOURCE_HELP
 from zsnapdb.cli.clone.set import create_set
 from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, History, NamedInstance, PlanOnly, ServerBinary
@@ -31,7 +32,9 @@ NewCloneName = Annotated[
     str | None,
     typer.Option("--name", metavar="NAME", help="The name of the clone.", show_default="instance and a random word"),
 ]
-SourceName = Annotated[str, typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP)]
+SourceName = Annotated[
+    str, typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP, autocompletion=completion.sources)
+]
 ReplayPoint = Annotated[
     str | None,
     typer.Option(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli import completion
 from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, NamedInstance, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
@@ -13,7 +14,13 @@ from zsnapdb.cli.output import show
 def prepare(
     instance: NamedInstance,
     source: Annotated[
-        str, typer.Option("--from", metavar="SOURCE", help="latest, the id of a backup or a commit, or @SNAPSHOT.")
+        str,
+        typer.Option(
+            "--from",
+            metavar="SOURCE",
+            help="latest, the id of a backup or a commit, or @SNAPSHOT.",
+            autocompletion=completion.sources,
+        ),
     ] = "latest",
     accept_older: AcceptOlder = False,
     binary: ServerBinary = None,

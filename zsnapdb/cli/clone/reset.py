@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli import completion
 from zsnapdb.cli.clone.options import SOURCE_HELP, CloneName
 from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
@@ -15,7 +16,13 @@ def reset(
     name: CloneName,
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP, show_default="what the clone was created from"),
+        typer.Option(
+            "--from",
+            metavar="SOURCE",
+            help=SOURCE_HELP,
+            autocompletion=completion.sources,
+            show_default="what the clone was created from",
+        ),
     ] = None,
     accept_older: AcceptOlder = False,
     binary: ServerBinary = None,
