@@ -7,6 +7,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +29,8 @@ from zsnapdb.planning.vm.clone_domain import CloneNetwork, DomainIdentity, clone
 from zsnapdb.planning.vm.seed import GuestIdentity
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, Hypervisor, connected
 from zsnapdb.zfs import datasets, snapshots, zvols
+
+_CLONED_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -237,8 +240,7 @@ def _execute(
     settings: Settings, hypervisor: Hypervisor, planned: MachinesPlan, phases: _Phases, events: Events
 ) -> None:
     with phases.measured("clone"):
-        for machine in planned.machines:
-            _clone_volumes(planned, machine)
+        _clone_all(planned)
     with phases.measured("device"):
         verify_devices(settings, [dataset for machine in planned.machines for dataset in machine.volumes.values()])
     with phases.measured("define"):
@@ -265,6 +267,19 @@ def _execute(
                 readiness.wait(hypervisor, machine.name, machine.uuid, planned.marker, log, settings.vms.start_timeout)
     anchors = [machine.anchor for machine in planned.machines]
     datasets.set_on_all(anchors, {properties.PHASE_PROPERTY: MachinePhase.READY})
+
+
+def _clone_all(planned: MachinesPlan) -> None:
+    """Clone the volumes of all machines. Each request waits for a transaction group; several wait for the same one.
+
+    After an error no further machine is begun, and none is under way.
+    """
+    pool = ThreadPoolExecutor(_CLONED_AT_ONCE, thread_name_prefix="clone")
+    try:
+        for cloned in [pool.submit(_clone_volumes, planned, machine) for machine in planned.machines]:
+            cloned.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _clone_volumes(planned: MachinesPlan, machine: PlannedMachine) -> None:

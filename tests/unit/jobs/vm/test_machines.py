@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -32,6 +32,7 @@ from zsnapdb.planning.vm.domain import parse
 from zsnapdb.planning.vm.seed import GuestIdentity, image, seed_files
 from zsnapdb.report.vm.machines import MachinesMadeView, MachinesPlanView
 from zsnapdb.vm.hypervisor import MachineState
+from zsnapdb.zfs import datasets
 
 GOLD = (Path(__file__).parents[2] / "planning" / "vm" / "golden" / "base.xml").read_text()
 SOURCES = ("tank/vms/gold", "tank/vms/gold-data")
@@ -139,6 +140,23 @@ def test_an_error_at_any_step_leaves_no_machine_at_all(house: House, step: str) 
     assert house.state()[1] == before[1]
     assert house.state()[0] - before[0] == {f"{HOME}/machines"}
     assert reaper.leaks(house.settings) == []
+
+
+def test_a_disk_that_cannot_be_cloned_leaves_no_machine_though_others_are_cloned_at_the_same_time(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, clone = house.state(), datasets.clone
+
+    def fail(snapshot: str, dataset: str, options: Mapping[str, str]) -> None:
+        if dataset.endswith("pxc2/vdb"):
+            raise CommandError("out of space")
+        clone(snapshot, dataset, options)
+
+    monkeypatch.setattr("zsnapdb.zfs.datasets.clone", fail)
+    with pytest.raises(CommandError, match="out of space"):
+        house.clone(9)
+    assert house.state()[0] - before[0] == {f"{HOME}/machines"}
+    assert house.state()[1] == before[1]
 
 
 def test_a_device_node_that_is_not_that_of_the_clone_is_not_used(house: House) -> None:
