@@ -115,9 +115,15 @@ def test_a_name_that_a_foreign_domain_has_is_refused(host: Guest, nothing_left: 
     assert (done.code, "which zsnapdb did not make" in done.stderr) == (8, True)
 
 
+def hold_udev(guest: Guest) -> None:
+    """Have udev make no links until its queue is started again. Links of destroyed volumes are gone before."""
+    guest.run(["udevadm", "settle"]).check()
+    guest.run(["udevadm", "control", "--stop-exec-queue"]).check()
+
+
 def test_without_its_device_node_a_clone_is_not_made(host: Guest, nothing_left: None) -> None:
     host.run(["sh", "-c", "sed s/20s/2s/ /etc/zsnapdb/zsnapdb.toml > /run/impatient.toml"]).check()
-    host.run(["udevadm", "control", "--stop-exec-queue"]).check()
+    hold_udev(host)
     try:
         done = host.run(["zsnapdb", *CLONE, "--count", "2", "--no-start", "--config", "/run/impatient.toml"])
     finally:
@@ -127,7 +133,7 @@ def test_without_its_device_node_a_clone_is_not_made(host: Guest, nothing_left: 
 
 
 def test_what_a_killed_run_leaves_doctor_names_and_reap_removes(host: Guest, nothing_left: None) -> None:
-    host.run(["udevadm", "control", "--stop-exec-queue"]).check()
+    hold_udev(host)
     try:
         running = host.spawn(["zsnapdb", *CLONE, "--count", "2", "--no-start"])
         wait = f"until zfs list {HOME}/machines/pxc2/vda@zsnapdb-start; do sleep 0.1; done"
