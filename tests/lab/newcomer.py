@@ -31,7 +31,7 @@ performance_schema = OFF
 _ROWS = (
     "CREATE DATABASE shop; CREATE TABLE shop.orders (id INT PRIMARY KEY AUTO_INCREMENT, body VARCHAR(200));"
     "INSERT INTO shop.orders (body) VALUES (REPEAT('x', 200));"
-    + "INSERT INTO shop.orders (body) SELECT MD5(id) FROM shop.orders;"
+    + "INSERT INTO shop.orders (body) SELECT SHA2(id, 256) FROM shop.orders;"
     * 12
 )
 _CHECKSUM = "SELECT COUNT(*), SUM(CRC32(CONCAT(id, body))) FROM shop.orders"
