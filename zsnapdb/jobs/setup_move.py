@@ -150,6 +150,10 @@ def _start(move: ServerMove, tell: Callable[[str], None]) -> None:
     whole_file.replace(Path(move.fragment), move.option_file.encode(), 0o644)
     if move.is_renaming and not _is_mounted(move.places.mount, move.datasets[0].name):
         command.run_when_free(move.mount_at(move.places.mount))
+    if move.is_renaming:
+        # ZFS leaves the folder where the copies were mounted. It is empty.
+        with contextlib.suppress(OSError):
+            os.rmdir(move.places.staging)
     try:
         _systemctl(move.start)
         _wait_until_it_answers(move)

@@ -56,6 +56,7 @@ class MovingHost:
             Path(self.mounted_at, *(["data"] if words[-1].endswith("data") else [])).mkdir()
         elif words[:2] == ["zfs", "set"]:
             os.rename(self.mounted_at, new := words[2].partition("=")[2])
+            Path(self.mounted_at).mkdir()
             self.mounted_at = new
         elif words[0] == "mv":
             os.rename(*words[2:])
@@ -105,6 +106,7 @@ def check_moved(host: MovingHost) -> None:
     assert files == {"data/ibdata1", "ib_logfile0", "mysql-bin.000001", "mysql-bin.index", "mysql-bin.state"}
     assert (host.datadir / "mysql-bin.index").read_text() == f"{host.datadir}/mysql-bin.000001\n"
     assert (host.root / "mysql.before-zfs" / "ibdata1").read_text() == "ibdata1"
+    assert not (host.root / "mysql.on-zfs").exists(), "nothing is in the way of another move"
     assert setup_move.begun() is None
 
 
