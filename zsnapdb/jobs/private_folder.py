@@ -56,4 +56,4 @@ def open_lock(folder: Path, name: str) -> TextIO:
         opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise PreflightError(f"making the lock file {path}: {error.strerror}", hint=_HINT) from error
-    return os.fdopen(opened, "a+")
+    return os.fdopen(opened, "a+", encoding="utf-8", errors="backslashreplace")
