@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_v
 
 from zsnapdb.child_environment import is_secret_name
 from zsnapdb.config_agent import AgentSettings, InstanceAgentSettings
+from zsnapdb.config_control import ControlSettings
 from zsnapdb.config_doctor import DoctorSettings
 from zsnapdb.config_errors import every_error, explain
 from zsnapdb.config_notifications import NotificationSettings
@@ -181,6 +182,7 @@ class InstanceSettings(ConfigSection):
     lock: LockSettings = LockSettings()
     hooks: tuple[HookSettings, ...] = ()
     server: ServerSettings = ServerSettings()
+    control: ControlSettings = ControlSettings()
     chain: ChainSettings = ChainSettings()
     masking: MaskingSettings = MaskingSettings()
     upgrade_queries: tuple[str, ...] = ()
@@ -290,7 +292,8 @@ class RestoreSettings(ConfigSection):
 
     `batch_size`: bytes of binlog between two snapshots. `workers`: the threads of the parallel applier (None: one for
     each processor). `replay`: by the server's applier or by a client. `auto` is the applier, except for MySQL before
-    8.0.23, which has other statements for the applier.
+    8.0.23, which has other statements for the applier. `keep_replaced`: how long `zsnapdb reap` keeps the datasets of a
+    server that a restore replaced (None: for ever).
     """
 
     mount_root: Path = Path("/var/lib/zsnapdb/restored")
@@ -298,6 +301,7 @@ class RestoreSettings(ConfigSection):
     batch_size: Annotated[Size, Field(ge=1 << 20)] = 1 << 30
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
     replay: Literal["auto", "applier", "client"] = "auto"
+    keep_replaced: Annotated[Seconds, Field(gt=0)] | None = None
 
 
 class SiteSettings(ConfigSection):

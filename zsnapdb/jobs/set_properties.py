@@ -50,6 +50,10 @@ LOCAL = "local"
 """State of a snapshot set that `zsnapdb snapshot` made. It is no backup, and expires by its own rules."""
 
 
+REPLACED = "replaced"
+"""State of the snapshots of datasets that a restore replaced: the last state of the old server. It is no backup."""
+
+
 BASE_TAG = f"{PROPERTY}:base"
 """Hold tag of a snapshot that is the base of a running backup."""
 

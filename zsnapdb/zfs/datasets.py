@@ -77,15 +77,18 @@ def _number(dataset: str, key: str) -> int:
     return number_in(run(argv).strip(), argv)
 
 
-def children(dataset: str, names: Sequence[str]) -> dict[str, dict[str, Property]]:
-    """Return the named properties of the dataset and of every filesystem and volume below it, by dataset name."""
+def children(dataset: str, names: Sequence[str], depth: int | None = None) -> dict[str, dict[str, Property]]:
+    """Return the named properties of the dataset and of every filesystem and volume below it, by dataset name.
+
+    `depth`: only those at most so many levels below it (None: all).
+    """
     by_name: dict[str, dict[str, Property]] = {}
     argv = [
         ZFS,
         "get",
         "-H",
         "-p",
-        "-r",
+        *(["-r"] if depth is None else ["-d", str(depth)]),
         "-t",
         "filesystem,volume",
         "-o",

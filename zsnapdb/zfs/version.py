@@ -20,11 +20,7 @@ def pool_guid(pool: str) -> int:
 
 def kernel_release() -> tuple[int, ...]:
     """Return the release of the loaded module as numbers, e.g. (2, 3, 9). Empty if it is not known."""
-    for word in run([ZFS, "version"]).split():
-        match = re.match(r"zfs-kmod-v?(\d+(?:\.\d+)+)", word)
-        if match:
-            return tuple(int(number) for number in match.group(1).split("."))
-    return ()
+    return release_in(userland())
 
 
 _FEATURES = {16: "embedded_data", 17: "lz4_compress", 19: "large_blocks", 23: "large_dnode", 25: "zstd_compress"}
@@ -47,5 +43,5 @@ def missing_features(pool: str, bits: int) -> list[str]:
 
 def release_in(text: str) -> tuple[int, ...]:
     """Return the module's release in a text that `userland` returned. Empty if the text has none."""
-    match = re.search(r"zfs-kmod-v?(\d+(?:\.\d+)+)", text)
+    match = re.search(r"\bzfs-kmod-v?(\d{1,9}(?:\.\d{1,9})+)", text)
     return tuple(int(number) for number in match.group(1).split(".")) if match else ()

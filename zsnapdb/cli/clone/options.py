@@ -12,4 +12,6 @@ CloneName = Annotated[
     str,
     typer.Argument(metavar="NAME", help="The name of the clone.", show_default=False, autocompletion=completion.clones),
 ]
-SOURCE_HELP = "What to clone: latest, live (a snapshot taken now), the id of a backup or a commit, or @SNAPSHOT."
+SOURCE_HELP = (
+    "What to clone: latest, live (a snapshot taken now), the id of a backup, a commit or a rewind, or @SNAPSHOT."
+)

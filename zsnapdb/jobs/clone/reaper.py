@@ -13,6 +13,7 @@ from functools import partial
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError, ServerError, ZsnapdbError
+from zsnapdb.jobs import replaced
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.clone import foreign, locks, properties, reusable_sets
 from zsnapdb.jobs.clone.catalogue import CloneInfo, listing, unreadable
@@ -137,8 +138,9 @@ def _sweep(settings: Settings, moment: datetime, *, act: bool, also: Collection[
         with locks.if_free(item.lock) as free:
             if free:
                 yield _sweep_reusable_set(settings, item, moment, act=act)
-    # This comes last: a live set of a half-made clone has no clone after that clone was removed.
+    # These come last: what a removed clone was made of has no clone then.
     yield from _sweep_live(settings, act=act)
+    yield from _sweep_replaced(settings, moment, act=act)
 
 
 def _sweep_clone(
@@ -251,6 +253,24 @@ def _sweep_live(settings: Settings, *, act: bool) -> Iterator[ReapOutcome]:
             "live set", live.backup_id, LeaseVerdict.REAP, "it was taken for a clone and has no clone"
         )
         yield _done(outcome, act, partial(owned.destroy_set, names, live.backup_id))
+
+
+def _sweep_replaced(settings: Settings, moment: datetime, *, act: bool) -> Iterator[ReapOutcome]:
+    for name in sorted(settings.instance):
+        try:
+            servers = replaced.listing(with_volumes(Instance.of(settings, name)))
+        except ZsnapdbError:
+            # The volumes are neither configured nor known from the server: nothing is removed.
+            continue
+        for server in servers:
+            expires = server.expires(settings.restore.keep_replaced)
+            what, since = "replaced server", f"replaced at {stamp(server.replaced)}"
+            if expires is None or expires > moment:
+                until = "restore.keep_replaced is not set" if expires is None else f"kept until {stamp(expires)}"
+                yield ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {until}")
+            else:
+                outcome = ReapOutcome(what, server.restore_id, LeaseVerdict.REAP, since)
+                yield _done(outcome, act, partial(replaced.remove, server))
 
 
 def _done(outcome: ReapOutcome, act: bool, remove: Callable[[], object]) -> ReapOutcome:

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError, ServerError, UsageError
-from zsnapdb.jobs import host_record
+from zsnapdb.jobs import host_record, replaced
 from zsnapdb.jobs.backup.preflight import with_discovered_volumes
 from zsnapdb.jobs.clone import properties
 from zsnapdb.jobs.clone.catalogue import homes
@@ -42,6 +42,7 @@ class SourceKind(StrEnum):
     REPOSITORY = "repository"
     SNAPSHOT = "snapshot"
     POINT = "point"
+    REPLACED = "replaced"
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def with_volumes(instance: Instance) -> Instance:
 def find_local(settings: Settings, instance: Instance, requested: str) -> CloneSource | None:
     """Return the requested snapshot set on this host; None if it is not here. The server may be down.
 
-    `requested` is the id of a backup, live set or commit, `latest`, or @NAME for snapshots that another program made.
+    `requested` is the id of a backup, live set or commit, that of a restore (the server that it replaced), `latest`, or
+    @NAME for snapshots that another program made.
     UsageError for anything else.
     """
     if _SNAPSHOT.match(requested):
@@ -111,7 +113,18 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
         matching = known[-1:] if requested == LATEST else [s for s in known if s.backup_id == requested]
         if matching:
             return CloneSource(SourceKind.BACKUP, matching[0], _origin(instance, matching[0]))
-    return None if requested == LATEST else _commit(settings, requested)
+    if requested == LATEST:
+        return None
+    return _commit(settings, requested) or _replaced(instance, requested)
+
+
+def _replaced(instance: Instance, restore_id: str) -> CloneSource | None:
+    """Return the last state of the server that this restore replaced; None if it is not here."""
+    server = replaced.named(instance, restore_id)
+    if server is None or server.set is None:
+        return None
+    origin = _recorded_origin(next(iter(server.set.snapshots.values())).full_name)
+    return CloneSource(SourceKind.REPLACED, server.set, origin) if origin is not None else None
 
 
 def _origin(instance: Instance, chosen: SnapshotSet) -> Origin:

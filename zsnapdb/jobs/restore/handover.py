@@ -8,6 +8,7 @@ from pathlib import Path
 
 from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
+from zsnapdb.jobs import replaced
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.restore.replay import served
 from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY, Work, be_mounted, restored_mark, step_snapshots
@@ -30,6 +31,7 @@ from zsnapdb.planning.restore.handover_steps import (
 )
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.server_copy.identity import Access, PathMap
+from zsnapdb.planning.server_copy.origin import Origin, Place
 from zsnapdb.text_files import password_in
 from zsnapdb.zfs import datasets, mounting, owned
 from zsnapdb.zfs.owned import Mark
@@ -201,6 +203,7 @@ def _promote(work: Work, step: Promote) -> HandedOver:
         if datasets.exists(work.plan.layout.top):
             _refuse_running(work)
             work.copy.process().stop(timeout=work.instance.settings.server.start_timeout)
+            replaced.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.now())
             _swap(work, step)
         return _take_over(work, step)
 
@@ -238,9 +241,13 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
             continue
         _take_over_snapshots(work.plan, part)
         datasets.inherit(part.place, [*NO_SNAPSHOTS, RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
+    is_sealed = replaced.seal(step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan))
     kept = tuple(
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
     )
+    if is_sealed:
+        again = f"zsnapdb clone create {work.instance.name} --from {work.plan.restore_id}"
+        kept = (*kept, f"what was written after the point is in the old datasets: `{again}` makes a clone of them")
     kind = "an increment" if work.plan.clones else "a full backup"
     again = f"start the server as the site does, then run `zsnapdb backup`, which makes {kind}"
     if family(work.plan.flavour).gtids_carry_server_id:
@@ -250,6 +257,23 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
             f" left out; then {again}"
         )
     return HandedOver(None, notes=(*kept, again))
+
+
+def _replaced_origin(plan: RestorePlan) -> Origin:
+    """Return the facts of the old server, as they were when the backup was made. What the plan has is enough here.
+
+    The store is not asked: the server is down.
+    """
+    return Origin(
+        flavour=plan.flavour,
+        version=plan.server_version,
+        server_uuid=plan.server_uuid,
+        server_id=plan.server_id,
+        variables=dict(plan.variables),
+        volumes={
+            role: Place(dataset=dataset, mountpoint=point) for role, (dataset, point) in plan.layout.places.items()
+        },
+    )
 
 
 def _take_over_snapshots(plan: RestorePlan, part: PromotePart) -> None:

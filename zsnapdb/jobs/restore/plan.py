@@ -92,7 +92,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     if isinstance(target, AtBackup) and target.backup_id is not None and not is_set:
         # If the backup was requested by its id, a damaged manifest is reported as damaged and not as missing.
         repository.manifest(instance.name, target.backup_id)
-    archive = None if isinstance(target, AtBackup) else archive_of(instance, repository).load()
+    archive = None if isinstance(target, AtBackup) else archive_of(instance, repository, target).load()
     checked = newest.check(instance, repository, catalogue, archive)
     newest.refuse_without_any(catalogue, checked, target, request.to)
     servers = _of_servers(newest.choosable(catalogue, checked, target), target)

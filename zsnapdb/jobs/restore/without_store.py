@@ -20,8 +20,10 @@ from zsnapdb.jobs.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.private_folder import make_private
 from zsnapdb.mysql.binlog_bytes import fingerprint, read_plain
 from zsnapdb.mysql.transactions import read_head
+from zsnapdb.planning.restore.near_sets import SetOnHost, first_binlog
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.targets import Target
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, HeadPart, Incarnation, is_archivable, number_of
@@ -63,12 +65,20 @@ def is_stand_in(repository: Repository) -> bool:
     return repository.id == IN_NO_REPOSITORY
 
 
-def archive_of(instance: Instance, repository: Repository) -> BinlogArchive:
-    """Return the binlog archive of the instance; of a stand-in, the binlogs that its server has on this host."""
+def archive_of(instance: Instance, repository: Repository, target: Target | None = None) -> BinlogArchive:
+    """Return the binlog archive of the instance; of a stand-in, the binlogs that its server has on this host.
+
+    With a target, a stand-in describes only the binlogs that lead to it: describing reads them whole.
+    """
     if not is_stand_in(repository):
         return BinlogArchive(repository, instance.name)
     sets = tuple(manifest for manifest in local_manifests.load(instance) if is_of_server(manifest))
-    return _HostArchive(repository, instance.name, sets)
+    return _HostArchive(repository, instance.name, sets, target)
+
+
+def host_alone(instance: Instance) -> Repository | None:
+    """Return the stand-in, without a question to the store. None if this host has no set to begin with."""
+    return _stand_in(instance) if local_manifests.load(instance) else None
 
 
 def _stand_in(instance: Instance) -> Repository:
@@ -82,6 +92,7 @@ class _HostArchive(BinlogArchive):
     """The binlogs of the server on this host, described as an archive does. `sets` are the sets here, oldest first."""
 
     sets: tuple[Manifest, ...]
+    target: Target | None = None
 
     def load(self) -> Archive:
         """Return the server's binlogs, from the oldest that a local set needs. A binlog that is damaged ends them."""
@@ -112,10 +123,14 @@ class _HostArchive(BinlogArchive):
         return Archive((history,), tuple(files))
 
     def _first_number(self) -> int:
-        """Return the number of the oldest binlog that a set stands in; 0 if that is not known."""
-        named = [server_source(manifest).position.binlog_file for manifest in self.sets]
-        numbers = [number_of(name) for name in named if name is not None and is_archivable(name)]
-        return min(numbers) if len(numbers) == len(named) else 0
+        """Return the number of the oldest binlog that is needed; 0 if that is not known."""
+        known = []
+        for manifest in self.sets:
+            position = server_source(manifest).position
+            name = position.binlog_file
+            number = number_of(name) if name is not None and is_archivable(name) else None
+            known.append(SetOnHost(manifest.created, number, position.gtids))
+        return first_binlog(known, self.target, server_source(self.sets[-1]).server.flavour)
 
     def fetch(self, file: ArchivedFile, target: Path) -> None:
         """Fail: nothing can be fetched while the store is away."""

@@ -1,0 +1,155 @@
+"""The servers of an instance that restores replaced: their datasets are kept under other names, not mounted.
+
+Every such dataset says by its own properties which restore replaced it, when, and which volume it was. Its last state
+has snapshots of one moment, so that a clone of it can be made: the writes after the point of the restore are there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, REPLACED, STATE_PROPERTY, snapshot_name
+from zsnapdb.model import PROPERTY, Snapshot, SnapshotSet, is_backup_id
+from zsnapdb.patterns import ROLE
+from zsnapdb.planning.clone.lease import read_stamp, stamp
+from zsnapdb.planning.restore.handover_steps import PromotePart
+from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
+from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs.datasets import Property
+from zsnapdb.zfs.owned import Mark
+
+REPLACED_PROPERTY = f"{PROPERTY}:replaced"
+"""On every dataset that a restore replaced: the id of that restore."""
+_INSTANCE = f"{PROPERTY}:replaced-instance"
+_ROLE = f"{PROPERTY}:replaced-role"
+_AT = f"{PROPERTY}:replaced-at"
+_ROLE_FORM = re.compile(ROLE)
+
+
+@dataclass(frozen=True)
+class ReplacedServer:
+    """The datasets of a server that a restore replaced, by role, and how many bytes they hold that nothing else does.
+
+    `replaced` is when (UTC). `sealed` are the snapshots of its last state, by role; they may be missing.
+    """
+
+    restore_id: str
+    instance: str
+    replaced: datetime
+    datasets: Mapping[str, str]
+    used: int
+    sealed: Mapping[str, Snapshot]
+
+    @property
+    def set(self) -> SnapshotSet | None:
+        """The snapshot set of its last state; None if it is not complete."""
+        whole = set(self.sealed) == set(self.datasets) and len({s.createtxg for s in self.sealed.values()}) == 1
+        return SnapshotSet(self.restore_id, dict(self.sealed)) if whole else None
+
+    def expires(self, keep: float | None) -> datetime | None:
+        """Return when its datasets may be destroyed, if they are kept for so many seconds (None: never)."""
+        return None if keep is None else self.replaced + timedelta(seconds=keep)
+
+
+def mark(parts: Sequence[PromotePart], restore_id: str, instance: str, now: datetime) -> None:
+    """Mark the datasets that will be replaced, while they still have their own names.
+
+    A part that was renamed by an interrupted run is left as it is: another dataset may have its name by now.
+    """
+    for part in parts:
+        if part.old is None or datasets.exists(part.old) or not datasets.exists(part.place):
+            continue
+        values = {REPLACED_PROPERTY: restore_id, _INSTANCE: instance, _ROLE: part.role, _AT: stamp(now)}
+        datasets.set_properties(part.place, values)
+
+
+def seal(parts: Sequence[PromotePart], restore_id: str, instance: str, origin: Origin) -> bool:
+    """Snapshot the last state of the replaced datasets at one moment, unless an earlier run did.
+
+    False if not every dataset replaced an old one: then there is no whole server to make a clone of.
+    """
+    olds = [part.old for part in parts if part.old is not None]
+    names = [f"{old}@{snapshot_name(restore_id)}" for old in olds]
+    if len(olds) != len(parts):
+        return False
+    if any(datasets.exists(name) for name in names):
+        return True
+    facts = {
+        BACKUP_PROPERTY: restore_id,
+        INSTANCE_PROPERTY: instance,
+        STATE_PROPERTY: REPLACED,
+        ORIGIN_PROPERTY: origin.encode(),
+    }
+    snapshots.by_command(names, facts)
+    return True
+
+
+def listing(instance: Instance) -> list[ReplacedServer]:
+    """Return the replaced servers of the instance whose datasets lie beside its volumes, oldest first.
+
+    The instance's volumes are known. Datasets whose properties cannot be read as ours are left out.
+    """
+    columns = [REPLACED_PROPERTY, _INSTANCE, _ROLE, _AT, "used"]
+    members: dict[str, dict[str, dict[str, Property]]] = defaultdict(dict)
+    for top in _tops(instance):
+        for name, values in datasets.children(top, columns).items():
+            restore_id = values[REPLACED_PROPERTY].value
+            is_own = values[REPLACED_PROPERTY].is_local and values[_INSTANCE].value == instance.name
+            if is_own and is_backup_id(restore_id) and _ROLE_FORM.fullmatch(values[_ROLE].value):
+                members[restore_id][name] = values
+    return [_server(instance, restore_id, parts) for restore_id, parts in sorted(members.items())]
+
+
+def _tops(instance: Instance) -> list[str]:
+    """Return the replaced datasets that lie beside the outermost volumes of the instance."""
+    volumes = instance.volumes.values()
+    outermost = [name for name in volumes if not any(name.startswith(other + "/") for other in volumes)]
+    parents = sorted({name.rpartition("/")[0] for name in outermost} - {""})
+    return [
+        name
+        for parent in parents
+        if datasets.exists(parent)
+        for name, values in datasets.children(parent, [REPLACED_PROPERTY], depth=1).items()
+        if values[REPLACED_PROPERTY].is_local
+    ]
+
+
+def _server(instance: Instance, restore_id: str, parts: Mapping[str, dict[str, Property]]) -> ReplacedServer:
+    sealed = {}
+    for name, values in parts.items():
+        for marked in snapshots.owned(name, [STATE_PROPERTY]):
+            if marked.snapshot.name == snapshot_name(restore_id) and marked.properties[STATE_PROPERTY] == REPLACED:
+                sealed[values[_ROLE].value] = marked.snapshot
+    return ReplacedServer(
+        restore_id,
+        instance.name,
+        # A time that cannot be read is later than all others: such datasets are kept.
+        min(read_stamp(values[_AT].value) for values in parts.values()),
+        {values[_ROLE].value: name for name, values in parts.items()},
+        # The bytes of a dataset contain those of the datasets below it (zfsprops(7), used).
+        sum(
+            int(values["used"].value)
+            for name, values in parts.items()
+            if not any(name.startswith(other + "/") for other in parts)
+        ),
+        sealed,
+    )
+
+
+def named(instance: Instance, restore_id: str) -> ReplacedServer | None:
+    """Return the server that this restore replaced; None if its datasets are not here."""
+    return next((server for server in listing(instance) if server.restore_id == restore_id), None)
+
+
+def remove(server: ReplacedServer) -> None:
+    """Destroy the datasets of a replaced server with all their snapshots.
+
+    NotOursError, and nothing is destroyed, if one of them is not marked as replaced by that restore. CommandError if a
+    clone depends on them.
+    """
+    owned.destroy_datasets(server.datasets.values(), Mark(REPLACED_PROPERTY, server.restore_id), with_snapshots=True)

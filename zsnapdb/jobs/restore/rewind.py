@@ -1,0 +1,391 @@
+"""`zsnapdb rewind`: puts the server of an instance back to a point, in place, with what is on this host.
+
+The restore is prepared and proved beside the running server. Only then is the server stopped, the restored datasets
+take the place of its own, and it is started again. What was replaced is kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from zsnapdb import whole_file
+from zsnapdb.config import Settings
+from zsnapdb.errors import ConsistencyError, NotThere, PreflightError, ServerError, UsageError, ZsnapdbError
+from zsnapdb.gtid import contains
+from zsnapdb.jobs.backup.run import BackupResult, backup
+from zsnapdb.jobs.exclusion import for_instance
+from zsnapdb.jobs.fresh import fresh_server_id
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore import run
+from zsnapdb.jobs.restore.handover import INCARNATION_PROPERTY
+from zsnapdb.jobs.restore.handover_plan import Handover
+from zsnapdb.jobs.restore.journal import Journals, RestoreJournal
+from zsnapdb.jobs.restore.plan import RestoreRequest
+from zsnapdb.jobs.restore.without_store import host_alone, open_for_restore
+from zsnapdb.model import parse_gtids
+from zsnapdb.mysql import replay, server_program
+from zsnapdb.mysql.service import ServerService, ServingProcess, configured_server_id, service_of, serving
+from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.variables import global_variables
+from zsnapdb.planning.family import family
+from zsnapdb.planning.restore.handover_steps import Promote
+from zsnapdb.planning.restore.origin import RestoreOrigin
+from zsnapdb.planning.restore.steps import CheckServer, Recover, RestorePlan
+from zsnapdb.repository.repository import Repository
+from zsnapdb.zfs import datasets
+
+_POLL_SECONDS = 0.05
+_BACKUP_PATIENCE = 30.0
+"""For how many seconds the backup at the end waits for a store that is away."""
+
+
+@dataclass(frozen=True)
+class RewindRequest:
+    """The point, where its volumes come from, and the server_id that MariaDB gets (None: a random one)."""
+
+    to: str
+    origin: RestoreOrigin = RestoreOrigin.AUTO
+    server_id: int | None = None
+    history: str | None = None
+
+
+@dataclass(frozen=True)
+class RewindPlan:
+    """The plan of the restore, and how the server is stopped and started."""
+
+    restore: RestorePlan
+    service: ServerService
+    server_id_file: Path | None
+    repository: Repository
+
+    @property
+    def handover(self) -> Promote:
+        """The last step: the restored datasets take the place of the server's own."""
+        return _handover(self.restore)
+
+
+@dataclass(frozen=True)
+class Outage:
+    """What the users of the server will notice: how long a start and a stop of the prepared server took, in seconds."""
+
+    plan: RestorePlan
+    service: ServerService
+    start_seconds: float
+
+
+@dataclass(frozen=True)
+class RewindResult:
+    """A rewound server that runs; or, without an `outage`, one that is prepared and waits for --resume.
+
+    `prepared` and `outage` are in seconds: how long this run prepared, and how long the server was down.
+    `backup_error` is why the backup of the new history is missing, if one was wanted.
+    """
+
+    plan: RestorePlan
+    prepared: float
+    outage: float | None = None
+    backup: BackupResult | None = None
+    backup_error: ZsnapdbError | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        return self.outage is not None
+
+    @property
+    def handover(self) -> Promote:
+        """The last step: the restored datasets took the place of the server's own."""
+        return _handover(self.plan)
+
+
+Ask = Callable[[Outage], bool]
+"""Called once everything is prepared, before the server is stopped. False: the rewind goes on later, with --resume."""
+
+
+def _handover(plan: RestorePlan) -> Promote:
+    last = plan.steps[-1]
+    assert isinstance(last, Promote), "a rewind hands over in place"
+    return last
+
+
+def plan(settings: Settings, instance: Instance, request: RewindRequest) -> RewindPlan:
+    """Return what a rewind would do. Changes nothing.
+
+    The errors are those of a restore's plan. PreflightError too if nothing says how the server is stopped and started,
+    or if MariaDB could not get its new server_id.
+    """
+    repository, planned = _restore_plan(settings, instance, request)
+    process = _serving(planned)
+    service = service_of(instance.settings.control, process)
+    handover = _handover(planned)
+    file = instance.settings.control.server_id_file if handover.server_id is not None else None
+    if handover.server_id is not None and file is None:
+        raise PreflightError(
+            f"{family(planned.flavour).title} must get a new server_id, or it would reuse GTIDs of transactions that"
+            " are left out; nothing says where",
+            hint="set control.server_id_file of the instance to a new file in a folder that the server's option files"
+            f" include, such as {family(planned.flavour).option_folder}/zz-zsnapdb.cnf",
+        )
+    return RewindPlan(planned, service, file, repository)
+
+
+def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest) -> tuple[Repository, RestorePlan]:
+    """Return the plan of the restore and the repository it is made with: this host alone if that is enough."""
+    on_host: ZsnapdbError | None = None
+    here = host_alone(instance) if request.origin is not RestoreOrigin.REPOSITORY else None
+    if here is not None and request.history is None:
+        try:
+            return here, run.plan(settings, instance, here, _wanted(instance, request, RestoreOrigin.LOCAL))
+        except UsageError:
+            raise
+        except ZsnapdbError as error:
+            # The point may lie before the sets on this host, or after a binlog that is gone.
+            on_host = error
+    if request.origin is RestoreOrigin.LOCAL and on_host is not None:
+        raise on_host
+    try:
+        repository = open_for_restore(instance, request.origin)
+        return repository, run.plan(settings, instance, repository, _wanted(instance, request, request.origin))
+    except ZsnapdbError as error:
+        if on_host is not None:
+            error.add_note(f"with what is on this host alone: {on_host.message}")
+        raise
+
+
+def _wanted(instance: Instance, request: RewindRequest, origin: RestoreOrigin) -> RestoreRequest:
+    server_id = request.server_id or fresh_server_id()
+    return RestoreRequest(
+        to=request.to,
+        name=f"{instance.name}-rewind",
+        handover=Handover("promote", server_id=server_id),
+        history=request.history,
+        origin=origin,
+    )
+
+
+def _serving(planned: RestorePlan) -> ServingProcess | None:
+    return serving(Path(planned.variables["datadir"]), family(planned.flavour).server_programs)
+
+
+def rewind(
+    settings: Settings, instance: Instance, planned: RewindPlan, ask: Ask, *, backs_up: bool = True
+) -> RewindResult:
+    """Carry the plan out. Afterwards the server runs in its old place, at the point, and answers.
+
+    An error before the stop changes nothing at the server: the restore waits for --resume, or for
+    `zsnapdb restore --abandon`. An error after the stop says how the server is left.
+    """
+    with for_instance(instance, "rewind", "rewinding"):
+        began = time.monotonic()
+        before = planned.restore.steps[-2].name
+        run.execute(settings, instance, planned.repository, planned.restore, stop_after=before)
+        return _Rewinding(settings, instance, planned, time.monotonic() - began).finish(ask, backs_up=backs_up)
+
+
+def resume(settings: Settings, instance: Instance, ask: Ask, *, backs_up: bool = True) -> RewindResult:
+    """Go on with an interrupted rewind, wherever it was interrupted. NotThere if none is under way."""
+    with for_instance(instance, "rewind", "rewinding"):
+        journals, began = Journals(settings.restore.journal), time.monotonic()
+        journal = _under_way(journals, instance)
+        if journal is None:
+            promoted = _promoted(journals, instance)
+            return _Rewinding(settings, instance, _again(instance, promoted), 0.0).start_again(backs_up=backs_up)
+        before = journal.plan.steps[-2].name
+        if not journal.is_done(before):
+            run.resume(settings, instance, journal.plan.layout.top, stop_after=before)
+        planned = _again(instance, journal.plan)
+        return _Rewinding(settings, instance, planned, time.monotonic() - began).finish(ask, backs_up=backs_up)
+
+
+def _under_way(journals: Journals, instance: Instance) -> RestoreJournal | None:
+    begun = [journal for journal in journals.under_way(instance.name) if isinstance(journal.plan.steps[-1], Promote)]
+    if len(begun) > 1:
+        tops = ", ".join(journal.plan.layout.top for journal in begun)
+        raise PreflightError(
+            f"several restores of {instance.name} that replace its server are under way: {tops}",
+            hint="give all but one up with `zsnapdb restore --abandon --target DATASET`",
+        )
+    return begun[0] if begun else None
+
+
+def _promoted(journals: Journals, instance: Instance) -> RestorePlan:
+    """Return the plan of the finished restore whose datasets are in place now. NotThere if there is none."""
+    for journal in reversed(journals.history(instance.name)):
+        last = journal.plan.steps[-1]
+        if isinstance(last, Promote) and all(_has_incarnation(part.place, last.incarnation) for part in last.parts):
+            return journal.plan
+    raise NotThere(f"no rewind of {instance.name} is under way", hint="begin one with --to POINT")
+
+
+def _has_incarnation(dataset: str, incarnation: str) -> bool:
+    return (
+        datasets.exists(dataset)
+        and datasets.properties(dataset, [INCARNATION_PROPERTY])[INCARNATION_PROPERTY].value == incarnation
+    )
+
+
+def _again(instance: Instance, planned: RestorePlan) -> RewindPlan:
+    """Return the plan of a rewind that an earlier run began."""
+    service = service_of(instance.settings.control, _serving(planned))
+    file = instance.settings.control.server_id_file
+    return RewindPlan(planned, service, file, open_for_restore(instance, RestoreOrigin.AUTO))
+
+
+class _Rewinding:
+    """A rewind whose restore is prepared: the steps during which the server is down."""
+
+    def __init__(self, settings: Settings, instance: Instance, planned: RewindPlan, prepared: float) -> None:
+        self.settings = settings
+        self.instance = instance
+        self.planned = planned
+        self.prepared = prepared
+
+    @property
+    def plan(self) -> RestorePlan:
+        return self.planned.restore
+
+    def finish(self, ask: Ask, *, backs_up: bool) -> RewindResult:
+        """Ask, then replace the server."""
+        journal = run.find(Journals(self.settings.restore.journal), self.instance.name, self.plan.layout.top)
+        starts = [step.name for step in self.plan.steps if isinstance(step, Recover | CheckServer)]
+        seconds = [done.seconds for done in journal.done if done.step in starts]
+        if not ask(Outage(self.plan, self.planned.service, min(seconds, default=0.0))):
+            return RewindResult(self.plan, self.prepared)
+        self._give_server_id()
+        began = time.monotonic()
+        try:
+            self._stop()
+            self._promote()
+        except BaseException as error:
+            error.add_note(self._left_as(error))
+            raise
+        return self._started(began, backs_up=backs_up)
+
+    def start_again(self, *, backs_up: bool) -> RewindResult:
+        """Start the server of a restore that took its place in an earlier run, unless it runs."""
+        self._give_server_id()
+        return self._started(time.monotonic(), backs_up=backs_up)
+
+    def _give_server_id(self) -> None:
+        """Write the option file with the new server_id, and check that the next start will use it."""
+        wanted, file = self.planned.handover.server_id, self.planned.server_id_file
+        if wanted is None or file is None:
+            return
+        text = "# Written by zsnapdb rewind. The server was put back: under its old server_id it would reuse GTIDs.\n"
+        text += f"[{family(self.plan.flavour).option_section}]\nserver_id = {wanted}\n"
+        try:
+            whole_file.replace(file, text.encode(), 0o644)
+        except OSError as error:
+            raise PreflightError(
+                f"writing the new server_id to {file}: {error.strerror}",
+                hint="control.server_id_file of the instance names the file; its folder must exist",
+            ) from error
+        program = server_program.chosen(self.instance.settings.server, self.plan.flavour, self.plan.server_version)
+        process = _serving(self.plan) or ServingProcess(0, (str(program),))
+        seen = configured_server_id(program, process)
+        if seen != wanted:
+            raise PreflightError(
+                f"the next start of the server would not use server_id = {wanted}, which is in {file}, but {seen}",
+                hint="name a file that the server reads last, or remove server_id from its other option files and its"
+                " command line",
+            )
+
+    def _stop(self) -> None:
+        self.instance.events.tell(f"stopping the server: {' '.join(self.planned.service.stop_words)}")
+        self.planned.service.stop()
+        deadline = time.monotonic() + self.planned.service.timeout
+        while (process := _serving(self.plan)) is not None:
+            if time.monotonic() > deadline:
+                raise ServerError(
+                    f"process {process.pid} still serves {self.plan.variables['datadir']} after the stop",
+                    hint="see the log of the server; something may have started it again",
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def _promote(self) -> None:
+        run.resume(self.settings, self.instance, self.plan.layout.top)
+
+    def _left_as(self, error: BaseException) -> str:
+        """Start the old server again if nothing of it was moved. Return how the server is left."""
+        again = f"`zsnapdb rewind {self.instance.name} --resume` goes on"
+        if _serving(self.plan) is not None:
+            return f"the old server runs, and nothing was replaced; {again}"
+        if isinstance(error, Exception) and self._is_untouched():
+            try:
+                self.planned.service.start()
+            except ZsnapdbError as second:
+                return f"the old server is stopped and did not start again: {second.message}; {again}"
+            return f"the old server was started again, and nothing was replaced; {again}"
+        return f"the server is stopped; {again}"
+
+    def _is_untouched(self) -> bool:
+        """Whether the old datasets are still in their place and mounted."""
+        parts = self.planned.handover.parts
+        if any(part.old is None or datasets.exists(part.old) for part in parts):
+            return False
+        seen = datasets.properties_of([part.place for part in parts], ["mounted"])
+        return all(values["mounted"].value == "yes" for values in seen.values())
+
+    def _started(self, began: float, *, backs_up: bool) -> RewindResult:
+        try:
+            if _serving(self.plan) is None:
+                self.instance.events.tell(f"starting the server: {' '.join(self.planned.service.start_words)}")
+                self.planned.service.start()
+            with self._session() as session:
+                self._check(session)
+        except BaseException as error:
+            error.add_note(
+                "the restored datasets are in place; when the reason is mended,"
+                f" `zsnapdb rewind {self.instance.name} --resume` starts the server and checks it"
+            )
+            raise
+        result = RewindResult(self.plan, self.prepared, time.monotonic() - began)
+        return self._backed_up(result) if backs_up else result
+
+    def _session(self) -> Session:
+        """Return a session with the started server. ServerError if it does not answer in time."""
+        deadline = time.monotonic() + self.planned.service.timeout
+        while True:
+            try:
+                return self.instance.session()
+            except ServerError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_POLL_SECONDS)
+
+    def _check(self, session: Session) -> None:
+        """Raise ConsistencyError unless the server has the restored transactions, and none that was left out.
+
+        Its users may have written already, so it may have more.
+        """
+        flavour, point = self.plan.flavour, self.plan.point
+        variables = global_variables(session)
+        wanted = self.planned.handover.server_id
+        wrong = []
+        if wanted is not None and variables["server_id"] != str(wanted):
+            wrong.append(f"its server_id is {variables['server_id']}, not {wanted}")
+        if point.gtids is not None:
+            executed = replay.executed(session, flavour)
+            if not contains(executed, parse_gtids(flavour, point.gtids)):
+                wrong.append(f"it has executed {executed}, and lacks some of {point.gtids}")
+            out = point.following.gtid if point.following is not None else None
+            # A position of MariaDB does not say which server gave the numbers before its newest.
+            is_known = out is not None and family(flavour).gtids_are_sets
+            if is_known and contains(executed, parse_gtids(flavour, str(out))):
+                wrong.append(f"it has {out}, which the point leaves out")
+        if wrong:
+            self.planned.service.stop()
+            raise ConsistencyError(
+                f"the server that was started is not the restored one: {'; '.join(wrong)}",
+                hint="it was stopped; check its option files and its data directory",
+            )
+
+    def _backed_up(self, result: RewindResult) -> RewindResult:
+        """Back the new history up. A backup that fails leaves the server as it is, and the error in the result."""
+        try:
+            made = backup(self.instance.impatient(_BACKUP_PATIENCE))
+        except ZsnapdbError as error:
+            return replace(result, backup_error=error)
+        return replace(result, backup=made)

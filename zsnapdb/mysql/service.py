@@ -1,0 +1,155 @@
+"""Stops and starts the site's own server: by its systemd unit, or by the commands of the configuration.
+
+What the server's account writes proves nothing here. The process is found by its working directory, which is the data
+directory of a running server (mysqld and mariadbd change into it at their start), and its unit by the kernel and by
+systemd, which must agree.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.child_environment import for_children
+from zsnapdb.config_control import ControlSettings
+from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.mysql import processes
+from zsnapdb.patterns import printable
+
+_UNIT = re.compile(r"/([A-Za-z0-9][A-Za-z0-9:_.@-]{0,200}\.service)$", re.MULTILINE)
+_DEFAULTS = re.compile(r"--(no-defaults|defaults-(file|extra-file|group-suffix)=[A-Za-z0-9/_.@-]{1,512})")
+_SERVER_ID = re.compile(r"(?:^|\s)--server[-_]id=(\d{1,10})(?=\s|$)")
+_KEPT_OUTPUT = 2000
+_HINT = "set control.unit of the instance, or control.stop and control.start"
+
+
+@dataclass(frozen=True)
+class ServingProcess:
+    """The process that serves a data directory: its number and the words of its command line."""
+
+    pid: int
+    words: tuple[str, ...]
+
+    @property
+    def option_words(self) -> tuple[str, ...]:
+        """The words that name its option files. A server takes them only before all others."""
+        chosen: list[str] = []
+        for word in self.words[1:]:
+            if not _DEFAULTS.fullmatch(word):
+                break
+            chosen.append(word)
+        return tuple(chosen)
+
+
+def serving(datadir: Path, programs: Sequence[str]) -> ServingProcess | None:
+    """Return the process of one of these programs whose working directory is the data directory; None if none is.
+
+    PreflightError if there are several: then it is not known which of them is the server.
+    """
+    real, processes_there = os.path.realpath(datadir), []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            if os.readlink(f"/proc/{name}/cwd") != real:
+                continue
+            program = os.path.basename(os.readlink(f"/proc/{name}/exe")).removesuffix(" (deleted)")
+            words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if program in programs:
+            processes_there.append(ServingProcess(int(name), tuple(os.fsdecode(word) for word in words if word)))
+    if len(processes_there) > 1:
+        raise PreflightError(
+            f"several processes serve {datadir}: {', '.join(str(one.pid) for one in processes_there)}", hint=_HINT
+        )
+    return processes_there[0] if processes_there else None
+
+
+@dataclass(frozen=True)
+class ServerService:
+    """How the site's server is stopped and started: two commands. `timeout`, in seconds, is that of each."""
+
+    stop_words: tuple[str, ...]
+    start_words: tuple[str, ...]
+    timeout: float
+
+    def stop(self) -> None:
+        """Stop the server. It has ended on return, as far as the command knows. ServerError if the command fails."""
+        _run(self.stop_words, self.timeout)
+
+    def start(self) -> None:
+        """Start the server. ServerError if the command fails."""
+        _run(self.start_words, self.timeout)
+
+
+def _run(words: tuple[str, ...], timeout: float) -> None:
+    # A server that the command starts keeps the command's output open: a pipe would wait for the end of the server.
+    with tempfile.TemporaryFile() as output:
+        try:
+            done = subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=for_children(LC_ALL="C"),
+                timeout=timeout,
+            )
+        except OSError as error:
+            raise PreflightError(f"`{' '.join(words)}` cannot be started: {error.strerror}", hint=_HINT) from error
+        except subprocess.TimeoutExpired as error:
+            raise ServerError(
+                f"`{' '.join(words)}` did not end within {timeout:.0f} s",
+                hint="see the log of the server; control.timeout of the instance sets the time",
+            ) from error
+        if done.returncode == 0:
+            return
+        output.seek(max(0, output.tell() - _KEPT_OUTPUT))
+        said = " ".join(printable(output.read().decode(errors="replace")).split())
+    raise ServerError(
+        f"`{' '.join(words)}` ended with exit status {done.returncode}: {said or '(it wrote nothing)'}",
+        hint="see the log of the server",
+    )
+
+
+def service_of(settings: ControlSettings, process: ServingProcess | None) -> ServerService:
+    """Return how the server is stopped and started. PreflightError if nothing says it.
+
+    Without a setting it is the systemd unit whose main process the running server is.
+    """
+    if settings.stop is not None and settings.start is not None:
+        return ServerService(settings.stop, settings.start, settings.timeout)
+    unit = settings.unit or (_unit_of(process.pid) if process is not None else None)
+    if unit is None:
+        raise PreflightError("zsnapdb does not know how the server is stopped and started", hint=_HINT)
+    return ServerService(("systemctl", "stop", unit), ("systemctl", "start", unit), settings.timeout)
+
+
+def _unit_of(pid: int) -> str | None:
+    """Return the service whose main process this is: by its control group, confirmed by systemd. None if none is."""
+    if not processes.SYSTEMD_RUNS.is_dir():
+        return None
+    try:
+        match = _UNIT.search(Path(f"/proc/{pid}/cgroup").read_text())
+    except OSError:
+        return None
+    if match is None:
+        return None
+    shown = processes.run(["systemctl", "show", "--property=MainPID", "--value", match[1]], timeout=30.0)
+    return match[1] if shown.strip() == str(pid) else None
+
+
+def configured_server_id(program: Path, process: ServingProcess) -> int | None:
+    """Return the server_id that the process would have after its next start; None if no option says it.
+
+    The server program prints what its option files hold (`--print-defaults`, MariaDB and MySQL manuals, "Command-Line
+    Options that Affect Option-File Handling"). The last option counts, and those of the command line come last.
+    """
+    printed = processes.run([str(program), *process.option_words, "--print-defaults"], timeout=30.0)
+    named = _SERVER_ID.findall(" ".join([printed, *process.words[1:]]))
+    return int(named[-1]) if named else None
