@@ -29,6 +29,7 @@ from zsnapdb.cli import (
     report,
     rescue,
     restore,
+    rewind,
     runbook,
     setup,
     snapshot,
@@ -61,6 +62,7 @@ app.command("show", rich_help_panel=Heading.BACKUP)(inventory.show_backup)
 app.command("status", rich_help_panel=Heading.BACKUP)(status.status)
 app.add_typer(binlog.app, name="binlog", rich_help_panel=Heading.BACKUP)
 app.command("restore", rich_help_panel=Heading.RESTORE)(evidencing("restore", restore.restore))
+app.command("rewind", rich_help_panel=Heading.RESTORE)(evidencing("rewind", rewind.rewind))
 app.command("runbook", rich_help_panel=Heading.RESTORE)(runbook.runbook)
 app.command("rescue", rich_help_panel=Heading.RESTORE)(evidencing("rescue", rescue.rescue))
 app.command("undo", rich_help_panel=Heading.RESTORE)(undo.undo)

@@ -9,62 +9,33 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from zsnapdb import whole_file
 from zsnapdb.config import Settings
-from zsnapdb.errors import ConsistencyError, NotThere, PreflightError, ServerError, UsageError, ZsnapdbError
+from zsnapdb.errors import ConsistencyError, NotThere, PreflightError, ServerError, ZsnapdbError
 from zsnapdb.gtid import contains
 from zsnapdb.jobs.backup.run import BackupResult, backup
 from zsnapdb.jobs.exclusion import for_instance
-from zsnapdb.jobs.fresh import fresh_server_id
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import run
 from zsnapdb.jobs.restore.handover import INCARNATION_PROPERTY
-from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.journal import Journals, RestoreJournal
-from zsnapdb.jobs.restore.plan import RestoreRequest
-from zsnapdb.jobs.restore.without_store import host_alone, open_for_restore
+from zsnapdb.jobs.restore.rewind_plan import RewindPlan, handover_in, serving_process
+from zsnapdb.jobs.restore.without_store import open_for_restore
 from zsnapdb.model import parse_gtids
 from zsnapdb.mysql import replay, server_program
-from zsnapdb.mysql.service import ServerService, ServingProcess, configured_server_id, service_of, serving
+from zsnapdb.mysql.service import ServerService, ServingProcess, configured_server_id, service_of
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.handover_steps import Promote
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import CheckServer, Recover, RestorePlan
-from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
 _POLL_SECONDS = 0.05
 _BACKUP_PATIENCE = 30.0
 """For how many seconds the backup at the end waits for a store that is away."""
-
-
-@dataclass(frozen=True)
-class RewindRequest:
-    """The point, where its volumes come from, and the server_id that MariaDB gets (None: a random one)."""
-
-    to: str
-    origin: RestoreOrigin = RestoreOrigin.AUTO
-    server_id: int | None = None
-    history: str | None = None
-
-
-@dataclass(frozen=True)
-class RewindPlan:
-    """The plan of the restore, and how the server is stopped and started."""
-
-    restore: RestorePlan
-    service: ServerService
-    server_id_file: Path | None
-    repository: Repository
-
-    @property
-    def handover(self) -> Promote:
-        """The last step: the restored datasets take the place of the server's own."""
-        return _handover(self.restore)
 
 
 @dataclass(frozen=True)
@@ -97,76 +68,11 @@ class RewindResult:
     @property
     def handover(self) -> Promote:
         """The last step: the restored datasets took the place of the server's own."""
-        return _handover(self.plan)
+        return handover_in(self.plan)
 
 
 Ask = Callable[[Outage], bool]
 """Called once everything is prepared, before the server is stopped. False: the rewind goes on later, with --resume."""
-
-
-def _handover(plan: RestorePlan) -> Promote:
-    last = plan.steps[-1]
-    assert isinstance(last, Promote), "a rewind hands over in place"
-    return last
-
-
-def plan(settings: Settings, instance: Instance, request: RewindRequest) -> RewindPlan:
-    """Return what a rewind would do. Changes nothing.
-
-    The errors are those of a restore's plan. PreflightError too if nothing says how the server is stopped and started,
-    or if MariaDB could not get its new server_id.
-    """
-    repository, planned = _restore_plan(settings, instance, request)
-    process = _serving(planned)
-    service = service_of(instance.settings.control, process)
-    handover = _handover(planned)
-    file = instance.settings.control.server_id_file if handover.server_id is not None else None
-    if handover.server_id is not None and file is None:
-        raise PreflightError(
-            f"{family(planned.flavour).title} must get a new server_id, or it would reuse GTIDs of transactions that"
-            " are left out; nothing says where",
-            hint="set control.server_id_file of the instance to a new file in a folder that the server's option files"
-            f" include, such as {family(planned.flavour).option_folder}/zz-zsnapdb.cnf",
-        )
-    return RewindPlan(planned, service, file, repository)
-
-
-def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest) -> tuple[Repository, RestorePlan]:
-    """Return the plan of the restore and the repository it is made with: this host alone if that is enough."""
-    on_host: ZsnapdbError | None = None
-    here = host_alone(instance) if request.origin is not RestoreOrigin.REPOSITORY else None
-    if here is not None and request.history is None:
-        try:
-            return here, run.plan(settings, instance, here, _wanted(instance, request, RestoreOrigin.LOCAL))
-        except UsageError:
-            raise
-        except ZsnapdbError as error:
-            # The point may lie before the sets on this host, or after a binlog that is gone.
-            on_host = error
-    if request.origin is RestoreOrigin.LOCAL and on_host is not None:
-        raise on_host
-    try:
-        repository = open_for_restore(instance, request.origin)
-        return repository, run.plan(settings, instance, repository, _wanted(instance, request, request.origin))
-    except ZsnapdbError as error:
-        if on_host is not None:
-            error.add_note(f"with what is on this host alone: {on_host.message}")
-        raise
-
-
-def _wanted(instance: Instance, request: RewindRequest, origin: RestoreOrigin) -> RestoreRequest:
-    server_id = request.server_id or fresh_server_id()
-    return RestoreRequest(
-        to=request.to,
-        name=f"{instance.name}-rewind",
-        handover=Handover("promote", server_id=server_id),
-        history=request.history,
-        origin=origin,
-    )
-
-
-def _serving(planned: RestorePlan) -> ServingProcess | None:
-    return serving(Path(planned.variables["datadir"]), family(planned.flavour).server_programs)
 
 
 def rewind(
@@ -228,7 +134,7 @@ def _has_incarnation(dataset: str, incarnation: str) -> bool:
 
 def _again(instance: Instance, planned: RestorePlan) -> RewindPlan:
     """Return the plan of a rewind that an earlier run began."""
-    service = service_of(instance.settings.control, _serving(planned))
+    service = service_of(instance.settings.control, serving_process(planned))
     file = instance.settings.control.server_id_file
     return RewindPlan(planned, service, file, open_for_restore(instance, RestoreOrigin.AUTO))
 
@@ -283,7 +189,7 @@ class _Rewinding:
                 hint="control.server_id_file of the instance names the file; its folder must exist",
             ) from error
         program = server_program.chosen(self.instance.settings.server, self.plan.flavour, self.plan.server_version)
-        process = _serving(self.plan) or ServingProcess(0, (str(program),))
+        process = serving_process(self.plan) or ServingProcess(0, (str(program),))
         seen = configured_server_id(program, process)
         if seen != wanted:
             raise PreflightError(
@@ -296,7 +202,7 @@ class _Rewinding:
         self.instance.events.tell(f"stopping the server: {' '.join(self.planned.service.stop_words)}")
         self.planned.service.stop()
         deadline = time.monotonic() + self.planned.service.timeout
-        while (process := _serving(self.plan)) is not None:
+        while (process := serving_process(self.plan)) is not None:
             if time.monotonic() > deadline:
                 raise ServerError(
                     f"process {process.pid} still serves {self.plan.variables['datadir']} after the stop",
@@ -310,7 +216,7 @@ class _Rewinding:
     def _left_as(self, error: BaseException) -> str:
         """Start the old server again if nothing of it was moved. Return how the server is left."""
         again = f"`zsnapdb rewind {self.instance.name} --resume` goes on"
-        if _serving(self.plan) is not None:
+        if serving_process(self.plan) is not None:
             return f"the old server runs, and nothing was replaced; {again}"
         if isinstance(error, Exception) and self._is_untouched():
             try:
@@ -330,7 +236,7 @@ class _Rewinding:
 
     def _started(self, began: float, *, backs_up: bool) -> RewindResult:
         try:
-            if _serving(self.plan) is None:
+            if serving_process(self.plan) is None:
                 self.instance.events.tell(f"starting the server: {' '.join(self.planned.service.start_words)}")
                 self.planned.service.start()
             with self._session() as session:

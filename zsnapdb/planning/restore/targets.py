@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from zsnapdb.errors import UsageError
 from zsnapdb.gtid import GtidSet
 from zsnapdb.model import Flavour, is_backup_id, parse_gtids
+from zsnapdb.quantities import duration
 
 _TIME = re.compile(r"(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)\s*(.*)")
 _DAY = re.compile(r"(19|20)\d{2}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
+_AGO = re.compile(r"\d{1,9}(\.\d{1,6})?\s*(s|m|h|d|w)")
 _OFFSET = re.compile(r"[+-]\d{2}:?\d{2}")
 
 
@@ -92,6 +94,19 @@ def parse_target(text: str) -> Target:
             ),
         )
     return BeforeGtid(gtids) if before else AtGtids(gtids)
+
+
+def ago(text: str, now: datetime) -> str:
+    """Return the time so long before `now` (UTC) that the text names, such as 10m. Any other text is returned as it is.
+
+    UsageError if it lies before all times.
+    """
+    if _AGO.fullmatch(text.strip()) is None:
+        return text
+    try:
+        return (now - timedelta(seconds=duration(text))).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    except OverflowError as error:
+        raise UsageError(f"{text!r} is too long ago", hint="name a point within the time of the backups") from error
 
 
 def _family(text: str) -> Flavour | None:

@@ -1,0 +1,134 @@
+"""A rewind in place: the server stands at the point, the replaced datasets are kept, nothing is fetched."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.inside import ledger
+
+from .in_guest import SERVER, SOCKET, Lab, zfs
+from .test_clones import connect
+
+pytestmark = pytest.mark.usefixtures("first")
+
+AWAY = ('endpoint = "http://127.0.0.1:7070"', 'endpoint = "http://127.0.0.1:7"')
+"""Nobody listens at that port."""
+SERVER_OPTIONS = Path("/etc/lab.cnf")
+INCLUDED = Path("/etc/lab.d")
+
+
+def state() -> ledger.State:
+    with ledger.connect(SOCKET, "root", "") as connection:
+        return ledger.read_state(connection)
+
+
+@pytest.fixture
+def control(lab: Lab) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Say how the guest's server is stopped and started. Afterwards the first server is in its place again."""
+    before = SERVER_OPTIONS.read_text()
+    INCLUDED.mkdir(exist_ok=True)
+    SERVER_OPTIONS.write_text(f"{before}\n!includedir {INCLUDED}\n")
+    lines = [
+        "[instance.main.control]",
+        f'stop = ["{SERVER}", "stop"]',
+        f'start = ["{SERVER}", "start"]',
+        f'server_id_file = "{INCLUDED}/zsnapdb.cnf"',
+        "",
+        "[repository.s3]",
+    ]
+    yield (("[repository.s3]", "\n".join(lines)),)
+    SERVER_OPTIONS.write_text(before)
+    for file in INCLUDED.iterdir():
+        file.unlink()
+    to_the_first_server(lab)
+
+
+def to_the_first_server(lab: Lab) -> None:
+    """Put the oldest replaced datasets back, for the tests after this one, and remove the others."""
+    subprocess.run([SERVER, "stop"], check=False)
+    olds = sorted(
+        (name for name in zfs("list", "-H", "-o", "name", "-d", "1", "tank") if "/mysql-replaced-" in name),
+        key=lambda name: int(zfs("get", "-H", "-p", "-o", "value", "creation", name)[0]),
+    )
+    for old in olds[:1]:
+        for dataset in ("tank/mysql/data", "tank/mysql"):
+            if zfs("get", "-H", "-o", "value", "mounted", dataset) == ["yes"]:
+                zfs("unmount", dataset)
+            zfs("set", "canmount=noauto", dataset)
+        zfs("rename", "tank/mysql", "tank/was-rewound")
+        zfs("rename", old, "tank/mysql")
+        for dataset in ("tank/mysql", "tank/mysql/data"):
+            if zfs("get", "-H", "-o", "value", "origin", dataset) != ["-"]:
+                zfs("promote", dataset)
+            for name in ("", "-instance", "-role", "-at"):
+                zfs("inherit", f"zsnapdb:replaced{name}", dataset)
+            zfs("set", "canmount=on", dataset)
+            zfs("mount", dataset)
+    for top in [*olds[1:], *(["tank/was-rewound"] if olds else [])]:
+        for dataset in (f"{top}/data", top):
+            for name in zfs("list", "-H", "-d", "1", "-t", "snapshot,bookmark", "-o", "name", dataset):
+                zfs("destroy", name)
+            zfs("destroy", dataset)
+    subprocess.run([SERVER, "start"], check=True)
+
+
+def accident(lab: Lab) -> tuple[ledger.State, str]:
+    """Return the state before an accident, and the point before it."""
+    before = state()
+    lab.sql("DELETE FROM ledger.accounts")
+    words = ("binlog", "find", "main", "--json", "--table", "ledger.accounts", "--kind", "delete", "--limit", "1")
+    (entry,) = lab.zsnapdb(*words).json["transactions"]
+    lab.sql("CREATE TABLE ledger.after_it (id INT)")
+    return before, f"before-{entry['gtid']}"
+
+
+def server_id(lab: Lab) -> int:
+    return int(lab.sql("SELECT @@server_id")[0][0])
+
+
+def test_a_rewind_undoes_an_accident_in_place_with_what_is_on_the_host_and_keeps_what_came_after(
+    lab: Lab, load_running: ledger.Load, control: tuple[tuple[str, str], ...]
+) -> None:
+    away = lab.changed(*control, AWAY)
+    assert lab.zsnapdb("snapshot").code == 0
+    load_running.wait_for(20)
+    load_running.stop()
+    expected, point = accident(lab)
+    old_id = server_id(lab)
+    planned = lab.zsnapdb("rewind", "main", "--to", point, "--plan", "--json", config=away).json
+    assert (planned["volumes_from"], planned["binlogs_from"]["archive"]) == ("host", 0)
+    refused = lab.zsnapdb("rewind", "main", "--to", point, "--json", config=away)
+    assert (refused.code, "add --yes" in refused.stderr) == (2, True)
+    done = lab.zsnapdb("rewind", "main", "--to", point, "--yes", "--no-backup", "--json", config=away).json
+    assert done["finished"]
+    assert state() == expected
+    assert not lab.sql("SHOW TABLES FROM ledger LIKE 'after_it'")
+    assert (server_id(lab) == old_id) == (lab.flavour == "mysql")
+    assert zfs("list", "-H", "-o", "mounted", *done["replaced"].values()) == ["no", "no"]
+    check_that_later_writes_can_be_salvaged(lab, done)
+    check_that_replaced_datasets_go_when_they_are_told_to(lab, done)
+
+
+def check_that_later_writes_can_be_salvaged(lab: Lab, done: dict[str, Any]) -> None:
+    """A clone of the replaced datasets has what was written after the point."""
+    made = lab.zsnapdb("clone", "create", "main", "--from", done["restore_id"], "--name", "later", "--json").json
+    try:
+        with connect(made) as here, here.cursor() as cursor:
+            cursor.execute("SELECT COUNT(*) FROM ledger.accounts")
+            assert cursor.fetchone() == (0,)
+            assert cursor.execute("SHOW TABLES FROM ledger LIKE 'after_it'") == 1
+    finally:
+        assert lab.zsnapdb("clone", "destroy", "later").code == 0
+
+
+def check_that_replaced_datasets_go_when_they_are_told_to(lab: Lab, done: dict[str, Any]) -> None:
+    (kept,) = [line for line in lab.zsnapdb("reap", "--plan").stdout.splitlines() if done["restore_id"] in line]
+    assert "keep_replaced is not set" in kept
+    told = lab.changed(("[repository.s3]", '[restore]\nkeep_replaced = "30d"\n\n[repository.s3]'))
+    assert lab.zsnapdb("reap", config=told).code == 0
+    assert len(zfs("list", "-H", "-o", "name", *done["replaced"].values())) == 2

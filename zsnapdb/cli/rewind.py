@@ -1,0 +1,109 @@
+"""`zsnapdb rewind`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from zsnapdb.cli.options import AsJson, ConfigFile, History, NamedInstance, PlanOnly, ServerBinary, WaitTime
+from zsnapdb.cli.output import show
+from zsnapdb.errors import UsageError
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.restore.rewind import Outage
+
+RewindPoint = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="POINT",
+        help="The point: a time with its zone, 10m (so long ago), a GTID, before-GTID, or the id of a backup or set.",
+        show_default=False,
+    ),
+]
+RewindFrom = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="ORIGIN",
+        help="Where the volumes come from: auto (this host if it can), local (this host alone) or repository.",
+    ),
+]
+RewoundServerId = Annotated[
+    int | None,
+    typer.Option(
+        "--server-id", metavar="NUMBER", help="With MariaDB: the server's new server_id.", show_default="random"
+    ),
+]
+
+
+def rewind(
+    instance: NamedInstance,
+    to: RewindPoint = None,
+    origin: RewindFrom = "auto",
+    history: History = None,
+    server_id: RewoundServerId = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted rewind.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Stop the server without a question.")] = False,
+    no_backup: Annotated[
+        bool, typer.Option("--no-backup", help="Make no backup at the end. The next one is urgent.")
+    ] = False,
+    wait: WaitTime = "0s",
+    binary: ServerBinary = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Put the server of an instance back to a point, in place. With --plan: 4 if it would be refused.
+
+    The state is prepared and checked beside the running server, from the snapshots and binlogs on this host. Then the
+    server is stopped, its datasets are replaced and kept, and it is started again. A backup of the new history follows.
+    """
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.config import load
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.restore import rewind as job
+    from zsnapdb.jobs.restore import rewind_plan as plans
+    from zsnapdb.jobs.restore.plan import origin_of
+    from zsnapdb.quantities import duration
+    from zsnapdb.report.restore import rewind as report
+
+    if (to is None) != resume:
+        raise UsageError("a rewind needs either --to or --resume", hint="for example --to 10m")
+    settings = load(config).with_binary(instance, binary)
+    terminal = Terminal()
+    chosen = Instance.of(settings, instance, terminal).waiting(duration(wait))
+    ask = _always if yes else _ask_on_terminal
+    if not yes and not plan and not sys.stdin.isatty():
+        raise UsageError("a rewind stops the server; no terminal can be asked", hint="add --yes")
+    if resume:
+        if plan:
+            raise UsageError("--plan and --resume exclude each other", hint="see `zsnapdb rewind --help`")
+        result = job.resume(settings, chosen, ask, backs_up=not no_backup)
+    else:
+        request = plans.RewindRequest(plans.point_of(chosen, to or ""), origin_of(origin), server_id, history)
+        planned = plans.plan(settings, chosen, request)
+        if plan:
+            findings = plans.examine(settings, chosen, planned)
+            show(report.RewindPlanView(planned, findings), json)
+            expected = plans.expected_error(findings)
+            if expected is not None:
+                raise typer.Exit(expected.exit_code)
+            return
+        result = job.rewind(settings, chosen, planned, ask, backs_up=not no_backup)
+    terminal.end()
+    show(report.RewindView(result), json)
+    if result.backup_error is not None:
+        raise typer.Exit(result.backup_error.exit_code)
+
+
+def _always(_outage: Outage) -> bool:
+    return True
+
+
+def _ask_on_terminal(outage: Outage) -> bool:
+    from zsnapdb.report.restore.rewind import question
+
+    return typer.confirm(question(outage), default=False, err=True)

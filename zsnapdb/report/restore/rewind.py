@@ -1,0 +1,136 @@
+"""Rewinds and their plans."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from zsnapdb.jobs.restore.rewind import Outage, RewindResult
+from zsnapdb.jobs.restore.rewind_plan import RewindPlan
+from zsnapdb.planning.backup.fitness import FitnessFinding
+from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.report.findings import finding_fields
+from zsnapdb.report.manifest import manifest_fields
+from zsnapdb.report.restore.result import RestorePlanView, point_fields, point_lines
+from zsnapdb.report.units import duration
+from zsnapdb.report.view import Fields, View
+
+
+def _binlogs(plan: RestorePlan) -> dict[str, int]:
+    """Return how many binlogs are replayed from this host, and how many are fetched."""
+    logs = [log for step in plan.replays for log in step.logs]
+    local = sum(log.is_local for log in logs)
+    return {"host": local, "archive": len(logs) - local}
+
+
+def _origin(plan: RestorePlan) -> str:
+    return "the snapshots on this host" if plan.clones else "the repository"
+
+
+def question(outage: Outage) -> str:
+    """Return what a person is asked before the server is stopped."""
+    plan = outage.plan
+    following = plan.point.following
+    lost = (
+        f"Every transaction from {following.describe()} on will be left out; the replaced datasets keep them."
+        if following is not None
+        else "No transaction that is known will be left out."
+    )
+    return (
+        f"The restored server is ready and was checked. {lost}\n"
+        f"The outage: `{shlex.join(outage.service.stop_words)}`, the exchange of the datasets, and a start. The"
+        f" prepared server started and stopped in {duration(outage.start_seconds)}.\n"
+        f"Stop the server of {plan.instance} now?"
+    )
+
+
+@dataclass(frozen=True)
+class RewindPlanView(View):
+    """What a rewind would do, and the findings of its preflight."""
+
+    planned: RewindPlan
+    findings: Sequence[FitnessFinding] = ()
+    kind: ClassVar[str] = "rewind-plan"
+
+    def text(self) -> str:
+        planned = self.planned
+        lines = [
+            RestorePlanView(planned.restore, self.findings).text(),
+            f"  volumes   from {_origin(planned.restore)}",
+            f"  stop      {shlex.join(planned.service.stop_words)} (before the handover, after a question)",
+            f"  start     {shlex.join(planned.service.start_words)} (after the handover)",
+        ]
+        if planned.server_id_file is not None:
+            lines.append(f"  server_id {planned.handover.server_id}, in {planned.server_id_file}")
+        return "\n".join(lines)
+
+    def fields(self) -> Fields:
+        planned = self.planned
+        restore = planned.restore
+        return {
+            "restore_id": restore.restore_id,
+            "backup_id": restore.backup_id,
+            "point": point_fields(restore.point),
+            "volumes_from": "host" if restore.clones else "repository",
+            "binlogs_from": _binlogs(restore),
+            "steps": [{"name": step.name, "kind": step.kind, "what": step.describe()} for step in restore.steps],
+            "stop": list(planned.service.stop_words),
+            "start": list(planned.service.start_words),
+            "server_id": planned.handover.server_id,
+            "findings": finding_fields(self.findings),
+        }
+
+
+@dataclass(frozen=True)
+class RewindView(View):
+    """A rewound server, or one that is prepared and waits."""
+
+    result: RewindResult
+    kind: ClassVar[str] = "rewind"
+
+    def text(self) -> str:
+        result, plan = self.result, self.result.plan
+        if result.outage is None:
+            return (
+                f"the restored server of {plan.instance} is prepared in {plan.layout.top}; the running server was not"
+                f" touched\ncontinue with `zsnapdb rewind {plan.instance} --resume`, or give it up with"
+                f" `zsnapdb restore {plan.instance} --abandon`"
+            )
+        lines = [
+            f"the server of {plan.instance} runs again, at {plan.requested}",
+            *point_lines(plan.requested, plan.point)[1:],
+            f"  volumes   from {_origin(plan)}",
+            f"  took      {duration(result.prepared)} to prepare, {duration(result.outage)} of outage",
+        ]
+        if result.handover.server_id is not None:
+            lines.append(f"  server_id {result.handover.server_id}")
+        lines += [f"  kept      {part.place} as {part.old}" for part in result.handover.parts if part.old is not None]
+        salvage = f"zsnapdb clone create {plan.instance} --from {plan.restore_id}"
+        lines.append(f"  salvage   what was written after the point: `{salvage}`")
+        if result.backup is not None:
+            lines.append(f"  backup    {result.backup.manifest.backup_id} of the new history is stored")
+        elif result.backup_error is not None:
+            lines.append(f"  backup    NONE of the new history: {result.backup_error.message}")
+        else:
+            lines.append("  backup    none of the new history yet: run `zsnapdb backup`")
+        return "\n".join(lines)
+
+    def fields(self) -> Fields:
+        result, plan = self.result, self.result.plan
+        return {
+            "restore_id": plan.restore_id,
+            "instance": plan.instance,
+            "finished": result.is_finished,
+            "backup_id": plan.backup_id,
+            "point": point_fields(plan.point),
+            "volumes_from": "host" if plan.clones else "repository",
+            "binlogs_from": _binlogs(plan),
+            "prepare_seconds": result.prepared,
+            "outage_seconds": result.outage,
+            "server_id": result.handover.server_id,
+            "replaced": {part.role: part.old for part in result.handover.parts},
+            "backup": manifest_fields(result.backup.manifest) if result.backup is not None else None,
+            "backup_error": result.backup_error.message if result.backup_error is not None else None,
+        }
