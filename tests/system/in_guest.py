@@ -86,8 +86,11 @@ class Lab:
     zygote: Zygote
     numbers: list[int] = field(default_factory=list)
 
-    def zsnapdb(self, *words: str, config: Path = CONFIG, timeout: float = 600.0) -> Done:
-        return Done(*self.zygote.run(words, {**os.environ, "ZSNAPDB_CONFIG": str(config)}, timeout))
+    def zsnapdb(
+        self, *words: str, config: Path = CONFIG, timeout: float = 600.0, environment: Mapping[str, str] | None = None
+    ) -> Done:
+        more = {**(environment or {}), "ZSNAPDB_CONFIG": str(config)}
+        return Done(*self.zygote.run(words, {**os.environ, **more}, timeout))
 
     def changed(self, *replacements: tuple[str, str]) -> Path:
         """Write a copy of the configuration with replaced texts; the configuration must have each text."""

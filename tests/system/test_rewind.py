@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,3 +133,48 @@ def check_that_replaced_datasets_go_when_they_are_told_to(lab: Lab, done: dict[s
     told = lab.changed(("[repository.s3]", '[restore]\nkeep_replaced = "30d"\n\n[repository.s3]'))
     assert lab.zsnapdb("reap", config=told).code == 0
     assert len(zfs("list", "-H", "-o", "name", *done["replaced"].values())) == 2
+
+
+KILLER = """#!/bin/sh
+# Kills the command that starts it before its Nth change of a dataset; N is in the file $ZSNAPDB_KILL_AT.
+case "$1" in
+  set|inherit|rename|promote|clone|snapshot|mount|unmount|destroy|rollback)
+    n=$(($(cat "$ZSNAPDB_KILL_AT") - 1))
+    echo $n > "$ZSNAPDB_KILL_AT"
+    [ $n -ne 0 ] || kill -9 $PPID ;;
+esac
+exec /usr/sbin/zfs "$@"
+"""
+
+
+# What is interrupted is changes of datasets. Which server starts on them makes no difference.
+@pytest.mark.any_server
+def test_a_rewind_that_fails_and_is_killed_again_and_again_ends_at_the_point(
+    lab: Lab, load_running: ledger.Load, control: tuple[tuple[str, str], ...], tmp_path: Path
+) -> None:
+    assert lab.zsnapdb("snapshot").code == 0
+    load_running.wait_for(10)
+    load_running.stop()
+    expected, point = accident(lab)
+    ((text, lines),) = control
+    unable = lab.changed((text, lines.replace(f'stop = ["{SERVER}", "stop"]', 'stop = ["false"]')))
+    failed = lab.zsnapdb("rewind", "main", "--to", point, "--yes", "--no-backup", config=unable)
+    assert (failed.code, "the old server runs, and nothing was replaced" in failed.stderr) == (5, True), failed.stderr
+    assert lab.sql("SELECT COUNT(*) FROM ledger.accounts") == [(0,)]
+    assert lab.zsnapdb("restore", "main", "--abandon").code == 0
+
+    config, counter, program = lab.changed(*control), tmp_path / "kill-at", tmp_path / "zfs"
+    program.write_text(KILLER)
+    program.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "ZSNAPDB_KILL_AT": str(counter)}
+    words, kills = ["rewind", "main", "--to", point, "--yes", "--no-backup", "--json"], 0
+    while True:
+        counter.write_text(f"{4 + 5 * kills}\n")
+        done = lab.zsnapdb(*words, config=config, environment=environment)
+        if done.code != -9:
+            break
+        kills += 1
+        words = ["rewind", "main", "--resume", "--yes", "--no-backup", "--json"]
+    assert done.json["finished"]
+    assert kills >= 4
+    assert state() == expected

@@ -1,0 +1,112 @@
+"""How the site's server is found, stopped and started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zsnapdb.config_control import ControlSettings
+from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.mysql.service import ServerService, ServingProcess, configured_server_id, service_of, serving
+
+PRINTS = """#!/bin/sh
+echo "$0 would have been started with the following arguments:"
+echo "--user=mysql --server_id=1 --datadir=/var/lib/mysql $PRINTED"
+echo "$@" > {words}
+"""
+
+
+def program(folder: Path, text: str) -> Path:
+    file = folder / "server"
+    file.write_text(text)
+    file.chmod(0o755)
+    return file
+
+
+def test_a_command_that_fails_is_an_error_with_what_it_said() -> None:
+    service = ServerService(("sh", "-c", "echo no such unit >&2; exit 5"), ("true",), 5.0)
+    with pytest.raises(ServerError, match=r"exit status 5: no such unit"):
+        service.stop()
+    service.start()
+
+
+def test_a_command_that_leaves_a_server_behind_is_not_waited_for(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    ServerService(("true",), ("sh", "-c", f"sleep 600 & echo $! > {pid}"), 10.0).start()
+    os.kill(int(pid.read_text()), 9)
+
+
+def test_a_command_that_does_not_end_is_an_error() -> None:
+    with pytest.raises(ServerError, match=r"did not end within 0 s"):
+        ServerService(("sleep", "600"), ("true",), 0.2).stop()
+
+
+def test_a_server_is_found_by_its_working_directory_and_its_program_alone(tmp_path: Path) -> None:
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    ours = subprocess.Popen(["sleep", "600"], cwd=tmp_path)
+    others = [
+        subprocess.Popen(["sleep", "600"], cwd=beside),
+        subprocess.Popen(["tail", "-f", "/dev/null"], cwd=tmp_path),
+    ]
+    try:
+        real = os.path.basename(os.readlink(f"/proc/{ours.pid}/exe"))
+        process_there = serving(tmp_path, (real,))
+        assert process_there is not None
+        assert (process_there.pid, process_there.words) == (ours.pid, ("sleep", "600"))
+        assert serving(tmp_path / "nowhere", (real,)) is None
+        others.append(subprocess.Popen(["sleep", "600"], cwd=tmp_path))
+        with pytest.raises(PreflightError, match="several processes serve"):
+            serving(tmp_path, (real,))
+    finally:
+        for process in (ours, *others):
+            process.kill()
+            process.wait()
+
+
+def test_without_a_setting_or_a_unit_nothing_says_how_to_stop_a_server() -> None:
+    with pytest.raises(PreflightError, match="does not know how"):
+        service_of(ControlSettings(), None)
+    with pytest.raises(PreflightError, match="does not know how"):
+        service_of(ControlSettings(), ServingProcess(os.getpid(), (sys.executable,)))
+
+
+def test_the_commands_of_the_site_or_its_unit_are_used() -> None:
+    assert service_of(ControlSettings(stop=("halt-db",), start=("run-db",)), None).stop_words == ("halt-db",)
+    assert service_of(ControlSettings(unit="mariadb.service"), None).start_words == (
+        "systemctl",
+        "start",
+        "mariadb.service",
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"stop": "a"}, {"unit": "a", "stop": "b", "start": "c"}, {"unit": "-H"}, {"server_id_file": "relative.cnf"}],
+)
+def test_contradicting_settings_are_refused(settings: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        ControlSettings.model_validate(settings)
+
+
+@pytest.mark.parametrize(
+    ("printed", "words", "expected"),
+    [("", (), 1), ("--server-id=7", (), 7), ("--server-id=7", ("--port=1", "--server_id=9"), 9)],
+)
+def test_the_last_server_id_that_the_next_start_reads_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, words: tuple[str, ...], expected: int
+) -> None:
+    asked = tmp_path / "words"
+    monkeypatch.setenv("PRINTED", printed)
+    process = ServingProcess(1, ("/usr/sbin/mariadbd", "--defaults-file=/etc/my.cnf", *words))
+    assert configured_server_id(program(tmp_path, PRINTS.format(words=asked)), process) == expected
+    assert asked.read_text().split() == ["--defaults-file=/etc/my.cnf", "--print-defaults"]
+
+
+def test_no_word_of_a_process_becomes_an_option_unless_it_names_option_files() -> None:
+    assert ServingProcess(1, ("mysqld", "--init-file=/tmp/evil", "--defaults-file=/etc/my.cnf")).option_words == ()
+    assert ServingProcess(1, ("mysqld", "--defaults-file=/etc/a b.cnf")).option_words == ()
