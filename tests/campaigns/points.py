@@ -5,6 +5,9 @@ rotations and compressed transactions. Backups are made and all binlogs are arch
 GTIDs, before-GTIDs and times, some inside bursts within one second, some at the ends of binlogs, some in the active
 binlog. Each point is restored from the repository. The restored server must contain exactly the transactions of the
 source's binlogs up to the point, as the server's own tool decodes them.
+
+`--from-host`: a local set every ten seconds, with backups, prunes and clones beside it. Then the store is away, and
+each point is restored from the sets and binlogs on the host, as a rewind does it.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.campaigns.support.binlog_contents import PARENT, Truth, differences
 from tests.campaigns.support.disturbance import SOCKET, Disturbance, Disturbing
+from tests.campaigns.support.local_sets import AWAY, CONFIG, LocalSets, leaks, write_away
 from tests.lab.inside import ledger
 from tests.lab.inside.zygote import QUICK, Zygote
 from tests.lab.inside.zygote import SOCKET as ZYGOTE
@@ -37,6 +41,13 @@ from zsnapdb.model import Flavour, parse_gtids
 from zsnapdb.mysql.transactions import transactions
 
 PASSES = 3
+EVERY = 10.0
+BESIDE = (
+    ("backup", "main", "--wait", "120s"),
+    ("clone", "create", "main", "--name", "beside"),
+    ("clone", "destroy", "beside"),
+    ("prune", "main", "--wait", "120s"),
+)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MYSQL_STAMP = re.compile(r"immediate_commit_timestamp=(\d+)")
 _MYSQL_GTID = re.compile(r"^SET @@SESSION.GTID_NEXT= '([0-9a-f-]+:\d+)'")
@@ -127,8 +138,9 @@ def _runs(pid: object) -> bool:
 class Campaign:
     """All rounds against the guest's server."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, sets: LocalSets | None) -> None:
         self.random = random.Random(seed)
+        self.sets = sets
         self.rounds: list[Round] = []
         self.truth: Truth
         self.flavour = Flavour(Path("/etc/lab-flavour").read_text().strip())
@@ -140,8 +152,9 @@ class Campaign:
                 cursor.execute(statement)
             return list(cursor.fetchall()) if cursor.description else []
 
-    def zsnapdb(self, *words: str) -> dict[str, Any]:
-        done = subprocess.run([QUICK, *words, "--json"], capture_output=True, text=True, timeout=600)
+    def zsnapdb(self, *words: str, config: Path = CONFIG) -> dict[str, Any]:
+        env = {**os.environ, "ZSNAPDB_CONFIG": str(config)}
+        done = subprocess.run([QUICK, *words, "--json"], capture_output=True, text=True, timeout=600, env=env)
         if done.returncode != 0:
             raise RuntimeError(f"zsnapdb {' '.join(words)} ended with {done.returncode}: {done.stderr[-3000:]}")
         output: dict[str, Any] = json.loads(done.stdout)
@@ -162,6 +175,9 @@ class Campaign:
             "CREATE TABLE scratch.batches (number INT PRIMARY KEY)",
         )
         self.backups = [self.zsnapdb("backup")["backup"]]
+        if self.sets is not None:
+            self.sets.zsnapdb = self.zsnapdb
+            self.sets.start()
         committed: dict[int, int] = {}
         for part in range(4):
             variable = "binlog_transaction_compression" if self.flavour is Flavour.MYSQL else "log_bin_compress"
@@ -178,7 +194,12 @@ class Campaign:
             running.stop()
             assert not running.failures + disturbance.failures, (running.failures, disturbance.failures)
             committed.update(running.committed)
-        self.zsnapdb("binlog", "archive", "main", "--once")
+        if self.sets is not None:
+            self.sets.stop()
+            print(self.sets.report(), flush=True)
+            write_away()
+        else:
+            self.zsnapdb("binlog", "archive", "main", "--once")
         self._read()
 
     def _read(self) -> None:
@@ -249,9 +270,11 @@ class Campaign:
         wrong: list[str] = []
         restored: dict[str, Any] = {"backup_id": "", "top": "tank/campaign"}
         try:
-            restored = self.zsnapdb(
-                "restore", "main", "--to", target.to, "--target", "tank/campaign", "--handover", "run"
-            )
+            words = ("restore", "main", "--to", target.to, "--target", "tank/campaign", "--handover", "run")
+            if self.sets is None:
+                restored = self.zsnapdb(*words)
+            else:
+                restored = self.zsnapdb(*words, "--from", "local", config=AWAY)
             wrong = self._compare(target, restored)
         except (RuntimeError, OSError) as error:
             wrong = [str(error)]
@@ -319,9 +342,10 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--from-host", action="store_true", help="from local sets, while the store is away")
     options = parser.parse_args()
     zygote = Zygote(ZYGOTE)
-    campaign = Campaign(options.seed)
+    campaign = Campaign(options.seed, LocalSets(EVERY, BESIDE) if options.from_host else None)
     began = time.monotonic()
     campaign.write_history(options.seconds)
     targets = campaign.targets(options.points)
@@ -342,7 +366,8 @@ def main() -> int:
     )
     document = {"flavour": campaign.flavour.value, "seed": options.seed, "rounds": [asdict(r) for r in campaign.rounds]}
     Path("/out/campaign.json").write_text(json.dumps(document, indent=1) + "\n")
-    return 1 if bad or not campaign.rounds else 0
+    is_clean = campaign.sets is None or not (campaign.sets.failures or leaks())
+    return 1 if bad or not campaign.rounds or not is_clean else 0
 
 
 if __name__ == "__main__":
