@@ -65,15 +65,17 @@ def is_stand_in(repository: Repository) -> bool:
     return repository.id == IN_NO_REPOSITORY
 
 
-def archive_of(instance: Instance, repository: Repository, target: Target | None = None) -> BinlogArchive:
+def archive_of(
+    instance: Instance, repository: Repository, target: Target | None = None, only: frozenset[str] | None = None
+) -> BinlogArchive:
     """Return the binlog archive of the instance; of a stand-in, the binlogs that its server has on this host.
 
-    With a target, a stand-in describes only the binlogs that lead to it: describing reads them whole.
+    A stand-in describes only the binlogs that lead to the target, or only those named: describing reads them whole.
     """
     if not is_stand_in(repository):
         return BinlogArchive(repository, instance.name)
     sets = tuple(manifest for manifest in local_manifests.load(instance) if is_of_server(manifest))
-    return _HostArchive(repository, instance.name, sets, target)
+    return _HostArchive(repository, instance.name, sets, target, only)
 
 
 def host_alone(instance: Instance) -> Repository | None:
@@ -93,6 +95,7 @@ class _HostArchive(BinlogArchive):
 
     sets: tuple[Manifest, ...]
     target: Target | None = None
+    only: frozenset[str] | None = None
 
     def load(self) -> Archive:
         """Return the server's binlogs, from the oldest that a local set needs. A binlog that is damaged ends them."""
@@ -112,7 +115,7 @@ class _HostArchive(BinlogArchive):
         first = self._first_number()
         files: list[ArchivedFile] = []
         for name, path in LocalBinlogs.of(server.variables).paths.items():
-            if not is_archivable(name) or number_of(name) < first:
+            if not is_archivable(name) or number_of(name) < first or (self.only is not None and name not in self.only):
                 continue
             try:
                 file = _described(path, self.instance, server)
