@@ -12,8 +12,7 @@ import pytest
 
 from tests.lab.inside import ledger
 
-from .in_guest import SERVER, SOCKET, Lab, zfs
-from .test_clones import connect
+from .in_guest import SERVER, SOCKET, Lab, connect, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 

@@ -58,12 +58,14 @@ def serving(datadir: Path, programs: Sequence[str]) -> ServingProcess | None:
         try:
             if os.readlink(f"/proc/{name}/cwd") != real:
                 continue
-            program = os.path.basename(os.readlink(f"/proc/{name}/exe")).removesuffix(" (deleted)")
-            words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+            program = os.readlink(f"/proc/{name}/exe").removesuffix(" (deleted)")
+            words = [os.fsdecode(word) for word in Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0") if word]
         except OSError:
             continue
-        if program in programs:
-            processes_there.append(ServingProcess(int(name), tuple(os.fsdecode(word) for word in words if word)))
+        # A program may be run by a wrapper or by the dynamic loader: then a word of the command line names it.
+        at = next((at for at, word in enumerate(words) if os.path.basename(word) in programs), None)
+        if os.path.basename(program) in programs or at is not None:
+            processes_there.append(ServingProcess(int(name), tuple(words[at or 0 :])))
     if len(processes_there) > 1:
         raise PreflightError(
             f"several processes serve {datadir}: {', '.join(str(one.pid) for one in processes_there)}", hint=_HINT

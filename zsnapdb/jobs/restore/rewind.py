@@ -24,7 +24,7 @@ from zsnapdb.jobs.restore.rewind_plan import RewindPlan, handover_in, serving_pr
 from zsnapdb.jobs.restore.without_store import open_for_restore
 from zsnapdb.model import parse_gtids
 from zsnapdb.mysql import replay, server_program
-from zsnapdb.mysql.service import ServerService, ServingProcess, configured_server_id, service_of
+from zsnapdb.mysql.service import ServerService, configured_server_id, service_of
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.family import family
@@ -188,8 +188,11 @@ class _Rewinding:
                 f"writing the new server_id to {file}: {error.strerror}",
                 hint="control.server_id_file of the instance names the file; its folder must exist",
             ) from error
+        process = serving_process(self.plan)
+        if process is None:
+            # It was stopped by an earlier run, which has checked this. What it will be started with is not known now.
+            return
         program = server_program.chosen(self.instance.settings.server, self.plan.flavour, self.plan.server_version)
-        process = serving_process(self.plan) or ServingProcess(0, (str(program),))
         seen = configured_server_id(program, process)
         if seen != wanted:
             raise PreflightError(
