@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, ZsnapdbError
-from zsnapdb.jobs import host_record, object_locks, orphans
+from zsnapdb.jobs import host_record, object_locks, orphans, replaced
 from zsnapdb.jobs.advice import advise, silences
 from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.backup.vm_source import open_machine
@@ -25,11 +26,13 @@ from zsnapdb.jobs.vm import reaper as vm_reaper
 from zsnapdb.mysql import programs, server, server_program
 from zsnapdb.planning.advice.catalogue import Silence
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity, ok, unfit, warning
+from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.damage import sentences
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
 from zsnapdb.planning.health.objectives import Objective, Verdict
 from zsnapdb.planning.server_copy.versions import BackupVersion, SeriesNeed, needs
+from zsnapdb.quantities import size
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import is_of_server, server_source
 from zsnapdb.repository.marker import prove_conditional_writes
@@ -91,6 +94,7 @@ def _diagnose_one(
         findings, observed = [unfit(what, error.message, error.hint)], None
     if observed is not None:
         findings += _server_programs(instance, observed.facts)
+        findings += _replaced(settings, instance.with_volumes(observed.volumes))
     histories = (*_unprotected(instance), *_repeated_gtids(instance))
     stored = (*_repository(instance), *histories, *_damage(instance), *_programs_of_backups(instance))
     clones = (*_account_of_clones(settings, instance), *_clones(instance, clone_leaks))
@@ -232,6 +236,9 @@ def _damage(instance: Instance) -> list[FitnessFinding]:
     return [warning("damage", summary, hint), *(warning("damage", text) for text in sentences(damages))]
 
 
+_LONG_KEPT = timedelta(days=14)
+"""After so long somebody should say what becomes of the datasets of a replaced server."""
+
 _JUDGED_ABOVE = (Objective.RESTORABLE, Objective.INTACT)
 """What the findings about the repository, the histories and damage say in more detail."""
 
@@ -269,6 +276,27 @@ def _account_of_clones(settings: Settings, instance: Instance) -> list[FitnessFi
     except ZsnapdbError as error:
         return [warning("clones", f"{error.message}: clones on this host will be refused", error.hint)]
     return [ok("clones", f"their servers run as {name}")]
+
+
+def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+    """Return a finding for each server that a restore or a rewind replaced, and what its datasets hold."""
+    try:
+        kept = replaced.listing(instance)
+    except ZsnapdbError:
+        # Without ZFS there are none. Another finding reports that ZFS is missing.
+        return []
+    now, findings = instance.host.now(), []
+    for one in kept:
+        expires = one.expires(settings.restore.keep_replaced)
+        text = f"{', '.join(one.datasets.values())}: replaced at {stamp(one.replaced)}, {size(one.used)}"
+        if expires is not None and expires <= now:
+            findings.append(warning("replaced", f"{text}; expired", "run `zsnapdb reap`"))
+        elif expires is None and now - one.replaced > _LONG_KEPT:
+            hint = "if nobody needs them, destroy them, or set restore.keep_replaced and run `zsnapdb reap`"
+            findings.append(warning("replaced", f"{text}; nothing says how long they are kept", hint))
+        else:
+            findings.append(ok("replaced", text))
+    return findings
 
 
 def _clones(instance: Instance, clone_leaks: Sequence[Leak]) -> list[FitnessFinding]:
