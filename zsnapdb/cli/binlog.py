@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,10 @@ from zsnapdb.cli import completion
 from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
 from zsnapdb.cli.output import show
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.binlog.find import FindRequest
+    from zsnapdb.jobs.instance import Instance
 
 app = typer.Typer(cls=CommandGroup, help="Archive binlogs for restores to any point in time.", no_args_is_help=True)
 
@@ -133,6 +137,9 @@ def find(
     ] = None,
     largest: Annotated[bool, typer.Option("--largest", help="Order by rows, then by bytes, largest first.")] = False,
     limit: Annotated[int, typer.Option("--limit", metavar="N", help="List at most N transactions.", min=1)] = 100,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="List each transaction as the server commits it, until Ctrl-C.")
+    ] = False,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -147,7 +154,26 @@ def find(
     from zsnapdb.report import binlog_find as report
 
     request = job.FindRequest(table, kind, rows_at_least, between, user_time, largest, limit)
+    if follow:
+        _follow(Instance.of(load(config), instance, Terminal()), request, json=json)
+        return
     search = job.find(Instance.of(load(config), instance, Terminal()), request)
     show(report.SearchView(search), json)
     if search.problems:
         raise typer.Exit(search.problems[0].exit_code)
+
+
+def _follow(instance: Instance, request: FindRequest, *, json: bool) -> None:
+    import signal
+    import sys
+
+    from zsnapdb.cli.ending import stop_on_signals
+    from zsnapdb.jobs.binlog import follow as job
+    from zsnapdb.planning.binlog.changes import ListedTransaction
+    from zsnapdb.report import binlog_find as report
+
+    def print_at_once(listed: ListedTransaction) -> None:
+        show(report.FollowedView(listed), json)
+        sys.stdout.flush()
+
+    job.follow(instance, request, stop_on_signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)), print_at_once)

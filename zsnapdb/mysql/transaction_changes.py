@@ -52,13 +52,15 @@ _LOAD_HEAD = 13
 _SECOND = 1_000_000
 
 
-def transaction_changes(file: BinaryIO, name: str) -> Iterator[TransactionChanges]:
+def transaction_changes(file: BinaryIO, name: str, start: int | None = None) -> Iterator[TransactionChanges]:
     """Yield the complete transactions of an open binlog in order, with what they changed.
+
+    `start`: begin at this offset, which must be the end of a transaction.
 
     DamagedError names the place of an event that is wrong; PreflightError if the file is encrypted.
     """
     walk, content, has_checksum = Walk(), _Content(), False
-    decisive = decisive_events(file, name, file.seek(0, 2), others=OTHER_EVENTS)
+    decisive = decisive_events(file, name, file.seek(0, 2), start, OTHER_EVENTS)
     place: int | None = None
     try:
         for event in decisive:

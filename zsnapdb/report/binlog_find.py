@@ -58,6 +58,20 @@ class SearchView(View):
         }
 
 
+@dataclass(frozen=True)
+class FollowedView(View):
+    """One transaction, as `zsnapdb binlog find --follow` prints it: a line, or a document on a line."""
+
+    listed: ListedTransaction
+    kind: ClassVar[str] = "binlog-transaction"
+
+    def text(self) -> str:
+        return "  ".join(_row(self.listed))
+
+    def fields(self) -> Fields:
+        return _fields(self.listed)
+
+
 def _row(entry: ListedTransaction) -> tuple[str, ...]:
     changes = entry.changes
     rows = str(changes.rows) if changes.are_rows_known else f"{changes.rows} + unknown"
