@@ -9,7 +9,7 @@ import typer
 from zsnapdb.cli import completion
 from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
-from zsnapdb.cli.output import show
+from zsnapdb.cli.output import show, show_at_once
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.binlog.find import FindRequest
@@ -165,15 +165,10 @@ def find(
 
 def _follow(instance: Instance, request: FindRequest, *, json: bool) -> None:
     import signal
-    import sys
 
     from zsnapdb.cli.ending import stop_on_signals
     from zsnapdb.jobs.binlog import follow as job
-    from zsnapdb.planning.binlog.changes import ListedTransaction
     from zsnapdb.report import binlog_find as report
 
-    def print_at_once(listed: ListedTransaction) -> None:
-        show(report.FollowedView(listed), json)
-        sys.stdout.flush()
-
-    job.follow(instance, request, stop_on_signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)), print_at_once)
+    stop = stop_on_signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+    job.follow(instance, request, stop, lambda listed: show_at_once(report.FollowedView(listed), json))

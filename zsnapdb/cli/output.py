@@ -20,6 +20,11 @@ def show(view: View, json: bool) -> None:
     print(view.document() if json else printed(view.text()))
 
 
+def show_at_once(view: View, json: bool) -> None:
+    """Print one of many results. Who reads them has it at once."""
+    print(view.document() if json else printed(view.text()), flush=True)
+
+
 def writer(json: bool, *, text: Writer, document: Writer) -> Writer:
     """Return the writer for a result that is printed while it arrives."""
     return document if json else text
