@@ -33,7 +33,7 @@ def control(lab: Lab) -> Iterator[tuple[tuple[str, str], ...]]:
     before = SERVER_OPTIONS.read_text()
     INCLUDED.mkdir(exist_ok=True)
     SERVER_OPTIONS.write_text(f"{before}\n!includedir {INCLUDED}\n")
-    lines = [
+    section = [
         "[instance.main.control]",
         f'stop = ["{SERVER}", "stop"]',
         f'start = ["{SERVER}", "start"]',
@@ -41,7 +41,7 @@ def control(lab: Lab) -> Iterator[tuple[tuple[str, str], ...]]:
         "",
         "[repository.s3]",
     ]
-    yield (("[repository.s3]", "\n".join(lines)),)
+    yield (("[repository.s3]", "\n".join(section)),)
     SERVER_OPTIONS.write_text(before)
     for file in INCLUDED.iterdir():
         file.unlink()
@@ -176,8 +176,8 @@ def test_a_rewind_that_fails_and_is_killed_again_and_again_ends_at_the_point(
     load_running.wait_for(10)
     load_running.stop()
     expected, point = accident(lab)
-    ((text, lines),) = control
-    unable = lab.changed((text, lines.replace(f'stop = ["{SERVER}", "stop"]', 'stop = ["false"]')))
+    ((text, section),) = control
+    unable = lab.changed((text, section.replace(f'stop = ["{SERVER}", "stop"]', 'stop = ["false"]')))
     failed = lab.zsnapdb("rewind", "main", "--to", point, "--yes", "--no-backup", config=unable)
     assert (failed.code, "the old server runs, and nothing was replaced" in failed.stderr) == (5, True), failed.stderr
     assert lines(lab) == []
