@@ -9,3 +9,4 @@ GRANT RELOAD, PROCESS, BINLOG MONITOR, REPLICA MONITOR, SELECT ON *.* TO zsnapdb
 -- Only with lock.kill: GRANT CONNECTION ADMIN ON *.* TO zsnapdb@localhost;
 -- Only with lock.stop_applier on a replica: GRANT REPLICATION SLAVE ADMIN ON *.* TO zsnapdb@localhost;
 -- Only for `binlog purge`: GRANT BINLOG ADMIN ON *.* TO zsnapdb@localhost;
+-- Only for `undo`: GRANT TRIGGER ON *.* TO zsnapdb@localhost;

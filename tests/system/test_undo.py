@@ -99,8 +99,9 @@ def test_a_transaction_is_undone_exactly_with_every_type_also_compressed(lab: La
         gtid = accident(lab, shop)
         left = state(shop)
         file = tmp_path / f"{value}.sql"
-        shown = lab.zsnapdb("undo", "main", "--gtid", gtid, "--into", str(file), "--json").json
-        assert (len(shown["changes"]), shown["conflicts"]) == (9, [])
+        tried = ("--try",) if value == values[0] else ()
+        shown = lab.zsnapdb("undo", "main", "--gtid", gtid, "--into", str(file), *tried, "--json").json
+        assert (len(shown["changes"]), shown["conflicts"], shown["tried"]) == (9, [], bool(tried))
         assert [change["kind"] for change in shown["changes"]].count("delete") == 3
         assert state(shop) == left
         done = run_script(lab, file)
@@ -123,6 +124,9 @@ def test_a_row_that_was_changed_since_prevents_the_undo_and_is_named(lab: Lab, s
         ({"id": "1"}, "differs"),
         ({"id": "3"}, "exists-again"),
     ]
+    refused = lab.zsnapdb("undo", "main", "--gtid", gtid, "--try", "--into", str(tmp_path / "tried.sql"))
+    assert (refused.code, "on a clone of the server the script undoes nothing" in refused.stderr) == (4, True)
+    assert not (tmp_path / "tried.sql").exists()
     for options in ((), ("--force",)):
         done = run_script(lab, file, *options)
         # With --force the client ignores every error, and ends with success.

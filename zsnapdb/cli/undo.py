@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,12 @@ def undo(
             "--into", metavar="FILE", help="Write the SQL that undoes it into this new file.", show_default=False
         ),
     ] = None,
+    tried: Annotated[
+        bool,
+        typer.Option(
+            "--try", help="Run it on a clone of the server first, which is destroyed; write no file if it fails."
+        ),
+    ] = False,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -36,4 +43,13 @@ def undo(
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.report import undo as report
 
-    show(report.UndoView(job.undo(Instance.of(load(config), instance, Terminal()), gtid, into)), json)
+    settings = load(config)
+    chosen = Instance.of(settings, instance, Terminal())
+    job.refuse_existing(into)
+    undone = job.undo(chosen, gtid)
+    if tried:
+        from zsnapdb.jobs.clone.undo_trial import try_undo
+
+        try_undo(settings, chosen, undone.statements, undone.questions)
+        undone = replace(undone, is_tried=True)
+    show(report.UndoView(job.write(undone, into) if into is not None else undone), json)

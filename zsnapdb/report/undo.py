@@ -34,9 +34,12 @@ class UndoView(View):
             lines += _more(len(undo.conflicts))
         else:
             lines.append("no row was changed since: the script would undo all of them now")
+        if undo.is_tried:
+            lines.append("tried     on a clone of the server: every row was as before the transaction")
         if undo.file is not None:
             lines.append(f"written   {undo.file}")
-            lines.append("next      try the script on a clone: `zsnapdb clone create`; then run it on the server")
+            first = "" if undo.is_tried else "try the script on a clone (`--try`); then "
+            lines.append(f"next      {first}run it with the client of the server")
         else:
             lines.append("next      `--into FILE` writes the script; nothing was changed")
         return "\n".join(lines)
@@ -51,6 +54,7 @@ class UndoView(View):
                 {**_fields(conflict.change), "reason": "exists-again" if conflict.is_new else "differs"}
                 for conflict in undo.conflicts
             ],
+            "tried": undo.is_tried,
             "file": None if undo.file is None else str(undo.file),
         }
 

@@ -1,12 +1,14 @@
 """`zsnapdb undo`: shows what a transaction changed, and writes the script that undoes it. The server is not changed.
 
+`jobs/clone/undo_trial.py` tries the script on a clone.
+
 The binlogs of the server are read where they are. Its tables say how the values are to be read, and whether its rows
 are still those that the transaction left.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb import server_files, whole_file
@@ -20,7 +22,7 @@ from zsnapdb.mysql.table_shapes import table_shape
 from zsnapdb.mysql.transaction_changes import transaction_changes
 from zsnapdb.planning.binlog import undo as planning
 from zsnapdb.planning.binlog.changes import ChangeKind, TableFilter, TransactionChanges
-from zsnapdb.planning.binlog.undo import LoggedRow, RowChange, TableShape
+from zsnapdb.planning.binlog.undo import Expectation, LoggedRow, RowChange, TableShape
 
 _HINT = "restore beside the server, or rescue the table: `zsnapdb rescue --to before-GTID`"
 
@@ -37,7 +39,8 @@ class Conflict:
 class Undo:
     """A transaction that can be undone: its changes in their order, the script, and the rows that prevent it now.
 
-    `file` is where the script was written; None: it was not.
+    `file` is where the script was written; None: it was not. `is_tried`: it ran on a clone of the server, and every row
+    was as before the transaction.
     """
 
     gtid: str
@@ -45,7 +48,18 @@ class Undo:
     changes: tuple[RowChange, ...]
     conflicts: tuple[Conflict, ...]
     script: str
-    file: Path | None
+    file: Path | None = None
+    is_tried: bool = False
+
+    @property
+    def statements(self) -> list[str]:
+        """The statements of the script, for one session."""
+        return planning.statements(self.changes)
+
+    @property
+    def questions(self) -> list[Expectation]:
+        """What must be true after the script has run."""
+        return planning.undone(self.changes)
 
 
 @dataclass(frozen=True)
@@ -57,24 +71,31 @@ class LoggedTransaction:
     later: tuple[TransactionChanges, ...]
 
 
-def undo(instance: Instance, gtid: str, into: Path | None = None) -> Undo:
-    """Return how the transaction is undone, and write the script into the file. Nothing on the server is changed.
-
-    NotThere if the server's binlogs do not have it. PreflightError says what prevents that it is undone. ExistsError if
-    the file exists.
-    """
+def refuse_existing(into: Path | None) -> None:
+    """Raise ExistsError if the file for the script exists."""
     if into is not None and into.exists():
         raise ExistsError(f"{into} exists", hint="name a file that does not exist")
+
+
+def undo(instance: Instance, gtid: str) -> Undo:
+    """Return how the transaction is undone. Nothing on the server is changed.
+
+    NotThere if the server's binlogs do not have it. PreflightError says what prevents that it is undone.
+    """
     with instance.session() as session:
         logged = find_transaction(LocalFiles(find_source(session)), gtid)
         _check_rights(session)
         changes = _changes(session, logged, gtid)
         conflicts = _conflicts(session, changes)
     comment = f"Undoes transaction {gtid} of instance {instance.name}: {len(changes)} changes of rows."
-    text = planning.script(changes, comment)
-    if into is not None:
-        whole_file.replace(into, text.encode())
-    return Undo(gtid, logged.transaction, tuple(changes), tuple(conflicts), text, into)
+    return Undo(gtid, logged.transaction, tuple(changes), tuple(conflicts), planning.script(changes, comment))
+
+
+def write(undone: Undo, into: Path) -> Undo:
+    """Write the script into a new file. ExistsError if the file exists."""
+    refuse_existing(into)
+    whole_file.replace(into, undone.script.encode())
+    return replace(undone, file=into)
 
 
 def find_transaction(files: LocalFiles, gtid: str) -> LoggedTransaction:

@@ -199,29 +199,39 @@ def _select(table: str, conditions: Sequence[str]) -> str:
     return f"SELECT 1 FROM {table} WHERE {' AND '.join(conditions)}"  # noqa: S608 - quoted names, literals of ours
 
 
-def script(changes: Sequence[RowChange], comment: str) -> str:
-    """Return the script that undoes the changes, in one transaction, for the client of the server.
+def undone(changes: Sequence[RowChange]) -> list[Expectation]:
+    """Return what must be true on the server after an undo: every row is as it was before the transaction."""
+    return expectations([RowChange(one.shape, one.kind, one.after, one.before) for one in reversed(changes)])
 
-    It commits only if every statement changed its row; else it changes nothing, also with `--force`, and ends in an
-    error. PREPARE accepts COMMIT, DO and CALL in both families (refman 8.4, "Prepared Statements"; MariaDB manual).
+
+def statements(changes: Sequence[RowChange]) -> list[str]:
+    """Return the statements that undo the changes, in one transaction, for one session.
+
+    They commit only if every statement changed its row; else they change nothing, also if a client goes on after an
+    error, and end in an error. PREPARE accepts COMMIT, DO and CALL in both families (refman 8.4, "Prepared Statements";
+    MariaDB manual).
     """
-    lines = [f"-- {comment}", "-- All or nothing: a row that differs from what the transaction left prevents the undo."]
-    lines += ["SET NAMES utf8mb4;", *(f"{statement};" for statement in SESSION)]
-    lines += ["START TRANSACTION;", "SET @zsnapdb_undone = 0;"]
+    result = ["SET NAMES utf8mb4", *SESSION, "START TRANSACTION", "SET @zsnapdb_undone = 0"]
     for change in reversed(changes):
-        lines += [f"{undoing(change)};", "SET @zsnapdb_undone = @zsnapdb_undone + ROW_COUNT();"]
+        result += [undoing(change), "SET @zsnapdb_undone = @zsnapdb_undone + ROW_COUNT()"]
     is_done = f"@zsnapdb_undone = {len(changes)}"
-    lines += _prepared(f"IF({is_done}, 'COMMIT', 'DO 0')")
-    lines.append("ROLLBACK;")
-    lines += _prepared(f"IF({is_done}, 'DO 0', 'CALL `zsnapdb`.`{_DIFFERS}`()')")
-    lines.append(f"SELECT IF({is_done}, '{len(changes)} changes of rows were undone', '{_DIFFERS}') AS result;")
-    return "\n".join([*lines, ""])
+    result += _prepared(f"IF({is_done}, 'COMMIT', 'DO 0')")
+    result.append("ROLLBACK")
+    result += _prepared(f"IF({is_done}, 'DO 0', 'CALL `zsnapdb`.`{_DIFFERS}`()')")
+    result.append(f"SELECT IF({is_done}, '{len(changes)} changes of rows were undone', '{_DIFFERS}') AS result")
+    return result
+
+
+def script(changes: Sequence[RowChange], comment: str) -> str:
+    """Return the statements as a script for the client of the server."""
+    lines = [f"-- {comment}", "-- All or nothing: a row that differs from what the transaction left prevents the undo."]
+    return "\n".join([*lines, *(f"{statement};" for statement in statements(changes)), ""])
 
 
 def _prepared(expression: str) -> list[str]:
     return [
-        f"SET @zsnapdb_end = {expression};",
-        "PREPARE zsnapdb_end FROM @zsnapdb_end;",
-        "EXECUTE zsnapdb_end;",
-        "DEALLOCATE PREPARE zsnapdb_end;",
+        f"SET @zsnapdb_end = {expression}",
+        "PREPARE zsnapdb_end FROM @zsnapdb_end",
+        "EXECUTE zsnapdb_end",
+        "DEALLOCATE PREPARE zsnapdb_end",
     ]
