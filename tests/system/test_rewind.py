@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -145,9 +146,9 @@ def check_that_later_writes_can_be_salvaged(lab: Lab, done: dict[str, Any]) -> N
 
 
 def check_that_replaced_datasets_go_when_they_are_told_to(lab: Lab, done: dict[str, Any]) -> None:
-    replaced = [line for line in lab.zsnapdb("doctor", "main").stdout.splitlines() if " replaced: " in line]
-    assert all("ok" in line.split() for line in replaced), replaced
-    assert any(done["replaced"]["data"] in line for line in replaced), replaced
+    (diagnosis,) = json.loads(lab.zsnapdb("doctor", "main", "--json").stdout)["instances"]
+    (named,) = [finding for finding in diagnosis["findings"] if finding["what"] == "replaced"]
+    assert (named["severity"], done["replaced"]["data"] in named["detail"]) == ("ok", True), named
     (kept,) = [line for line in lab.zsnapdb("reap", "--plan").stdout.splitlines() if done["restore_id"] in line]
     assert "keep_replaced is not set" in kept
     told = lab.changed(("[repository.s3]", '[restore]\nkeep_replaced = "30d"\n\n[repository.s3]'))

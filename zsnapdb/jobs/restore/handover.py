@@ -216,10 +216,7 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
     for part in step.parts:
         owned.prove([part.place], restored_mark(work.plan), Mark(INCARNATION_PROPERTY, step.incarnation))
     places = {part.role: part.mountpoint for part in step.parts}
-    for part in step.parts:
-        datasets.set_properties(
-            part.place, {"mountpoint": part.mountpoint, "canmount": "on", INCARNATION_PROPERTY: step.incarnation}
-        )
+    _give_properties(step)
     mounting.mount_all(part.place for part in step.parts)
     root = Path(min(places.values(), key=len))
     paths = PathMap(tuple((point, point) for point in places.values()))
@@ -257,6 +254,29 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
             f" left out; then {again}"
         )
     return HandedOver(None, notes=(*kept, again))
+
+
+def _give_properties(step: Promote) -> None:
+    """Give the datasets the mount points of the old ones and their incarnation, unless an earlier run did.
+
+    ZFS mounts a dataset anew when its mount point is set, and cannot if another one is mounted inside (zfsprops(7)).
+    """
+    wanted = {
+        part.place: {"mountpoint": part.mountpoint, "canmount": "on", INCARNATION_PROPERTY: step.incarnation}
+        for part in step.parts
+    }
+    names = ["mountpoint", "canmount", INCARNATION_PROPERTY]
+    seen = datasets.properties_of(list(wanted), names)
+    missing = {
+        place: values
+        for place, values in wanted.items()
+        if any((seen[place][name].value, seen[place][name].is_local) != (values[name], True) for name in names)
+    }
+    if missing:
+        for part in reversed(step.parts):
+            datasets.unmount(part.place)
+    for place, values in missing.items():
+        datasets.set_properties(place, values)
 
 
 def _replaced_origin(plan: RestorePlan) -> Origin:
