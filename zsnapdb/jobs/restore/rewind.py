@@ -21,7 +21,7 @@ from zsnapdb.jobs.restore import run
 from zsnapdb.jobs.restore.handover import INCARNATION_PROPERTY
 from zsnapdb.jobs.restore.journal import Journals, RestoreJournal
 from zsnapdb.jobs.restore.rewind_plan import RewindPlan, handover_in, serving_process
-from zsnapdb.jobs.restore.without_store import open_for_restore
+from zsnapdb.jobs.restore.without_store import reopen
 from zsnapdb.model import parse_gtids
 from zsnapdb.mysql import replay, server_program
 from zsnapdb.mysql.service import ServerService, configured_server_id, service_of
@@ -29,7 +29,6 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.handover_steps import Promote
-from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import CheckServer, Recover, RestorePlan
 from zsnapdb.zfs import datasets
 
@@ -86,7 +85,8 @@ def rewind(
     with for_instance(instance, "rewind", "rewinding"):
         began = time.monotonic()
         before = planned.restore.steps[-2].name
-        run.execute(settings, instance, planned.repository, planned.restore, stop_after=before)
+        repository = reopen(instance, planned.restore)
+        run.execute(settings, instance, repository, planned.restore, stop_after=before)
         return _Rewinding(settings, instance, planned, time.monotonic() - began).finish(ask, backs_up=backs_up)
 
 
@@ -136,7 +136,7 @@ def _again(instance: Instance, planned: RestorePlan) -> RewindPlan:
     """Return the plan of a rewind that an earlier run began."""
     service = service_of(instance.settings.control, serving_process(planned))
     file = instance.settings.control.server_id_file
-    return RewindPlan(planned, service, file, open_for_restore(instance, RestoreOrigin.AUTO))
+    return RewindPlan(planned, service, file)
 
 
 class _Rewinding:

@@ -13,7 +13,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import run
 from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.plan import RestoreRequest
-from zsnapdb.jobs.restore.without_store import host_alone, open_for_restore
+from zsnapdb.jobs.restore.without_store import host_alone, open_for_restore, reopen
 from zsnapdb.mysql.service import ServerService, ServingProcess, service_of, serving
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.family import family
@@ -21,7 +21,6 @@ from zsnapdb.planning.restore.handover_steps import Promote
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.restore.targets import ago
-from zsnapdb.repository.repository import Repository
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class RewindPlan:
     restore: RestorePlan
     service: ServerService
     server_id_file: Path | None
-    repository: Repository
 
     @property
     def handover(self) -> Promote:
@@ -67,7 +65,7 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
     The errors are those of a restore's plan. PreflightError too if nothing says how the server is stopped and started,
     or if MariaDB could not get its new server_id.
     """
-    repository, planned = _restore_plan(settings, instance, request)
+    planned = _restore_plan(settings, instance, request)
     process = serving_process(planned)
     service = service_of(instance.settings.control, process)
     handover = handover_in(planned)
@@ -79,12 +77,12 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
             hint="set control.server_id_file of the instance to a new file in a folder that the server's option files"
             f" include, such as {family(planned.flavour).option_folder}/zz-zsnapdb.cnf",
         )
-    return RewindPlan(planned, service, file, repository)
+    return RewindPlan(planned, service, file)
 
 
 def examine(settings: Settings, instance: Instance, planned: RewindPlan) -> list[FitnessFinding]:
     """Return the findings of the preflight of the restore; nothing is changed."""
-    return run.examine(settings, instance, planned.repository, planned.restore)
+    return run.examine(settings, instance, reopen(instance, planned.restore), planned.restore)
 
 
 def expected_error(findings: Sequence[FitnessFinding]) -> type[ZsnapdbError] | None:
@@ -92,13 +90,13 @@ def expected_error(findings: Sequence[FitnessFinding]) -> type[ZsnapdbError] | N
     return run.expected_error(findings)
 
 
-def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest) -> tuple[Repository, RestorePlan]:
-    """Return the plan of the restore and the repository it is made with: this host alone if that is enough."""
+def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest) -> RestorePlan:
+    """Return the plan of the restore: from this host alone if that is enough."""
     on_host: ZsnapdbError | None = None
     here = host_alone(instance) if request.origin is not RestoreOrigin.REPOSITORY else None
     if here is not None and request.history is None:
         try:
-            return here, run.plan(settings, instance, here, _wanted(instance, request, RestoreOrigin.LOCAL))
+            return run.plan(settings, instance, here, _wanted(instance, request, RestoreOrigin.LOCAL))
         except UsageError:
             raise
         except ZsnapdbError as error:
@@ -108,7 +106,7 @@ def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest
         raise on_host
     try:
         repository = open_for_restore(instance, request.origin)
-        return repository, run.plan(settings, instance, repository, _wanted(instance, request, request.origin))
+        return run.plan(settings, instance, repository, _wanted(instance, request, request.origin))
     except ZsnapdbError as error:
         if on_host is not None:
             error.add_note(f"with what is on this host alone: {on_host.message}")
