@@ -9,6 +9,7 @@ SAMPLES = {
     "lockfree": ("--rounds", "3", "--seed", "7"),
     "flush0": ("--rounds", "3", "--seed", "7"),
     "masking": ("--rounds", "1", "--seed", "7"),
+    "silence": ("--only", "S3 away"),
 }
 """The small part of each campaign that every run of the tests makes; the whole of one is `campaign NAME`.
 
@@ -54,6 +55,7 @@ SECONDS: dict[str, float] = {
     "flush0.py": 45,
     "lockfree.py": 90,
     "masking.py": 50,
+    "silence.py": 160,
 }
 """About how long a file takes on one flavour, beside two other jobs on two processors.
 
@@ -80,5 +82,6 @@ ANY_SERVER_SECONDS: dict[str, float] = {
     "test_interrupted_prune.py": 110,
     "test_interrupted_restore.py": 180,
     "clones.py": 150,
+    "silence.py": 160,
 }
 """About how long the tests with the mark `any_server` of a file take, which a whole run starts on one flavour only."""

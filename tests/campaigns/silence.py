@@ -1,0 +1,253 @@
+"""Campaign: no fault stays unseen for longer than one interval, and nothing is green by mistake.
+
+The agent runs with short intervals. Fault after fault begins and is mended. Four signs are watched, each alone: the
+exit code of `zsnapdb status --all`, the metrics (judged as the shipped alert rules do), a ping as at a dead man's
+switch, and the agent's /readyz. Each must be red within one interval of the moment at which the fault breaks an
+objective, must stay red until the mend, and be green again afterwards; and no objective may break that the fault does
+not break.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.campaigns.support.faults import BUCKET, CONFIG, FAULTS, SOCKET, STATE, Fault, Site, add_innochecksum, must
+from tests.campaigns.support.signs import SILENCE, Metrics, Receiver, Sample, Sign, Signs
+from tests.lab.inside import ledger
+
+ANY_SERVER = True
+INTERVAL = 10.0
+"""How often the agent judges the objectives, in seconds."""
+PATIENCE = 30.0
+"""How long a store that does not answer is asked again."""
+METRICS = Path("/run/silence/zsnapdb.prom")
+PORT = 9807
+SETTINGS = """
+[instance.main.lock]
+strategy = "ftwrl"
+budget = "10s"
+[instance.main.binlog]
+interval = "5s"
+[instance.main.objectives]
+rpo = "{age}s"
+backup_age = "{age}s"
+archive_lag = "{lag}s"
+drill_age = "1d"
+warn_at = 1.0
+[instance.main.agent]
+archive = true
+backup = {{ every = "30s" }}
+drill = {{ every = "1d" }}
+[agent]
+metrics = "{metrics}"
+status = {{ every = "{interval}s" }}
+[agent.http]
+port = {port}
+stale = "60s"
+[notifications.to.board]
+ping = "{url}/ping"
+of = "objectives"
+[notifications.to.hook]
+webhook = "{url}/hook"
+"""
+
+
+@dataclass
+class Row:
+    """What one fault showed. Times are seconds; `due`: from its begin until it breaks the first objective."""
+
+    fault: str
+    due: float = 0.0
+    red: dict[str, float] = field(default_factory=dict)
+    """By sign, how long after `due` it was red."""
+    broken: list[str] = field(default_factory=list)
+    green: dict[str, float] = field(default_factory=dict)
+    """By sign, how long after the mend it was green."""
+    wrong: list[str] = field(default_factory=list)
+
+    def line(self) -> str:
+        """Return the row of the table."""
+        red = "".join(f"{self.red.get(sign, -1):>9.0f}" for sign in Sign)
+        green = "".join(f"{self.green.get(sign, -1):>9.0f}" for sign in Sign)
+        return f"{self.fault:<24}{self.due:>6.0f} {red} |{green}  {', '.join(self.broken)}"
+
+
+_SIGNS = "".join(f"{sign:>9}" for sign in Sign)
+HEAD = (
+    f"{'fault':<24}{'due':>6} {_SIGNS} |{_SIGNS}  broken\n"
+    f"{'':<24}{'':>6} {'seconds from due until red':>36} |{'seconds from the mend until green':>36}"
+)
+
+
+class Campaign:
+    """Faults one after the other, under the eyes of all signs."""
+
+    def __init__(self, slack: float, age: float, lag: float) -> None:
+        self.slack, self.age = slack, age
+        self.receiver = Receiver()
+        folder = METRICS.parent
+        folder.mkdir()
+        STATE.mkdir(exist_ok=True)
+        must("mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(STATE))
+        limits = {"age": age, "lag": lag, "interval": INTERVAL, "port": PORT}
+        text = SETTINGS.format(**{k: f"{v:g}" for k, v in limits.items()}, metrics=METRICS, url=self.receiver.url)
+        CONFIG.write_text(CONFIG.read_text() + text)
+        self.site = Site(folder / "said")
+        self.metrics = Metrics(METRICS)
+        self.signs = Signs(self.receiver, self.metrics, f"http://127.0.0.1:{PORT}/readyz", folder)
+
+    def set_up(self) -> None:
+        """Fill the server, write to it all the time, start the agent, and wait until all is green."""
+        add_innochecksum()
+        ledger.set_up(SOCKET)
+        threading.Thread(target=_write, daemon=True).start()
+        must("zsnapdb", "backup")
+        must("zsnapdb", "drill", "main")
+        self.site.start_agent()
+        self.signs.start()
+        self.wait_green(time.time(), 300.0)
+
+    def play(self, fault: Fault) -> Row:
+        """Let a fault begin, wait until everybody sees it, mend it, and wait until everything is green."""
+        row, began = Row(fault.name), time.time()
+        self._calm(row)
+        told = len(self.receiver.told)
+        began = time.time()
+        fault.begin(self.site)
+        if not fault.is_aged:
+            began = time.time()
+        try:
+            self._wait_red(fault, row, began, told)
+        finally:
+            mended = time.time()
+            self.site.mend()
+        self._wait_green(row, mended)
+        heard = [one for one in self.receiver.told[told:] if one.event == "broken"]
+        row.broken = sorted({one.subject for one in heard})
+        row.wrong += [f"{name} broke, too" for name in sorted({*row.broken} - fault.breaks - fault.may_break)]
+        return row
+
+    def wait_green(self, since: float, seconds: float) -> None:
+        """Wait until every sign that was looked at since the moment is green."""
+        deadline = time.time() + seconds
+        while not self.signs.are_green(since):
+            if time.time() > deadline:
+                last = [self.signs.last(sign) for sign in Sign]
+                raise RuntimeError(f"not green: {last}\n{self.site.said.read_text()[-3000:]}")
+            time.sleep(0.5)
+
+    def _calm(self, row: Row) -> None:
+        """Check that nothing is red while nothing is wrong. If a backup is really late, wait: the machine is slow."""
+        for _ in range(10):
+            since = time.time()
+            time.sleep(2 * INTERVAL)
+            alarms = [one for sign in Sign for one in self.signs.since(sign, since) if one.is_red]
+            if not alarms or not self._is_late():
+                row.wrong += [f"false alarm of {one.sign}: {one.words}" for one in alarms[:3]]
+                return
+            self.wait_green(time.time(), 4 * self.age)
+        row.wrong.append("the machine is too slow for these limits")
+
+    def _is_late(self) -> bool:
+        """Whether the newest manifest in the bucket is about as old as a backup may be: no alarm is false then."""
+        made = [file.stat().st_mtime for file in BUCKET.glob("buckets/backups/lab/main/manifests/*")]
+        return time.time() - max(made, default=0.0) > self.age - 3 * INTERVAL
+
+    def _due(self, fault: Fault, began: float) -> float:
+        """Return when the fault has broken all its objectives, as far as it is known now; at most `age` from now."""
+        if not fault.is_aged:
+            return began
+        deadlines = self.metrics.deadlines()
+        known = [deadlines[name] for name in fault.breaks if name in deadlines]
+        return min(known, default=began)
+
+    def _bound(self, fault: Fault, sign: Sign) -> float:
+        """Return how many seconds after `due` the sign must be red at the latest."""
+        waits = PATIENCE if "repository" in fault.breaks else 0.0
+        silence = SILENCE if sign is Sign.PING and not fault.has_notifier else 0.0
+        return INTERVAL + waits + silence + self.slack
+
+    def _wait_red(self, fault: Fault, row: Row, began: float, told: int) -> None:
+        give_up = began + self.age + 4 * (INTERVAL + PATIENCE + SILENCE + self.slack)
+        wanted = fault.breaks if fault.has_notifier else frozenset()
+        seen: dict[Sign, Sample] = {}
+        while time.time() < give_up:
+            for sign in Sign:
+                red = next((one for one in self.signs.since(sign, began) if one.is_red), None)
+                if red is not None:
+                    seen.setdefault(sign, red)
+            heard = {one.subject for one in self.receiver.told[told:] if one.event == "broken"}
+            if len(seen) == len(Sign) and wanted <= heard:
+                break
+            time.sleep(0.5)
+        due = self._due(fault, began)
+        row.due = due - began
+        for sign, red in seen.items():
+            row.red[sign] = max(0.0, red.ended - due)
+            if row.red[sign] > self._bound(fault, sign):
+                row.wrong.append(f"{sign} was red {row.red[sign]:.0f} s after it was due")
+        row.wrong += [f"{sign} was never red" for sign in Sign if sign not in seen]
+        missing = wanted - {one.subject for one in self.receiver.told[told:] if one.event == "broken"}
+        row.wrong += [f"nobody heard that {name} broke" for name in sorted(missing)]
+        # From then on nothing may be green: two more judgements show it.
+        since = time.time()
+        time.sleep(2 * INTERVAL + self.slack / 2)
+        green = [one for sign in seen for one in self.signs.since(sign, since) if not one.is_red]
+        row.wrong += [f"false green of {one.sign}: {one.words}" for one in green[:3]]
+
+    def _wait_green(self, row: Row, mended: float) -> None:
+        self.wait_green(mended, 4 * self.age + 120)
+        for sign in Sign:
+            samples = self.signs.since(sign, mended)
+            reds = [one.ended for one in samples if one.is_red]
+            after = reds[-1] if reds else mended
+            row.green[sign] = next(one.ended for one in samples if one.began >= after and not one.is_red) - mended
+
+
+def _write() -> None:
+    """Commit something every two seconds, whenever the server lets it."""
+    while True:
+        try:
+            with ledger.connect(SOCKET) as connection, connection.cursor() as cursor:
+                while True:
+                    cursor.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 1")
+                    time.sleep(2)
+        except Exception:
+            time.sleep(1)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", help="names of faults, with commas", default="")
+    parser.add_argument("--age", type=float, default=240.0, help="the limit of rpo and backup_age, in seconds")
+    parser.add_argument("--lag", type=float, default=90.0, help="the limit of archive_lag, in seconds")
+    parser.add_argument("--slack", type=float, default=30.0, help="how long a judgement may take, in seconds")
+    options = parser.parse_args()
+    names = [name for name in options.only.split(",") if name]
+    chosen = [fault for fault in FAULTS if not names or fault.name in names]
+    campaign = Campaign(options.slack, options.age, options.lag)
+    campaign.set_up()
+    rows = []
+    for fault in chosen:
+        row = campaign.play(fault)
+        rows.append(row)
+        print(row.line(), "; ".join(row.wrong) or "right", flush=True)
+    flavour = Path("/etc/lab-flavour").read_text().strip()
+    print(HEAD)
+    print("\n".join(row.line() for row in rows))
+    Path("/out/campaign.json").write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    right = sum(not row.wrong for row in rows)
+    print(
+        f"{flavour}: {right} of {len(rows)} faults were seen in time, by every sign, and nothing was green by mistake"
+    )
+    return 0 if right == len(rows) == len(chosen) > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

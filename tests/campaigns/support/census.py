@@ -1,0 +1,153 @@
+"""What lives on a guest at a moment: memory, descriptors, processes, snapshots, holds, files. What grows is a leak."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from tests.lab.inside import ledger
+
+SOCKET = "/run/mysqld/mysqld.sock"
+FOLDERS = (Path("/var/lib/zsnapdb"), Path("/run/zsnapdb"))
+
+
+def _lines(*argv: str) -> list[str]:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    return done.stdout.splitlines()
+
+
+def memory(pid: int, what: str = "VmRSS") -> int:
+    """Return the memory of a process in bytes; 0 if it has ended. Source: proc(5), which counts in KiB."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith(f"{what}:")), 0)
+
+
+def descriptors(pid: int) -> int:
+    """Return how many descriptors the process has open; 0 if it has ended."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return 0
+
+
+@dataclass(frozen=True)
+class Census:
+    """The numbers of one moment. `wait` is the longest commit since the last census, in seconds."""
+
+    minute: float
+    transfers: int
+    wait: float
+    backup: float
+    """How long the newest backup took, in seconds; 0 while none is known."""
+    agent: int
+    agent_descriptors: int
+    archiver: int
+    archiver_descriptors: int
+    processes: int
+    sessions: int
+    snapshots: int
+    bookmarks: int
+    holds: int
+    datasets: int
+    mounts: int
+    files: int
+    free: int
+    """The memory of the guest that is available, in bytes."""
+
+
+def take(minute: float, transfers: int, wait: float, backup: float, agent: int, archiver: int) -> Census:
+    """Return the numbers of now."""
+    snapshots = _lines("zfs", "list", "-H", "-t", "snapshot", "-o", "name")
+    with ledger.connect(SOCKET, "root", "", None) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM information_schema.processlist")
+        ((sessions,),) = cursor.fetchall()
+    available = next(line for line in Path("/proc/meminfo").read_text().splitlines() if "MemAvailable" in line)
+    return Census(
+        minute=minute,
+        transfers=transfers,
+        wait=wait,
+        backup=backup,
+        agent=memory(agent),
+        agent_descriptors=descriptors(agent),
+        archiver=memory(archiver),
+        archiver_descriptors=descriptors(archiver),
+        processes=sum(entry.isdecimal() for entry in os.listdir("/proc")),
+        sessions=int(sessions),
+        snapshots=len(snapshots),
+        bookmarks=len(_lines("zfs", "list", "-H", "-t", "bookmark", "-o", "name")),
+        holds=len(_lines("zfs", "holds", "-H", *snapshots)) if snapshots else 0,
+        datasets=len(_lines("zfs", "list", "-H", "-o", "name")),
+        mounts=len(Path("/proc/mounts").read_text().splitlines()),
+        files=sum(len(files) for folder in FOLDERS for _, _, files in os.walk(folder)),
+        free=int(available.split()[1]) << 10,
+    )
+
+
+LEVELS = {
+    "agent": 4 << 20,
+    "agent_descriptors": 0,
+    "archiver": 8 << 20,
+    "archiver_descriptors": 1,
+    "processes": 2,
+    "sessions": 1,
+    "snapshots": 2,
+    "bookmarks": 2,
+    "holds": 0,
+    "datasets": 0,
+    "mounts": 0,
+    "files": 10,
+}
+"""By how much the least of the end may exceed the least of the middle. The least is what remains between jobs."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A number in the middle and at the end of the run. `problem` is "" if it did not change for the worse."""
+
+    name: str
+    middle: float
+    end: float
+    problem: str = ""
+
+
+def _rate(part: Sequence[Census]) -> float:
+    return (part[-1].transfers - part[0].transfers) / (part[-1].minute - part[0].minute)
+
+
+SPEEDS: tuple[tuple[str, str, Callable[[Sequence[Census]], float], Callable[[float, float], bool]], ...] = (
+    ("transfers a minute", "the load became slower", _rate, lambda before, after: after > 0.7 * before),
+    (
+        "longest commit (s)",
+        "commits wait longer",
+        lambda part: median(one.wait for one in part),
+        lambda before, after: after <= 2 * before + 0.1,
+    ),
+    (
+        "backup (s)",
+        "backups take longer",
+        lambda part: median(one.backup for one in part),
+        lambda before, after: after <= 1.5 * before + 5,
+    ),
+)
+"""The name of a speed, what is wrong if the end is slower, how it is measured, and whether the end is as fast."""
+
+
+def changes(censuses: Sequence[Census]) -> list[Change]:
+    """Compare the end of a run with its middle, when every kind of job had run and the retention policy had removed."""
+    count = len(censuses)
+    middle, end = censuses[count * 4 // 10 : count * 6 // 10], censuses[count * 8 // 10 :]
+    found = []
+    for name, more in LEVELS.items():
+        before, after = (min(getattr(one, name) for one in part) for part in (middle, end))
+        found.append(Change(name, before, after, f"{name} grew" if after > before + more else ""))
+    for name, what, of, limit in SPEEDS:
+        before, after = of(middle), of(end)
+        found.append(Change(name, before, after, "" if limit(before, after) else what))
+    return found

@@ -1,0 +1,268 @@
+"""The faults of the campaign `silence`: how each begins, how it is mended, and which objectives it breaks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pymysql
+
+from tests.lab.inside import ledger
+
+CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
+SOCKET = "/run/mysqld/mysqld.sock"
+SERVER, S3 = "/checkout/tests/lab/inside/server", "/checkout/tests/lab/inside/s3"
+STATE = Path("/var/lib/zsnapdb")
+BUCKET = Path("/srv/s3")
+_AT_WORK = 75
+
+
+def run(*argv: str, timeout: float = 300.0) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
+
+
+def must(*argv: str, timeout: float = 300.0) -> str:
+    """Run a command that must end with 0, and return what it printed."""
+    done = run(*argv, timeout=timeout)
+    if done.returncode != 0:
+        raise RuntimeError(f"{argv} ended with {done.returncode}: {done.stdout[-1000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def add_innochecksum() -> None:
+    """Give a guest of MySQL its own innochecksum, which drills need, started as the lab starts each of its programs."""
+    program, example = Path("/opt/mysql/bin/innochecksum"), Path("/opt/mysql/bin/mysqldump")
+    if Path("/etc/lab-flavour").read_text().strip() == "mysql":
+        program.write_text(example.read_text().replace("mysqldump", "innochecksum"))
+        program.chmod(0o755)
+
+
+@dataclass
+class Site:
+    """The guest: its agent, its configuration, and what a fault keeps for its mend."""
+
+    said: Path
+    agent: subprocess.Popen[bytes] | None = None
+    kept: list[Callable[[], object]] = field(default_factory=list)
+    """What mends the present fault, in reverse order."""
+
+    def start_agent(self) -> None:
+        """Start the agent."""
+        with self.said.open("ab") as said:
+            argv = [sys.executable, "-m", "zsnapdb", "agent"]
+            self.agent = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+
+    def kill_agent(self) -> None:
+        """Kill the agent and its jobs, as a service manager does with what is left of a killed service."""
+        assert self.agent is not None
+        for pid in (self.agent.pid, *children(self.agent.pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.agent.wait()
+
+    def archiver(self) -> int:
+        """Return the process of the binlog archive."""
+        assert self.agent is not None
+        deadline = time.monotonic() + 120
+        while True:
+            found = [pid for pid in children(self.agent.pid) if "archive" in command(pid)]
+            if found:
+                return found[0]
+            if time.monotonic() > deadline:
+                raise RuntimeError("there is no archiver")
+            time.sleep(0.2)
+
+    def run_job(self, job: str) -> int:
+        """Run a job of the agent now, and return its exit code. A run at work is waited for; no other one begins."""
+        pause("1h")
+        try:
+            while (code := run("zsnapdb", "agent", "run", job, timeout=600).returncode) == _AT_WORK:
+                time.sleep(1)
+            return code
+        finally:
+            pause("0s")
+
+    def later(self, mend: Callable[[], object]) -> None:
+        """Keep what mends the fault."""
+        self.kept.append(mend)
+
+    def mend(self) -> None:
+        """Mend the fault."""
+        while self.kept:
+            self.kept.pop()()
+
+
+def pause(length: str) -> None:
+    """Let no job of the instance begin for that long."""
+    must("zsnapdb", "agent", "pause", "main", "--for", length, "--reason", "the campaign")
+
+
+def children(parent: int) -> list[int]:
+    """Return the processes that this one started."""
+    return [int(word) for word in run("pgrep", "-P", str(parent)).stdout.split()]
+
+
+def command(pid: int) -> list[str]:
+    """Return the words of a process; none if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
+
+
+def store_away(site: Site) -> None:
+    site.later(lambda: must(S3, "start"))
+    must(S3, "stop")
+
+
+def credentials_revoked(site: Site) -> None:
+    """The S3 server knows other keys than zsnapdb; without one that checks keys, zsnapdb has none."""
+    if Path("/opt/s3/which").read_text().strip() != "versitygw":
+        file = Path("/etc/zsnapdb/credentials")
+        before = file.read_text()
+        site.later(lambda: file.write_text(before))
+        file.write_text("")
+        return
+    must(S3, "stop")
+    argv = ["/opt/s3/versitygw", "--port", "127.0.0.1:7070", "--quiet", "posix", "--sidecar", "/srv/s3/metadata"]
+    keys = {"ROOT_ACCESS_KEY": "another", "ROOT_SECRET_KEY": "another-secret"}
+    null = subprocess.DEVNULL
+    server = subprocess.Popen(
+        [*argv, "/srv/s3/buckets"], env={**os.environ, **keys}, stdin=null, stdout=null, stderr=null
+    )
+
+    def back() -> None:
+        server.kill()
+        server.wait()
+        must(S3, "start")
+
+    site.later(back)
+
+
+def pool_full(site: Site) -> None:
+    """All free space of the pool belongs to another dataset. Then a drill fails."""
+    free = int(must("zfs", "list", "-H", "-p", "-o", "available", "tank").strip())
+    site.later(lambda: site.run_job("drill"))
+    site.later(lambda: must("zfs", "destroy", "tank/full"))
+    must("zfs", "create", "-o", f"reservation={free - (1 << 20)}", "tank/full")
+    site.run_job("drill")
+
+
+def server_down(site: Site) -> None:
+    site.later(lambda: must(SERVER, "start"))
+    must(SERVER, "kill")
+
+
+def lock_never_granted(site: Site) -> None:
+    """A statement that runs on and on: no global read lock is granted."""
+    connection = ledger.connect(SOCKET, read_timeout=100_000)
+    number = ledger.connection_id(connection)
+
+    def read() -> None:
+        with contextlib.suppress(pymysql.MySQLError), connection.cursor() as cursor:
+            cursor.execute("SELECT SLEEP(100000) FROM accounts LIMIT 1")
+
+    def end() -> None:
+        with ledger.connect(SOCKET, "root", "", None) as root, root.cursor() as cursor:
+            cursor.execute(f"KILL {number}")
+
+    threading.Thread(target=read, daemon=True).start()
+    site.later(end)
+
+
+def archive_stopped(site: Site) -> None:
+    """The archiver hangs: it does not end, and nothing is archived."""
+    pid = site.archiver()
+    site.later(lambda: os.kill(pid, signal.SIGCONT))
+    os.kill(pid, signal.SIGSTOP)
+
+
+def drill_failing(site: Site) -> None:
+    """The server of a drill does not start."""
+    before = CONFIG.read_text()
+    site.later(lambda: site.run_job("drill"))
+    site.later(lambda: CONFIG.write_text(before))
+    CONFIG.write_text(before.replace('options = ["', 'options = ["no_such_option=1", "'))
+    site.run_job("drill")
+
+
+def agent_killed(site: Site) -> None:
+    site.later(site.start_agent)
+    site.kill_agent()
+
+
+def journal_full(site: Site) -> None:
+    """The disk of the journal, of the records of the agent and of what was notified is full."""
+    filler = STATE / "filler"
+    site.later(filler.unlink)
+    run("dd", "if=/dev/zero", f"of={filler}", "bs=4096")
+
+
+def rolled_back(site: Site) -> None:
+    """The repository is an older state of itself. Meanwhile nobody writes to it."""
+    older, newer = Path("/srv/s3/older"), Path("/srv/s3/newer")
+    buckets = BUCKET / "buckets"
+    must("cp", "-a", str(buckets), str(older))
+    if site.run_job("backup") != 0:
+        raise RuntimeError("no backup could be made")
+    pause("1h")
+    pid = site.archiver()
+    os.kill(pid, signal.SIGSTOP)
+    while any("backup" in command(child) for child in children(site.agent.pid if site.agent else 0)):
+        time.sleep(0.5)
+    must(S3, "stop")
+    buckets.rename(newer)
+    older.rename(buckets)
+
+    def back() -> None:
+        must(S3, "stop")
+        shutil.rmtree(buckets)
+        newer.rename(buckets)
+        must(S3, "start")
+        os.kill(pid, signal.SIGCONT)
+        pause("0s")
+
+    site.later(back)
+    must(S3, "start")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, the objectives that it must break, and those that it may break besides.
+
+    Objectives have the names that notifications have; `repository` stands for a state that cannot be read. `is_aged`:
+    they break when their limits are reached, not at once.
+    """
+
+    name: str
+    begin: Callable[[Site], None]
+    breaks: frozenset[str]
+    may_break: frozenset[str] = frozenset()
+    is_aged: bool = False
+    has_notifier: bool = True
+    """Whether something is left that could notify."""
+
+
+AGES = frozenset({"rpo", "backup-age", "archive-lag"})
+FAULTS = (
+    Fault("S3 away", store_away, frozenset({"repository"}), AGES),
+    Fault("credentials revoked", credentials_revoked, frozenset({"repository"}), AGES),
+    Fault("archive stopped", archive_stopped, frozenset({"archive-lag"}), frozenset({"rpo"}), is_aged=True),
+    Fault("server down", server_down, AGES, is_aged=True),
+    Fault("lock never granted", lock_never_granted, frozenset({"backup-age"}), is_aged=True),
+    Fault("drill failing", drill_failing, frozenset({"drill"})),
+    Fault("pool full", pool_full, frozenset({"drill"}), AGES),
+    Fault("agent killed", agent_killed, AGES, is_aged=True, has_notifier=False),
+    Fault("journal's disk full", journal_full, frozenset({"backup-age"}), AGES, is_aged=True),
+    Fault("repository rolled back", rolled_back, frozenset({"intact"}), AGES),
+)
