@@ -19,6 +19,10 @@ User=mysql
 ExecStart=/opt/mysql/bin/mysqld
 TimeoutStopSec=600
 """
+_INNOCHECKSUM = """#!/bin/sh
+cd /opt/mysql/usr
+exec lib64/ld-linux-x86-64.so.2 --library-path lib/x86_64-linux-gnu bin/innochecksum "$@"
+"""
 _MYSQL_OPTIONS = """[mysqld]
 datadir = /var/lib/mysql
 socket = /run/mysqld/mysqld.sock
@@ -68,6 +72,8 @@ def strip(guest: Guest, *, is_adopted: bool = False) -> None:
         _write(guest, f"{folder}/mysqld.cnf", _MYSQL_OPTIONS)
         _write(guest, "/etc/mysql/my.cnf", f"!includedir /etc/mysql/conf.d/\n!includedir {folder}/\n")
         _write(guest, f"/etc/systemd/system/{UNITS['mysql']}", _MYSQL_UNIT)
+        _write(guest, "/opt/mysql/bin/innochecksum", _INNOCHECKSUM)
+        shell(guest, "chmod 755 /opt/mysql/bin/innochecksum")
         shell(guest, "rm -rf /etc/mysql/mariadb.conf.d; /opt/mysql/bin/mysqld --initialize-insecure --user=mysql 2>&1")
     else:
         shell(guest, "mariadb-install-db --user=mysql --auth-root-authentication-method=socket --skip-test-db")
