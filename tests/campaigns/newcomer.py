@@ -26,6 +26,7 @@ from tests.lab import newcomer
 from tests.lab.guest import SYSTEMD, Guest, Lab
 from tests.lab.newcomer import DATADIR, UNITS, rows, shell, sql
 
+ANY_SERVER = True
 ON_HOST = True
 ANSWERS = 'repository = "file:///srv/backups"\nmove = true\n'
 SETUP = "zsnapdb setup --answers answers.toml --yes"

@@ -10,6 +10,7 @@ SAMPLES = {
     "flush0": ("--rounds", "3", "--seed", "7"),
     "masking": ("--rounds", "1", "--seed", "7"),
     "silence": ("--only", "S3 away"),
+    "newcomer": ("--way", "none", "--kills", "1"),
 }
 """The small part of each campaign that every run of the tests makes; the whole of one is `campaign NAME`.
 
@@ -56,6 +57,7 @@ SECONDS: dict[str, float] = {
     "lockfree.py": 90,
     "masking.py": 50,
     "silence.py": 160,
+    "newcomer.py": 90,
 }
 """About how long a file takes on one flavour, beside two other jobs on two processors.
 
@@ -83,5 +85,6 @@ ANY_SERVER_SECONDS: dict[str, float] = {
     "test_interrupted_restore.py": 180,
     "clones.py": 150,
     "silence.py": 160,
+    "newcomer.py": 90,
 }
 """About how long the tests with the mark `any_server` of a file take, which a whole run starts on one flavour only."""
