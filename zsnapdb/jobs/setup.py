@@ -127,7 +127,7 @@ def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem]) -> Foun
         is_read_only=seen is not None and seen.is_read_only,
         has_socket_login=seen is not None and seen.has_socket_login,
         binary=_binary(process, flavour),
-        files=None if is_zfs or seen is None else setup_files.found(process, flavour, seen, mounts),
+        files=None if is_zfs or seen is None else setup_files.files_of(process, flavour, seen, mounts),
     )
 
 

@@ -14,7 +14,7 @@ from zsnapdb.planning.setup.facts import FoundFiles
 from zsnapdb.planning.setup.move import FRAGMENT, option_folders, places
 
 
-def found(
+def files_of(
     process: DiscoveredProcess, flavour: Flavour, seen: SeenByRoot, mounts: Sequence[MountedFilesystem]
 ) -> FoundFiles:
     """Return what a move of the files of this server meets."""

@@ -129,9 +129,9 @@ def _finish(move: ServerMove, source: Path, logs: Path, data: Path) -> None:
 
 def _check_mounts(wanted: dict[str, str]) -> None:
     """Raise PreflightError unless the datasets are mounted where the copies go: else another disk would fill."""
-    found = {entry.path: entry.source for entry in mounted() if entry.fstype == "zfs"}
+    sources = {entry.path: entry.source for entry in mounted() if entry.fstype == "zfs"}
     for path, dataset in wanted.items():
-        if found.get(path) != dataset:
+        if sources.get(path) != dataset:
             raise PreflightError(
                 f"{dataset} is not mounted at {path}",
                 hint=f"`zfs mount {dataset}`; to give the move up: `zfs destroy` both datasets, remove {journal()}",
@@ -190,15 +190,15 @@ def _wait_until_it_answers(move: ServerMove) -> None:
     while True:
         try:
             with Session.open(Address("root", Path(move.server.sockets[0])), SecretStr("")) as session:
-                found = variables.global_variables(session, ["datadir"])["datadir"].rstrip("/")
+                datadir = variables.global_variables(session, ["datadir"])["datadir"].rstrip("/")
             break
         except ServerError:
             if time.monotonic() > deadline:
                 raise
         time.sleep(_POLL_SECONDS)
-    if found != move.datadir:
+    if datadir != move.datadir:
         raise ServerError(
-            f"the server uses {found}: a later option file or its command line sets datadir",
+            f"the server uses {datadir}: a later option file or its command line sets datadir",
             hint=f"remove datadir, log_bin and innodb_log_group_home_dir there; {move.fragment} sets them",
         )
 

@@ -39,7 +39,7 @@ def copy_entries(source: Path, names: Collection[str], target: Path) -> tuple[Co
     a link or a device, or lies on another filesystem. OSError if the disk refuses.
     """
     with _opened(source) as inside, _opened(target) as outside:
-        return tuple(found for name in sorted(names) for found in _copy(name, name, inside, outside))
+        return tuple(file for name in sorted(names) for file in _copy(name, name, inside, outside))
 
 
 def compare(source: Path, copied: Collection[CopiedFile], target: Path) -> None:

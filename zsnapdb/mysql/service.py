@@ -18,10 +18,9 @@ from pathlib import Path
 from zsnapdb.child_environment import for_children
 from zsnapdb.config_control import ControlSettings
 from zsnapdb.errors import PreflightError, ServerError
-from zsnapdb.mysql import processes
+from zsnapdb.mysql import discovery, processes
 from zsnapdb.patterns import printable
 
-_UNIT = re.compile(r"/([A-Za-z0-9][A-Za-z0-9:_.@-]{0,200}\.service)$", re.MULTILINE)
 _DEFAULTS = re.compile(r"--(no-defaults|defaults-(file|extra-file|group-suffix)=[A-Za-z0-9/_.@-]{1,512})")
 _SERVER_ID = re.compile(r"(?:^|\s)--server[-_]id=(\d{1,10})(?=\s|$)")
 _KEPT_OUTPUT = 2000
@@ -134,16 +133,11 @@ def service_of(settings: ControlSettings, process: ServingProcess | None) -> Ser
 
 def _unit_of(pid: int) -> str | None:
     """Return the service whose main process this is: by its control group, confirmed by systemd. None if none is."""
-    if not processes.SYSTEMD_RUNS.is_dir():
+    unit = discovery.service_of(pid) if processes.SYSTEMD_RUNS.is_dir() else ""
+    if not unit:
         return None
-    try:
-        match = _UNIT.search(Path(f"/proc/{pid}/cgroup").read_text())
-    except OSError:
-        return None
-    if match is None:
-        return None
-    shown = processes.run(["systemctl", "show", "--property=MainPID", "--value", match[1]], timeout=30.0)
-    return match[1] if shown.strip() == str(pid) else None
+    shown = processes.run(["systemctl", "show", "--property=MainPID", "--value", unit], timeout=30.0)
+    return unit if shown.strip() == str(pid) else None
 
 
 def configured_server_id(program: Path, process: ServingProcess) -> int | None:

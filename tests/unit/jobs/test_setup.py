@@ -215,7 +215,7 @@ def test_files_that_must_be_moved_first_leave_the_host_as_it_is(
 ) -> None:
     monkeypatch.setattr(job, "mounted", lambda: [MountEntry("/", "ext4", "/dev/sda1")])
     movable = FoundFiles("mysql.service", option_folder="/etc/mysql/conf.d")
-    monkeypatch.setattr(setup_files, "found", lambda *about: movable)
+    monkeypatch.setattr(setup_files, "files_of", lambda *about: movable)
     with pytest.raises(PreflightError, match="must be stopped to move them"):
         host.setup()
     assert (host.files(), host.commands) == ({}, [])

@@ -86,11 +86,11 @@ def check_pages(copy: Copy, innochecksum: Path, budget: int | None, seed: int, t
     for part in ranges:
         left_out = doublewrite_pages(system, page_size) if part.file == str(system) else ()
         size = sizes[part.file] if part.last is None else (part.last - part.first + 1) * page_size
-        found = (
+        results = (
             programs.damaged_pages(innochecksum, Path(piece.file), piece.first, piece.last, timeout=timeout)
             for piece in without(part, left_out)
         )
-        wrong = next((words for words in found if words is not None), None)
+        wrong = next((words for words in results if words is not None), None)
         what = str(Path(part.file).relative_to(copy.root)) if Path(part.file).is_relative_to(copy.root) else part.file
         seen = (
             ALL_PAGES if part.last is None else f"pages {part.first} to {part.last} of {sizes[part.file] // page_size}"
