@@ -55,15 +55,21 @@ def new_folder(runs: Path, flavour: str) -> tuple[Path, int]:
         folder = Path(tempfile.mkdtemp(prefix=f"{flavour}-", dir=runs))
         lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        os.write(lock, f"{os.getpid()}\n".encode())
+        os.write(lock, _this_process().encode())
     return folder, lock
+
+
+def _this_process() -> str:
+    """Return the number of this process and its start: in another namespace another one has the same number."""
+    started = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    return f"{os.getpid()} {started}\n"
 
 
 def remove_own(runs: Path) -> None:
     """Remove the folders of this process's guests, running or not: it ends now, and they end with it."""
     for file in runs.glob("*/lock"):
         with contextlib.suppress(OSError):
-            if file.read_text() == f"{os.getpid()}\n":
+            if file.read_text() == _this_process():
                 shutil.rmtree(file.parent, ignore_errors=True)
 
 

@@ -77,7 +77,8 @@ def test_an_interrupted_build_leaves_nothing_half_made(tmp_path: Path) -> None:
 def test_an_interrupted_run_removes_the_folders_of_its_own_guests_alone(tmp_path: Path) -> None:
     own, lock = new_folder(tmp_path / "runs", "mysql")
     other, other_lock = new_folder(tmp_path / "runs", "mysql")
-    (other / "lock").write_text("1\n")
+    # The same number, which another process has in a namespace of its own.
+    (other / "lock").write_text(f"{os.getpid()} 1\n")
     remove_own(tmp_path / "runs")
     assert [folder for folder in (own, other) if folder.exists()] == [other]
     for opened in (lock, other_lock):
