@@ -120,6 +120,15 @@ def test_what_is_not_judged_not_good_or_not_fresh_is_red(judged: RunRecord | Non
     assert (words in reasons[0]) if words else reasons == ()
 
 
+@pytest.mark.parametrize(("minutes", "is_red"), [(9, True), (10, False)])
+def test_an_archive_that_failed_is_red_until_it_has_run_for_long_again(minutes: int, is_red: bool) -> None:
+    archive = KnownRun(JobName("main", JobKind.ARCHIVE), run(None, failures=1, minutes=minutes))
+    again = KnownRun(archive.name, archive.last and archive.last.model_copy(update={"finished": None}))
+    judged = KnownRun(STATUS, run(0, minutes=1))
+    assert not_ready([judged, archive], 1800.0, NOW) == ("archive main failed 1 times in a row",)
+    assert bool(not_ready([judged, again], 1800.0, NOW)) is is_red
+
+
 def test_without_a_judgement_nothing_is_green() -> None:
     assert not_ready([KnownRun(BACKUP, run(0, minutes=1))], 1800.0, NOW)
 

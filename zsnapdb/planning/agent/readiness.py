@@ -23,12 +23,15 @@ def not_ready(jobs: Sequence[KnownRun], stale: float, now: datetime) -> tuple[st
     """Return why not all is well; nothing if it is.
 
     All is well if the objectives were judged within `stale` seconds, none was broken, and the last run of no job
-    failed. What is not known is not well.
+    failed. What is not known is not well. An archive that was begun again and goes on for long does not fail any more.
     """
     reasons = [
         f"{job.name} failed {job.last.failures} times in a row"
         for job in jobs
-        if job.name.kind is not JobKind.STATUS and job.last is not None and job.last.failures
+        if job.name.kind is not JobKind.STATUS
+        and job.last is not None
+        and job.last.failures
+        and not (job.name.kind is JobKind.ARCHIVE and job.last.is_steady(now))
     ]
     judged = next((job.last for job in jobs if job.name.kind is JobKind.STATUS), None)
     return (*_of_judgement(judged, stale, now), *reasons)

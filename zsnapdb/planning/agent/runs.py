@@ -48,6 +48,10 @@ class RunRecord(_Kept):
     def is_running(self) -> bool:
         return self.finished is None
 
+    def is_steady(self, now: datetime) -> bool:
+        """Whether the run goes on for so long that a continuous job does not count as failing any more."""
+        return self.is_running and (now - self.started).total_seconds() >= _STEADY
+
     @property
     def is_lost(self) -> bool:
         """Whether the run did not come to its own end."""
