@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, History, NamedInstance, PlanOnly, ServerBinary, WaitTime
+from zsnapdb.cli.options import AsJson, ConfigFile, History, InstanceName, PlanOnly, ServerBinary, WaitTime
 from zsnapdb.cli.output import show
 from zsnapdb.errors import UsageError
 
@@ -40,7 +40,7 @@ RewoundServerId = Annotated[
 
 
 def rewind(
-    instance: NamedInstance,
+    instance: InstanceName = None,
     to: RewindPoint = None,
     origin: RewindFrom = "auto",
     history: History = None,

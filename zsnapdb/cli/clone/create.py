@@ -10,7 +10,7 @@ import typer
 from zsnapdb.cli import completion
 from zsnapdb.cli.clone.options import SOURCE_HELP
 from zsnapdb.cli.clone.set import create_set
-from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, History, NamedInstance, PlanOnly, ServerBinary
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, History, InstanceName, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
 
@@ -108,7 +108,7 @@ def _owner() -> str:
 
 
 def create(
-    instance: NamedInstance,
+    instance: InstanceName = None,
     name: NewCloneName = None,
     source: SourceName = "latest",
     at: ReplayPoint = None,

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, NamedInstance, PlanOnly, ServerBinary
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
 
 def prepare(
-    instance: NamedInstance,
+    instance: InstanceName = None,
     source: Annotated[
         str,
         typer.Option(

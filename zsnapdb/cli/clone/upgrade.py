@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, NamedInstance
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName
 from zsnapdb.cli.output import show
 
 
 def upgrade_test(
-    instance: NamedInstance,
     binary: Annotated[
         Path, typer.Option("--binary", metavar="FILE", help="The new server program.", show_default=False)
     ],
+    instance: InstanceName = None,
     source: Annotated[
         str,
         typer.Option(
