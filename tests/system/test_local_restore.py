@@ -10,7 +10,7 @@ import pytest
 from tests.lab.inside import ledger
 from zsnapdb.mysql.server import ServerProcess
 
-from .in_guest import SOCKET, Lab, without_bodies, zfs
+from .in_guest import SOCKET, Lab, started, without_bodies, zfs
 
 AWAY = ('endpoint = "http://127.0.0.1:7070"', 'endpoint = "http://127.0.0.1:7"')
 """Nobody listens at that port."""
@@ -107,3 +107,50 @@ def test_a_restore_from_the_host_that_was_stopped_goes_on_and_is_given_up_withou
     assert lab.zsnapdb("restore", "main", "--resume", "--stop-after", "recover").code == 0
     assert lab.zsnapdb("restore", "main", "--abandon").code == 0
     assert zfs("list", "-H", "-o", "name", "-t", "filesystem,snapshot", "-r", "tank/mysql") == before
+
+
+# Both replay in the same way; what differs is the journal and the choice of the binlogs.
+@pytest.mark.any_server
+def test_a_finished_restore_goes_on_to_a_later_point_and_only_forward(lab: Lab, load_running: ledger.Load) -> None:
+    load_running.stop()
+    assert lab.zsnapdb("snapshot").code == 0
+    lab.sql("DROP DATABASE IF EXISTS further")
+    lab.sql("CREATE DATABASE further")
+    lab.sql("CREATE TABLE further.steps (number INT PRIMARY KEY)")
+    for number in range(4):
+        lab.sql(f"INSERT INTO further.steps VALUES ({number})")
+        if number == 1:
+            lab.sql("FLUSH BINARY LOGS")
+    lab.zsnapdb("binlog", "archive", "main", "--once", "--json")
+    words = ("binlog", "find", "main", "--json", "--table", "further.steps", "--kind", "insert", "--limit", "4")
+    gtids = [entry["gtid"] for entry in lab.zsnapdb(*words).json["transactions"]]
+    gtids.sort(key=lambda gtid: int(gtid.replace("-", ":").rsplit(":", 1)[1]))
+    begin = lab.zsnapdb("restore", "main", "--to", gtids[0], "--from", "local", "--target", "tank/near", "--json").json
+    further = ("restore", "main", "--from", "local", "--json", "--continue-to")
+    try:
+        assert rows_of(lab, begin) == [0]
+        back = lab.zsnapdb(*further, f"before-{gtids[0]}")
+        assert (back.code, "lies before" in back.stderr) == (6, True), back.stderr
+        assert lab.zsnapdb(*further, gtids[0]).code == 6
+        planned = lab.zsnapdb(*further, f"before-{gtids[3]}", "--plan").json
+        assert [step["kind"] for step in planned["steps"][-4:]] == ["take-up", "replay", "check", "stopped"]
+        stopped = lab.zsnapdb(*further, f"before-{gtids[3]}", "--stop-after", "take-up-2").json
+        assert not stopped["finished"]
+        middle = lab.zsnapdb("restore", "main", "--resume", "--json").json
+        assert rows_of(lab, middle) == [0, 1, 2]
+        last = lab.zsnapdb(*further, gtids[3]).json
+        assert rows_of(lab, last) == [0, 1, 2, 3]
+        with started(lab, last) as connection, connection.cursor() as cursor:
+            cursor.execute("INSERT INTO further.steps VALUES (9)")
+            running = lab.zsnapdb(*further, gtids[3])
+            assert (running.code, "runs (process" in running.stderr) == (4, True), running.stderr
+    finally:
+        remove("tank/near")
+        lab.sql("DROP DATABASE further")
+
+
+def rows_of(lab: Lab, restored: dict[str, Any]) -> list[int]:
+    """Start the server of a restore that was left stopped for one question, and stop it."""
+    with started(lab, restored) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT number FROM further.steps ORDER BY number")
+        return [int(row[0]) for row in cursor.fetchall()]

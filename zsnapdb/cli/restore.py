@@ -45,6 +45,16 @@ RequestedPoint = Annotated[
         help="The point: latest, latest-backup, a backup id, a time with its zone, a GTID, or before-GTID.",
     ),
 ]
+ContinueTo = Annotated[
+    str | None,
+    typer.Option(
+        "--continue-to",
+        metavar="POINT",
+        help="Go on from a finished restore that was left stopped, to a later time or GTID (with --target if there are"
+        " several).",
+        show_default=False,
+    ),
+]
 Resume = Annotated[
     bool,
     typer.Option("--resume", help="Continue an interrupted restore (with --target if there are several)."),
@@ -76,6 +86,7 @@ def restore(
     source: ReplicationAddress = None,
     source_user: ReplicationUser = "replica",
     source_password_file: ReplicationPasswordFile = None,
+    further: ContinueTo = None,
     resume: Resume = False,
     abandon: Abandon = False,
     step: ConfirmSteps = False,
@@ -93,6 +104,7 @@ def restore(
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.restore import continued as continuing
     from zsnapdb.jobs.restore import run as job
     from zsnapdb.report.restore import result as report
 
@@ -100,13 +112,15 @@ def restore(
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal)
     if chosen.settings.vm is not None:
-        _refuse_server_options(handover, history, port, server_id, source, origin)
+        _refuse_server_options(handover, history, port, server_id, source, origin, further)
         wanted = MachineOptions(
             to, target, name, accept_older, stop_after, resume, abandon, step, with_foreign_snapshots, plan
         )
         restore_machine(settings, chosen, wanted, json)
         terminal.end()
         return
+    if further is not None and (to != "latest" or resume or abandon):
+        raise UsageError("--continue-to excludes --to, --resume and --abandon", hint="see `zsnapdb restore --help`")
     if abandon:
         given_up = job.abandon(settings, chosen, target, with_foreign_snapshots=with_foreign_snapshots)
         show(report.AbandonedView(given_up), json)
@@ -116,6 +130,13 @@ def restore(
         result = job.resume(
             settings, chosen, target, confirm, stop_after, with_foreign_snapshots=with_foreign_snapshots
         )
+    elif further is not None:
+        last = handover_of(handover, port, server_id, source, source_user, source_password_file)
+        later = continuing.ContinueRequest(further, target, last, job.origin_of(origin), history)
+        if plan:
+            show(report.RestorePlanView(continuing.plan_now(settings, chosen, later).plan), json)
+            return
+        result = continuing.go_on(settings, chosen, later, confirm, stop_after)
     else:
         last = handover_of(handover, port, server_id, source, source_user, source_password_file)
         request = job.RestoreRequest(
@@ -130,7 +151,13 @@ def restore(
 
 
 def _refuse_server_options(
-    handover: str, history: str | None, port: int | None, server_id: int | None, source: str | None, origin: str
+    handover: str,
+    history: str | None,
+    port: int | None,
+    server_id: int | None,
+    source: str | None,
+    origin: str,
+    further: str | None,
 ) -> None:
     """Raise UsageError if an option is given that a virtual machine without a server does not have."""
     given = {
@@ -140,6 +167,7 @@ def _refuse_server_options(
         "--server-id": server_id is not None,
         "--source": source is not None,
         "--from": origin != "repository",
+        "--continue-to": further is not None,
     }
     wrong = [name for name, is_given in given.items() if is_given]
     if wrong:

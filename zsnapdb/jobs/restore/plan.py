@@ -98,7 +98,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     servers = _of_servers(newest.choosable(catalogue, checked, target), target)
     candidates = newest.of_one_server(instance, servers, checked, target, request.history)
     candidates = with_local_sets(instance, candidates, target, request.origin, request.top)
-    local = _local_binlogs(candidates, request.origin)
+    local = local_binlogs(candidates, request.origin)
     chosen = choose(instance, repository, candidates, target, archive, request.history, local)
     newer = newest.notes_on_newer(chosen.choice, catalogue, checked, request.to, accepts_older=request.accept_older)
     manifest = next(m for m in candidates if m.backup_id == chosen.choice.point.backup_id)
@@ -119,8 +119,8 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     # A path that cannot be translated raises its error now and not after the download.
     copy = copy_of(instance, planned)
     copy.render(copy.identity(server_id=1, port=None, access=Access.PRIVATE_SOCKET))
-    batches = _located(chosen.replays(settings.restore.batch_size), archive, local)
-    replays = _by(_replayer(settings, planned), batches, instance, planned)
+    batches = located_in(chosen.replays(settings.restore.batch_size), archive, local)
+    replays = with_replayer(settings, instance, planned, batches)
     last = handover_step(settings, instance, repository, planned, request.handover)
     # A server that the handover starts is checked by the handover.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
@@ -155,14 +155,14 @@ def _without_steps(
     )
 
 
-def _local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> LocalBinlogs:
+def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> LocalBinlogs:
     """Return the binlogs that the server of the newest backup still has on this host, if they may be used."""
     if requested is RestoreOrigin.REPOSITORY or not candidates:
         return LocalBinlogs()
     return LocalBinlogs.of(server_source(candidates[-1]).server.variables)
 
 
-def _located(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:
+def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:
     """Return the steps with the binlogs marked that need not be fetched."""
     files = () if archive is None else archive.files
     named = {(log.incarnation, log.file) for step in steps for log in step.logs}
@@ -214,8 +214,11 @@ def _replayer(settings: Settings, planned: RestorePlan) -> Replayer:
     return "client" if is_old else "applier"
 
 
-def _by(replayer: Replayer, replays: Sequence[Replay], instance: Instance, planned: RestorePlan) -> tuple[Replay, ...]:
+def with_replayer(
+    settings: Settings, instance: Instance, planned: RestorePlan, replays: Sequence[Replay]
+) -> tuple[Replay, ...]:
     """Return the steps with their replayer. PreflightError if this host lacks a program that the replayer needs."""
+    replayer = _replayer(settings, planned)
     if replays and replayer == "client":
         client_programs(instance, planned.flavour, planned.server_version)
     return tuple(replace(step, by=replayer) for step in replays)

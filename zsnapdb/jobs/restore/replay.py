@@ -31,7 +31,7 @@ from zsnapdb.mysql import replay as replaying
 from zsnapdb.mysql.client_text import refuse_ambiguous_text
 from zsnapdb.mysql.replay import RelayLogs, ReplayInput
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.restore.steps import Recover, Replay
+from zsnapdb.planning.restore.steps import Recover, Replay, TakeUp
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
 
 _LONGEST_REPLAY = 30 * 86_400.0
@@ -45,7 +45,7 @@ def replay(work: Work, step: Replay) -> None:
 
     The datasets are first rolled back to the snapshot of the step before.
     """
-    names = [other.name for other in work.plan.steps if isinstance(other, (Recover, Replay))]
+    names = [other.name for other in work.plan.steps if isinstance(other, (Recover, Replay, TakeUp))]
     take_back(work, f"zsnapdb-restore-{names[names.index(step.name) - 1]}")
     logs = _relay_logs(work)
     logs.remove()

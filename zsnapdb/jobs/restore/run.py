@@ -6,15 +6,13 @@ steps.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import DamagedError, NotThere, PreflightError, UsageError, ZsnapdbError
-from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.errors import DamagedError, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import foreign, stored_chain
 from zsnapdb.jobs.restore import plan as restore_plan
@@ -33,7 +31,9 @@ from zsnapdb.jobs.restore.steps import (
     receive,
     recover,
     remove_all,
+    take_up,
 )
+from zsnapdb.jobs.restore.under_way import alone, alone_with_journal, find, refuse_begun
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.model import Position
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
@@ -46,9 +46,9 @@ from zsnapdb.planning.restore.steps import (
     Receive,
     Recover,
     Replay,
-    RestoreLayout,
     RestorePlan,
     Step,
+    TakeUp,
 )
 from zsnapdb.repository.manifest import PositionPart
 from zsnapdb.repository.repository import Repository
@@ -63,7 +63,9 @@ __all__ = [
     "copy_of",
     "examine",
     "execute",
+    "execute_continued",
     "execute_without_journal",
+    "find",
     "open_for_restore",
     "origin_of",
     "plan",
@@ -167,8 +169,8 @@ def execute(
     describes what happens on other errors.
     """
     journals = Journals(settings.restore.journal)
-    with _alone(instance, planned.layout):
-        _refuse_begun(journals, planned.layout)
+    with alone(instance, planned.layout):
+        refuse_begun(journals, planned.layout)
         restore_plan.refuse_existing(planned.layout)
         return _carry_out(
             Work(settings, instance, repository, planned),
@@ -179,6 +181,27 @@ def execute(
         )
 
 
+def execute_continued(
+    settings: Settings,
+    instance: Instance,
+    repository: Repository,
+    continued: RestoreJournal,
+    confirm: Confirm = lambda _step: True,
+    stop_after: str | None = None,
+) -> RestoreResult:
+    """Carry out the steps of a plan that goes on from a finished restore; `continued` says which steps are done.
+
+    An error removes nothing: `resume` goes on, from the snapshots between the steps.
+    """
+    journals = Journals(settings.restore.journal)
+    with alone(instance, continued.plan.layout):
+        refuse_begun(journals, continued.plan.layout)
+        foreign.clear(continued.plan, may_go=False)
+        return _carry_out(
+            Work(settings, instance, repository, continued.plan), journals, continued, confirm, stop_after
+        )
+
+
 def execute_without_journal(
     settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
 ) -> RestoreResult:
@@ -186,7 +209,7 @@ def execute_without_journal(
 
     ExistsError if the target was made since the plan.
     """
-    with _alone(instance, planned.layout):
+    with alone(instance, planned.layout):
         restore_plan.refuse_existing(planned.layout)
         work = Work(settings, instance, repository, planned)
         try:
@@ -212,23 +235,10 @@ def resume(
     received yet, or if the repository is damaged.
     """
     journals = Journals(settings.restore.journal)
-    with _alone_with_journal(instance, journals, top) as journal:
+    with alone_with_journal(instance, journals, top) as journal:
         foreign.clear(journal.plan, may_go=with_foreign_snapshots)
         work = Work(settings, instance, reopen(instance, journal.plan), journal.plan)
         return _carry_out(work, journals, journal, confirm, stop_after)
-
-
-def find(journals: Journals, instance: str, top: str | None) -> RestoreJournal:
-    """Return the restore under way to `top`, or the only restore of the instance. NotThere names those under way."""
-    known = journals.under_way(instance)
-    chosen = [journal for journal in known if top is None or journal.plan.layout.top == top]
-    if len(chosen) != 1:
-        listing = ", ".join(journal.plan.layout.top for journal in known) or "none"
-        raise NotThere(
-            f"no single restore of {instance}{f' to {top}' if top else ''} is under way",
-            hint=f"under way: {listing}; name the target with --target",
-        )
-    return chosen[0]
 
 
 def abandon(
@@ -239,57 +249,12 @@ def abandon(
     PreflightError, before anything is changed, if others made snapshots on its datasets and they are not let go.
     """
     journals = Journals(settings.restore.journal)
-    with _alone_with_journal(instance, journals, top) as journal:
+    with alone_with_journal(instance, journals, top) as journal:
         planned = journal.plan
         foreign.clear(planned, may_go=with_foreign_snapshots)
         remove_all(planned, copy_of(instance, planned))
         journals.forget(planned.layout.top)
     return planned
-
-
-@contextlib.contextmanager
-def _alone(instance: Instance, layout: RestoreLayout) -> Iterator[None]:
-    """Be the only restore to this target dataset, and the only restore that uses this mount point."""
-    doing, folder = f"restoring to {layout.top}", instance.host.run
-    mount = f"mount-{layout.mount.strip('/')}"
-    with (
-        exclusive(f"restore-{layout.top}", doing=doing, folder=folder),
-        exclusive(mount, doing=f"using the mount point {layout.mount}", folder=folder),
-    ):
-        yield
-
-
-@contextlib.contextmanager
-def _alone_with_journal(instance: Instance, journals: Journals, top: str | None) -> Iterator[RestoreJournal]:
-    """Yield the journal of a restore under way, read again now that no other process works on this restore.
-
-    NotThere if another process finished the restore, or gave it up, before this process had the lock.
-    """
-    before = find(journals, instance.name, top).plan
-    with _alone(instance, before.layout):
-        journal = journals.read(before.layout.top)
-        if journal is None or journal.plan.restore_id != before.restore_id:
-            raise NotThere(
-                f"the restore to {before.layout.top} was finished or given up meanwhile",
-                hint="see `zfs list`; nothing was changed",
-            )
-        yield journal
-
-
-def _refuse_begun(journals: Journals, layout: RestoreLayout) -> None:
-    """Raise PreflightError if a restore to this target, or to this mount point, is under way."""
-    begun = journals.read(layout.top)
-    if begun is not None:
-        raise PreflightError(
-            f"a restore to {layout.top} was begun at {begun.plan.created:%Y-%m-%d %H:%M} UTC",
-            hint="continue with --resume, or give the restore up with --abandon",
-        )
-    beside = journals.at_mount(layout.mount)
-    if beside is not None:
-        raise PreflightError(
-            f"the restore to {beside.plan.layout.top}, which is under way, uses the mount point {layout.mount} too",
-            hint="choose a target whose last part differs",
-        )
 
 
 def _carry_out(
@@ -305,7 +270,8 @@ def _carry_out(
         return runner.go(confirm, stop_after)
     except BaseException as error:
         received = any(isinstance(work.plan.step(done.step), Receive | CloneSnapshot) for done in runner.journal.done)
-        if isinstance(error, DamagedError) or not received:
+        # What was finished once is never removed because it could not be continued.
+        if (isinstance(error, DamagedError) and not work.plan.is_continued) or not received:
             _undo(work, error)
             journals.forget(work.plan.layout.top)
         else:
@@ -386,6 +352,8 @@ class _Run:
             recover(work, step)
         elif isinstance(step, Replay):
             replay(work, step)
+        elif isinstance(step, TakeUp):
+            take_up(work, step)
         elif isinstance(step, CheckServer):
             check(work, step)
         else:

@@ -32,6 +32,7 @@ from zsnapdb.planning.restore.steps import (
     Receive,
     Recover,
     RestorePlan,
+    TakeUp,
 )
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.repository.manifest import FilesystemType, Manifest, PositionPart, expected_stream
@@ -336,16 +337,29 @@ def look(work: Work, expected: Position) -> Position:
     return position
 
 
+def take_up(work: Work, step: TakeUp) -> None:
+    """Prove that the server of the finished restore is still at its point, and snapshot its volumes.
+
+    ConsistencyError if it is not: somebody has written to it since.
+    """
+    be_mounted(work)
+    work.copy.process().kill_all()
+    for dataset in work.datasets:
+        datasets.set_properties(dataset, {"canmount": "noauto", **NO_SNAPSHOTS})
+    look(work, _position(work, step.gtids))
+    keep(work, step.name)
+
+
+def _position(work: Work, gtids: str | None) -> Position:
+    part = PositionPart(binlog_file=None, binlog_offset=None, gtids=gtids, source="replay")
+    return part.position(work.plan.flavour)
+
+
 def check(work: Work, step: CheckServer) -> Position:
     """Start the server, unreachable, once more: it must contain exactly the transactions of the step."""
     be_mounted(work)
     work.copy.process().kill_all()
-    return look(
-        work,
-        PositionPart(binlog_file=None, binlog_offset=None, gtids=step.gtids, source="replay").position(
-            work.plan.flavour
-        ),
-    )
+    return look(work, _position(work, step.gtids))
 
 
 def remove_all(plan: RestorePlan, copy: Copy) -> None:

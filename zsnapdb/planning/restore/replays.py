@@ -45,6 +45,40 @@ def located(steps: Sequence[Replay], local: Collection[tuple[str, str]]) -> tupl
     )
 
 
+def beyond(done: Sequence[LogPart], wanted: Sequence[LogPart]) -> tuple[LogPart, ...]:
+    """Return what of the wanted ranges is left to replay, after those of a finished restore of the same backup.
+
+    NotThere if the wanted ranges do not go on where the finished ones end: they lie before, or in another history.
+    """
+    if not done:
+        return tuple(wanted)
+    end = done[-1]
+    at = len(done) - 1
+    same = len(wanted) > at and all(_is_same(*pair) for pair in zip(done[:-1], wanted, strict=False))
+    last = wanted[at] if same else None
+    if last is None or (last.incarnation, last.file, last.start) != (end.incarnation, end.file, end.start):
+        raise NotThere(
+            f"the point does not lie behind that of the finished restore, which ends in {end.file}",
+            hint="restore to it anew, into another dataset",
+        )
+    if end.stop is None or last.stop is None or last.stop < end.stop:
+        raise NotThere(
+            f"the point lies before that of the finished restore, which ends at {end.file}:{end.stop}",
+            hint="restore to it anew, into another dataset",
+        )
+    rest = () if last.stop == end.stop else (replace(last, start=end.stop),)
+    return (*rest, *wanted[at + 1 :])
+
+
+def _is_same(done: LogPart, wanted: LogPart) -> bool:
+    return (done.incarnation, done.file, done.start, done.stop) == (
+        wanted.incarnation,
+        wanted.file,
+        wanted.start,
+        wanted.stop,
+    )
+
+
 def replays(
     point: BackupPoint, files: Sequence[RouteFile], start: int, stop: int, gtids: Gtids | None, batch_bytes: int
 ) -> tuple[Replay, ...]:

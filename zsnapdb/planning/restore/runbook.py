@@ -25,6 +25,7 @@ from zsnapdb.planning.restore.steps import (
     Replay,
     RestorePlan,
     Step,
+    TakeUp,
 )
 from zsnapdb.planning.trial.drill import Timing, expected_seconds
 
@@ -150,7 +151,7 @@ def _words(planned: RestorePlan, step: Step, commands: Commands) -> _Words:
             return _clone(planned, step)
         case MountVolumes():
             return _mount(step)
-        case Recover() | CheckServer():
+        case Recover() | CheckServer() | TakeUp():
             return _recover(planned, step, commands)
         case Replay():
             return _replay(planned, step)
@@ -244,7 +245,7 @@ def _mount(step: MountVolumes) -> _Words:
     return tuple(underneath), looks, ("A mount point is not empty: move its files away, and run the command again.",)
 
 
-def _recover(planned: RestorePlan, step: Recover | CheckServer, commands: Commands) -> _Words:
+def _recover(planned: RestorePlan, step: Recover | CheckServer | TakeUp, commands: Commands) -> _Words:
     start = _start_line(planned) + ", on a private socket, without network, replication and events"
     underneath = (
         start,

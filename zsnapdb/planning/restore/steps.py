@@ -276,6 +276,25 @@ class Replay:
 
 
 @dataclass(frozen=True)
+class TakeUp:
+    """Take up a finished restore again: its server must still be at exactly these transactions. Then snapshot.
+
+    The server is started once, unreachable, and shut down.
+    """
+
+    number: int
+    gtids: str
+    kind: Literal["take-up"] = "take-up"
+
+    @property
+    def name(self) -> str:
+        return f"take-up-{self.number}"
+
+    def describe(self) -> str:
+        return f"check that the restored server is still at exactly {self.gtids}, then snapshot"
+
+
+@dataclass(frozen=True)
 class CheckServer:
     """Start the server, unreachable, and shut it down.
 
@@ -295,7 +314,18 @@ class CheckServer:
         return f"check that the server is at exactly {self.gtids}"
 
 
-Step = Preflight | MakeTop | Receive | CloneSnapshot | MountVolumes | Recover | Replay | CheckServer | HandoverStep
+Step = (
+    Preflight
+    | MakeTop
+    | Receive
+    | CloneSnapshot
+    | MountVolumes
+    | Recover
+    | Replay
+    | TakeUp
+    | CheckServer
+    | HandoverStep
+)
 
 
 @dataclass(frozen=True)
@@ -347,3 +377,8 @@ class RestorePlan:
     @property
     def replays(self) -> tuple[Replay, ...]:
         return tuple(step for step in self.steps if isinstance(step, Replay))
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether it goes on from a restore that was finished before."""
+        return any(isinstance(step, TakeUp) for step in self.steps)

@@ -13,7 +13,7 @@ from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.errors import NotOursError, NotThere, PreflightError
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.restore import run as restoring
-from zsnapdb.jobs.restore import steps
+from zsnapdb.jobs.restore import steps, under_way
 from zsnapdb.jobs.restore.journal import Journals, RestoreJournal
 from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY, Work, receive, remove_all
 from zsnapdb.model import Snapshot, new_backup_id
@@ -52,7 +52,7 @@ def test_what_another_process_finished_while_this_one_waited_is_neither_resumed_
         with exclusive(name, **options):
             yield
 
-    monkeypatch.setattr(restoring, "exclusive", after_the_other)
+    monkeypatch.setattr(under_way, "exclusive", after_the_other)
     before = list(host.executed)
     calls: dict[str, Callable[[], object]] = {
         "resume": lambda: restoring.resume(host.settings, host.instance, None),

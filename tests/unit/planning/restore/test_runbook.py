@@ -33,6 +33,7 @@ from zsnapdb.planning.restore.steps import (
     RestorePlan,
     RestorePoint,
     Step,
+    TakeUp,
 )
 from zsnapdb.planning.trial.drill import Timing
 from zsnapdb.report.restore import runbook as report
@@ -71,6 +72,7 @@ STEPS: tuple[Step, ...] = (
     ),
     Recover("u:1-10", "binlog.000003", 99),
     Replay(1, (LogPart("a", "binlog.000003", 5 * MIB, 99, 500),), "u:1-20"),
+    TakeUp(2, "u:1-20"),
     CheckServer("u:1-20"),
     LeaveStopped(7),
     RunBeside(8, 33070),

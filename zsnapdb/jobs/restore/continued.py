@@ -1,0 +1,130 @@
+"""`zsnapdb restore --continue-to`: moves a finished restore that was left stopped further forward.
+
+The restored server must still be where the restore left it. Only what lies between the two points is replayed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import NotThere, PreflightError, UsageError
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore.choice import choose
+from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
+from zsnapdb.jobs.restore.journal import Journals, RestoreJournal
+from zsnapdb.jobs.restore.local_start import first_manifest
+from zsnapdb.jobs.restore.plan import copy_of, local_binlogs, located_in, with_replayer
+from zsnapdb.jobs.restore.run import Confirm, RestoreResult, execute_continued
+from zsnapdb.jobs.restore.steps import restored_mark
+from zsnapdb.jobs.restore.without_store import archive_of, open_for_restore
+from zsnapdb.planning.restore.handover_steps import LeaveStopped
+from zsnapdb.planning.restore.origin import RestoreOrigin
+from zsnapdb.planning.restore.replays import beyond
+from zsnapdb.planning.restore.steps import CheckServer, Replay, TakeUp
+from zsnapdb.planning.restore.targets import AtBackup, Latest, parse_target
+from zsnapdb.repository.repository import Repository
+from zsnapdb.zfs import datasets, owned
+
+_WHOLE = 1 << 62
+"""Bytes of a batch that holds all binlogs."""
+
+
+@dataclass(frozen=True)
+class ContinueRequest:
+    """The point to go on to, the dataset of the finished restore (None: the only one), and the new handover."""
+
+    to: str
+    top: str | None = None
+    handover: Handover = field(default_factory=Handover)
+    origin: RestoreOrigin = RestoreOrigin.REPOSITORY
+    history: str | None = None
+
+
+def finished(settings: Settings, instance: Instance, top: str | None) -> RestoreJournal:
+    """Return the finished restore that can go on. NotThere if there is no single one."""
+    known: dict[str, RestoreJournal] = {}
+    for journal in Journals(settings.restore.journal).history(instance.name):
+        planned = journal.plan
+        is_here = all(
+            datasets.exists(name) and owned.is_ours(name, restored_mark(planned))
+            for name in planned.layout.datasets.values()
+        )
+        if isinstance(planned.steps[-1], LeaveStopped) and is_here and top in (None, planned.layout.top):
+            known[planned.layout.top] = journal
+    if len(known) != 1:
+        raise NotThere(
+            f"no single restore of {instance.name}{f' to {top}' if top else ''} was left stopped",
+            hint=f"those that can go on: {', '.join(known) or 'none'}; name the dataset with --target",
+        )
+    return next(iter(known.values()))
+
+
+def plan_now(settings: Settings, instance: Instance, request: ContinueRequest) -> RestoreJournal:
+    """Return the plan that `go_on` would carry out now; nothing is changed. The errors are those of `plan`."""
+    return plan(settings, instance, open_for_restore(instance, request.origin), request)
+
+
+def go_on(
+    settings: Settings, instance: Instance, request: ContinueRequest, confirm: Confirm, stop_after: str | None = None
+) -> RestoreResult:
+    """Move the finished restore to the requested point. Afterwards it is handed over anew.
+
+    The errors are those of `plan` and of a restore. An error removes nothing: `zsnapdb restore --resume` goes on.
+    """
+    repository = open_for_restore(instance, request.origin)
+    return execute_continued(
+        settings, instance, repository, plan(settings, instance, repository, request), confirm, stop_after
+    )
+
+
+def plan(settings: Settings, instance: Instance, repository: Repository, request: ContinueRequest) -> RestoreJournal:
+    """Return the plan that goes on from the finished restore, and the steps of it that are done.
+
+    NotThere if the point does not lie behind that of the restore. PreflightError if its server runs, or if its
+    transactions have no GTIDs: then nothing proves that it is where the restore left it.
+    """
+    journal = finished(settings, instance, request.top)
+    before, target = journal.plan, parse_target(request.to)
+    if isinstance(target, AtBackup | Latest):
+        raise UsageError(
+            f"a restore goes on to a time or a GTID, not to {request.to}",
+            hint="`zsnapdb binlog status` says until when the archive reaches",
+        )
+    if before.point.gtids is None:
+        raise PreflightError(
+            "the transactions of the restored server have no GTIDs, so nothing proves where it is",
+            hint="restore to the point anew, into another dataset",
+        )
+    pid = copy_of(instance, before).process().pid()
+    if pid is not None:
+        raise PreflightError(
+            f"the server of the restore to {before.layout.top} runs (process {pid})",
+            hint="shut it down, then go on; what was written to it prevents that",
+        )
+    manifest = first_manifest(instance, repository, before)
+    archive = archive_of(instance, repository).load()
+    local = local_binlogs([manifest], request.origin)
+    chosen = choose(instance, repository, [manifest], target, archive, request.history, local)
+    wanted = [log for step in chosen.replays(_WHOLE) for log in step.logs]
+    rest = beyond([log for step in before.replays for log in step.logs], wanted)
+    if not rest:
+        raise NotThere("the restore is at that point already", hint="name a later one")
+    number = len(before.replays) + 1
+    replay = Replay(number, rest, chosen.point.gtids)
+    (replay,) = with_replayer(settings, instance, before, located_in((replay,), archive, local))
+    kept = tuple(step for step in before.steps[:-1] if not isinstance(step, CheckServer))
+    planned = replace(
+        before,
+        requested=request.to,
+        created=instance.host.now(),
+        point=chosen.point,
+        steps=(*kept, TakeUp(number, before.point.gtids), replay),
+    )
+    last = handover_step(settings, instance, repository, planned, request.handover)
+    checks = (CheckServer(chosen.point.gtids),) if last.kind in ("stopped", "promote") else ()
+    done = {step.name for step in kept}
+    return RestoreJournal(
+        replace(planned, steps=(*planned.steps, *checks, last)),
+        tuple(part for part in journal.done if part.step in done),
+    )
