@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 
 from tests.lab.inside import ledger
@@ -140,8 +141,8 @@ def test_a_finished_restore_goes_on_to_a_later_point_and_only_forward(lab: Lab, 
         assert rows_of(lab, middle) == [0, 1, 2]
         last = lab.zsnapdb(*further, gtids[3]).json
         assert rows_of(lab, last) == [0, 1, 2, 3]
-        with started(lab, last) as connection, connection.cursor() as cursor:
-            cursor.execute("INSERT INTO further.steps VALUES (9)")
+        with started(lab, last), as_root(last) as connection, connection.cursor() as cursor:
+            cursor.execute("INSERT INTO steps VALUES (9)")
             running = lab.zsnapdb(*further, gtids[3])
             assert (running.code, "runs (process" in running.stderr) == (4, True), running.stderr
     finally:
@@ -149,8 +150,13 @@ def test_a_finished_restore_goes_on_to_a_later_point_and_only_forward(lab: Lab, 
         lab.sql("DROP DATABASE further")
 
 
+def as_root(restored: dict[str, Any]) -> pymysql.Connection[Any]:
+    """Open a session with the running server of a restore that was left stopped."""
+    return ledger.connect(str(Path(restored["option_file"]).parent / "server.sock"), "root", "", "further")
+
+
 def rows_of(lab: Lab, restored: dict[str, Any]) -> list[int]:
     """Start the server of a restore that was left stopped for one question, and stop it."""
-    with started(lab, restored) as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT number FROM further.steps ORDER BY number")
+    with started(lab, restored), as_root(restored) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT number FROM steps ORDER BY number")
         return [int(row[0]) for row in cursor.fetchall()]
