@@ -52,6 +52,7 @@ def beyond(done: Sequence[LogPart], wanted: Sequence[LogPart]) -> tuple[LogPart,
     """
     if not done:
         return tuple(wanted)
+    done = _joined_parts(done)
     end = done[-1]
     at = len(done) - 1
     same = len(wanted) > at and all(_is_same(*pair) for pair in zip(done[:-1], wanted, strict=False))
@@ -68,6 +69,18 @@ def beyond(done: Sequence[LogPart], wanted: Sequence[LogPart]) -> tuple[LogPart,
         )
     rest = () if last.stop == end.stop else (replace(last, start=end.stop),)
     return (*rest, *wanted[at + 1 :])
+
+
+def _joined_parts(parts: Sequence[LogPart]) -> list[LogPart]:
+    """Return the ranges with those of one binlog joined: a restore that went on has replayed it in parts."""
+    result: list[LogPart] = []
+    for part in parts:
+        before = result[-1] if result else None
+        if before is not None and (before.incarnation, before.file) == (part.incarnation, part.file):
+            result[-1] = replace(before, size=part.size, stop=part.stop)
+        else:
+            result.append(part)
+    return result
 
 
 def _is_same(done: LogPart, wanted: LogPart) -> bool:

@@ -41,6 +41,15 @@ def test_both_parts_together_are_the_whole_replay(start: int, files: int, stop: 
     assert not covered(done) & covered(rest)
 
 
+@given(st.integers(HEAD + 1, 500), st.integers(501, END), st.integers(0, 3))
+def test_a_restore_that_went_on_before_goes_on_again(first: int, second: int, more: int) -> None:
+    once, twice, all_of_it = logs(HEAD, 1, first), logs(HEAD, 1, second), logs(HEAD, 1 + more, END)
+    done = [*once, *beyond(once, twice)]
+    rest = list(beyond(done, all_of_it))
+    assert covered(done) | covered(rest) == covered(all_of_it)
+    assert not covered(done) & covered(rest)
+
+
 def test_without_a_replay_so_far_all_is_replayed() -> None:
     wanted = logs(200, 2, 700)
     assert beyond([], wanted) == tuple(wanted)
