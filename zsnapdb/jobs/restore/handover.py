@@ -29,7 +29,7 @@ from zsnapdb.planning.restore.handover_steps import (
     PromotePart,
     RunBeside,
 )
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.steps import Recover, RestorePlan
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.planning.server_copy.origin import Origin, Place
 from zsnapdb.text_files import password_in
@@ -284,6 +284,7 @@ def _replaced_origin(plan: RestorePlan) -> Origin:
 
     The store is not asked: the server is down.
     """
+    recovered = next(step for step in plan.steps if isinstance(step, Recover))
     return Origin(
         flavour=plan.flavour,
         version=plan.server_version,
@@ -293,6 +294,8 @@ def _replaced_origin(plan: RestorePlan) -> Origin:
         volumes={
             role: Place(dataset=dataset, mountpoint=point) for role, (dataset, point) in plan.layout.places.items()
         },
+        # The plan does not say which of the backup's GTIDs were in no binlog. Any copy has them, so all count as such.
+        unlogged=recovered.gtids if family(plan.flavour).gtids_are_sets else None,
     )
 
 

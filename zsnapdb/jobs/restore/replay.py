@@ -21,7 +21,7 @@ from zsnapdb.gtid import Gtids
 from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
 from zsnapdb.jobs.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore.plan import client_programs
-from zsnapdb.jobs.restore.steps import Work, keep, take_back
+from zsnapdb.jobs.restore.steps import Work, be_mounted, keep, take_back, was_kept
 from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.jobs.undo import undone_on_error
@@ -43,8 +43,13 @@ _SCRATCH = Path("/var/tmp")  # noqa: S108 - a new folder is made in it
 def replay(work: Work, step: Replay) -> None:
     """Fetch the step's binlogs, apply them, snapshot.
 
-    The datasets are first rolled back to the snapshot of the step before.
+    The datasets are first rolled back to the snapshot of the step before. Nothing is done if an interrupted run has
+    finished the step and could not note it.
     """
+    be_mounted(work)
+    work.copy.process().kill_all()
+    if was_kept(work, step.name):
+        return
     names = [other.name for other in work.plan.steps if isinstance(other, (Recover, Replay, TakeUp))]
     take_back(work, f"zsnapdb-restore-{names[names.index(step.name) - 1]}")
     logs = _relay_logs(work)

@@ -284,6 +284,22 @@ def keep(work: Work, step: str) -> None:
         owned.destroy_snapshot(name, restored_mark(work.plan))
 
 
+def was_kept(work: Work, step: str) -> bool:
+    """Whether an interrupted run came so far as to snapshot the finished step; the journal may not say so.
+
+    The snapshots of a step are made in one request, all or none. Then nothing of the step is repeated: those of the
+    step before, from which it would begin, may be gone. What is left of them goes now.
+    """
+    own = {f"{dataset}@{STEP_SNAPSHOT}{step}" for dataset in work.datasets}
+    known = [name for dataset in work.datasets for name in step_snapshots(dataset)]
+    if not own <= set(known):
+        return False
+    for name in known:
+        if name not in own:
+            owned.destroy_snapshot(name, restored_mark(work.plan))
+    return True
+
+
 def step_snapshots(dataset: str) -> list[str]:
     """Return the snapshots on the dataset that steps of a restore made."""
     return [name for name in snapshots.by_guid(dataset).values() if name.partition("@")[2].startswith(STEP_SNAPSHOT)]
@@ -344,6 +360,8 @@ def take_up(work: Work, step: TakeUp) -> None:
     """
     be_mounted(work)
     work.copy.process().kill_all()
+    if was_kept(work, step.name):
+        return
     for dataset in work.datasets:
         datasets.set_properties(dataset, {"canmount": "noauto", **NO_SNAPSHOTS})
     look(work, _position(work, step.gtids))

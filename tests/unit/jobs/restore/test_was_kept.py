@@ -1,0 +1,47 @@
+"""A step whose snapshots an interrupted run has made is not repeated: what it would begin from may be gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from zsnapdb.jobs.restore import steps
+from zsnapdb.jobs.restore.steps import Work, was_kept
+from zsnapdb.zfs import owned, snapshots
+
+
+@dataclass(frozen=True)
+class Plan:
+    restore_id: str = "20261120T093000Z-5e75"
+
+
+@dataclass(frozen=True)
+class Two:
+    """A restore of two volumes."""
+
+    datasets: tuple[str, ...] = ("tank/r", "tank/r/data")
+    plan: Plan = Plan()
+
+
+@pytest.mark.parametrize(
+    ("here", "is_kept", "gone"),
+    [
+        (["recover"], False, []),
+        (["recover", "replay-1"], True, ["tank/r@zsnapdb-restore-recover", "tank/r/data@zsnapdb-restore-recover"]),
+        (["replay-1"], True, []),
+        ([], False, []),
+    ],
+)
+def test_a_step_is_kept_once_all_its_snapshots_are_there(
+    monkeypatch: pytest.MonkeyPatch, here: list[str], is_kept: bool, gone: list[str]
+) -> None:
+    destroyed: list[str] = []
+    known = {
+        name: {at: f"{name}@{steps.STEP_SNAPSHOT}{step}" for at, step in enumerate(here)} for name in Two().datasets
+    }
+    monkeypatch.setattr(snapshots, "by_guid", lambda dataset: known[dataset])
+    monkeypatch.setattr(owned, "destroy_snapshot", lambda name, *_marks: destroyed.append(name))
+    assert was_kept(cast("Work", cast("Any", Two())), "replay-1") is is_kept
+    assert destroyed == gone
