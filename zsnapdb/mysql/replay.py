@@ -63,17 +63,6 @@ def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
     )
 
 
-def gtid_options(gtid_mode: str | None) -> tuple[str, ...]:
-    """Return the option file lines by which a server of this gtid_mode applies transactions with and without GTIDs.
-
-    GTIDs may have been turned on or off after the backup. A server with gtid_mode ON applies no transaction without a
-    GTID, one with OFF none with a GTID; the permissive modes beside them apply both, and generate for new transactions
-    what ON and OFF generate (refman 8.4, "Replication Mode Concepts"). MariaDB has no gtid_mode (None).
-    """
-    mode = {"ON": "ON_PERMISSIVE", "OFF": "OFF_PERMISSIVE"}.get(gtid_mode or "")
-    return (f"gtid_mode={mode}",) if mode is not None else ()
-
-
 CLIENT_OPTIONS = (
     "sync_binlog=0",
     "innodb_flush_log_at_trx_commit=0",

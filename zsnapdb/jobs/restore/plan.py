@@ -25,7 +25,7 @@ from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.origin import OriginChoice, RestoreOrigin, choose_origin
-from zsnapdb.planning.restore.replays import located
+from zsnapdb.planning.restore.replays import located, mode_objection
 from zsnapdb.planning.restore.steps import (
     CheckServer,
     CloneSnapshot,
@@ -119,6 +119,11 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     # A path that cannot be translated raises its error now and not after the download.
     copy = copy_of(instance, planned)
     copy.render(copy.identity(server_id=1, port=None, access=Access.PRIVATE_SOCKET))
+    objection = mode_objection(chosen.choice.files if chosen.boundary else (), facts.variables.get("gtid_mode"))
+    if objection is not None:
+        raise PreflightError(
+            objection, hint="name a point before gtid_mode was changed, or restore a backup that was made after it"
+        )
     batches = located_in(chosen.replays(settings.restore.batch_size), archive, local)
     replays = with_replayer(settings, instance, planned, batches)
     last = handover_step(settings, instance, repository, planned, request.handover)

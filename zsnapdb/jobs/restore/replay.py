@@ -70,8 +70,7 @@ def _by_applier(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) 
     source = ReplayInput(sizes, step.logs[0].start, step.logs[0].file, gtids)
     options = replaying.options(work.plan.flavour, work.settings.restore.workers or len(os.sched_getaffinity(0)))
     base = () if _has_relay_log(work) else (f"relay_log={logs.base}",)
-    last = (*base, *options, *_gtid_options(work))
-    with served(work, port=None, server_id=fresh_server_id(), last=last) as session:
+    with served(work, port=None, server_id=fresh_server_id(), last=(*base, *options)) as session:
         replaying.replay(
             session,
             work.plan.flavour,
@@ -87,16 +86,12 @@ def _by_client(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) -
     files = [logs.file(number) for number in range(1, len(step.logs) + 1)]
     for part, file in zip(step.logs, files, strict=True):
         refuse_ambiguous_text(file, part.file)
-    password, options = fresh_password(), (*replaying.CLIENT_OPTIONS, *_gtid_options(work))
+    password, options = fresh_password(), replaying.CLIENT_OPTIONS
     with served(work, port=None, server_id=fresh_server_id(), last=options, password=password) as session:
         with client_file(session.address, password) as login, tempfile.TemporaryDirectory(dir=_SCRATCH) as scratch:
             source, sink = replaying.client_pipe(tool, client, login, files, step.logs[0].start, Path(scratch))
             programs.pipe(source, sink, timeout=_LONGEST_REPLAY)
         replaying.check_executed(session, work.plan.flavour, gtids)
-
-
-def _gtid_options(work: Work) -> tuple[str, ...]:
-    return replaying.gtid_options(work.plan.variables.get("gtid_mode"))
 
 
 def _has_relay_log(work: Work) -> bool:

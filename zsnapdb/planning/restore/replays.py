@@ -45,6 +45,22 @@ def located(steps: Sequence[Replay], local: Collection[tuple[str, str]]) -> tupl
     )
 
 
+def mode_objection(files: Iterable[RouteFile], gtid_mode: str | None) -> str | None:
+    """Return why a server of this gtid_mode cannot replay these binlogs; None if it can, or if it has no such mode.
+
+    A server with gtid_mode ON applies no transaction without a GTID, one with OFF none with a GTID (refman 8.4,
+    "Replication Mode Concepts").
+    """
+    with_transactions = [file for file in files if file.last_commit is not None]
+    wrong = [file.name for file in with_transactions if file.is_anonymous is (gtid_mode == "ON")]
+    if gtid_mode not in ("ON", "OFF") or not wrong:
+        return None
+    have = "have no GTIDs" if gtid_mode == "ON" else "have GTIDs"
+    return (
+        f"the transactions of {wrong[0]} {have}, and the server of the backup, with gtid_mode {gtid_mode}, replays none"
+    )
+
+
 def beyond(done: Sequence[LogPart], wanted: Sequence[LogPart]) -> tuple[LogPart, ...]:
     """Return what of the wanted ranges is left to replay, after those of a finished restore of the same backup.
 
