@@ -47,6 +47,7 @@ _NO_HISTORY = (
     r"no backup leads to|neither in a backup nor|cannot be reached from backup|is after the end of the archive"
 )
 _OWN_REASONS = {
+    "mode": r"with gtid_mode (ON|OFF), replays none",
     "several": r"lies in \d+ histories",
     "latest": r"the latest state cannot be reached",
     "early": r"no backup is older than|every backup already contains",
@@ -271,7 +272,9 @@ class Campaign:
             return "refused", f"refused with {code}: {said}", None
         if reason == "several":
             return self._with_history(point, said)
-        return f"refused ({reason})", f"must not be refused: {said}" if point.must else "", None
+        # The server of the backup applies no transactions of the other mode, wherever the point lies.
+        is_allowed = reason == "mode" or not point.must
+        return f"refused ({reason})", "" if is_allowed else f"must not be refused: {said}", None
 
     def _with_history(self, point: Point, said: str) -> tuple[str, str, str | None]:
         """Name each of the listed histories: one gives the right state, or says why it cannot."""
@@ -320,7 +323,7 @@ class Campaign:
         code, made, said = self.zsnapdb(*words)
         try:
             if code != 0:
-                return f"the restore ended with {code}: {said}"
+                return f"the restore ended with {code}: {said}\n{_server_said()}"
             wrong = self._compare({self._rows_of(made)}, point.right)
             return f"restored: {wrong}" if wrong else ""
         finally:
@@ -329,6 +332,12 @@ class Campaign:
 
 def _said() -> str:
     return LOG.read_text()[-4000:]
+
+
+def _server_said() -> str:
+    """Return the end of the error log of the restored server, if there is one."""
+    log = Path("/var/lib/zsnapdb/restored") / Path(restored.TARGET).name / ".zsnapdb/error.log"
+    return log.read_text(errors="replace")[-3000:] if log.exists() else "(no error log)"
 
 
 def _short(states: set[Rows] | frozenset[Rows]) -> str:
