@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, REPLACED, STATE_PROPERTY, snapshot_name
 from zsnapdb.model import PROPERTY, Snapshot, SnapshotSet, is_backup_id
 from zsnapdb.patterns import ROLE
-from zsnapdb.planning.clone.lease import read_stamp, stamp
-from zsnapdb.planning.restore.handover_steps import PromotePart
+from zsnapdb.planning.clone.lease import FOREVER, read_stamp, stamp
+from zsnapdb.planning.restore.handover_steps import PromotePart, replaced_suffix
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.zfs import datasets, owned, snapshots
 from zsnapdb.zfs.datasets import Property
@@ -53,7 +54,7 @@ class ReplacedServer:
 
     def expires(self, keep: float | None) -> datetime | None:
         """Return when its datasets may be destroyed, if they are kept for so many seconds (None: never)."""
-        return None if keep is None else self.replaced + timedelta(seconds=keep)
+        return None if keep is None or self.replaced == FOREVER else self.replaced + timedelta(seconds=keep)
 
 
 def mark(parts: Sequence[PromotePart], restore_id: str, instance: str, now: datetime) -> None:
@@ -96,27 +97,33 @@ def listing(instance: Instance) -> list[ReplacedServer]:
     """
     columns = [REPLACED_PROPERTY, _INSTANCE, _ROLE, _AT, "used"]
     members: dict[str, dict[str, dict[str, Property]]] = defaultdict(dict)
-    for top in _tops(instance):
+    for top, restore_id in _tops(instance).items():
         for name, values in datasets.children(top, columns).items():
-            restore_id = values[REPLACED_PROPERTY].value
-            is_own = values[REPLACED_PROPERTY].is_local and values[_INSTANCE].value == instance.name
-            if is_own and is_backup_id(restore_id) and _ROLE_FORM.fullmatch(values[_ROLE].value):
+            mark = values[REPLACED_PROPERTY]
+            is_own = mark.is_local and (mark.value, values[_INSTANCE].value) == (restore_id, instance.name)
+            if is_own and _ROLE_FORM.fullmatch(values[_ROLE].value):
                 members[restore_id][name] = values
     return [_server(instance, restore_id, parts) for restore_id, parts in sorted(members.items())]
 
 
-def _tops(instance: Instance) -> list[str]:
-    """Return the replaced datasets that lie beside the outermost volumes of the instance."""
+def _tops(instance: Instance) -> dict[str, str]:
+    """Return the replaced datasets that lie beside the outermost volumes of the instance, with the ids of the restores.
+
+    Who puts an old dataset back in its place may leave its properties on it. So its name must tell the same.
+    """
     volumes = instance.volumes.values()
     outermost = [name for name in volumes if not any(name.startswith(other + "/") for other in volumes)]
     parents = sorted({name.rpartition("/")[0] for name in outermost} - {""})
-    return [
-        name
+    return {
+        name: mark.value
         for parent in parents
         if datasets.exists(parent)
         for name, values in datasets.children(parent, [REPLACED_PROPERTY], depth=1).items()
-        if values[REPLACED_PROPERTY].is_local
-    ]
+        if (mark := values[REPLACED_PROPERTY]).is_local
+        and is_backup_id(mark.value)
+        and name.endswith(replaced_suffix(mark.value))
+        and name not in volumes
+    }
 
 
 def _server(instance: Instance, restore_id: str, parts: Mapping[str, dict[str, Property]]) -> ReplacedServer:
@@ -129,7 +136,7 @@ def _server(instance: Instance, restore_id: str, parts: Mapping[str, dict[str, P
         restore_id,
         instance.name,
         # A time that cannot be read is later than all others: such datasets are kept.
-        min(read_stamp(values[_AT].value) for values in parts.values()),
+        max(read_stamp(values[_AT].value) for values in parts.values()),
         {values[_ROLE].value: name for name, values in parts.items()},
         # The bytes of a dataset contain those of the datasets below it (zfsprops(7), used).
         sum(
@@ -149,7 +156,19 @@ def named(instance: Instance, restore_id: str) -> ReplacedServer | None:
 def remove(server: ReplacedServer) -> None:
     """Destroy the datasets of a replaced server with all their snapshots.
 
-    NotOursError, and nothing is destroyed, if one of them is not marked as replaced by that restore. CommandError if a
-    clone depends on them.
+    PreflightError, and nothing is destroyed, if one of them is mounted, or if a clone depends on them: somebody uses
+    them. NotOursError if one is not marked as replaced by that restore.
     """
+    seen = datasets.properties_of(list(server.datasets.values()), ["mounted"])
+    mounted = [name for name, values in seen.items() if values["mounted"].value != "no"]
+    if mounted:
+        raise PreflightError(
+            f"{mounted[0]} was replaced by a restore, and is mounted", hint="unmount it if nobody needs it any more"
+        )
+    clones = [clone for name in seen for use in snapshots.uses(name).values() for clone in use.clones]
+    if clones:
+        raise PreflightError(
+            f"{', '.join(clones)} depend on the datasets that restore {server.restore_id} replaced",
+            hint="destroy these clones first (`zsnapdb clone destroy`)",
+        )
     owned.destroy_datasets(server.datasets.values(), Mark(REPLACED_PROPERTY, server.restore_id), with_snapshots=True)

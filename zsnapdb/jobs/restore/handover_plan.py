@@ -24,6 +24,7 @@ from zsnapdb.planning.restore.handover_steps import (
     Promote,
     PromotePart,
     RunBeside,
+    replaced_suffix,
 )
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.repository.repository import Repository
@@ -145,8 +146,8 @@ def _promote(planned: RestorePlan, server_id: int | None) -> Promote:
             raise PreflightError(
                 f"{place.rpartition('/')[0]}, the parent of {place}, does not exist", hint="create the parent dataset"
             )
-    word = f"replaced-{planned.restore_id.lower()}"
-    olds = {place: f"{place}-{word}" for _, place in tops if datasets.exists(place)}
+    suffix = replaced_suffix(planned.restore_id)
+    olds = {place: f"{place}{suffix}" for _, place in tops if datasets.exists(place)}
     renames = (*olds.items(), *tops)
     parts = []
     for role, (place, point) in sorted(layout.places.items(), key=lambda item: len(item[1][0])):

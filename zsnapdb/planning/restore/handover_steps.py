@@ -42,6 +42,11 @@ class RunBeside:
         return f"start the server with a new identity (server_id {self.server_id}) on 127.0.0.1:{self.port}"
 
 
+def replaced_suffix(restore_id: str) -> str:
+    """Return what the names of the datasets end with that this restore replaced."""
+    return f"-replaced-{restore_id.lower()}"
+
+
 @dataclass(frozen=True)
 class PromotePart:
     """A volume that replaces an old volume: `dataset` is renamed to `place`.

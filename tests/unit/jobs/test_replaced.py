@@ -1,0 +1,106 @@
+"""Replaced datasets are told by their properties and their names, and are never taken from somebody who uses them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from zsnapdb.config import InstanceSettings
+from zsnapdb.config_repository import RepositorySettings
+from zsnapdb.errors import PreflightError
+from zsnapdb.jobs import replaced
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.replaced import ReplacedServer
+from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs.datasets import Property
+from zsnapdb.zfs.snapshots import SnapshotUse
+
+ID = "20261120T093000Z-5e75"
+OLD = f"tank/mysql-replaced-{ID.lower()}"
+AT = "2026-11-20T10:00:00Z"
+
+
+def instance() -> Instance:
+    settings = InstanceSettings(
+        socket=Path("/s"), repository="r", volumes={"parent": "tank/mysql", "data": "tank/mysql/data"}
+    )
+    return Instance("main", settings, RepositorySettings(url="file:///r"))
+
+
+class Pool:
+    """Datasets with the properties of replaced ones, by name; values are set locally."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str, at: str = AT) -> None:
+        self.names = names
+        self.at = at
+        self.mounted: set[str] = set()
+        self.clones: dict[str, str] = {}
+        self.destroyed: list[str] = []
+        monkeypatch.setattr(datasets, "exists", lambda _name: True)
+        monkeypatch.setattr(datasets, "children", self.children)
+        monkeypatch.setattr(datasets, "properties_of", self.properties_of)
+        monkeypatch.setattr(snapshots, "owned", lambda _dataset, _names: [])
+        monkeypatch.setattr(
+            snapshots, "uses", lambda name: {f"{name}@s": SnapshotUse(0, tuple(self.clones.get(name, "").split()), 0)}
+        )
+        monkeypatch.setattr(owned, "destroy_datasets", lambda names, *_marks, **_how: self.destroyed.extend(names))
+
+    def children(self, dataset: str, names: list[str], depth: int | None = None) -> dict[str, dict[str, Property]]:
+        below = [
+            name
+            for name in self.names
+            if name == dataset
+            or (name.startswith(dataset + "/") and (depth is None or name.count("/") - dataset.count("/") <= depth))
+        ]
+        return {name: {key: self.value(name, key) for key in names} for name in below}
+
+    def value(self, name: str, key: str) -> Property:
+        role = "data" if name.endswith("/data") else "parent"
+        known = {"used": "7", "zsnapdb:replaced": ID, "zsnapdb:replaced-instance": "main"}
+        return Property({**known, "zsnapdb:replaced-role": role, "zsnapdb:replaced-at": self.at}[key], "local")
+
+    def properties_of(self, names: list[str], _keys: list[str]) -> dict[str, dict[str, Property]]:
+        return {name: {"mounted": Property("yes" if name in self.mounted else "no", "-")} for name in names}
+
+
+def test_the_datasets_that_a_restore_replaced_are_one_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    Pool(monkeypatch, OLD, f"{OLD}/data")
+    (server,) = replaced.listing(instance())
+    assert server.datasets == {"parent": OLD, "data": f"{OLD}/data"}
+    assert (server.restore_id, server.used) == (ID, 7)
+    assert server.expires(3600.0) == datetime(2026, 11, 20, 11, tzinfo=UTC)
+
+
+def test_datasets_that_were_put_back_in_their_place_are_no_replaced_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    Pool(monkeypatch, "tank/mysql", "tank/mysql/data")
+    assert replaced.listing(instance()) == []
+
+
+def test_a_time_that_cannot_be_read_keeps_the_datasets_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    Pool(monkeypatch, OLD, f"{OLD}/data", at="yesterday")
+    (server,) = replaced.listing(instance())
+    assert server.expires(1.0) is None
+
+
+def server() -> ReplacedServer:
+    return ReplacedServer(ID, "main", datetime(2026, 11, 20, tzinfo=UTC), {"parent": OLD, "data": f"{OLD}/data"}, 7, {})
+
+
+def test_a_replaced_server_that_nobody_uses_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool(monkeypatch, OLD, f"{OLD}/data")
+    replaced.remove(server())
+    assert sorted(pool.destroyed) == [OLD, f"{OLD}/data"]
+
+
+def test_what_is_mounted_or_has_clones_is_never_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool(monkeypatch, OLD, f"{OLD}/data")
+    pool.mounted.add(f"{OLD}/data")
+    with pytest.raises(PreflightError, match="is mounted"):
+        replaced.remove(server())
+    pool.mounted.clear()
+    pool.clones[f"{OLD}/data"] = "tank/zsnapdb/clones/later"
+    with pytest.raises(PreflightError, match="clones/later depend on"):
+        replaced.remove(server())
+    assert pool.destroyed == []
