@@ -1,8 +1,7 @@
 """Stops and starts the site's own server: by its systemd unit, or by the commands of the configuration.
 
-What the server's account writes proves nothing here. The process is found by its working directory, which is the data
-directory of a running server (mysqld and mariadbd change into it at their start), and its unit by the kernel and by
-systemd, which must agree.
+What the server's account writes proves nothing here. The process is found by facts of the kernel (`discovery.py`), and
+its unit by the kernel and by systemd, which must agree.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,31 +43,28 @@ class ServingProcess:
         return tuple(chosen)
 
 
-def serving(datadir: Path, programs: Sequence[str]) -> ServingProcess | None:
-    """Return the process of one of these programs whose working directory is the data directory; None if none is.
+def serving(datadir: Path) -> ServingProcess | None:
+    """Return the server process whose working directory is the data directory; None if none is.
 
     PreflightError if there are several: then it is not known which of them is the server.
     """
-    real, processes_there = os.path.realpath(datadir), []
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            if os.readlink(f"/proc/{name}/cwd") != real:
-                continue
-            program = os.readlink(f"/proc/{name}/exe").removesuffix(" (deleted)")
-            words = [os.fsdecode(word) for word in Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0") if word]
-        except OSError:
-            continue
-        # A program may be run by a wrapper or by the dynamic loader: then a word of the command line names it.
-        at = next((at for at, word in enumerate(words) if os.path.basename(word) in programs), None)
-        if os.path.basename(program) in programs or at is not None:
-            processes_there.append(ServingProcess(int(name), tuple(words[at or 0 :])))
-    if len(processes_there) > 1:
+    real = os.path.realpath(datadir)
+    there = [one for one in discovery.server_processes() if os.path.realpath(one.datadir) == real]
+    if len(there) > 1:
         raise PreflightError(
-            f"several processes serve {datadir}: {', '.join(str(one.pid) for one in processes_there)}", hint=_HINT
+            f"several processes serve {datadir}: {', '.join(str(one.pid) for one in there)}", hint=_HINT
         )
-    return processes_there[0] if processes_there else None
+    if not there:
+        return None
+    try:
+        words = [os.fsdecode(word) for word in Path(f"/proc/{there[0].pid}/cmdline").read_bytes().split(b"\0") if word]
+    except OSError:
+        # It has ended meanwhile.
+        return None
+    # The dynamic loader may have started it: then the words of the program come later.
+    name = os.path.basename(there[0].program)
+    at = next((at for at, word in enumerate(words) if os.path.basename(word) == name), 0)
+    return ServingProcess(there[0].pid, tuple(words[at:]))
 
 
 @dataclass(frozen=True)

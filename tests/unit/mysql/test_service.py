@@ -11,6 +11,8 @@ import pytest
 
 from zsnapdb.config_control import ControlSettings
 from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.mysql import discovery
+from zsnapdb.mysql.discovery import DiscoveredProcess
 from zsnapdb.mysql.service import ServerService, ServingProcess, configured_server_id, service_of, serving
 
 PRINTS = """#!/bin/sh
@@ -45,27 +47,27 @@ def test_a_command_that_does_not_end_is_an_error() -> None:
         ServerService(("sleep", "600"), ("true",), 0.2).stop()
 
 
-def test_a_server_is_found_by_its_working_directory_and_its_program_alone(tmp_path: Path) -> None:
-    beside = tmp_path / "beside"
-    beside.mkdir()
-    ours = subprocess.Popen(["sleep", "600"], cwd=tmp_path)
-    others = [
-        subprocess.Popen(["sleep", "600"], cwd=beside),
-        subprocess.Popen(["tail", "-f", "/dev/null"], cwd=tmp_path),
-    ]
+def process(pid: int, datadir: Path) -> DiscoveredProcess:
+    return DiscoveredProcess(pid, "mysql", "/usr/sbin/mysqld", (), str(datadir))
+
+
+def test_a_server_is_found_by_its_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its words are read behind those of the loader that started it."""
+    words = ["python3", "-c", "import sys; sys.stdin.read()", "/usr/sbin/mysqld", "--defaults-file=/etc/my.cnf"]
+    ours = subprocess.Popen(words, executable=sys.executable, stdin=subprocess.PIPE)
+    seen = [process(ours.pid, tmp_path), process(1, tmp_path / "beside")]
+    monkeypatch.setattr(discovery, "server_processes", lambda: seen)
     try:
-        real = os.path.basename(os.readlink(f"/proc/{ours.pid}/exe"))
-        process_there = serving(tmp_path, (real,))
-        assert process_there is not None
-        assert (process_there.pid, process_there.words) == (ours.pid, ("sleep", "600"))
-        assert serving(tmp_path / "nowhere", (real,)) is None
-        others.append(subprocess.Popen(["sleep", "600"], cwd=tmp_path))
+        (tmp_path / "link").symlink_to(tmp_path)
+        served = serving(tmp_path / "link")
+        assert served is not None
+        assert (served.pid, served.option_words) == (ours.pid, ("--defaults-file=/etc/my.cnf",))
+        assert serving(tmp_path / "nowhere") is None
+        seen.append(process(2, tmp_path))
         with pytest.raises(PreflightError, match="several processes serve"):
-            serving(tmp_path, (real,))
+            serving(tmp_path)
     finally:
-        for process in (ours, *others):
-            process.kill()
-            process.wait()
+        ours.communicate()
 
 
 def test_without_a_setting_or_a_unit_nothing_says_how_to_stop_a_server() -> None:

@@ -126,4 +126,4 @@ def _wanted(instance: Instance, request: RewindRequest, origin: RestoreOrigin) -
 
 def serving_process(planned: RestorePlan) -> ServingProcess | None:
     """Return the process that serves the data directory of the plan's server; None if none does."""
-    return serving(Path(planned.variables["datadir"]), family(planned.flavour).server_programs)
+    return serving(Path(planned.variables["datadir"]))
