@@ -166,11 +166,11 @@ def main() -> int:
     most = memory(site.agent.pid, "VmHWM")
     site.agent.terminate()
     code = site.agent.wait(120)
-    found = changes(censuses)
-    wrong = [change.problem for change in found if change.problem]
+    grown = changes(censuses)
+    wrong = [change.problem for change in grown if change.problem]
     wrong += [f"the agent had {most >> 20} MiB"] * (most >= LIMIT) + [f"the agent ended with {code}"] * (code != 0)
     wrong += [*left_over(), *clones.failed, *runs.failed]
-    for change in found:
+    for change in grown:
         print(f"{change.name:<24}{change.middle:>14.2f}{change.end:>14.2f}  {change.problem or 'right'}")
     print(f"the agent had at most {most / (1 << 20):.1f} MiB; runs: {runs.count}; clones: {clones.made}")
     document = {"censuses": [asdict(one) for one in censuses], "most": most, "runs": runs.count, "wrong": wrong}

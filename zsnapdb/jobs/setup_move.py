@@ -23,10 +23,11 @@ from zsnapdb.jobs.host import THIS_HOST
 from zsnapdb.jobs.private_folder import make_private
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.setup.move import ServerMove
+from zsnapdb.planning.setup.move import MOVE_PROPERTY, ServerMove
 from zsnapdb.server_files import Owner
-from zsnapdb.zfs import command, datasets
+from zsnapdb.zfs import command, datasets, owned
 from zsnapdb.zfs.mounts import mounted
+from zsnapdb.zfs.owned import Mark
 
 _MOVE = TypeAdapter(ServerMove)
 _SERVICE_SECONDS = 900.0
@@ -70,10 +71,12 @@ def execute(move: ServerMove, tell: Callable[[str], None] = lambda _: None) -> N
         try:
             _systemctl(move.stop)
             _copy(move, tell)
-        except BaseException:
+        except BaseException as error:
             tell("Start the server on its old files again")
-            with contextlib.suppress(CommandError):
+            try:
                 _systemctl(move.start)
+            except ZsnapdbError as second:
+                error.add_note(f"the server is stopped, and did not start on its old files: {second.message}")
             raise
         tell("Put the copies in the place of the old files")
         _switch(move)
@@ -91,6 +94,7 @@ def _is_switched(move: ServerMove) -> bool:
 def _copy(move: ServerMove, tell: Callable[[str], None]) -> None:
     source, logs = Path(move.server.datadir), Path(move.places.staging)
     data = logs / "data"
+    owned.prove([new.name for new in move.datasets], Mark(MOVE_PROPERTY, move.server.datadir))
     _check_mounts({str(logs): move.datasets[0].name, str(data): move.datasets[1].name})
     tell(f"Copy the files of {source}")
     names = set(os.listdir(source)) - {"lost+found"}

@@ -18,6 +18,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from zsnapdb.errors import ServerError
+from zsnapdb.mysql.paths import DIRECTORIES
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.variables import global_variables
 
@@ -30,15 +31,7 @@ _SOCKET = re.compile(r"socket:\[(\d+)\]")
 _X_PROTOCOL = "mysqlx"
 _SERVICE = re.compile(r"[A-Za-z0-9:_.@\\-]{1,200}\.service")
 """The name of a service (systemd.unit(5), "DESCRIPTION")."""
-FOLDER_VARIABLES = (
-    "innodb_data_home_dir",
-    "innodb_log_group_home_dir",
-    "innodb_undo_directory",
-    "innodb_doublewrite_dir",
-    "aria_log_dir_path",
-    "rocksdb_datadir",
-    "rocksdb_wal_dir",
-)
+FOLDER_VARIABLES = tuple(name for name in DIRECTORIES if name != "datadir")
 PATH_VARIABLES = (*FOLDER_VARIABLES, "log_bin_basename", "log_bin_index", "relay_log_index")
 
 

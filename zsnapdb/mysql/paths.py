@@ -18,7 +18,7 @@ from zsnapdb.planning.backup.fitness import BlockSizes
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.server_files import UnsafeFileError, read_text
 
-_DIRECTORIES = (
+DIRECTORIES = (
     "datadir",
     "innodb_data_home_dir",
     "innodb_log_group_home_dir",
@@ -46,7 +46,7 @@ def _real(path: str, datadir: str) -> str:
 
 
 def _from_variables(facts: ServerFacts, datadir: str) -> Iterator[ServerPath]:
-    for name in _DIRECTORIES:
+    for name in DIRECTORIES:
         value = facts.variables.get(name, "")
         if value:
             yield ServerPath(name, _real(value, datadir))
@@ -85,7 +85,7 @@ def with_real_paths(facts: ServerFacts) -> ServerFacts:
     """Return the facts with every path variable absolute and without symbolic links, like mount points."""
     variables = dict(facts.variables)
     datadir = os.path.realpath(variables["datadir"])
-    for name in (*_DIRECTORIES, *_FILES):
+    for name in (*DIRECTORIES, *_FILES):
         if variables.get(name):
             variables[name] = _real(variables[name], datadir)
     for name in _BASENAMES:

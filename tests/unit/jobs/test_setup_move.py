@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.errors import CommandError, DamagedError, ServerError
-from zsnapdb.jobs import setup_move
+from zsnapdb.errors import CommandError, DamagedError, NotOursError, ServerError
+from zsnapdb.jobs import setup_move, tree_copy
 from zsnapdb.model import Flavour
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer
 from zsnapdb.planning.setup.move import ServerMove, planned_move
 from zsnapdb.zfs import command, datasets
+from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.mounts import MountEntry
 
 
@@ -34,6 +35,7 @@ class MovingHost:
             (self.datadir / name).write_text(name)
         (self.datadir / "mysql-bin.index").write_text("./mysql-bin.000001\n")
         self.mounted_at, self.runs_on, self.starts_on_zfs = "", str(self.datadir), True
+        self.mark = str(self.datadir)
         self.count, self.kill_at = 0, -1
 
     def move(self) -> ServerMove:
@@ -97,6 +99,11 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MovingHost:
         return [MountEntry(path, "zfs", name) for path, name in paths]
 
     monkeypatch.setattr(setup_move, "mounted", mounts)
+    monkeypatch.setattr(
+        datasets,
+        "properties_of",
+        lambda names, keys: {name: {key: Property(fake.mark, "local") for key in keys} for name in names},
+    )
     return fake
 
 
@@ -156,6 +163,26 @@ def test_a_copy_that_fails_leaves_the_server_running_on_its_files(
     with pytest.raises(Exception, match="is not mounted at"):
         setup_move.execute(host.move())
     assert host.runs_on == str(host.datadir)
+
+
+def test_in_datasets_of_others_nothing_is_removed(host: MovingHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    removed: list[Path] = []
+    monkeypatch.setattr(tree_copy, "keep_only", lambda folder, _names: removed.append(folder))
+    host.mark = "/var/lib/another"
+    with pytest.raises(NotOursError, match="tank/mysql is not ours"):
+        setup_move.execute(host.move())
+    assert (removed, host.runs_on) == ([], str(host.datadir))
+
+
+def test_a_server_that_stays_stopped_is_told(host: MovingHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise CommandError("the unit is masked")
+
+    host.mark = "/var/lib/another"
+    monkeypatch.setattr(host, "start", broken)
+    with pytest.raises(NotOursError) as caught:
+        setup_move.execute(host.move())
+    assert any("the server is stopped" in note and "masked" in note for note in caught.value.__notes__)
 
 
 def test_a_record_that_is_no_move_is_named(host: MovingHost) -> None:

@@ -52,7 +52,7 @@ SYNTAX_ERROR = 1064
 def variables_read() -> frozenset[str]:
     """Return the names of the global variables that zsnapdb reads, from its lists and from its code."""
     listed = {
-        *paths._DIRECTORIES,
+        *paths.DIRECTORIES,
         *paths._BASENAMES,
         *paths._FILES,
         *paths._KEYRING_FILES,

@@ -29,8 +29,8 @@ class SetOnHost:
 def first_binlog(sets: Sequence[SetOnHost], target: Target | None, flavour: Flavour) -> int:
     """Return the number of the oldest binlog that leads from one of the sets, oldest first, to the target.
 
-    Without a target it is the oldest that any of the sets needs. 0 if that is not
-    known: then every binlog may be needed.
+    Without a target it is the oldest that any of the sets needs. 0 if that is not known: then every binlog may be
+    needed.
     """
     near = list(sets)
     if target is not None:

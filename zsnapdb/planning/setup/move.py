@@ -11,11 +11,13 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zsnapdb.model import Flavour
+from zsnapdb.model import PROPERTY, Flavour
 from zsnapdb.planning.family import family
 from zsnapdb.planning.setup.facts import DEFAULT_PAGE, FoundFiles, FoundServer
 from zsnapdb.planning.setup.layout import KeptLogs, NewDataset, two_datasets
 
+MOVE_PROPERTY = f"{PROPERTY}:move"
+"""On the datasets of a move: the data directory whose files are copied there. Only there are files removed."""
 _LOGS = re.compile(r"#innodb_redo|ib_logfile\d+|aria_log_control|aria_log\.\d+")
 """Redo and engine logs in a data directory (refman 8.4, "Redo Log"; MariaDB manual, "Aria Storage Engine")."""
 FRAGMENT = "zz-zsnapdb-zfs.cnf"
@@ -77,7 +79,9 @@ class ServerMove:
         )
 
     def _options(self, new: NewDataset) -> list[str]:
-        values = {**new.properties, **({"mountpoint": self.places.staging} if new is self.datasets[0] else {})}
+        values = {**new.properties, MOVE_PROPERTY: self.server.datadir}
+        if new is self.datasets[0]:
+            values["mountpoint"] = self.places.staging
         return [f"{key}={value}" for key, value in values.items()]
 
     @property

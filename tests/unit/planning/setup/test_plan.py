@@ -175,7 +175,9 @@ def test_a_move_that_was_interrupted_is_planned_again_from_its_own_record_though
 
 
 def test_a_name_that_is_taken_is_not_used_for_a_dataset() -> None:
-    assert planned(ELSEWHERE, datasets=frozenset({"tank/mysql"})).move.datasets[1].name == "tank/mysql-main/data"  # type: ignore[union-attr]
+    move = planned(ELSEWHERE, datasets=frozenset({"tank/mysql"})).move
+    assert move is not None
+    assert move.datasets[1].name == "tank/mysql-main/data"
     both = planned(ELSEWHERE, datasets=frozenset({"tank/mysql", "tank/mysql-main"}))
     assert "are there already" in both.refusals[0]
 
