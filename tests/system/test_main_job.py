@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from tests.lab.inside import ledger
 
-from .in_guest import SOCKET, Lab, holds, run, zfs
+from .in_guest import SOCKET, Lab, holds, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -104,79 +103,6 @@ def test_the_configuration_of_the_lab_is_fit(lab: Lab) -> None:
     done = lab.zsnapdb("doctor", "main", "--json")
     (diagnosis,) = done.json["instances"]
     assert (diagnosis["worst"], [f for f in diagnosis["findings"] if f["severity"] != "ok"]) == ("ok", [])
-
-
-PLANTED = {
-    "recordsize-data": "recordsize=128K",
-    "compression": "compression=off",
-    "primarycache": "primarycache=metadata",
-    "logbias": "logbias=throughput",
-    "sync-disabled": "sync=disabled",
-    "atime": "atime=on",
-    "redundant-metadata": "redundant_metadata=most",
-    "checksum": "checksum=off",
-}
-"""A rule of the doctor, and the property of the volume with data that it finds."""
-
-
-def test_the_doctor_finds_what_is_planted_and_says_how_to_mend_it(lab: Lab, tmp_path: Path) -> None:
-    """The rules read the real host: its datasets, pool, module, server and account."""
-    config = lab.changed(('rule = "pool-scrub"', 'rule = "pool-space"'))
-    parameter, log = Path("/sys/module/zfs/parameters/zfs_nocacheflush"), tmp_path / "log"
-    privilege = "BACKUP_ADMIN" if lab.flavour == "mysql" else "RELOAD"
-    values = {name: str(lab.sql(f"SELECT @@GLOBAL.{name}")[0][0]) for name in ("sync_binlog", "binlog_checksum")}
-    log.write_bytes(b"")
-    os.truncate(log, 128 << 20)
-    zfs("set", *PLANTED.values(), "relatime=off", "tank/mysql/data")
-    try:
-        parameter.write_text("1")
-        assert run("zpool", "add", "-f", "tank", "log", str(log)).code == 0
-        lab.sql("SET GLOBAL sync_binlog = 7")
-        lab.sql("SET GLOBAL binlog_checksum = NONE")
-        lab.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
-        lab.sql(f"REVOKE {privilege} ON *.* FROM zsnapdb@localhost")
-        done = lab.zsnapdb("doctor", "main", "--format", "json", config=config)
-        spoken = lab.zsnapdb("doctor", "main", "--format", "nagios", config=config)
-        fixing = ("doctor", "main", "--fix", "--json")
-        planned = json.loads(lab.zsnapdb(*fixing, "--plan", config=config).stdout)["planned"]
-        fixed = json.loads(lab.zsnapdb(*fixing, "--yes", config=config).stdout)
-    finally:
-        for name in (*(text.partition("=")[0] for text in PLANTED.values()), "relatime"):
-            zfs("inherit", name, "tank/mysql/data")
-        zfs("set", "recordsize=16K", "compression=lz4", "tank/mysql/data")
-        parameter.write_text("0")
-        run("zpool", "remove", "tank", str(log))
-        for name, value in values.items():
-            lab.sql(f"SET GLOBAL {name} = {value}")
-        lab.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
-        lab.sql(f"GRANT {privilege} ON *.* TO zsnapdb@localhost")
-    (diagnosis,) = json.loads(done.stdout)["instances"]
-    objections = {f["rule"]: f for f in diagnosis["findings"] if "rule" in f and f["severity"] != "ok"}
-    silenced = {"sync-binlog"} if lab.flavour == "mariadb" else set()
-    others = {
-        "zfs-nocacheflush",
-        "slog-mirror",
-        "sync-binlog",
-        "flush-at-commit",
-        "server-checksums",
-        "lock-privileges",
-    }
-    assert set(objections) - {"pool-scrub"} == {*PLANTED, *others} - silenced
-    left = {f["rule"] for f in fixed["instances"][0]["findings"] if "rule" in f and f["severity"] != "ok"}
-    unsafe = {"primarycache", "sync-disabled"}
-    assert left - {"pool-scrub"} == {*unsafe, *others} - silenced
-    assert fixed["fixed"] == planned
-    assert {command.rpartition(" ")[2] for command in planned} == {"tank/mysql/data"}
-    assert {command.split()[2].partition("=")[0] for command in planned} == {
-        PLANTED[rule].partition("=")[0] for rule in set(PLANTED) - unsafe
-    }
-    assert objections["slog-mirror"]["hint"] == f"zpool attach tank {log} SECOND_DEVICE"
-    assert objections["recordsize-data"]["hint"].startswith("zfs set recordsize=16K tank/mysql/data")
-    assert privilege in objections["lock-privileges"]["detail"]
-    assert (done.code, spoken.code, spoken.stdout[:19]) == (2, 2, "ZSNAPDB CRITICAL - ")
-    (healthy,) = lab.zsnapdb("doctor", "main", "--json").json["instances"]
-    assert [f for f in healthy["findings"] if f["severity"] != "ok"] == []
-    assert not [f["detail"] for f in healthy["findings"] if "not judged" in f["detail"]]
 
 
 CRON = Path("/etc/cron.d/zsnapdb-main")

@@ -5,6 +5,7 @@ A fact that could not be read is None or absent. A rule that needs such a fact f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -48,8 +49,9 @@ class DeviceFacts:
 class PoolFacts:
     """A pool, as `zpool` prints it. `capacity` and `fragmentation` are percentages.
 
-    `ashifts` has the alignment of each device of data (2^n bytes). `untrimmed` are the devices that know TRIM and were
-    never trimmed. `last_scrub` is the end of the last scrub that ended, None if there was none.
+    `ashifts` has the alignment (2^n bytes) of each device that stands alone, and of each group. `untrimmed` are the
+    devices that know TRIM and were never trimmed. `last_scrub` is the end of the last scrub that ended, None if there
+    was none.
     """
 
     name: str
@@ -70,6 +72,14 @@ class PoolFacts:
     def devices_of(self, role: str) -> tuple[DeviceFacts, ...]:
         """Return the devices of this role."""
         return tuple(device for device in self.devices if device.role == role)
+
+    def role_of(self, name: str) -> str:
+        """Return the role of a device or group by its name in `ashifts`; data if there is no such name.
+
+        `zpool get` leaves out the folder of a device, and the partition that ZFS made on a whole disk.
+        """
+        short = re.compile(rf"(?:.*/)?{re.escape(name)}(?:p?\d+|-part\d+)?")
+        return next((d.role for d in self.devices if name == d.group or short.fullmatch(d.path)), "data")
 
     @property
     def has_single_disks(self) -> bool:

@@ -72,7 +72,7 @@ RULES = (
         Area.MEMORY,
         "ZFS empties the caches of disks (zfs_nocacheflush = 0).",
         "Otherwise a power cut can take what ZFS believes to be on the disk, and damage the pool. The advice to set it"
-        " was for arrays with a battery. It is zfs.cache_flush_disable on FreeBSD (not tried here).",
+        " was for arrays with a battery. On FreeBSD it is vfs.zfs.nocacheflush (not tried here).",
         "zfs(4), zfs_nocacheflush",
         "set it to 0; a log device with power-loss protection makes synchronous writes fast",
         _cache_flushes,

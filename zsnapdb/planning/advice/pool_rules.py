@@ -14,6 +14,8 @@ SCRUB_LIMIT = timedelta(days=35)
 FULL_PERCENT = 80
 FRAGMENTED_PERCENT = 70
 _SECTOR_4K = 12
+_REMOVABLE = ("log", "cache")
+"""Roles of devices that leave a pool whenever one likes (zpool-remove(8))."""
 _MEMORY_DEVICE = re.compile(r"/dev/z?ram\d*")
 
 
@@ -69,10 +71,18 @@ def _trim(facts: AdviceFacts) -> Iterator[Hit]:
 def _ashift(facts: AdviceFacts) -> Iterator[Hit]:
     if facts.pool is None:
         return
-    small = {device: ashift for device, ashift in facts.pool.ashifts.items() if 0 < ashift < _SECTOR_4K}
-    if small:
-        listing = ", ".join(f"{device} {ashift}" for device, ashift in sorted(small.items()))
-        yield Hit(f"devices of the pool {facts.pool.name} have an ashift below {_SECTOR_4K}: {listing}")
+    pool, lasting = facts.pool, []
+    for device, ashift in sorted(facts.pool.ashifts.items()):
+        role = pool.role_of(device)
+        if 0 < ashift < _SECTOR_4K and role in _REMOVABLE:
+            yield Hit(
+                f"the {role} device {device} of the pool {pool.name} has ashift {ashift}",
+                f"zpool remove {pool.name} {device}, then add it again: zpool add -o ashift=12 {pool.name} {role} ...",
+            )
+        elif 0 < ashift < _SECTOR_4K:
+            lasting.append(f"{device} {ashift}")
+    if lasting:
+        yield Hit(f"devices of the pool {pool.name} have an ashift below {_SECTOR_4K}: {', '.join(lasting)}")
 
 
 def _log_mirror(facts: AdviceFacts) -> Iterator[Hit]:

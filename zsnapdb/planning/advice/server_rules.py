@@ -157,13 +157,6 @@ def _privileges(facts: AdviceFacts) -> Iterator[Hit]:
     )
 
 
-def _process(facts: AdviceFacts) -> Iterator[Hit]:
-    if facts.privileges is not None and not facts.privileges & {"PROCESS", "SUPER"}:
-        yield Hit(
-            "the account lacks PROCESS", "GRANT PROCESS ON *.* TO the account; `zsnapdb grants` prints all statements"
-        )
-
-
 RULES = (
     Rule(
         "doublewrite",
@@ -277,15 +270,5 @@ RULES = (
         "`zsnapdb grants` prints the statements",
         _privileges,
         Severity.UNFIT,
-    ),
-    Rule(
-        "process-privilege",
-        Area.SERVER,
-        "The account sees the statements of others.",
-        "Without PROCESS the account sees its own statements alone: a long statement that blocks the lock has no name,"
-        " and files of tablespaces stay unknown.",
-        "refman 8.4, PROCESS; MariaDB manual, PROCESS",
-        "GRANT PROCESS",
-        _process,
     ),
 )

@@ -69,7 +69,7 @@ PLANTED: dict[str, list[AdviceFacts]] = {
     "pool-fragmentation": [with_pool(fragmentation=70)],
     "pool-scrub": [with_pool(last_scrub=NOW - timedelta(days=36)), with_pool(last_scrub=None)],
     "pool-trim": [with_pool(untrimmed=("/dev/sda",))],
-    "ashift": [with_pool(ashifts={"/dev/sda": 9})],
+    "ashift": [with_pool(ashifts={"/dev/sda": 9}), with_pool(ashifts={"mirror-1": 9})],
     "slog-mirror": [with_log("/dev/nvme0n1")],
     "slog-in-memory": [with_log("/dev/ram0"), with_log("/dev/zram1", "mirror-1")],
     "memory": [with_memory(arc_max=48 * GIB)],
@@ -114,7 +114,6 @@ PLANTED: dict[str, list[AdviceFacts]] = {
         with_variables(binlog_checksum="NONE"),
     ],
     "lock-privileges": [replace(GOOD, privileges=frozenset({"RELOAD", "PROCESS"}))],
-    "process-privilege": [replace(GOOD, privileges=frozenset({"BACKUP_ADMIN"}))],
 }
 
 
@@ -229,3 +228,13 @@ def test_a_silence_of_no_rule_or_of_what_prevents_backups_is_refused() -> None:
         check_silences([Silence("memery", "a slip of the pen", date(2027, 1, 1))])
     with pytest.raises(ConfigError, match="prevents a backup cannot be silenced"):
         check_silences([Silence("lock-privileges", "not now, please", date(2027, 1, 1))])
+
+
+def test_a_log_device_in_small_sectors_is_removed_and_no_new_pool_is_made() -> None:
+    alone = DeviceFacts("/dev/disk/by-id/nvme-x-part1", "cache", "", "ONLINE")
+    facts = with_pool(ashifts={"/dev/sda": 9, "mirror-1": 9, "nvme-x": 9}, devices=(*GOOD_POOL.devices, alone))
+    fixes = [f.hint for f in judge_advice(facts, ()) if f.rule == "ashift"]
+    assert fixes[0].startswith("zpool remove tank mirror-1, then add it again: zpool add -o ashift=12 tank log")
+    assert fixes[1].startswith("zpool remove tank nvme-x, then add it again: zpool add -o ashift=12 tank cache")
+    assert "zpool create -o ashift=12" in fixes[2]
+    assert len(fixes) == 3
