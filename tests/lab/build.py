@@ -333,6 +333,17 @@ def _promtool(b: Builder, out: Path) -> None:
     b.chroot(b.paths["toolroot"], script, [host.Bind(out, "/out")])
 
 
+def _mkdocs(b: Builder, out: Path) -> None:
+    """Install what builds the site beside the venv of the guests: its libraries are not for the tests."""
+    binds = [host.Bind(out, "/out")]
+    binds += [host.Bind(host.CERTIFICATES.parent, "/etc/ssl/certs")] if host.CERTIFICATES.exists() else []
+    packages = " ".join(f"'{package}'" for package in recipe.SITE_PACKAGES)
+    b.chroot(b.paths["guest"], f"/opt/venv/bin/pip install -q --no-cache-dir --target /out/packages {packages}", binds)
+    command = out / "mkdocs"
+    command.write_text('#!/bin/sh\nPYTHONPATH="${0%/*}/packages" exec /opt/venv/bin/python -m mkdocs "$@"\n')
+    command.chmod(0o755)
+
+
 def _image(flavour: str) -> Callable[[Builder, Path], None]:
     def make(b: Builder, out: Path) -> None:
         from .guest import Guest, Lab
@@ -401,6 +412,7 @@ def products() -> list[Product]:
             for flavour in ("mysql", "mariadb")
         ),
         Product("promtool", (recipe.SUITE, "1"), ("toolroot",), _promtool),
+        Product("mkdocs", (*recipe.SITE_PACKAGES, "1"), ("guest",), _mkdocs),
         Product("guest-vm", virtual.inputs(), ("guest",), virtual.root),
         Product(
             "vm-cache", (_vm_text("libvirt-start"), "1"), ("guest-vm", "kernel", "image-mariadb"), virtual.capabilities

@@ -153,3 +153,5 @@ KERNEL_STACK_ORDER = "4"
 
 PROJECT = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
 PYTHON_PACKAGES = (*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"], "hatchling>=1.24")
+SITE_PACKAGES = tuple(PROJECT["optional-dependencies"]["docs"])
+"""What builds the site of the documentation."""

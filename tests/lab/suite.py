@@ -312,7 +312,7 @@ def run(lab: Lab, arguments: Sequence[str], *, all_flavours: bool = False) -> in
         # Tests of the adapter of libvirt need its library, which this root has and which is else the same.
         paths = build(lab.cache)
         root = replace(lab, root=paths["guest-vm"])
-        env = {"PATH": f"{host.PATH}:{paths['promtool']}"}
+        env = {"PATH": f"{host.PATH}:{paths['promtool']}:{paths['mkdocs']}"}
         jobs.append(Job("unit", FIRST, functools.partial(_pytest, root, arguments_for("unit", arguments), env)))
     if "system" in kinds:
         jobs += _system(lab, arguments, all_flavours=all_flavours)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,3 +71,18 @@ def test_links_of_the_site_stay_in_the_site() -> None:
         for link in LINK.findall(text_of(path)):
             if not re.match(r"[a-z]+:|#", link):
                 assert (path.parent / link.partition("#")[0]).resolve().is_relative_to(DOCS), f"{path}: {link}"
+
+
+MKDOCS = shutil.which("mkdocs", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+
+
+@pytest.mark.skipif(MKDOCS is None, reason="mkdocs is not installed (pip install '.[docs]'); the lab has it")
+def test_the_site_is_built_with_strict_links(tmp_path: Path) -> None:
+    assert MKDOCS is not None
+    build = [MKDOCS, "build", "--strict", "--quiet", "--config-file", str(ROOT / "mkdocs.yml"), "--site-dir"]
+    done = subprocess.run([*build, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    built = {page.relative_to(tmp_path).as_posix() for page in tmp_path.rglob("*.html")}
+    for page in PAGES:
+        name = page.relative_to(DOCS).with_suffix("").as_posix()
+        assert ("index.html" if name == "index" else f"{name}/index.html") in built
