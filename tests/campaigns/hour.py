@@ -134,7 +134,11 @@ def may_purge() -> None:
 
 
 def left_over() -> list[str]:
-    """Return what is left after the end of the agent: holds, clones, processes."""
+    """Return what is left after the end of the agent and one more backup: holds, clones, processes.
+
+    The end of the agent interrupts a backup, whose snapshots stay held: the next backup continues it, or lets them go.
+    """
+    must("zsnapdb", "backup", timeout=600)
     snapshots = must("zfs", "list", "-H", "-t", "snapshot", "-o", "name").split()
     holds = must("zfs", "holds", "-H", *snapshots).splitlines()
     clones = json.loads(must("zsnapdb", "clone", "list", "--json"))["clones"]

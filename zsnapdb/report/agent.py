@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from zsnapdb.agent.overview import AgentOverview, JobOverview
+from zsnapdb.errors import BusyError
 from zsnapdb.planning.agent.jobs import HOST
 from zsnapdb.planning.agent.runs import RunRecord
 from zsnapdb.report.units import duration, table
@@ -67,5 +68,7 @@ def _result(last: RunRecord | None) -> str:
     took = duration((last.finished - last.started).total_seconds())
     if last.exit_code is None:
         return f"interrupted after {took}"
+    if last.exit_code == BusyError.exit_code:
+        return "another run was at work"
     again = f", {last.failures} in a row" if last.failures > 1 else ""
     return f"good, {took}" if not last.failures else f"FAILED with {last.exit_code}, {took}{again}"

@@ -92,14 +92,26 @@ class Site:
         finally:
             pause("0s")
 
+    def must_run_job(self, job: str) -> None:
+        """Run a job of the agent now, which must end with 0."""
+        code = self.run_job(job)
+        if code != 0:
+            raise RuntimeError(f"{job} ended with {code}: {(STATE / 'agent/main' / f'{job}.log').read_text()[-2000:]}")
+
     def later(self, mend: Callable[[], object]) -> None:
         """Keep what mends the fault."""
         self.kept.append(mend)
 
     def mend(self) -> None:
-        """Mend the fault."""
+        """Mend the fault. What one mend raises is raised after all others."""
+        errors: list[Exception] = []
         while self.kept:
-            self.kept.pop()()
+            try:
+                self.kept.pop()()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
 
 def pause(length: str) -> None:
@@ -150,12 +162,24 @@ def credentials_revoked(site: Site) -> None:
 
 
 def pool_full(site: Site) -> None:
-    """All free space of the pool belongs to another dataset. Then a drill fails."""
-    free = int(must("zfs", "list", "-H", "-p", "-o", "available", "tank").strip())
-    site.later(lambda: site.run_job("drill"))
+    """All free space of the pool belongs to another dataset: no backup is begun, and a server that needs space ends."""
+    site.later(start_ended_server)
     site.later(lambda: must("zfs", "destroy", "tank/full"))
-    must("zfs", "create", "-o", f"reservation={free - (1 << 20)}", "tank/full")
-    site.run_job("drill")
+    must("zfs", "create", "tank/full")
+    for _ in range(20):
+        free = int(must("zfs", "list", "-H", "-p", "-o", "available", "tank").strip())
+        # The server writes meanwhile: there may be less now.
+        if run("zfs", "set", f"reservation={free - (1 << 20)}", "tank/full").returncode == 0:
+            return
+    raise RuntimeError(f"the pool cannot be filled: {free} bytes are free")
+
+
+def start_ended_server() -> None:
+    """Start the server, as its service manager does, if it has ended by itself."""
+    with contextlib.suppress(pymysql.MySQLError), ledger.connect(SOCKET, "root", "", None):
+        return
+    run(SERVER, "kill", timeout=60)
+    must(SERVER, "start")
 
 
 def server_down(site: Site) -> None:
@@ -190,10 +214,14 @@ def archive_stopped(site: Site) -> None:
 def drill_failing(site: Site) -> None:
     """The server of a drill does not start."""
     before = CONFIG.read_text()
-    site.later(lambda: site.run_job("drill"))
+    wrong = before.replace('options = ["', 'options = ["no_such_option=1", "')
+    assert wrong != before, before
+    site.later(lambda: site.must_run_job("drill"))
     site.later(lambda: CONFIG.write_text(before))
-    CONFIG.write_text(before.replace('options = ["', 'options = ["no_such_option=1", "'))
-    site.run_job("drill")
+    CONFIG.write_text(wrong)
+    code = site.run_job("drill")
+    if code == 0:
+        raise RuntimeError("a drill whose server cannot start passed")
 
 
 def agent_killed(site: Site) -> None:
@@ -213,8 +241,7 @@ def rolled_back(site: Site) -> None:
     older, newer = Path("/srv/s3/older"), Path("/srv/s3/newer")
     buckets = BUCKET / "buckets"
     must("cp", "-a", str(buckets), str(older))
-    if site.run_job("backup") != 0:
-        raise RuntimeError("no backup could be made")
+    site.must_run_job("backup")
     pause("1h")
     pid = site.archiver()
     os.kill(pid, signal.SIGSTOP)
@@ -261,7 +288,7 @@ FAULTS = (
     Fault("server down", server_down, AGES, is_aged=True),
     Fault("lock never granted", lock_never_granted, frozenset({"backup-age"}), is_aged=True),
     Fault("drill failing", drill_failing, frozenset({"drill"})),
-    Fault("pool full", pool_full, frozenset({"drill"}), AGES),
+    Fault("pool full", pool_full, frozenset({"backup-age"}), AGES, is_aged=True),
     Fault("agent killed", agent_killed, AGES, is_aged=True, has_notifier=False),
     Fault("journal's disk full", journal_full, frozenset({"backup-age"}), AGES, is_aged=True),
     Fault("repository rolled back", rolled_back, frozenset({"intact"}), AGES),

@@ -18,10 +18,6 @@ from pathlib import Path
 
 from tests.lab.inside.zygote import Zygote
 
-SILENCE = 45.0
-"""After how many seconds without a ping the dead man's switch is red, as a service that expects one every 10 s."""
-STALE = 60.0
-"""After how many seconds metrics are too old. The shipped rule has an hour, for a judgement every five minutes."""
 _SAMPLE = re.compile(r'^(zsnapdb_\w+)\{.*?(?:objective="([a-z-]+)".*)?\} ([-0-9.e+]+)$', re.MULTILINE)
 
 
@@ -58,6 +54,8 @@ class Told:
 class Receiver:
     """A service on this host that takes pings at /ping and documents at /hook."""
 
+    silence: float
+    """After how many seconds without a ping the dead man's switch is red, as a service that expects them regularly."""
     told: list[Told] = field(default_factory=list)
     ping: str = "never"
     pinged: float = 0.0
@@ -89,7 +87,7 @@ class Receiver:
     def look(self) -> tuple[bool, str]:
         """Return whether the dead man's switch is red, and why."""
         silence = time.time() - self.pinged
-        if silence > SILENCE:
+        if silence > self.silence:
             return True, f"silent for {silence:.0f} s"
         return self.ping != "/ping", self.ping
 
@@ -99,6 +97,8 @@ class Metrics:
     """The file of the metrics, judged as the shipped alert rules judge it."""
 
     file: Path
+    stale: float
+    """After how many seconds metrics are too old. The shipped rule has an hour, for a judgement every five minutes."""
 
     def deadlines(self) -> dict[str, float]:
         """Return when each objective about an age breaks."""
@@ -118,7 +118,7 @@ class Metrics:
                 "zsnapdb_verdict": ["broken"] if value == 2 else [],
                 "zsnapdb_repository_readable": ["unreadable"] if value == 0 else [],
                 "zsnapdb_objective_deadline_timestamp_seconds": [f"{objective} overdue"] if now > value else [],
-                "zsnapdb_status_timestamp_seconds": ["stale"] if now - value > STALE else [],
+                "zsnapdb_status_timestamp_seconds": ["stale"] if now - value > self.stale else [],
             }.get(name, [])
         return bool(reasons), ", ".join(reasons)
 

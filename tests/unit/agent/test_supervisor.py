@@ -141,6 +141,10 @@ def test_a_run_that_a_crash_cut_off_begins_again_at_once(month: AgentMonth) -> N
     month.live(minutes=15)
     assert len(month.begun(*DRILL)) == 2
     assert len(month.begun(*ARCHIVE)) == 2
+    for kind in (JobKind.DRILL, JobKind.ARCHIVE):
+        again = month.records.run(JobName("main", kind))
+        assert again is not None
+        assert (again.is_running, again.failures) == (True, 0)
 
 
 def test_a_run_that_the_end_of_the_agent_cut_off_is_made_up_for(month: AgentMonth) -> None:

@@ -29,7 +29,8 @@ class RunRecord(_Kept):
     """The last run of a job. It served every time of the schedule up to `scheduled` (UTC).
 
     `exit_code` is None while it runs, and negative if a signal ended it. Once it is finished, None means that the agent
-    ended it or died meanwhile: the run is made up for. `failures` counts failed runs since the last good one.
+    ended it or died meanwhile: the run is made up for, and has not failed. `failures` counts failed runs since the last
+    good one.
     """
 
     format: Literal[1] = 1
@@ -63,8 +64,8 @@ class RunRecord(_Kept):
             "finished": at,
             "exit_code": exit_code,
             "tail": tail,
-            # A run that found another one at work has neither succeeded nor failed.
-            "failures": 0 if is_good else self.failures + (exit_code != BusyError.exit_code),
+            # A run that found another one at work, or that was cut off, has neither succeeded nor failed.
+            "failures": 0 if is_good else self.failures + (exit_code not in (None, BusyError.exit_code)),
             "succeeded": at if is_good else self.succeeded,
         }
         return self.model_copy(update=changes)
