@@ -152,6 +152,11 @@ KERNEL_EDITS = ("s/HOST_FP_SIZE, 2696/HOST_FP_SIZE, 12288/", "arch/x86/um/user-o
 KERNEL_STACK_ORDER = "4"
 
 PROJECT = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
-PYTHON_PACKAGES = (*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"], "hatchling>=1.24")
+# typer brings rich.
+PYTHON_PACKAGES = (
+    *(package for package in PROJECT["dependencies"] if not package.startswith("rich")),
+    *PROJECT["optional-dependencies"]["dev"],
+    "hatchling>=1.24",
+)
 SITE_PACKAGES = tuple(PROJECT["optional-dependencies"]["docs"])
 """What builds the site of the documentation."""

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from zsnapdb import run_id
+from zsnapdb.cli.bars import SCREEN
 from zsnapdb.report.log_lines import LogFormat, LogLevel, LogRecord, Value, journal_message, json_line, text_line
 
 LEVEL, FORMAT, PROGRESS = "ZSNAPDB_LOG_LEVEL", "ZSNAPDB_LOG_FORMAT", "ZSNAPDB_JSON_PROGRESS"
@@ -66,7 +67,7 @@ def write(level: LogLevel, text: str, **fields: Value) -> None:
     if chosen.format is LogFormat.JOURNAL and _sent(journal_message(record), JOURNAL):
         return
     line = json_line(record) if chosen.format is LogFormat.JSON else text_line(record)
-    with contextlib.suppress(OSError):
+    with SCREEN.cleared(), contextlib.suppress(OSError):
         print(line, file=sys.stderr, flush=True)
 
 

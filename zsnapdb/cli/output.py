@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+from zsnapdb.cli.bars import SCREEN
 from zsnapdb.printed import printed
 
 if TYPE_CHECKING:
@@ -16,13 +17,15 @@ Writer = TypeVar("Writer")
 
 
 def show(view: View, json: bool) -> None:
-    """Print a result."""
-    print(view.document() if json else printed(view.text()))
+    """Print a result. No bars stand on the terminal any more."""
+    with SCREEN.cleared():
+        print(view.document() if json else printed(view.text()))
 
 
 def show_at_once(view: View, json: bool) -> None:
     """Print one of many results. Who reads them has it at once."""
-    print(view.document() if json else printed(view.text()), flush=True)
+    with SCREEN.cleared():
+        print(view.document() if json else printed(view.text()), flush=True)
 
 
 def writer(json: bool, *, text: Writer, document: Writer) -> Writer:

@@ -89,7 +89,6 @@ def test_progress_for_programs_has_bytes_and_rate(
 
 def test_a_quiet_command_shows_no_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(log.LEVEL, "warning")
-    monkeypatch.setattr(progress, "_LOG_SECONDS", 0.0)
     terminal = progress.Terminal()
     terminal.progress(Progress("send data", 1 << 20, None))
     terminal.tell("told")

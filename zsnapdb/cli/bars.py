@@ -1,0 +1,143 @@
+"""Bars on a terminal: one for each step of a command, with bytes, rate and what is left. Only this module imports rich.
+
+rich makes the text of the bars; it is imported when the first bar is due, as no short command has one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from zsnapdb.printed import printed
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from zsnapdb.model import Progress
+
+_SECONDS = 0.1
+"""How many seconds pass between two drawings. A step that is shorter has no bar."""
+_MOST = 6
+"""How many bars are shown: those of the newest steps."""
+_WIDTH = 30
+
+
+class Screen:
+    """The terminal behind stderr, of which a process has one. Knows how many lines of bars stand above the cursor."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._lines = 0
+
+    def draw(self, text: str) -> None:
+        """Write whole lines in the place of those that were drawn last."""
+        with self.cleared():
+            _write(text)
+            self._lines = text.count("\n")
+
+    @contextlib.contextmanager
+    def cleared(self) -> Iterator[None]:
+        """Run the block, which writes lines that stay, without bars on the screen. Nobody draws meanwhile."""
+        with self._lock:
+            if self._lines:
+                # ECMA-48: CPL goes up to the begin of a line, ED removes all from there on.
+                _write(f"\x1b[{self._lines}F\x1b[J")
+                self._lines = 0
+            yield
+
+
+SCREEN = Screen()
+
+
+def _write(text: str) -> None:
+    """Write to stderr. A lost session or a closed pipe ends no job: the text is lost, the job continues."""
+    with contextlib.suppress(OSError):
+        print(text, end="", file=sys.stderr, flush=True)
+
+
+@dataclass
+class _Step:
+    """A step, when it began, and when it came as far as `progress` says, by the steady clock."""
+
+    progress: Progress
+    began: float
+    seen: float
+
+
+@dataclass
+class Bars:
+    """The bars of a command. Several threads may call `show`."""
+
+    screen: Screen = field(default_factory=lambda: SCREEN)
+    _steps: dict[str, _Step] = field(init=False, default_factory=dict)
+    _drawn: float = field(init=False, default=0.0)
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    def show(self, progress: Progress) -> None:
+        """Take over how far a step has come, and draw all bars if the last drawing is old enough."""
+        now = time.monotonic()
+        with self._lock:
+            known = self._steps.get(progress.step)
+            if known is None or progress.done < known.progress.done:
+                # It is new, or it is done once more.
+                self._steps.pop(progress.step, None)
+                self._steps[progress.step] = _Step(progress, now, now)
+                self._drawn = now
+            else:
+                known.progress, known.seen = progress, now
+            if now - self._drawn < _SECONDS:
+                return
+            self._drawn = now
+            text = _text(list(self._steps.values())[-_MOST:])
+        self.screen.draw(text)
+
+    def end(self) -> None:
+        """Take the bars from the screen, and forget their steps."""
+        with self._lock:
+            self._steps.clear()
+        with self.screen.cleared():
+            pass
+
+
+def amount(progress: Progress, rate: float) -> str:
+    """Return in words how far a step has come, how long it takes until its end, and its rate (bytes a second)."""
+    text = f"{progress.done / 2**20:.0f} MiB"
+    if progress.total is None:
+        text += " of an unknown size"
+    elif progress.total > progress.done:
+        left = (progress.total - progress.done) / max(rate, 1.0)
+        text += f" of {progress.total / 2**20:.0f} MiB, {left:.0f} s left"
+    return f"{text}, {rate / 2**20:.0f} MiB/s"
+
+
+def _text(steps: list[_Step]) -> str:
+    """Return a line for each step; "" on a terminal that cannot go back."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    console = _console()
+    if console.is_dumb_terminal:
+        return ""
+    table = Table.grid(Column(no_wrap=True), Column(), Column(no_wrap=True), padding=(0, 1))
+    # A terminal of few lines scrolls: what has left it at the top cannot be drawn again.
+    for step in steps[-max(1, console.height - 2) :]:
+        done, total = step.progress.done, step.progress.total
+        rate = done / max(step.seen - step.began, 0.001)
+        bar = ProgressBar(total=total, completed=min(done, total) if total is not None else done, width=_WIDTH)
+        table.add_row(Text(printed(step.progress.step)), bar, Text(amount(step.progress, rate)))
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get()
+
+
+def _console() -> Console:
+    """Return the terminal as rich sees it: its size, and its colours, of which there are none with NO_COLOR."""
+    from rich.console import Console
+
+    return Console(file=sys.stderr, highlight=False)
