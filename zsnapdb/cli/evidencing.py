@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from zsnapdb.errors import ZsnapdbError
+
+if TYPE_CHECKING:
+    from zsnapdb.config import Settings
+    from zsnapdb.jobs.evidence import PolicyChange
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -31,12 +36,34 @@ def evidencing(job: str, command: Command) -> Command:
             # The command says what is wrong.
             command(*words, **options)
             return
+        from zsnapdb.jobs import evidence
+
+        typed = ("zsnapdb", *sys.argv[1:])
         if not chosen.repository.evidence:
+            evidence.note_end(chosen, typed)
             command(*words, **options)
             return
-        from zsnapdb.jobs.evidence import recorded
-
-        with recorded(chosen, job, ("zsnapdb", *sys.argv[1:])):
+        with evidence.recorded(chosen, job, typed):
             command(*words, **options)
 
     return run  # type: ignore[return-value]
+
+
+@contextlib.contextmanager
+def evidencing_keys(job: str, settings: Settings, repository: str | None = None) -> Iterator[list[PolicyChange]]:
+    """Run the block, which adds the keys that it changed to the list: they are written into evidence logs.
+
+    These are the logs of all instances whose repository keeps one; with `repository`, only of those of this one.
+    """
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.jobs.evidence import recorded_keys
+    from zsnapdb.jobs.instance import Instance
+
+    known = [Instance.of(settings, name, Terminal()) for name in sorted(settings.instance)]
+    chosen = [
+        one
+        for one in known
+        if one.repository.evidence and (repository is None or one.settings.repository == repository)
+    ]
+    with recorded_keys(chosen, job, ("zsnapdb", *sys.argv[1:])) as changes:
+        yield changes

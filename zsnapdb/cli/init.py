@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli import completion
+from zsnapdb.cli.evidencing import evidencing_keys
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
 
@@ -37,4 +38,7 @@ def init(
     if plan:
         show(report.InitPlanView(job.plan(settings, repository)), json)
         return
-    show(report.InitView(job.init(settings, repository)), json)
+    with evidencing_keys("init", settings, job.chosen(settings, repository)) as changes:
+        done = job.init(settings, repository)
+        changes += done.changes
+    show(report.InitView(done), json)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zsnapdb.cli import log
+from zsnapdb.cli.evidencing import evidencing_keys
 from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
+from zsnapdb.errors import ConfigError
+from zsnapdb.report.log_lines import LogLevel
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.evidence import PolicyChange
 
 app = typer.Typer(
     cls=CommandGroup, help="Make and show the keys of repositories.", no_args_is_help=True, rich_markup_mode=None
@@ -31,11 +40,16 @@ SigningKeyFile = Annotated[
 
 @app.command("generate")
 def generate(
-    identity: IdentityFile = None, signing_key: SigningKeyFile = None, plan: PlanOnly = False, json: AsJson = False
+    identity: IdentityFile = None,
+    signing_key: SigningKeyFile = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
 ) -> None:
     """Generate an age identity, a signing key, or both.
 
-    The keys are written to new files of mode 0600. Their public parts are printed.
+    The keys are written to new files of mode 0600. Their public parts are printed. If there is a configuration, it is
+    written into the evidence logs of its repositories that somebody made these keys.
     """
     from zsnapdb.jobs.repository import keys as job
     from zsnapdb.report.repository import keys as report
@@ -46,7 +60,26 @@ def generate(
         job.refuse_existing(identity, signing_key)
         show(report.KeysPlanView(identity, signing_key), json)
         return
-    show(report.KeysView([job.generate(identity, signing_key)]), json)
+    with _evidence(config) as changes:
+        made = job.generate(identity, signing_key)
+        changes += made.changes
+    show(report.KeysView([made]), json)
+
+
+@contextlib.contextmanager
+def _evidence(config: Path | None) -> Iterator[list[PolicyChange]]:
+    """Run the block with the evidence logs of the configuration. Keys are often made before there is any."""
+    from zsnapdb.config import load
+
+    try:
+        settings = load(config)
+    except ConfigError as error:
+        if config is not None:
+            log.write(LogLevel.WARNING, f"that these keys are made is in no evidence log: {error.message}")
+        yield []
+        return
+    with evidencing_keys("key", settings) as changes:
+        yield changes
 
 
 @app.command("show")

@@ -8,16 +8,21 @@ import pwd
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from zsnapdb import __version__
 from zsnapdb.errors import DamagedError, ZsnapdbError, exit_code
+from zsnapdb.jobs import policy
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.record_file import HostRecord
 from zsnapdb.planning.evidence.chain import NOTHING, ChainFinding, RememberedLink, findings
+from zsnapdb.planning.evidence.policy import POLICY
+from zsnapdb.planning.evidence.policy import PolicyChange as PolicyChange
 from zsnapdb.planning.repository.host_record import EvidenceEnd
 from zsnapdb.repository import evidence_log
 from zsnapdb.repository.evidence_log import EvidenceRecord, StoredRecord, WhoPart
+from zsnapdb.repository.repository import Repository
 
 _PATIENCE = 30.0
 """For how many seconds a repository that does not answer is asked again: the command has done its work."""
@@ -52,46 +57,83 @@ class EvidenceLog:
 def recorded(instance: Instance, job: str, command: Sequence[str]) -> Iterator[None]:
     """Run the block, a job of the instance, and write into the evidence log how it ended. Its exception goes on.
 
-    A log that cannot be written is a warning: what was done is done.
+    If the policy differs from the one that this host recorded last, that is written, too. A log that cannot be written
+    is a warning: what was done is done.
     """
-    started = instance.host.now()
-    code = 0
-    try:
+    with recorded_keys((instance,), job, command):
         yield
+
+
+@contextlib.contextmanager
+def recorded_keys(instances: Sequence[Instance], job: str, command: Sequence[str]) -> Iterator[list[PolicyChange]]:
+    """Do as `recorded` for each of the instances. The block adds the keys that it changed to the list."""
+    begun = [(instance, instance.host.now()) for instance in instances]
+    code, changes = 0, list[PolicyChange]()
+    try:
+        yield changes
     except BaseException as error:
         own = getattr(error, "exit_code", None)
         code = own if isinstance(own, int) else exit_code(error)
         raise
     finally:
-        draft = EvidenceRecord(
-            number=1,
-            previous=NOTHING,
-            repository_id="unknown",
-            instance=instance.name,
-            run_id=instance.host.run_id(),
-            job=job,
-            command=" ".join(command),
-            who=who(),
-            started=started,
-            finished=instance.host.now(),
-            exit_code=code,
-            tool_version=__version__,
-        )
-        _append(instance.impatient(_PATIENCE), draft)
+        for instance, started in begun:
+            draft = _draft(instance, job, command, started).model_copy(
+                update={"exit_code": code, "changes": tuple(changes)}
+            )
+            _append(instance.impatient(_PATIENCE), draft)
+
+
+def note_end(instance: Instance, command: Sequence[str]) -> None:
+    """Write as the last record that the evidence log is kept no more, if this host recorded a policy in it."""
+    if policy.is_recorded(instance):
+        _append(instance.impatient(_PATIENCE), _draft(instance, POLICY, command, instance.host.now()))
+
+
+def _draft(instance: Instance, job: str, command: Sequence[str], started: datetime) -> EvidenceRecord:
+    return EvidenceRecord(
+        number=1,
+        previous=NOTHING,
+        repository_id="unknown",
+        instance=instance.name,
+        run_id=instance.host.run_id(),
+        job=job,
+        command=" ".join(command),
+        who=who(),
+        started=started,
+        finished=instance.host.now(),
+        exit_code=0,
+        tool_version=__version__,
+    )
 
 
 def _append(instance: Instance, draft: EvidenceRecord) -> None:
-    try:
+    """Write what has changed in the policy, and then the record, unless it is about the policy itself."""
+    with _warning(instance, "what was done"):
         repository = instance.open_repository()
-        record = HostRecord.of(instance, repository)
-        known = record.evidence_end() if record is not None else None
-        newest = RememberedLink(known.number, known.sha256) if known is not None else None
-        own = draft.model_copy(update={"repository_id": repository.id})
-        end = evidence_log.append(repository, own, newest)
-        if record is not None:
-            record.set_evidence_end(EvidenceEnd(number=end.number, sha256=end.sha256))
+        with _warning(instance, "the policy"), policy.compared(instance, repository.id) as changes:
+            if changes:
+                about = {"job": POLICY, "changes": changes, "started": draft.finished, "exit_code": 0}
+                _write(instance, repository, draft.model_copy(update=about))
+        if draft.job != POLICY:
+            _write(instance, repository, draft)
+
+
+@contextlib.contextmanager
+def _warning(instance: Instance, what: str) -> Iterator[None]:
+    try:
+        yield
     except (ZsnapdbError, OSError) as error:
-        instance.events.warn(f"what was done is not in the evidence log of the repository: {error}")
+        instance.events.warn(f"{what} is not in the evidence log of the repository: {error}")
+
+
+def _write(instance: Instance, repository: Repository, draft: EvidenceRecord) -> None:
+    record = HostRecord.of(instance, repository)
+    known = record.evidence_end() if record is not None else None
+    newest = RememberedLink(known.number, known.sha256) if known is not None else None
+    own = draft.model_copy(update={"repository_id": repository.id})
+    end = evidence_log.append(repository, own, newest)
+    if record is not None:
+        record.set_evidence_end(EvidenceEnd(number=end.number, sha256=end.sha256))
 
 
 def read(instance: Instance) -> EvidenceLog:

@@ -40,6 +40,11 @@ class Host:
         """What this host knows about snapshot sets that are in no repository, a folder per instance."""
         return self.records.with_name("local")
 
+    @property
+    def policies(self) -> Path:
+        """Which policy this host recorded in the evidence logs of repositories, a folder per instance."""
+        return self.records.with_name("policies")
+
     now: Callable[[], datetime] = clock.now
     """The time, UTC."""
 

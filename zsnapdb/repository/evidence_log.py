@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from zsnapdb.errors import ConsistencyError, DamagedError
 from zsnapdb.patterns import InstanceName, Moment, RepositoryId, RunId, Sha256, Words
 from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink
+from zsnapdb.planning.evidence.policy import PolicyChange
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 
@@ -35,7 +36,10 @@ class WhoPart(BaseModel):
 
 
 class EvidenceRecord(BaseModel):
-    """What a run did. `command` are its words as they were typed. `exit_code` says how it ended."""
+    """What a run did. `command` are its words as they were typed. `exit_code` says how it ended.
+
+    `changes`: the keys that it changed, or, if `job` is POLICY, what it found changed in the policy of its host.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -51,6 +55,7 @@ class EvidenceRecord(BaseModel):
     started: Moment
     finished: Moment
     exit_code: Annotated[int, Field(ge=-64, le=255)]
+    changes: Annotated[tuple[PolicyChange, ...], Field(max_length=10_000)] = ()
     tool_version: Words
 
 

@@ -14,6 +14,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository.status import ProtectionStatus, status
 from zsnapdb.model import backup_time
 from zsnapdb.planning.evidence.days import DoneRun, ReportedDay, days
+from zsnapdb.planning.evidence.policy import POLICY
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Evidence, PastDrills
 
@@ -52,6 +53,7 @@ def report(instance: Instance, first: date | None, last: date | None) -> Evidenc
     runs = [
         DoneRun(record.job, record.finished, (record.finished - record.started).total_seconds(), record.exit_code)
         for record in log.believed
+        if record.job != POLICY
     ]
     return EvidenceReport(
         at=now,

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ConfigError, NotThere
+from zsnapdb.planning.evidence.policy import PolicyChange, policy_changes
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.marker import Marker
@@ -35,6 +36,17 @@ class InitPlan:
     marker: Marker
     before: tuple[str, ...] = ()
 
+    @property
+    def changes(self) -> tuple[PolicyChange, ...]:
+        """What it changes in the list of recipients of the marker."""
+        if self.step is InitStep.NOTHING:
+            return ()
+        before, after = (
+            {f"recipient {key} in the marker": "listed" for key in listed}
+            for listed in (self.before, self.marker.recipients)
+        )
+        return policy_changes(before, after)
+
 
 @dataclass(frozen=True)
 class _Place:
@@ -47,7 +59,8 @@ class _Place:
     instances: tuple[str, ...]
 
 
-def _place(settings: Settings, name: str | None) -> _Place:
+def chosen(settings: Settings, name: str | None) -> str:
+    """Return the name of the named (or only) repository. ConfigError if it is not configured, or several are."""
     known = ", ".join(sorted(settings.repository))
     if name is None:
         if len(settings.repository) != 1:
@@ -57,6 +70,11 @@ def _place(settings: Settings, name: str | None) -> _Place:
         name = next(iter(settings.repository))
     if name not in settings.repository:
         raise ConfigError(f"repository {name!r} is not configured", hint=f"known: {known}")
+    return name
+
+
+def _place(settings: Settings, name: str | None) -> _Place:
+    name = chosen(settings, name)
     configured = settings.repository[name]
     instances = tuple(sorted(key for key, instance in settings.instance.items() if instance.repository == name))
     return _Place(

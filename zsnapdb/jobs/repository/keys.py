@@ -7,6 +7,7 @@ from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError
+from zsnapdb.planning.evidence.policy import PolicyChange
 from zsnapdb.repository import keys
 
 
@@ -19,6 +20,16 @@ class KeyFiles:
     signing_key: Path | None = None
     signer: str | None = None
     repository: str | None = None
+
+    @property
+    def changes(self) -> tuple[PolicyChange, ...]:
+        """The keys, as what was made."""
+        identities = [
+            PolicyChange(what=f"identity {recipient}", after=f"made, in {self.identity}")
+            for recipient in self.recipients
+        ]
+        signing = [PolicyChange(what=f"signing key {self.signer}", after=f"made, in {self.signing_key}")]
+        return (*identities, *(signing if self.signer is not None else ()))
 
 
 def refuse_existing(identity: Path | None, signing_key: Path | None) -> None:

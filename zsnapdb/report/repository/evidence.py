@@ -9,6 +9,7 @@ from typing import ClassVar
 from zsnapdb.jobs.evidence import EvidenceLog
 from zsnapdb.jobs.repository.evidence_report import EvidenceReport
 from zsnapdb.planning.evidence.days import ReportedDay, kept
+from zsnapdb.planning.evidence.policy import POLICY
 from zsnapdb.quantities import in_words
 from zsnapdb.report.page import Section, page
 from zsnapdb.report.repository.status import window_lines
@@ -16,6 +17,8 @@ from zsnapdb.report.units import duration, table
 from zsnapdb.report.view import Fields, View
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.evidence_log import EvidenceRecord
+
+_CHANGE = ("WHAT", "BEFORE", "AFTER", "RESULT", "WHO", "RUN")
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class EvidenceReportView(View):
             Section("Day by day (UTC)", self._day_headings(), [self._day(day) for day in self.report.days], "no days"),
             Section("Drills", ("BEGUN (UTC)", "BACKUP", "RESULT", "TOOK", "CHECKS"), self._drills(), "none"),
             Section("Retention, immutability and keys", ("WHAT", "STATE"), self._protection()),
+            Section("Changes of keys and policy", ("FOUND (UTC)", *_CHANGE), self._changes(), "none"),
             Section("Exceptions", ("WHEN (UTC)", "WHAT"), list(self._exceptions()), "none"),
             Section("Runs", ("ENDED (UTC)", "JOB", "RESULT", "WHO", "RUN"), self._runs(), "none"),
         )
@@ -72,6 +76,19 @@ class EvidenceReportView(View):
             ],
             "unreadable_drills": list(self.report.drills.unreadable),
             "protection": {row[0]: row[1] for row in self._protection()},
+            "changes": [
+                {
+                    "at": record.finished.isoformat(),
+                    "what": change.what,
+                    "before": change.before or None,
+                    "after": change.after or None,
+                    "who": who_text(record),
+                    "run_id": record.run_id,
+                    "exit_code": record.exit_code,
+                }
+                for record in self._records
+                for change in record.changes
+            ],
             "exceptions": [{"when": when, "what": what} for when, what in self._exceptions()],
             "records": [record.model_dump(mode="json", exclude={"format"}) for record in self._records],
         }
@@ -144,6 +161,21 @@ class EvidenceReportView(View):
             ("this host signs", "yes" if keys.signing_key_file is not None else "no"),
         ]
 
+    def _changes(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                f"{record.finished:%Y-%m-%d %H:%M:%S}",
+                change.what,
+                change.before or "none",
+                change.after or "none",
+                "good" if record.exit_code == 0 else f"FAILED with {record.exit_code}",
+                who_text(record),
+                record.run_id,
+            )
+            for record in self._records
+            for change in record.changes
+        ]
+
     def _exceptions(self) -> Iterator[tuple[str, str]]:
         """Yield what an auditor asks about: an altered log, failed runs, damage, drills that cannot be read."""
         for finding in self.report.log.findings:
@@ -168,6 +200,7 @@ class EvidenceReportView(View):
                 record.run_id,
             )
             for record in self._records
+            if record.job != POLICY
         ]
 
     @property

@@ -15,24 +15,45 @@ import pytest
 from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.events import Recorder
 from tests.unit.support.stored_backups import Site
+from zsnapdb.cli import key
 from zsnapdb.cli.evidencing import evidencing
+from zsnapdb.config import MaskingSettings, parse
+from zsnapdb.config_repository import EncryptionSettings
 from zsnapdb.errors import RepositoryError
-from zsnapdb.jobs import evidence
-from zsnapdb.jobs.evidence import EvidenceLog, recorded
+from zsnapdb.jobs import evidence, policy
+from zsnapdb.jobs.evidence import EvidenceLog, note_end, recorded, recorded_keys
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.repository import evidence_report, init, keys
+from zsnapdb.planning.evidence.policy import POLICY, PolicyChange
+from zsnapdb.report.repository.evidence import EvidenceReportView
 
 COMMAND = ("zsnapdb", "prune", "main")
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def new_site(tmp_path: Path) -> Site:
     (tmp_path / "store").mkdir()
     site = Site(tmp_path / "store")
     site.fill([None])
     return site
 
 
-def run(site: Site, job: str = "prune") -> None:
-    with recorded(site.instance(), job, COMMAND):
+@pytest.fixture
+def site(new_site: Site) -> Site:
+    """A site whose policy was recorded before: its log has records of runs alone."""
+    with policy.compared(keeping(new_site), keeping(new_site).open_repository().id):
+        pass
+    return new_site
+
+
+def keeping(site: Site, **changes: Any) -> Instance:
+    """Return the instance with an evidence log, and with these changes of its repository."""
+    instance = site.instance()
+    return replace(instance, repository=instance.repository.model_copy(update={"evidence": True, **changes}))
+
+
+def run(site: Site, job: str = "prune", **changes: Any) -> None:
+    with recorded(keeping(site, **changes), job, COMMAND):
         pass
 
 
@@ -46,7 +67,7 @@ def file(site: Site, number: int) -> Path:
 
 def test_a_record_says_who_did_what_and_how_it_ended(site: Site) -> None:
     run(site)
-    with pytest.raises(RepositoryError), recorded(site.instance(), "copy", ("zsnapdb", "copy", "main")):
+    with pytest.raises(RepositoryError), recorded(keeping(site), "copy", ("zsnapdb", "copy", "main")):
         raise RepositoryError("no")
     first, second = log(site).believed
     assert (first.number, first.job, first.command, first.exit_code) == (1, "prune", "zsnapdb prune main", 0)
@@ -111,7 +132,7 @@ def test_whoever_changes_the_log_in_the_repository_is_found_out(site: Site, chan
 def test_a_log_that_cannot_be_written_is_a_warning(site: Site) -> None:
     said: list[str] = []
     (site.folder / "main" / "evidence").write_text("no folder")
-    with recorded(site.instance().with_events(Recorder(said)), "prune", COMMAND):
+    with recorded(keeping(site).with_events(Recorder(said)), "prune", COMMAND):
         pass
     assert any("is not in the evidence log" in line for line in said)
 
@@ -167,3 +188,117 @@ def test_only_a_repository_that_keeps_evidence_gets_it_and_no_plan_is_evidence(
     command(instance=None, config=config, plan=False)
     assert (seen, len(done)) == ([("main", "prune")], 3)
     assert replace(site.instance()).repository.evidence is False
+
+
+def changes(site: Site, job: str = POLICY) -> list[tuple[str, str, str]]:
+    """Return what the newest record of the job says was changed."""
+    newest = [record for record in log(site).believed if record.job == job][-1]
+    return [(change.what, change.before, change.after) for change in newest.changes]
+
+
+def test_the_first_run_records_the_policy_and_the_next_ones_what_differs_from_it(new_site: Site) -> None:
+    run(new_site)
+    assert ("retention, last", "", "3") in changes(new_site)
+    assert ("evidence", "", "kept") in changes(new_site)
+    run(new_site)
+    assert [record.job for record in log(new_site).believed] == [POLICY, "prune", "prune"]
+    new_site.keep = "last = 1\ndaily = 7"
+    run(new_site)
+    assert changes(new_site) == [("retention, daily", "", "7"), ("retention, last", "3", "1")]
+    *_, found, done = log(new_site).believed
+    assert (found.job, found.command, found.run_id, done.job) == (POLICY, done.command, done.run_id, "prune")
+    assert found.who == done.who
+    assert log(new_site).findings == ()
+
+
+def test_keys_that_come_and_go_are_recorded(site: Site, tmp_path: Path) -> None:
+    made = keys.generate(tmp_path / "identity", tmp_path / "signing")
+    (recipient,) = made.recipients
+    encryption = EncryptionSettings(
+        recipients=made.recipients, identity_file=tmp_path / "identity", signing_key_file=tmp_path / "signing"
+    )
+    run(site, encryption=encryption)
+    assert changes(site) == [
+        (f"identity {recipient}", "", "on this host"),
+        (f"recipient {recipient}", "", "can read new backups"),
+        (f"signing key {made.signer}", "", "on this host"),
+    ]
+    (tmp_path / "identity").unlink()
+    run(site, encryption=encryption)
+    gone = f"identity in {tmp_path}/identity, which cannot be read"
+    assert changes(site) == [(f"identity {recipient}", "on this host", ""), (gone, "", "on this host")]
+
+
+def test_a_change_of_what_masks_clones_is_recorded_also_if_the_configuration_stays(site: Site, tmp_path: Path) -> None:
+    script = tmp_path / "mask.sql"
+    script.write_text("UPDATE people SET name = 'x'")
+    masked = keeping(site)
+    masked = replace(
+        masked, settings=masked.settings.model_copy(update={"masking": MaskingSettings(run=((str(script),),))})
+    )
+    seen = []
+    for text in ("UPDATE people SET name = 'x'", "SELECT 1"):
+        script.write_text(text)
+        with recorded(masked, "clone", COMMAND):
+            pass
+        seen.append(next(change for change in changes(site) if change[0] == "masking, step 1"))
+    assert (seen[0][1], seen[1][1]) == ("", seen[0][2])
+    assert seen[1][2].startswith(f"{script} (sha256 ")
+
+
+def test_a_policy_that_could_not_be_written_is_written_by_the_next_run(new_site: Site) -> None:
+    folder = new_site.folder / "main" / "evidence"
+    folder.write_text("no folder")
+    run(new_site)
+    folder.unlink()
+    run(new_site)
+    assert [record.job for record in log(new_site).believed] == [POLICY, "prune"]
+
+
+def test_a_log_that_is_kept_no_more_says_so_once(site: Site) -> None:
+    run(site)
+    for _ in range(2):
+        note_end(site.instance(), COMMAND)
+    assert [record.job for record in log(site).believed] == ["prune", POLICY]
+    assert changes(site) == [("evidence", "kept", "not kept")]
+    run(site)
+    assert ("evidence", "", "kept") in changes(site)
+
+
+def test_changes_of_keys_by_a_command_are_in_the_log_and_in_the_report(site: Site, tmp_path: Path) -> None:
+    with recorded_keys((keeping(site),), "key", ("zsnapdb", "key", "generate")) as noted:
+        made = keys.generate(tmp_path / "identity", None)
+        noted += made.changes
+    (recipient,) = made.recipients
+    assert changes(site, "key") == [(f"identity {recipient}", "", f"made, in {tmp_path}/identity")]
+    listed = f'[repository.here.encryption]\nrecipients = ["{recipient}"]\n[repository.there]'
+    settings = parse(site.text().replace("[repository.there]", listed), "test")
+    assert init.init(settings, "here").changes == (
+        PolicyChange(what=f"recipient {recipient} in the marker", after="listed"),
+    )
+    shown = EvidenceReportView(evidence_report.report(keeping(site), None, None))
+    assert f"identity {recipient}" in shown.text().partition("Changes of keys and policy")[2]
+    (reported,) = shown.fields()["changes"]
+    assert (reported["what"], reported["before"], reported["exit_code"]) == (f"identity {recipient}", None, 0)
+    assert reported["who"]
+
+
+def test_keys_are_made_without_a_configuration_and_with_one_its_logs_hear_of_them(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[list[str], str, list[PolicyChange]]] = []
+
+    @contextmanager
+    def spy(instances: Any, job: str, command: Any) -> Any:
+        seen.append(([instance.name for instance in instances], job, []))
+        yield seen[-1][2]
+
+    monkeypatch.setattr(evidence, "recorded_keys", spy)
+    monkeypatch.setenv("ZSNAPDB_CONFIG", str(tmp_path / "none.toml"))
+    key.generate(identity=tmp_path / "first")
+    assert seen == []
+    config = tmp_path / "zsnapdb.toml"
+    config.write_text(site.text().replace("[repository.here]\n", "[repository.here]\nevidence = true\n"))
+    key.generate(identity=tmp_path / "second", config=config)
+    ((names, job, noted),) = seen
+    assert (names, job, [change.after for change in noted]) == (["main"], "key", [f"made, in {tmp_path}/second"])
