@@ -1,4 +1,4 @@
-"""Events of jobs on stderr: lines, and progress as bars on a terminal or as JSON for programs; no progress elsewhere."""
+"""Events of jobs on stderr: lines, and progress as bars on a terminal or as JSON for programs, nowhere else."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import termios
 import pytest
 
 from tests.unit.support.command_line import ENVIRONMENT
-from zsnapdb.cli import bars, progress
+from zsnapdb.cli import bars
 from zsnapdb.model import Progress
 
 WORK = """
@@ -40,8 +40,10 @@ def on_a_terminal(**variables: str) -> tuple[str, str]:
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 120))
     env = {**ENVIRONMENT, "TERM": "xterm-256color", **variables}
-    with os.fdopen(ours, "rb", buffering=0) as reading:
-        work = subprocess.Popen([sys.executable, "-c", WORK], stderr=theirs, stdout=subprocess.PIPE, env=env)
+    with (
+        os.fdopen(ours, "rb", buffering=0) as reading,
+        subprocess.Popen([sys.executable, "-c", WORK], stderr=theirs, stdout=subprocess.PIPE, env=env) as work,
+    ):
         os.close(theirs)
         written = b""
         # The other end of a terminal that nobody has open any more cannot be read: EIO.
@@ -106,7 +108,8 @@ def test_rich_is_not_imported_before_a_bar_is_due() -> None:
 
 
 @pytest.mark.parametrize(
-    ("total", "expected"), [(None, "1 MiB of an unknown size, "), (4 << 20, "1 MiB of 4 MiB, 3 s left, "), (1 << 20, "1 MiB, ")]
+    ("total", "expected"),
+    [(None, "1 MiB of an unknown size, "), (4 << 20, "1 MiB of 4 MiB, 3 s left, "), (1 << 20, "1 MiB, ")],
 )
 def test_a_size_is_shown_or_said_to_be_unknown(total: int | None, expected: str) -> None:
     assert bars.amount(Progress("send data", 1 << 20, total), 1 << 20) == f"{expected}1 MiB/s"

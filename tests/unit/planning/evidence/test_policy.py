@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from zsnapdb.config import MaskingSettings
-from zsnapdb.config_repository import EncryptionSettings, KeepRules, KeepSettings, ObjectLockSettings, RepositorySettings
+from zsnapdb.config_repository import (
+    EncryptionSettings,
+    KeepRules,
+    KeepSettings,
+    ObjectLockSettings,
+    RepositorySettings,
+)
 from zsnapdb.planning.evidence.policy import PolicyChange, PolicyFacts, policy_changes, policy_lines
 
 KEEP = KeepSettings(last=3, within=7200.0)
 
 
-def lines(keep: KeepSettings | None = KEEP, masking: MaskingSettings | None = None, **repository: object) -> dict[str, str]:
+def lines(
+    keep: KeepSettings | None = KEEP, masking: MaskingSettings | None = None, **repository: object
+) -> dict[str, str]:
     settings = RepositorySettings.model_validate({"url": "s3://bucket", **repository})
     return policy_lines(
         PolicyFacts(settings, keep, KeepRules(last=1), 3600.0, masking or MaskingSettings(), ("age1here",), ("sign",))
@@ -19,7 +27,7 @@ def lines(keep: KeepSettings | None = KEEP, masking: MaskingSettings | None = No
 def test_a_policy_says_what_is_kept_locked_readable_believed_and_masked() -> None:
     lock = ObjectLockSettings.model_validate({"mode": "compliance", "for": "7d"})
     encryption = EncryptionSettings(recipients=("age1one",), accept_plain=True)
-    masking = MaskingSettings(required=True, run=(("/mask.sql",),), keep_history=("a.b",), canaries=("a secret",))  # type: ignore[arg-type]
+    masking = MaskingSettings(required=True, run=(("/mask.sql",),), keep_history=("a.b",), canaries=("a secret",))
     policy = lines(masking=masking, object_lock=lock, encryption=encryption, evidence=True)
     assert policy == {
         "evidence": "kept",
