@@ -50,8 +50,8 @@ ContinueTo = Annotated[
     typer.Option(
         "--continue-to",
         metavar="POINT",
-        help="Go on from a finished restore that was left stopped, to a later time or GTID (with --target if there are"
-        " several).",
+        help="Go on from a finished restore that was left stopped, to a later time or GTID, or `next`: by one"
+        " transaction (with --target if there are several).",
         show_default=False,
     ),
 ]

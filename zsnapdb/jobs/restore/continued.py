@@ -21,18 +21,20 @@ from zsnapdb.jobs.restore.without_store import archive_of, open_for_restore
 from zsnapdb.planning.restore.handover_steps import LeaveStopped
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.replays import beyond
-from zsnapdb.planning.restore.steps import CheckServer, Replay, TakeUp
+from zsnapdb.planning.restore.steps import CheckServer, Replay, RestorePlan, TakeUp
 from zsnapdb.planning.restore.targets import AtBackup, Latest, parse_target
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, owned
 
 _WHOLE = 1 << 62
 """Bytes of a batch that holds all binlogs."""
+NEXT = "next"
+"""Names the point one transaction further."""
 
 
 @dataclass(frozen=True)
 class ContinueRequest:
-    """The point to go on to, the dataset of the finished restore (None: the only one), and the new handover."""
+    """The point to go on to (`next`: one transaction further), the dataset of the finished restore (None: the only one), and the new handover."""
 
     to: str
     top: str | None = None
@@ -85,7 +87,9 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     transactions have no GTIDs: then nothing proves that it is where the restore left it.
     """
     journal = finished(settings, instance, request.top)
-    before, target = journal.plan, parse_target(request.to)
+    before = journal.plan
+    requested = next_transaction(before) if request.to == NEXT else request.to
+    target = parse_target(requested)
     if isinstance(target, AtBackup | Latest):
         raise UsageError(
             f"a restore goes on to a time or a GTID, not to {request.to}",
@@ -116,7 +120,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     kept = tuple(step for step in before.steps[:-1] if not isinstance(step, CheckServer))
     planned = replace(
         before,
-        requested=request.to,
+        requested=requested,
         created=instance.host.now(),
         point=chosen.point,
         steps=(*kept, TakeUp(number, before.point.gtids), replay),
@@ -128,3 +132,14 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
         replace(planned, steps=(*planned.steps, *checks, last)),
         tuple(part for part in journal.done if part.step in done),
     )
+
+
+def next_transaction(planned: RestorePlan) -> str:
+    """Return the GTID of the first transaction that the restore left out. NotThere if it ended with the last one."""
+    following = planned.point.following
+    if following is None or following.gtid is None:
+        raise NotThere(
+            f"no transaction is known behind {planned.requested}, the point of the restore",
+            hint="name a later time or GTID; `zsnapdb binlog find` lists transactions",
+        )
+    return str(following.gtid)
