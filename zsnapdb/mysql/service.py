@@ -69,11 +69,15 @@ def serving(datadir: Path) -> ServingProcess | None:
 
 @dataclass(frozen=True)
 class ServerService:
-    """How the site's server is stopped and started: two commands. `timeout`, in seconds, is that of each."""
+    """How the site's server is stopped and started: two commands. `timeout`, in seconds, is that of each.
+
+    `unit` is its unit, if systemd runs it.
+    """
 
     stop_words: tuple[str, ...]
     start_words: tuple[str, ...]
     timeout: float
+    unit: str | None = None
 
     def stop(self) -> None:
         """Stop the server. It has ended on return, as far as the command knows. ServerError if the command fails."""
@@ -113,17 +117,17 @@ def _run(words: tuple[str, ...], timeout: float) -> None:
     )
 
 
-def service_of(settings: ControlSettings, process: ServingProcess | None) -> ServerService:
+def service_of(settings: ControlSettings, process: ServingProcess | None, known: str | None = None) -> ServerService:
     """Return how the server is stopped and started. PreflightError if nothing says it.
 
-    Without a setting it is the systemd unit whose main process the running server is.
+    Without a setting it is the systemd unit whose main process the running server is, else the one `known` from before.
     """
     if settings.stop is not None and settings.start is not None:
         return ServerService(settings.stop, settings.start, settings.timeout)
-    unit = settings.unit or (_unit_of(process.pid) if process is not None else None)
+    unit = settings.unit or (_unit_of(process.pid) if process is not None else None) or known
     if unit is None:
         raise PreflightError("zsnapdb does not know how the server is stopped and started", hint=_HINT)
-    return ServerService(("systemctl", "stop", unit), ("systemctl", "start", unit), settings.timeout)
+    return ServerService(("systemctl", "stop", unit), ("systemctl", "start", unit), settings.timeout, unit)
 
 
 def _unit_of(pid: int) -> str | None:

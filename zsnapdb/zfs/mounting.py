@@ -37,7 +37,9 @@ def mount_all(names: Iterable[str]) -> None:
     UnsafeFileError if a link in one of them leads to the mount point of another, whoever made it, or if a link that
     another account can make leads to the outermost. CommandError if the kernel refuses.
     """
-    stated = {name: _values(name) for name in names}
+    wanted = list(names)
+    seen = datasets.properties_of(wanted, _USED)
+    stated = {name: {key: each.value for key, each in seen[name].items()} for name in wanted}
     places = {name: Path(values["mountpoint"]) for name, values in stated.items()}
     for name, place in sorted(places.items(), key=lambda item: len(item[1].parts)):
         if stated[name]["mounted"] != "yes":
@@ -56,10 +58,6 @@ def flags(values: Mapping[str, str]) -> int:
     if values["atime"] == "off":
         return switched | _NOATIME
     return switched | (_RELATIME if values["relatime"] == "on" else _STRICTATIME)
-
-
-def _values(name: str) -> dict[str, str]:
-    return {key: each.value for key, each in datasets.properties(name, _USED).items()}
 
 
 @contextlib.contextmanager

@@ -34,7 +34,10 @@ NEXT = "next"
 
 @dataclass(frozen=True)
 class ContinueRequest:
-    """The point to go on to (`next`: one transaction further), the dataset of the finished restore (None: the only one), and the new handover."""
+    """The point to go on to, the dataset of the finished restore (None: the only one), and the new handover.
+
+    The point `next` is one transaction further.
+    """
 
     to: str
     top: str | None = None

@@ -229,9 +229,13 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
         work.instance.settings.server,
         work.plan.key_files,
     )
-    copy.turn_lists()
-    server.remove_identity(copy.datadir)
-    server_files.remove_tree(root / PRIVATE_FOLDER)
+    if (root / PRIVATE_FOLDER).exists():
+        # It goes last. Without it an earlier run came further, and a server may run here.
+        copy.turn_lists()
+        server.remove_identity(copy.datadir)
+        server_files.remove_tree(root / PRIVATE_FOLDER)
+    # What follows takes seconds on a busy pool, and needs no stopped server.
+    work.in_place()
     for part in step.parts:
         if not owned.is_ours(part.place, restored_mark(work.plan)):
             # An earlier run came this far: all its snapshots now belong to the site.
@@ -254,6 +258,21 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
             f" left out; then {again}"
         )
     return HandedOver(None, notes=(*kept, again))
+
+
+def is_in_place(planned: RestorePlan) -> bool:
+    """Whether the restored datasets have taken the place of the server's own, and can be mounted there."""
+    step = planned.steps[-1]
+    if not isinstance(step, Promote):
+        return False
+    wanted = (step.incarnation, True)
+    for part in step.parts:
+        if not datasets.exists(part.place):
+            return False
+        seen = datasets.properties(part.place, [INCARNATION_PROPERTY])[INCARNATION_PROPERTY]
+        if (seen.value, seen.is_local) != wanted:
+            return False
+    return True
 
 
 def _give_properties(step: Promote) -> None:

@@ -18,7 +18,7 @@ from zsnapdb.jobs.backup.run import BackupResult, backup
 from zsnapdb.jobs.exclusion import for_instance
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import run
-from zsnapdb.jobs.restore.handover import INCARNATION_PROPERTY
+from zsnapdb.jobs.restore.handover import is_in_place
 from zsnapdb.jobs.restore.journal import Journals, RestoreJournal
 from zsnapdb.jobs.restore.rewind_plan import RewindPlan, handover_in, serving_process
 from zsnapdb.jobs.restore.without_store import reopen
@@ -101,8 +101,10 @@ def resume(settings: Settings, instance: Instance, ask: Ask, *, backs_up: bool =
         before = journal.plan.steps[-2].name
         if not journal.is_done(before):
             run.resume(settings, instance, journal.plan.layout.top, stop_after=before)
-        planned = _again(instance, journal.plan)
-        return _Rewinding(settings, instance, planned, time.monotonic() - began).finish(ask, backs_up=backs_up)
+        rewinding = _Rewinding(settings, instance, _again(instance, journal.plan), time.monotonic() - began)
+        if is_in_place(journal.plan):
+            return rewinding.finish_in_place(backs_up=backs_up)
+        return rewinding.finish(ask, backs_up=backs_up)
 
 
 def _under_way(journals: Journals, instance: Instance) -> RestoreJournal | None:
@@ -119,22 +121,14 @@ def _under_way(journals: Journals, instance: Instance) -> RestoreJournal | None:
 def _promoted(journals: Journals, instance: Instance) -> RestorePlan:
     """Return the plan of the finished restore whose datasets are in place now. NotThere if there is none."""
     for journal in reversed(journals.history(instance.name)):
-        last = journal.plan.steps[-1]
-        if isinstance(last, Promote) and all(_has_incarnation(part.place, last.incarnation) for part in last.parts):
+        if is_in_place(journal.plan):
             return journal.plan
     raise NotThere(f"no rewind of {instance.name} is under way", hint="begin one with --to POINT")
 
 
-def _has_incarnation(dataset: str, incarnation: str) -> bool:
-    return (
-        datasets.exists(dataset)
-        and datasets.properties(dataset, [INCARNATION_PROPERTY])[INCARNATION_PROPERTY].value == incarnation
-    )
-
-
 def _again(instance: Instance, planned: RestorePlan) -> RewindPlan:
     """Return the plan of a rewind that an earlier run began."""
-    service = service_of(instance.settings.control, serving_process(planned))
+    service = service_of(instance.settings.control, serving_process(planned), handover_in(planned).unit)
     file = instance.settings.control.server_id_file
     return RewindPlan(planned, service, file)
 
@@ -147,6 +141,7 @@ class _Rewinding:
         self.instance = instance
         self.planned = planned
         self.prepared = prepared
+        self.outage = 0.0
 
     @property
     def plan(self) -> RestorePlan:
@@ -163,16 +158,31 @@ class _Rewinding:
         began = time.monotonic()
         try:
             self._stop()
-            self._promote()
+            self._replace(began)
         except BaseException as error:
             error.add_note(self._left_as(error))
             raise
-        return self._started(began, backs_up=backs_up)
+        return self._result(backs_up=backs_up)
+
+    def finish_in_place(self, *, backs_up: bool) -> RewindResult:
+        """Go on with a restore whose datasets are in place already. Its server may run, or be stopped."""
+        self._give_server_id()
+        try:
+            self._replace(time.monotonic())
+        except BaseException as error:
+            error.add_note(self._left_as(error))
+            raise
+        return self._result(backs_up=backs_up)
 
     def start_again(self, *, backs_up: bool) -> RewindResult:
         """Start the server of a restore that took its place in an earlier run, unless it runs."""
         self._give_server_id()
-        return self._started(time.monotonic(), backs_up=backs_up)
+        try:
+            self._start(time.monotonic())
+        except BaseException as error:
+            error.add_note(self._left_as(error))
+            raise
+        return self._result(backs_up=backs_up)
 
     def _give_server_id(self) -> None:
         """Write the option file with the new server_id, and check that the next start will use it."""
@@ -213,12 +223,16 @@ class _Rewinding:
                 )
             time.sleep(_POLL_SECONDS)
 
-    def _promote(self) -> None:
-        run.resume(self.settings, self.instance, self.plan.layout.top)
+    def _replace(self, began: float) -> None:
+        """Put the restored datasets in place, and start the server as soon as they are there."""
+        run.resume(self.settings, self.instance, self.plan.layout.top, in_place=lambda: self._start(began))
 
     def _left_as(self, error: BaseException) -> str:
         """Start the old server again if nothing of it was moved. Return how the server is left."""
         again = f"`zsnapdb rewind {self.instance.name} --resume` goes on"
+        if is_in_place(self.plan):
+            is_up = "runs" if serving_process(self.plan) is not None else "is stopped"
+            return f"the restored datasets are in place, and the server {is_up}; when the reason is mended, {again}"
         if serving_process(self.plan) is not None:
             return f"the old server runs, and nothing was replaced; {again}"
         if isinstance(error, Exception) and self._is_untouched():
@@ -237,20 +251,17 @@ class _Rewinding:
         seen = datasets.properties_of([part.place for part in parts], ["mounted"])
         return all(values["mounted"].value == "yes" for values in seen.values())
 
-    def _started(self, began: float, *, backs_up: bool) -> RewindResult:
-        try:
-            if serving_process(self.plan) is None:
-                self.instance.events.tell(f"starting the server: {' '.join(self.planned.service.start_words)}")
-                self.planned.service.start()
-            with self._session() as session:
-                self._check(session)
-        except BaseException as error:
-            error.add_note(
-                "the restored datasets are in place; when the reason is mended,"
-                f" `zsnapdb rewind {self.instance.name} --resume` starts the server and checks it"
-            )
-            raise
-        result = RewindResult(self.plan, self.prepared, time.monotonic() - began)
+    def _start(self, began: float) -> None:
+        """Start the server in its place, unless it runs, and check it. `began` is when it went down."""
+        if serving_process(self.plan) is None:
+            self.instance.events.tell(f"starting the server: {' '.join(self.planned.service.start_words)}")
+            self.planned.service.start()
+        with self._session() as session:
+            self.outage = time.monotonic() - began
+            self._check(session)
+
+    def _result(self, *, backs_up: bool) -> RewindResult:
+        result = RewindResult(self.plan, self.prepared, self.outage)
         return self._backed_up(result) if backs_up else result
 
     def _session(self) -> Session:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.config import Settings
@@ -77,7 +77,9 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
             hint="set control.server_id_file of the instance to a new file in a folder that the server's option files"
             f" include, such as {family(planned.flavour).option_folder}/zz-zsnapdb.cnf",
         )
-    return RewindPlan(planned, service, file)
+    # Whoever resumes it while the server is down cannot ask which unit it was.
+    last = replace(handover, unit=service.unit)
+    return RewindPlan(replace(planned, steps=(*planned.steps[:-1], last)), service, file)
 
 
 def examine(settings: Settings, instance: Instance, planned: RewindPlan) -> list[FitnessFinding]:

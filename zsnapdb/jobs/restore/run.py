@@ -16,7 +16,7 @@ from zsnapdb.errors import DamagedError, PreflightError, UsageError, ZsnapdbErro
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import foreign, stored_chain
 from zsnapdb.jobs.restore import plan as restore_plan
-from zsnapdb.jobs.restore.handover import HandedOver, hand_over
+from zsnapdb.jobs.restore.handover import HandedOver, hand_over, is_in_place
 from zsnapdb.jobs.restore.journal import Done, Journals, RestoreJournal
 from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of, origin_of
 from zsnapdb.jobs.restore.preflight import preflight
@@ -227,8 +227,9 @@ def resume(
     stop_after: str | None = None,
     *,
     with_foreign_snapshots: bool = False,
+    in_place: Callable[[], None] = lambda: None,
 ) -> RestoreResult:
-    """Continue an interrupted restore. The interrupted step begins anew.
+    """Continue an interrupted restore. The interrupted step begins anew. `in_place` is that of `Work`.
 
     PreflightError, before anything is changed, if others made snapshots on its datasets and they are not let go.
     An error keeps the received volumes for another try. The datasets and the journal are removed only if no volume was
@@ -237,7 +238,7 @@ def resume(
     journals = Journals(settings.restore.journal)
     with alone_with_journal(instance, journals, top) as journal:
         foreign.clear(journal.plan, may_go=with_foreign_snapshots)
-        work = Work(settings, instance, reopen(instance, journal.plan), journal.plan)
+        work = Work(settings, instance, reopen(instance, journal.plan), journal.plan, in_place)
         return _carry_out(work, journals, journal, confirm, stop_after)
 
 
@@ -251,6 +252,11 @@ def abandon(
     journals = Journals(settings.restore.journal)
     with alone_with_journal(instance, journals, top) as journal:
         planned = journal.plan
+        if is_in_place(planned):
+            raise PreflightError(
+                f"the restored datasets are in place of the server of {instance.name} already",
+                hint="continue with --resume; what was replaced is kept, see `zsnapdb doctor`",
+            )
         foreign.clear(planned, may_go=with_foreign_snapshots)
         remove_all(planned, copy_of(instance, planned))
         journals.forget(planned.layout.top)
@@ -274,6 +280,8 @@ def _carry_out(
         if (isinstance(error, DamagedError) and not work.plan.is_continued) or not received:
             _undo(work, error)
             journals.forget(work.plan.layout.top)
+        elif is_in_place(work.plan):
+            error.add_note("the restored datasets are in place of the old ones: continue with --resume")
         else:
             error.add_note(
                 f"the restored files in {work.plan.layout.top} are kept: continue with --resume, or give the restore up"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -50,6 +50,10 @@ STEP_SNAPSHOT = "zsnapdb-restore-"
 _PATIENCE = 30.0
 
 
+def _nothing() -> None:
+    """Do nothing: whoever asked for the restore starts the server later."""
+
+
 class RestoreIdentity(Protocol):
     """The part of a plan that says which restore it is."""
 
@@ -84,12 +88,16 @@ def restored_property(plan: RestoreIdentity) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Work:
-    """A restore that is being executed."""
+    """A restore that is being executed.
+
+    `in_place` is called when restored datasets took the place of the server's own, and a server can be started there.
+    """
 
     settings: Settings
     instance: Instance
     repository: Repository
     plan: RestorePlan
+    in_place: Callable[[], None] = _nothing
 
     @property
     def events(self) -> Events:

@@ -68,13 +68,15 @@ class Promote:
     The datasets of the old server are kept under other names. `renames` are trees of datasets (from, to), in order,
     those of the old server first. The next backup is a full backup. The restored server begins a new `incarnation`,
     because its history may differ from that of the old server. `server_id` is the one that the site gives it, in its
-    own option file, before its first start (None: no other one was requested).
+    own option file, before its first start (None: no other one was requested). `unit` is the systemd unit that a rewind
+    stops and starts (None: it is not known, or not needed).
     """
 
     parts: tuple[PromotePart, ...]
     renames: tuple[tuple[str, str], ...]
     incarnation: str
     server_id: int | None = None
+    unit: str | None = None
     kind: Literal["promote"] = "promote"
 
     @property
