@@ -113,6 +113,31 @@ def test_a_transaction_is_undone_exactly_with_every_type_also_compressed(lab: La
         shop.execute(setting.format("OFF"))
 
 
+def test_a_transaction_is_undone_on_the_server_itself_after_it_passed_on_a_clone(lab: Lab, shop: Any) -> None:
+    before = state(shop)
+    gtid = accident(lab, shop)
+    left = state(shop)
+    words = ("undo", "main", "--gtid", gtid, "--apply")
+    unasked = lab.zsnapdb(*words)
+    assert (unasked.code, "add --yes" in unasked.stderr) == (2, True), unasked.stderr
+    shop.execute("CREATE USER reader@localhost")
+    shop.execute("GRANT SELECT ON undone.* TO reader@localhost")
+    denied = lab.zsnapdb(*words, "--yes", "--user", "reader")
+    assert (denied.code, "nothing was undone" in denied.stderr) == (4, True), denied.stderr
+    shop.execute("DROP USER reader@localhost")
+    shop.execute("SET GLOBAL read_only = ON")
+    replica = lab.zsnapdb(*words, "--yes")
+    shop.execute("SET GLOBAL read_only = OFF")
+    assert (replica.code, "has read_only" in replica.stderr) == (4, True), replica.stderr
+    assert state(shop) == left
+    shown = lab.zsnapdb(*words, "--yes", "--json").json
+    assert (shown["tried"], shown["applied"], len(shown["changes"])) == (True, True, 9)
+    assert state(shop) == before
+    again = lab.zsnapdb(*words, "--yes")
+    assert (again.code, "rows were changed since" in again.stderr) == (4, True), again.stderr
+    assert state(shop) == before
+
+
 def test_a_row_that_was_changed_since_prevents_the_undo_and_is_named(lab: Lab, shop: Any, tmp_path: Path) -> None:
     gtid = accident(lab, shop)
     shop.execute("UPDATE wide SET p = 'NEW' WHERE id = 1")

@@ -65,7 +65,7 @@ app.command("restore", rich_help_panel=Heading.RESTORE)(evidencing("restore", re
 app.command("rewind", rich_help_panel=Heading.RESTORE)(evidencing("rewind", rewind.rewind))
 app.command("runbook", rich_help_panel=Heading.RESTORE)(runbook.runbook)
 app.command("rescue", rich_help_panel=Heading.RESTORE)(evidencing("rescue", rescue.rescue))
-app.command("undo", rich_help_panel=Heading.RESTORE)(undo.undo)
+app.command("undo", rich_help_panel=Heading.RESTORE)(evidencing("undo", undo.undo, only_with="applied"))
 app.command("drill", rich_help_panel=Heading.RESTORE)(notifying("drill", evidencing("drill", drill.drill)))
 app.command("drills", rich_help_panel=Heading.RESTORE)(drill.drills)
 app.add_typer(clone_app.app, name="clone", rich_help_panel=Heading.CLONES)

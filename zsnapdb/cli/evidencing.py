@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def evidencing(job: str, command: Command) -> Command:
-    """Return the command, which now also writes into the evidence log how it ended. Showing a plan is no deed."""
+def evidencing(job: str, command: Command, only_with: str | None = None) -> Command:
+    """Return the command, which now also writes into the evidence log how it ended. Showing a plan is no deed.
+
+    `only_with` is the parameter without which the command changes nothing (None: it always does).
+    """
 
     @functools.wraps(command)
     def run(*words: Any, **options: Any) -> None:
@@ -26,7 +29,7 @@ def evidencing(job: str, command: Command) -> Command:
         from zsnapdb.config import load
         from zsnapdb.jobs.instance import Instance
 
-        if options.get("plan"):
+        if options.get("plan") or (only_with is not None and not options.get(only_with)):
             command(*words, **options)
             return
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName
 from zsnapdb.cli.output import show
+from zsnapdb.errors import UsageError
 
 
 def undo(
@@ -30,26 +32,55 @@ def undo(
             "--try", help="Run it on a clone of the server first, which is destroyed; write no file if it fails."
         ),
     ] = False,
+    applied: Annotated[
+        bool,
+        typer.Option("--apply", help="Run it on the server itself, after it passed on a clone (as with --try)."),
+    ] = False,
+    user: Annotated[
+        str, typer.Option("--user", metavar="NAME", help="With --apply: an account that may change the rows.")
+    ] = "root",
+    password_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--password-file",
+            metavar="FILE",
+            help="With --apply: a file that holds only the password of that account.",
+            show_default=False,
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --apply: do not ask.")] = False,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Show the rows that a transaction changed, and write the SQL that undoes it.
+    """Show the rows that a transaction changed, and write the SQL that undoes it, or run it.
 
-    The server is not changed. The SQL undoes all rows or none: a row that was changed since prevents it.
+    It undoes all rows or none: a row that was changed since prevents it. Without --apply the server is not changed.
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.binlog import undo as job
+    from zsnapdb.jobs.binlog import undo_apply
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.report import undo as report
 
     settings = load(config)
     chosen = Instance.of(settings, instance, Terminal())
     job.refuse_existing(into)
+    if applied and not yes and not sys.stdin.isatty():
+        raise UsageError("undo --apply asks before it changes rows, and nobody can answer here", hint="add --yes")
+    account = undo_apply.WritingAccount(user, password_file)
     undone = job.undo(chosen, gtid)
-    if tried:
+    if applied:
+        undo_apply.check(chosen, undone, account)
+    if tried or applied:
         from zsnapdb.jobs.clone.undo_trial import try_undo
 
         try_undo(settings, chosen, undone.statements, undone.questions)
         undone = replace(undone, is_tried=True)
-    show(report.UndoView(job.write(undone, into) if into is not None else undone), json)
+    if into is not None:
+        undone = job.write(undone, into)
+    if applied:
+        question = f"Undo {len(undone.changes)} changes of rows on the server of {chosen.name}?"
+        if yes or typer.confirm(question, default=False, err=True):
+            undone = undo_apply.apply(chosen, undone, account)
+    show(report.UndoView(undone), json)

@@ -28,7 +28,9 @@ class UndoView(View):
         lines = [f"transaction {undo.gtid} of {moment(undo.transaction.committed)} changed {len(changes)} rows"]
         lines += [f"  {_line(change)}" for change in changes[:_MOST_LISTED]]
         lines += _more(len(changes))
-        if undo.conflicts:
+        if undo.is_applied:
+            lines.append("undone    on the server, in one transaction: every row is as before")
+        elif undo.conflicts:
             lines.append(f"{len(undo.conflicts)} rows were changed since; while they are, the script undoes nothing:")
             lines += [f"  {_conflict(conflict)}" for conflict in undo.conflicts[:_MOST_LISTED]]
             lines += _more(len(undo.conflicts))
@@ -38,10 +40,11 @@ class UndoView(View):
             lines.append("tried     on a clone of the server: every row was as before the transaction")
         if undo.file is not None:
             lines.append(f"written   {undo.file}")
+        if undo.file is not None and not undo.is_applied:
             first = "" if undo.is_tried else "try the script on a clone (`--try`); then "
             lines.append(f"next      {first}run it with the client of the server")
-        else:
-            lines.append("next      `--into FILE` writes the script; nothing was changed")
+        elif not undo.is_applied:
+            lines.append("next      `--into FILE` writes the script, `--apply` runs it; nothing was changed")
         return "\n".join(lines)
 
     def fields(self) -> Fields:
@@ -55,6 +58,7 @@ class UndoView(View):
                 for conflict in undo.conflicts
             ],
             "tried": undo.is_tried,
+            "applied": undo.is_applied,
             "file": None if undo.file is None else str(undo.file),
         }
 

@@ -1,6 +1,6 @@
 """`zsnapdb undo`: shows what a transaction changed, and writes the script that undoes it. The server is not changed.
 
-`jobs/clone/undo_trial.py` tries the script on a clone.
+`jobs/clone/undo_trial.py` tries the script on a clone, `undo_apply.py` runs it on the server.
 
 The binlogs of the server are read where they are. Its tables say how the values are to be read, and whether its rows
 are still those that the transaction left.
@@ -40,7 +40,7 @@ class Undo:
     """A transaction that can be undone: its changes in their order, the script, and the rows that prevent it now.
 
     `file` is where the script was written; None: it was not. `is_tried`: it ran on a clone of the server, and every row
-    was as before the transaction.
+    was as before the transaction. `is_applied`: then it ran on the server too.
     """
 
     gtid: str
@@ -50,6 +50,7 @@ class Undo:
     script: str
     file: Path | None = None
     is_tried: bool = False
+    is_applied: bool = False
 
     @property
     def statements(self) -> list[str]:
