@@ -2,8 +2,8 @@
 
 `jobs/clone/undo_trial.py` tries the script on a clone, `undo_apply.py` runs it on the server.
 
-The binlogs of the server are read where they are. Its tables say how the values are to be read, and whether its rows
-are still those that the transaction left.
+The binlogs of the server are read where they are, those before them in the archive. Its tables say how the values are
+to be read, and whether its rows are still those that the transaction left.
 """
 
 from __future__ import annotations
@@ -11,20 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb import server_files, whole_file
-from zsnapdb.errors import DamagedError, ExistsError, NotThere, PreflightError
+from zsnapdb import whole_file
+from zsnapdb.errors import ExistsError, PreflightError
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
+from zsnapdb.jobs.binlog.logged import HINT, LoggedTransaction, find_transaction
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.mysql.account_rights import account_privileges
-from zsnapdb.mysql.row_changes import row_changes
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.table_shapes import table_shape
-from zsnapdb.mysql.transaction_changes import transaction_changes
 from zsnapdb.planning.binlog import undo as planning
 from zsnapdb.planning.binlog.changes import ChangeKind, TableFilter, TransactionChanges
-from zsnapdb.planning.binlog.undo import Expectation, LoggedRow, RowChange, TableShape
-
-_HINT = "restore beside the server, or rescue the table: `zsnapdb rescue --to before-GTID`"
+from zsnapdb.planning.binlog.undo import Expectation, RowChange, TableShape
 
 
 @dataclass(frozen=True)
@@ -63,15 +60,6 @@ class Undo:
         return planning.undone(self.changes)
 
 
-@dataclass(frozen=True)
-class LoggedTransaction:
-    """A transaction in the binlogs of the server, its rows, and the later transactions with statements."""
-
-    transaction: TransactionChanges
-    rows: tuple[LoggedRow, ...]
-    later: tuple[TransactionChanges, ...]
-
-
 def refuse_existing(into: Path | None) -> None:
     """Raise ExistsError if the file for the script exists."""
     if into is not None and into.exists():
@@ -81,10 +69,10 @@ def refuse_existing(into: Path | None) -> None:
 def undo(instance: Instance, gtid: str) -> Undo:
     """Return how the transaction is undone. Nothing on the server is changed.
 
-    NotThere if the server's binlogs do not have it. PreflightError says what prevents that it is undone.
+    NotThere if neither the server's binlogs nor the archive have it. PreflightError says what prevents the undo.
     """
     with instance.session() as session:
-        logged = find_transaction(LocalFiles(find_source(session)), gtid)
+        logged = find_transaction(instance, LocalFiles(find_source(session)), gtid)
         _check_rights(session)
         changes = _changes(session, logged, gtid)
         conflicts = _conflicts(session, changes)
@@ -97,47 +85,6 @@ def write(undone: Undo, into: Path) -> Undo:
     refuse_existing(into)
     whole_file.replace(into, undone.script.encode())
     return replace(undone, file=into)
-
-
-def find_transaction(files: LocalFiles, gtid: str) -> LoggedTransaction:
-    """Return a transaction by its GTID, as the server prints it. NotThere if the binlogs do not have it."""
-    logged: TransactionChanges | None = None
-    rows: tuple[LoggedRow, ...] = ()
-    later: list[TransactionChanges] = []
-    for binlog in files.list():
-        if binlog.problem:
-            if logged is not None:
-                raise DamagedError(binlog.problem, hint="see the server's error log and `zpool status`")
-            continue
-        with server_files.open_to_read(files.path(binlog.name)) as file:
-            for transaction in transaction_changes(file, binlog.name):
-                if logged is not None and (transaction.statements or transaction.other_statements):
-                    later.append(transaction)
-                elif logged is None and transaction.gtid == gtid:
-                    logged = transaction
-            if logged is not None and not rows and logged.rows:
-                _check_rows(logged, gtid)
-                rows = tuple(row_changes(file, binlog.name, logged))
-    if logged is None:
-        raise NotThere(
-            f"transaction {gtid} is not in the binlogs that the server has",
-            hint="`zsnapdb binlog find` lists transactions; older ones are undone by `zsnapdb rescue --to before-GTID`",
-        )
-    _check_rows(logged, gtid)
-    return LoggedTransaction(logged, rows, tuple(later))
-
-
-def _check_rows(transaction: TransactionChanges, gtid: str) -> None:
-    """Raise PreflightError unless the transaction changed rows, and the binlog has all that it changed."""
-    objection = None
-    if transaction.statements or transaction.other_statements:
-        objection = "it has statements whose rows are not in the binlog, such as DDL"
-    elif transaction.is_prepared or transaction.has_incident:
-        objection = "; ".join(transaction.unknown)
-    elif not transaction.rows:
-        objection = "it changed no row"
-    if objection is not None:
-        raise PreflightError(f"transaction {gtid} cannot be undone by rows: {objection}", hint=_HINT)
 
 
 def _check_rights(session: Session) -> None:
@@ -168,7 +115,7 @@ def _changes(session: Session, logged: LoggedTransaction, gtid: str) -> list[Row
 
 def _object(gtid: str, objection: str | None) -> None:
     if objection is not None:
-        raise PreflightError(f"transaction {gtid} cannot be undone by rows: {objection}", hint=_HINT)
+        raise PreflightError(f"transaction {gtid} cannot be undone by rows: {objection}", hint=HINT)
 
 
 def _later_objection(shape: TableShape, logged: LoggedTransaction) -> str | None:

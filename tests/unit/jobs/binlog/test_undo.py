@@ -20,9 +20,12 @@ from tests.unit.support.row_events import (
     transaction,
     value,
 )
+from zsnapdb.config import InstanceSettings
+from zsnapdb.config_repository import RepositorySettings
 from zsnapdb.errors import NotThere, PreflightError
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
-from zsnapdb.jobs.binlog.undo import LoggedTransaction, find_transaction
+from zsnapdb.jobs.binlog.logged import LoggedTransaction, find_transaction
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Flavour
 
 MAP = (TABLE_MAP, table())
@@ -33,12 +36,20 @@ def server(tmp_path: Path) -> Server:
     return Server(tmp_path, is_encrypted=False)
 
 
+def instance(server: Server) -> Instance:
+    return Instance(
+        "main",
+        InstanceSettings(socket=Path("/s"), repository="r"),
+        RepositorySettings(url=f"file://{server.folder}/store"),
+    )
+
+
 def found(server: Server, number: int) -> LoggedTransaction:
-    server.executed = number
+    server.executed = max(server.executed, number)
     server.write()
     index = server.folder / "binlog.index"
     source = BinlogSource(Flavour.MYSQL, server.uuid, 1, index, server.folder, server.folder)
-    return find_transaction(LocalFiles(source), f"{UUID}:{number}")
+    return find_transaction(instance(server), LocalFiles(source), f"{UUID}:{number}")
 
 
 @pytest.mark.parametrize("write", [transaction, packed_transaction])
@@ -64,9 +75,44 @@ def test_the_rows_of_a_transaction_are_read_before_and_after_the_change(server: 
 
 
 def test_a_transaction_that_the_binlogs_do_not_have_is_not_there(server: Server) -> None:
-    server.write()
+    server.look()
     with pytest.raises(NotThere):
         found(server, 7)
+
+
+def test_a_transaction_that_the_server_has_removed_is_read_from_the_archive_with_all_that_followed(
+    server: Server,
+) -> None:
+    transaction(server.newest, 1, MAP, (WRITE, rows(value(1, b"one"))))
+    server.executed = 1
+    server.rotate()
+    server.newest.gtid(2, committed=2_000_000).query(b"ALTER TABLE t ADD x INT")
+    server.executed = 2
+    server.rotate()
+    server.newest.gtid(3, committed=3_000_000).query(b"ALTER TABLE t ADD y INT")
+    server.executed = 3
+    server.look()
+    server.remove("binlog.000001", "binlog.000002")
+    logged = found(server, 1)
+    assert len(logged.rows) == 1
+    assert [entry.gtid for entry in logged.later] == [f"{UUID}:2", f"{UUID}:3"]
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_binlog_that_is_missing_after_a_transaction_prevents_its_undo(server: Server, looks: bool) -> None:
+    transaction(server.newest, 1, MAP, (WRITE, rows(value(1, b"one"))))
+    server.executed = 1
+    server.rotate()
+    server.look()
+    server.newest.gtid(2, committed=2_000_000).query(b"ALTER TABLE t ADD x INT")
+    server.executed = 2
+    server.rotate()
+    # The second binlog is removed before it is archived whole.
+    server.remove("binlog.000001", "binlog.000002")
+    if looks:
+        server.look()
+    with pytest.raises(PreflightError if looks else NotThere):
+        found(server, 1)
 
 
 def test_a_transaction_with_a_statement_is_refused(server: Server) -> None:
