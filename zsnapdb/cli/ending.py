@@ -10,11 +10,11 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from zsnapdb.cli.groups import CommandGroup
-from zsnapdb.cli.log_options import log_options
+from zsnapdb.cli.log_options import VALUED_LOG_OPTIONS, log_options
 from zsnapdb.errors import CLOSED_PIPE, INTERNAL, INTERRUPTED, ZsnapdbError
 
 if TYPE_CHECKING:
@@ -176,9 +176,15 @@ def exit_code_of(command: Callable[[], object]) -> int:
 def _log_end(code: int, seconds: float) -> None:
     from zsnapdb.cli import log
 
-    given = itertools.dropwhile(lambda word: word.startswith("-"), sys.argv[1:])
-    words = itertools.takewhile(lambda word: not word.startswith("-"), given)
-    log.ended(" ".join(("zsnapdb", *words)), code, seconds)
+    log.ended(" ".join(("zsnapdb", *command_words(sys.argv[1:]))), code, seconds)
+
+
+def command_words(argv: Sequence[str]) -> list[str]:
+    """Return the words of a command line up to its first option, without the options before them."""
+    rest = list(argv)
+    while rest and rest[0].startswith("-"):
+        rest = rest[2 if rest[0] in VALUED_LOG_OPTIONS else 1 :]
+    return list(itertools.takewhile(lambda word: not word.startswith("-"), rest))
 
 
 def _settle_stderr() -> None:

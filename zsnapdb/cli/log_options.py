@@ -36,6 +36,10 @@ def _option(*names: str, sets: str, fixed: str = "", hidden: bool, text: str) ->
     )
 
 
+VALUED_LOG_OPTIONS = ("--log-level", "--log-format")
+"""The options of the log that are followed by a value."""
+
+
 def log_options(*, hidden: bool) -> list[Any]:
     """Return new options of the log for a command. Commands hide them: the help of `zsnapdb` explains them once."""
     level = _option("--log-level", sets=_LEVEL, hidden=hidden, text="The least important lines on stderr.")

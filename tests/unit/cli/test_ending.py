@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.command_line import CHECKOUT, ENVIRONMENT, zsnapdb_from_nothing
+from zsnapdb.cli.ending import command_words
 
 WORKS = """
 import os, signal, sys, zsnapdb.cli.app as app
@@ -146,3 +147,15 @@ def test_an_error_of_the_program_keeps_its_traceback() -> None:
 
 def test_a_usage_error_ends_with_2() -> None:
     assert zsnapdb_from_nothing("list", "--no-such-option").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["rewind", "main", "--to", "10m"], ["rewind", "main"]),
+        (["--log-level", "debug", "-v", "--log-format=json", "clone", "list"], ["clone", "list"]),
+        (["--version"], []),
+    ],
+)
+def test_the_end_of_a_run_is_told_with_the_words_of_its_command_alone(argv: list[str], words: list[str]) -> None:
+    assert command_words(argv) == words

@@ -79,7 +79,7 @@ def test_without_a_setting_or_a_unit_nothing_says_how_to_stop_a_server() -> None
 
 def test_the_commands_of_the_site_or_its_unit_are_used() -> None:
     # The server is down: the unit that an earlier run saw counts.
-    assert service_of(ControlSettings(), None, "mariadb.service").start_words == ("systemctl", "start", "mariadb.service")
+    assert service_of(ControlSettings(), None, "db.service").start_words == ("systemctl", "start", "db.service")
     assert service_of(ControlSettings(stop=("halt-db",), start=("run-db",)), None).stop_words == ("halt-db",)
     assert service_of(ControlSettings(unit="mariadb.service"), None).start_words == (
         "systemctl",
