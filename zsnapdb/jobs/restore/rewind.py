@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from zsnapdb import whole_file
 from zsnapdb.config import Settings
 from zsnapdb.errors import ConsistencyError, NotThere, PreflightError, ServerError, ZsnapdbError
-from zsnapdb.gtid import contains
 from zsnapdb.jobs.backup.run import BackupResult, backup
 from zsnapdb.jobs.exclusion import for_instance
 from zsnapdb.jobs.instance import Instance
@@ -22,13 +21,13 @@ from zsnapdb.jobs.restore.handover import is_in_place
 from zsnapdb.jobs.restore.journal import Journals, RestoreJournal
 from zsnapdb.jobs.restore.rewind_plan import RewindPlan, handover_in, serving_process
 from zsnapdb.jobs.restore.without_store import reopen
-from zsnapdb.model import parse_gtids
 from zsnapdb.mysql import replay, server_program
 from zsnapdb.mysql.service import ServerService, configured_server_id, service_of
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.handover_steps import Promote
+from zsnapdb.planning.restore.rewound import ServerIds, StartedServer, differences
 from zsnapdb.planning.restore.steps import CheckServer, Recover, RestorePlan
 from zsnapdb.zfs import datasets
 
@@ -253,12 +252,22 @@ class _Rewinding:
 
     def _start(self, began: float) -> None:
         """Start the server in its place, unless it runs, and check it. `began` is when it went down."""
+        if serving_process(self.plan) is not None and not self._has_its_server_id():
+            # The host started it by itself after a power cut, without the option file.
+            self._stop()
         if serving_process(self.plan) is None:
             self.instance.events.tell(f"starting the server: {' '.join(self.planned.service.start_words)}")
             self.planned.service.start()
         with self._session() as session:
             self.outage = time.monotonic() - began
             self._check(session)
+
+    def _has_its_server_id(self) -> bool:
+        wanted = self.planned.handover.server_id
+        if wanted is None:
+            return True
+        with self._session() as session:
+            return _server_id(session) == wanted
 
     def _result(self, *, backs_up: bool) -> RewindResult:
         result = RewindResult(self.plan, self.prepared, self.outage)
@@ -276,25 +285,11 @@ class _Rewinding:
             time.sleep(_POLL_SECONDS)
 
     def _check(self, session: Session) -> None:
-        """Raise ConsistencyError unless the server has the restored transactions, and none that was left out.
-
-        Its users may have written already, so it may have more.
-        """
-        flavour, point = self.plan.flavour, self.plan.point
-        variables = global_variables(session)
-        wanted = self.planned.handover.server_id
-        wrong = []
-        if wanted is not None and variables["server_id"] != str(wanted):
-            wrong.append(f"its server_id is {variables['server_id']}, not {wanted}")
-        if point.gtids is not None:
-            executed = replay.executed(session, flavour)
-            if not contains(executed, parse_gtids(flavour, point.gtids)):
-                wrong.append(f"it has executed {executed}, and lacks some of {point.gtids}")
-            out = point.following.gtid if point.following is not None else None
-            # A position of MariaDB does not say which server gave the numbers before its newest.
-            is_known = out is not None and family(flavour).gtids_are_sets
-            if is_known and contains(executed, parse_gtids(flavour, str(out))):
-                wrong.append(f"it has {out}, which the point leaves out")
+        """Raise ConsistencyError unless the server has the restored transactions, and none that was left out."""
+        executed = replay.executed(session, self.plan.flavour) if self.plan.point.gtids is not None else None
+        ids = ServerIds(self.plan.server_id, self.planned.handover.server_id)
+        seen = StartedServer(_server_id(session), executed)
+        wrong = differences(self.plan.flavour, self.plan.point, ids, seen)
         if wrong:
             self.planned.service.stop()
             raise ConsistencyError(
@@ -309,3 +304,7 @@ class _Rewinding:
         except ZsnapdbError as error:
             return replace(result, backup_error=error)
         return replace(result, backup=made)
+
+
+def _server_id(session: Session) -> int:
+    return int(global_variables(session, ["server_id"])["server_id"])
