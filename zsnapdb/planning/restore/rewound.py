@@ -49,7 +49,7 @@ def differences(flavour: Flavour, point: RestorePoint, ids: ServerIds, seen: Sta
 
 
 def _under_old_id(executed: GtidPosition, restored: GtidPosition, replaced: int) -> list[str]:
-    """Name the transactions after the point with the server_id of the replaced server: their GTIDs may stand for two."""
+    """Name what was executed after the point under the server_id of the replaced server: a GTID may stand for two."""
     return [
         f"it has {domain}-{server}-{number} after the point, which the replaced server may have given to another one"
         for domain, (server, number) in executed.heads.items()
