@@ -189,7 +189,7 @@ class Campaign:
             running.start()
             time.sleep(seconds / 4)
             if part == 1:
-                self.backups.append(self.zsnapdb("backup")["backup"])
+                self.backups.append(self.zsnapdb("backup", "--wait", "120s")["backup"])
             disturbance.stop()
             running.stop()
             assert not running.failures + disturbance.failures, (running.failures, disturbance.failures)
