@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import select
 import signal
 import subprocess
 import threading
@@ -337,3 +338,33 @@ def test_a_search_finds_each_transaction_with_its_exact_tables_and_rows(lab: Lab
     assert {entry["history"] for entry in archived["transactions"]} != {None}
     for schema in schemas.values():
         lab.sql(f"DROP DATABASE {schema}")
+
+
+def test_what_the_server_commits_is_listed_as_it_happens_and_also_in_the_next_binlog(
+    lab: Lab, first: dict[str, Any]
+) -> None:
+    lab.sql("DROP DATABASE IF EXISTS followed")
+    lab.sql("CREATE DATABASE followed")
+    lab.sql("CREATE TABLE followed.lines (number INT PRIMARY KEY)")
+    argv = ["zsnapdb", "binlog", "find", "main", "--follow", "--table", "followed.lines", "--kind", "insert", "--json"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        written, deadline = 0, time.monotonic() + 120
+        # Whoever follows sees what is committed from now on. The first line says that it has begun.
+        while not select.select([following.stdout], [], [], 0.5)[0]:
+            assert time.monotonic() < deadline
+            lab.sql(f"INSERT INTO followed.lines VALUES ({written})")
+            written += 1
+        lab.sql("FLUSH BINARY LOGS")
+        for number in range(written, written + 3):
+            lab.sql(f"INSERT INTO followed.lines VALUES ({number})")
+        words = ("binlog", "find", "main", "--json", "--table", "followed.lines", "--kind", "insert")
+        expected = [entry["gtid"] for entry in lab.zsnapdb(*words).json["transactions"]]
+        seen: list[str] = []
+        while expected[-1] not in seen:
+            seen.append(json.loads(following.stdout.readline())["gtid"])
+        following.send_signal(signal.SIGINT)
+        assert following.wait(timeout=60) == 0
+    assert len(expected) == written + 3
+    assert seen == expected[-len(seen) :]
+    assert len(seen) >= 4
