@@ -109,7 +109,10 @@ def test_a_rewind_undoes_an_accident_in_place_with_what_is_on_the_host_and_keeps
     lab: Lab, load_running: ledger.Load, control: tuple[tuple[str, str], ...]
 ) -> None:
     away = lab.changed(*control, AWAY)
+    zfs("snapshot", "-r", "tank/mysql@foreign_before")
+    zfs("clone", "-o", "canmount=off", "tank/mysql/data@foreign_before", "tank/foreign")
     assert lab.zsnapdb("snapshot").code == 0
+    zfs("snapshot", "-r", "tank/mysql@foreign_after")
     load_running.wait_for(20)
     load_running.stop()
     expected, point = accident(lab)
@@ -124,6 +127,7 @@ def test_a_rewind_undoes_an_accident_in_place_with_what_is_on_the_host_and_keeps
     assert not lab.sql("SHOW TABLES FROM rewound LIKE 'after_it'")
     assert (server_id(lab) == old_id) == (lab.flavour == "mysql")
     assert zfs("list", "-H", "-o", "mounted", *done["replaced"].values()) == ["no", "no"]
+    check_that_what_others_made_is_still_there(done)
     check_that_later_writes_can_be_salvaged(lab, done)
     check_that_replaced_datasets_go_when_they_are_told_to(lab, done)
     # Further back, with what the rewound server wrote since: from the same set, and its own binlogs.
@@ -131,6 +135,16 @@ def test_a_rewind_undoes_an_accident_in_place_with_what_is_on_the_host_and_keeps
     again = lab.zsnapdb("rewind", "main", "--to", further, "--yes", "--no-backup", "--json", config=away).json
     assert again["volumes_from"] == "host"
     assert (state(), lines(lab)) == (expected, [])
+
+
+def check_that_what_others_made_is_still_there(done: dict[str, Any]) -> None:
+    """Snapshots before the point are now of the restored datasets, later ones of the replaced; clones stay clones."""
+    assert zfs("get", "-H", "-o", "value", "origin", "tank/foreign") == ["tank/mysql/data@foreign_before"]
+    for dataset in ("tank/mysql", "tank/mysql/data"):
+        zfs("list", "-H", f"{dataset}@foreign_before")
+    for dataset in done["replaced"].values():
+        zfs("list", "-H", f"{dataset}@foreign_after")
+    zfs("destroy", "tank/foreign")
 
 
 def check_that_later_writes_can_be_salvaged(lab: Lab, done: dict[str, Any]) -> None:
@@ -168,6 +182,19 @@ exec /usr/sbin/zfs "$@"
 """
 
 
+def check_that_a_full_pool_changes_nothing(lab: Lab, config: Path, point: str) -> None:
+    """What is prepared has no room. The server goes on, and nothing is left when the rewind is given up."""
+    zfs("set", "quota=1M", "tank/zsnapdb")
+    try:
+        full = lab.zsnapdb("rewind", "main", "--to", point, "--yes", "--no-backup", config=config)
+    finally:
+        zfs("set", "quota=none", "tank/zsnapdb")
+    assert full.code not in (0, 1), full.stderr
+    assert lines(lab) == []
+    lab.zsnapdb("restore", "main", "--abandon")
+    assert not [name for name in zfs("list", "-H", "-o", "name") if "main-rewind" in name]
+
+
 # What is interrupted is changes of datasets. Which server starts on them makes no difference.
 @pytest.mark.any_server
 def test_a_rewind_that_fails_and_is_killed_again_and_again_ends_at_the_point(
@@ -183,6 +210,7 @@ def test_a_rewind_that_fails_and_is_killed_again_and_again_ends_at_the_point(
     assert (failed.code, "the old server runs, and nothing was replaced" in failed.stderr) == (5, True), failed.stderr
     assert lines(lab) == []
     assert lab.zsnapdb("restore", "main", "--abandon").code == 0
+    check_that_a_full_pool_changes_nothing(lab, lab.changed(*control), point)
 
     config, counter, program = lab.changed(*control), tmp_path / "kill-at", tmp_path / "zfs"
     program.write_text(KILLER)
