@@ -75,6 +75,9 @@ def to_the_first_server(lab: Lab) -> None:
             for name in zfs("list", "-H", "-d", "1", "-t", "snapshot,bookmark", "-o", "name", dataset):
                 zfs("destroy", name)
             zfs("destroy", dataset)
+    for name in zfs("list", "-H", "-t", "snapshot", "-o", "name", "-r", "tank/mysql"):
+        if "@foreign_" in name:
+            zfs("destroy", name)
     subprocess.run([SERVER, "start"], check=True)
 
 
