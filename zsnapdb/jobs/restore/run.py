@@ -277,17 +277,25 @@ def _carry_out(
     except BaseException as error:
         received = any(isinstance(work.plan.step(done.step), Receive | CloneSnapshot) for done in runner.journal.done)
         # What was finished once is never removed because it could not be continued.
-        if (isinstance(error, DamagedError) and not work.plan.is_continued) or not received:
+        if _is_in_place(work.plan):
+            error.add_note("the restored datasets are in place of the old ones: continue with --resume")
+        elif (isinstance(error, DamagedError) and not work.plan.is_continued) or not received:
             _undo(work, error)
             journals.forget(work.plan.layout.top)
-        elif is_in_place(work.plan):
-            error.add_note("the restored datasets are in place of the old ones: continue with --resume")
         else:
             error.add_note(
                 f"the restored files in {work.plan.layout.top} are kept: continue with --resume, or give the restore up"
                 " with --abandon"
             )
         raise
+
+
+def _is_in_place(planned: RestorePlan) -> bool:
+    """Whether the restored datasets are in place, as far as the pool can say after an error."""
+    try:
+        return is_in_place(planned)
+    except ZsnapdbError:
+        return False
 
 
 def _undo(work: Work, error: BaseException) -> None:
