@@ -127,6 +127,8 @@ ABOVE_ALL = {
     "jobs.advice": {"jobs", "jobs.backup"},
     "jobs.setup": {"jobs", "jobs.repository"},
     "jobs.setup_steps": {"jobs", "jobs.repository"},
+    "jobs.setup_proof": {"jobs", "jobs.backup", "jobs.doctor", "jobs.trial"},
+    "report.setup": {"report", "report.trial"},
     "jobs.doctor": {"jobs", "jobs.advice", "jobs.backup", "jobs.clone", "jobs.orphans", "jobs.repository", "jobs.vm"},
 }
 """Modules of a room that ask its use cases; no use case imports them."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, PlanOnly, ServerBinary
-from zsnapdb.cli.output import show
+from zsnapdb.cli.output import show, show_at_once
 from zsnapdb.cli.progress import Terminal
 from zsnapdb.errors import UsageError
 from zsnapdb.printed import printed
@@ -64,6 +64,9 @@ def setup(
     move: Annotated[
         bool, typer.Option("--move", help="Stop the server and move its files to ZFS, if they are not there.")
     ] = False,
+    no_proof: Annotated[
+        bool, typer.Option("--no-proof", help="Leave doctor, the first backup and the first drill to you.")
+    ] = False,
     answers: Annotated[
         Path | None,
         typer.Option(
@@ -80,13 +83,14 @@ def setup(
     """Find the server of this host and set up its protection, from the identity to the schedule.
 
     Setup prints its plan, asks, and does the steps that are its own: identity, configuration, account on the server,
-    repository, schedule. Then it prints the commands that are left. The same setup again goes on where one was
-    interrupted. A server whose files lie on ZFS is adopted: its files are not touched. The files of another one are
-    moved with --move: setup creates datasets, stops the server, copies the files, compares every copy, and starts the
-    server on them. The old files are kept. With --plan: 4 if the setup would be refused.
+    repository, schedule. Then it runs doctor, makes a backup, and proves it by a drill. It prints what is left to you.
+    The same setup again goes on where one was interrupted. A server whose files lie on ZFS is adopted: its files are
+    not touched. The files of another one are moved with --move: setup creates datasets, stops the server, copies the
+    files, compares every copy, and starts the server on them. The old files are kept. With --plan: 4 if the setup would
+    be refused.
     """
     from zsnapdb.jobs import setup as job
-    from zsnapdb.jobs import setup_answers, setup_steps
+    from zsnapdb.jobs import setup_answers, setup_proof, setup_steps
     from zsnapdb.report import setup as report
 
     program = str(binary.absolute()) if binary is not None else None
@@ -94,7 +98,7 @@ def setup(
         raise UsageError("setup needs the ADDRESS of the repository, or --answers", hint="name one of the two")
     if repository is not None:
         options = (socket, pool, credentials_file, endpoint)
-        chosen = job.SetupAnswers(repository, instance, *options, not plain, program, move)
+        chosen = job.SetupAnswers(repository, instance, *options, not plain, program, move, not no_proof)
     else:
         assert answers is not None
         chosen = setup_answers.read(answers)
@@ -106,7 +110,15 @@ def setup(
         return
     if not (yes or made.refusals):
         _ask(report.SetupPlanView(made), json)
-    show(report.SetupView(setup_steps.execute(made, Terminal().tell)), json)
+    terminal = Terminal()
+    done = setup_steps.execute(made, terminal.tell)
+    proof = []
+    for result in setup_proof.prove(made, terminal):
+        terminal.end()
+        proof.append(result)
+        if not json:
+            show_at_once(report.proof_view(result), json)
+    show(report.SetupView(done, proof), json)
 
 
 def _ask(view: View, json: bool) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from zsnapdb import text_files
-from zsnapdb.config import DEFAULT_PATH
-from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.config import DEFAULT_PATH, load
+from zsnapdb.errors import PreflightError, ServerError, ZsnapdbError
 from zsnapdb.jobs import examples, setup_files, setup_move
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import keys
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import discovery
@@ -24,6 +25,7 @@ from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, S
 from zsnapdb.planning.setup.move import dataset_names
 from zsnapdb.planning.setup.plan import SetupPlan, plan_setup
 from zsnapdb.planning.setup.schedule import CRON_FOLDER, UNIT, UNIT_FILE, cron_text, unit_text
+from zsnapdb.repository import drills
 from zsnapdb.zfs import datasets, version
 from zsnapdb.zfs.mounts import mounted
 
@@ -31,6 +33,9 @@ __all__ = ["SetupAnswers", "gather", "plan"]
 
 _UNITS = (Path("/usr/lib/systemd/system"), Path("/lib/systemd/system"))
 """Where packages put units (systemd.unit(5))."""
+_PATIENCE = 5.0
+"""Seconds for which a repository that does not answer is asked whether a drill has passed."""
+_DRILLS = 20
 
 
 def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
@@ -60,8 +65,21 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
         datasets=frozenset(
             name for pool in pools for name in dataset_names(pool, answers.instance) if datasets.exists(name)
         ),
+        passed_drill=_passed_drill(configuration, answers.instance),
         missing_folder=address.path if is_missing else None,
     )
+
+
+def _passed_drill(configuration: Path, instance: str) -> str | None:
+    """Return the newest drill that passed, None if none did, or if the configuration or repository is not there."""
+    try:
+        repository = Instance.of(load(configuration), instance).impatient(_PATIENCE).open_repository()
+        passed = [
+            e.drill_id for e in drills.newest(repository, instance, _DRILLS) if e.outcome is drills.Outcome.PASSED
+        ]
+    except ZsnapdbError:
+        return None
+    return passed[-1] if passed else None
 
 
 def _settings_in(configuration: Path) -> str | None:

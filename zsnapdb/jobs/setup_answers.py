@@ -27,6 +27,7 @@ class AnswersDocument(BaseModel):
     plain: bool = False
     binary: str | None = None
     move: bool = False
+    proof: bool = True
 
 
 def read(file: Path) -> SetupAnswers:

@@ -19,7 +19,7 @@ from zsnapdb.mysql import accounts
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.setup.account import AccountPlan
 from zsnapdb.planning.setup.configuration import REPOSITORY
-from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay
+from zsnapdb.planning.setup.plan import PROOF, SetupAction, SetupPlan, SetupStep, SetupWay
 from zsnapdb.planning.setup.schedule import UNIT
 from zsnapdb.repository.keys import write_secret
 from zsnapdb.zfs import command
@@ -34,7 +34,7 @@ class SetupResult:
 
 
 def execute(plan: SetupPlan, tell: Callable[[str], None] = lambda _: None) -> SetupResult:
-    """Do each step of the plan that is setup's own, and none besides. `tell` gets the title of each.
+    """Do each step of the plan that is setup's own, up to the proof, and none besides. `tell` gets the title of each.
 
     PreflightError, with nothing changed, if the plan has refusals or the files of the server must be moved first. After
     any other error the steps before it are done, and the same setup goes on from there.
@@ -52,7 +52,7 @@ def execute(plan: SetupPlan, tell: Callable[[str], None] = lambda _: None) -> Se
         if plan.move is not None:
             setup_move.execute(plan.move, tell)
         for step in plan.steps:
-            if step.action is None or step.action is SetupAction.MOVE:
+            if step.action in (None, SetupAction.MOVE, *PROOF):
                 continue
             tell(step.title)
             if step.action is SetupAction.IDENTITY:

@@ -6,9 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
+from zsnapdb.jobs.backup.run import BackupResult
+from zsnapdb.jobs.setup_proof import ProofResult, SetupCheck
 from zsnapdb.jobs.setup_steps import SetupResult
 from zsnapdb.planning.setup.facts import FoundServer
 from zsnapdb.planning.setup.plan import SetupPlan, SetupStep
+from zsnapdb.report.backup import BackupView
+from zsnapdb.report.doctor import DoctorView
+from zsnapdb.report.trial.drill import DrillView
 from zsnapdb.report.view import Fields, View
 
 
@@ -28,9 +33,10 @@ class SetupPlanView(View):
 
 @dataclass(frozen=True)
 class SetupView(View):
-    """What was done, and the steps that are left to the person."""
+    """What was done, the results of the steps that prove it, and the steps that are left to the person."""
 
     result: SetupResult
+    proof: Sequence[ProofResult] = ()
     kind: ClassVar[str] = "setup"
 
     def text(self) -> str:
@@ -41,12 +47,21 @@ class SetupView(View):
                 f"Without {plan.identity} nobody can read a backup: keep a copy where this host is not.",
                 f"its recipient is {self.result.recipient}",
             ]
-        return "\n".join([*lines, "what is left to do:", *_steps(_left(plan))])
+        left = _left(plan)
+        return "\n".join([*lines, *(["what is left to do:", *_steps(left)] if left else ["nothing is left to do"])])
 
     def fields(self) -> Fields:
         plan = self.result.plan
         done = [step.action.value for step in plan.steps if step.action is not None]
-        return {**_fields(plan, _left(plan)), "done": done, "recipient": self.result.recipient}
+        proof = [{"kind": view.kind, **view.fields()} for view in map(proof_view, self.proof)]
+        return {**_fields(plan, _left(plan)), "done": done, "recipient": self.result.recipient, "proof": proof}
+
+
+def proof_view(result: ProofResult) -> View:
+    """Return the view of a step that proves the setup: that of the command which does the same."""
+    if isinstance(result, SetupCheck):
+        return DoctorView([result.diagnosis])
+    return BackupView(result) if isinstance(result, BackupResult) else DrillView(result)
 
 
 def _left(plan: SetupPlan) -> list[SetupStep]:

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from tests.unit.support.drilled import evidence
 from zsnapdb.config import load
 from zsnapdb.errors import CommandError, PreflightError, ServerError
 from zsnapdb.jobs import setup as job
 from zsnapdb.jobs import setup_files, setup_move, setup_steps
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import init
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import discovery
@@ -24,6 +26,8 @@ from zsnapdb.mysql.discovery import DiscoveredProcess, SeenByRoot
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer, SetupAnswers
 from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay
 from zsnapdb.report.setup import SetupPlanView, SetupView
+from zsnapdb.repository import drills
+from zsnapdb.repository.drills import Outcome
 from zsnapdb.zfs import command, datasets, version
 from zsnapdb.zfs.mounts import MountEntry
 
@@ -140,7 +144,8 @@ def test_what_the_plan_shows_is_what_setup_does(host: FakeHost) -> None:
     host.setup()
     file = host.configuration.parent / "main.password"
     done = {f"{text.replace('%s', f'<the password in {file}>')};" for text in host.statements} | set(host.commands)
-    assert done == shown - {"zsnapdb init backups"}
+    own = ("init backups", "doctor main", "backup main", "drill main")
+    assert done == shown - {f"zsnapdb {words} --config {host.configuration}" for words in own}
 
 
 @pytest.mark.parametrize("where", ["log in as root", "CREATE USER", "GRANT", "log in as zsnapdb", "init"])
@@ -168,6 +173,19 @@ def test_a_setup_that_ended_can_run_again_and_changes_nothing(host: FakeHost) ->
     before, accounts = host.files(), dict(host.passwords)
     host.setup()
     assert (host.files(), host.passwords) == (before, accounts)
+
+
+def test_setup_sees_in_the_repository_whether_a_drill_has_passed(host: FakeHost) -> None:
+    def has_drill() -> bool:
+        return SetupAction.DRILL in [step.action for step in host.plan().steps]
+
+    host.setup()
+    assert has_drill()
+    repository = Instance.of(load(host.configuration), "main").open_repository()
+    drills.write(repository, evidence(Outcome.FAILED, repository.id))
+    assert has_drill(), "it did not pass"
+    drills.write(repository, evidence(Outcome.PASSED, repository.id, "20261123T000000Z-0002"))
+    assert not has_drill()
 
 
 def test_an_account_that_others_made_is_not_taken_over(host: FakeHost) -> None:

@@ -96,6 +96,8 @@ class SetupFacts:
     grants: Mapping[Flavour, str] = field(default_factory=dict)
     datasets: frozenset[str] = frozenset()
     """The datasets with names that a move would choose, if they exist."""
+    passed_drill: str | None = None
+    """The newest drill that passed with the configuration which is there, None if none is known."""
     missing_folder: str | None = None
     """The folder of the repository, if it is to be a folder of this host and is not there."""
 
@@ -106,7 +108,7 @@ class SetupAnswers:
 
     `repository` is an address such as s3://bucket/prefix or file:///folder. `encrypt`: whether backups are encrypted.
     `binary` is the server program that copies of the server run. `move`: the server may be stopped while its files are
-    moved to ZFS.
+    moved to ZFS. `proof`: setup ends with doctor, a backup and a drill.
     """
 
     repository: str
@@ -118,3 +120,4 @@ class SetupAnswers:
     encrypt: bool = True
     binary: str | None = None
     move: bool = False
+    proof: bool = True

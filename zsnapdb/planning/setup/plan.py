@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from zsnapdb.config import DEFAULT_PATH
 from zsnapdb.planning.setup.account import AccountPlan, account_plan, user_of
 from zsnapdb.planning.setup.configuration import RECIPIENT, REPOSITORY, ServerLogin, configuration_text
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
@@ -34,6 +35,13 @@ class SetupAction(StrEnum):
     ACCOUNT = "account"
     REPOSITORY = "repository"
     SCHEDULE = "schedule"
+    DOCTOR = "doctor"
+    BACKUP = "backup"
+    DRILL = "drill"
+
+
+PROOF = (SetupAction.DOCTOR, SetupAction.BACKUP, SetupAction.DRILL)
+"""The last steps: they prove what the steps before them have set up. `jobs/setup_proof.py` does them."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,8 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: ServerMove | Non
     notes: tuple[str, ...] = (f"the files of the server lie on {server.dataset}: they stay there",)
     if is_continued:
         notes += (f"{facts.configuration} is there, as setup writes it: setup goes on from there",)
+    if facts.passed_drill is not None:
+        notes += (f"the drill {facts.passed_drill} passed: from now on the schedule makes backups and drills",)
     return replace(plan, notes=notes, steps=tuple(_protection(facts, plan, server)))
 
 
@@ -198,7 +208,7 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
     yield SetupStep("Write the configuration", path=facts.configuration, text=text, action=SetupAction.CONFIGURATION)
     if plan.account is not None:
         yield _account(plan, plan.account, server)
-    yield SetupStep("Make the repository", (f"zsnapdb init {REPOSITORY}",), action=SetupAction.REPOSITORY)
+    yield SetupStep("Make the repository", (_command(facts, "init", REPOSITORY),), action=SetupAction.REPOSITORY)
     if facts.has_systemd:
         yield SetupStep(
             "Run all jobs from now on",
@@ -210,18 +220,35 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
     elif facts.cron is not None:
         title = "Run all jobs from now on, by cron"
         yield SetupStep(title, path=cron_file(name), text=facts.cron, action=SetupAction.SCHEDULE)
-    yield SetupStep("Check everything", (f"zsnapdb doctor {name}",))
-    yield SetupStep("Make the first backup", (f"zsnapdb backup {name}",))
-    yield SetupStep("Prove it by a restore", (f"zsnapdb drill {name}",))
+    if facts.passed_drill is None:
+        yield from _proof(facts, plan, server)
     if not facts.has_systemd and facts.cron is None:
         yield SetupStep("Keep the agent running: it runs all jobs from now on", ("zsnapdb agent",))
 
 
 def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> SetupStep:
     """Return the step that makes the account. It is left to the person where root is not let in, or may not write."""
-    if server.lets_root_in and not server.is_read_only:
+    if _may_make_accounts(server):
         title = f"Make the account {account.user} on the server"
         return SetupStep(title, account.shown, action=SetupAction.ACCOUNT)
     why = "on the source of this read-only server" if server.is_read_only else "as an administrator of the server"
     client = f"zsnapdb grants {plan.answers.instance} | mysql {shlex.join([f'--socket={plan.socket}'])}"
     return SetupStep(f"Make the account {account.user} {why}", (client,))
+
+
+def _proof(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iterator[SetupStep]:
+    """Yield the steps that prove what was set up. They are left to the person where the account is, or if wished."""
+    is_own = plan.answers.proof and (plan.account is None or _may_make_accounts(server))
+    for action, title in zip(PROOF, ("Check everything", "Make a backup", "Prove it by a restore"), strict=True):
+        command = _command(facts, action.value, plan.answers.instance)
+        yield SetupStep(title, (command,), action=action if is_own else None)
+
+
+def _may_make_accounts(server: FoundServer) -> bool:
+    return server.lets_root_in and not server.is_read_only
+
+
+def _command(facts: SetupFacts, *words: str) -> str:
+    """Return a command of zsnapdb, with the configuration where it is not in its usual place."""
+    config = () if facts.configuration == str(DEFAULT_PATH) else ("--config", facts.configuration)
+    return shlex.join(("zsnapdb", *words, *config))

@@ -55,11 +55,43 @@ def test_a_server_on_zfs_is_adopted_and_nothing_of_it_is_touched() -> None:
     assert [step.path for step in plan.steps if step.path] == ["/etc/zsnapdb/zsnapdb.toml"]
 
 
+PROVING = ["zsnapdb doctor main", "zsnapdb backup main", "zsnapdb drill main"]
+
+
 @pytest.mark.parametrize("flavour", Flavour)
-def test_from_setup_to_a_passed_drill_are_six_commands_at_most(flavour: Flavour) -> None:
-    steps = planned(replace(SERVER, flavour=flavour)).steps
-    left = [line for step in steps if step.action is None for line in step.lines]
-    assert len(left[: left.index("zsnapdb drill main") + 1]) <= 5, "and `zsnapdb setup` itself"
+def test_setup_itself_leads_to_a_passed_drill_where_it_may_make_the_account(flavour: Flavour) -> None:
+    steps = planned(replace(SERVER, flavour=flavour, lets_root_in=True)).steps
+    assert [step.action for step in steps[-3:]] == [SetupAction.DOCTOR, SetupAction.BACKUP, SetupAction.DRILL]
+    assert [line for step in steps[-3:] for line in step.lines] == PROVING
+    assert [step for step in steps if step.action is None] == []
+
+
+@pytest.mark.parametrize(
+    ("server", "proof"),
+    [
+        (SERVER, True),
+        (replace(SERVER, lets_root_in=True, is_read_only=True), True),
+        (replace(SERVER, lets_root_in=True), False),
+    ],
+)
+def test_without_an_account_or_with_a_no_the_proof_is_left_to_the_person(server: FoundServer, proof: bool) -> None:
+    plan = planned(server, replace(ANSWERS, proof=proof), grants={Flavour.MYSQL: GRANTS})
+    left = [line for step in plan.steps if step.action is None for line in step.lines]
+    assert left[-3:] == PROVING
+
+
+def test_what_a_drill_has_proved_is_not_proved_again_by_the_same_setup() -> None:
+    before = planned()
+    plan = planned(configured=before.text("age1q"), recipient="age1q", passed_drill="20261122T000000Z-0001")
+    assert not set(PROVING) & set(words(plan))
+    assert "20261122T000000Z-0001 passed" in plan.notes[-1]
+
+
+def test_a_configuration_in_another_place_is_named_by_every_command_of_the_plan() -> None:
+    said = words(planned(configuration="/srv/my z.toml"))
+    commands = [line for line in said if line.startswith("zsnapdb ") and " | " not in line]
+    assert len(commands) == 4
+    assert all(line.endswith(" --config '/srv/my z.toml'") for line in commands)
 
 
 GRANTS = """-- An account; with its grants.
