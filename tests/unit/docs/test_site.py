@@ -79,7 +79,7 @@ MKDOCS = shutil.which("mkdocs", path=f"{Path(sys.executable).parent}:{os.environ
 @pytest.mark.skipif(MKDOCS is None, reason="mkdocs is not installed (pip install '.[docs]'); the lab has it")
 def test_the_site_is_built_with_strict_links(tmp_path: Path) -> None:
     assert MKDOCS is not None
-    build = [MKDOCS, "build", "--strict", "--quiet", "--config-file", str(ROOT / "mkdocs.yml"), "--site-dir"]
+    build = [MKDOCS, "build", "--strict", "--config-file", str(ROOT / "mkdocs.yml"), "--site-dir"]
     done = subprocess.run([*build, str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     built = {page.relative_to(tmp_path).as_posix() for page in tmp_path.rglob("*.html")}
