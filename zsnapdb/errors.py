@@ -4,7 +4,8 @@
     ├── UsageError          2   the command line is not valid
     ├── ConfigError         3   the configuration cannot be used
     ├── PreflightError      4   the server, its files or the pool do not allow the operation; nothing was changed
-    │   └── NotOursError    4   a dataset, snapshot or bookmark does not carry our mark; it was not destroyed
+    │   ├── NotOursError    4   a dataset, snapshot or bookmark does not carry our mark; it was not destroyed
+    │   └── NotAllowedError 4   this account may not do it
     ├── ServerError         5   the database server cannot be reached, or refused
     │   └── LockError       10  the lock could not be acquired in time, or was lost
     │       └── LockNotGranted  no lock is held; another attempt may succeed
@@ -92,6 +93,12 @@ class NotOursError(PreflightError):
         self.property_name = property_name
         self.value = value
         self.source = source
+
+
+class NotAllowedError(PreflightError):
+    """This account may not do it. Nothing was changed."""
+
+    code = "not-allowed"
 
 
 class ServerError(ZsnapdbError):

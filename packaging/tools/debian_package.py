@@ -39,8 +39,9 @@ def stage(tree: Path, wheel: Path, python: str, *, more: Sequence[str] = ()) -> 
     _write(tree / HOME / "pyvenv.cfg", f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {series}\n")
     (tree / HOME / "bin").mkdir()
     (tree / HOME / "bin" / "python3").symlink_to(f"/usr/bin/python{series}")
-    launcher = f"#!/{HOME}/bin/python3\nfrom zsnapdb.cli.app import main\n\nmain()\n"
-    _write(tree / "usr/bin/zsnapdb", launcher, 0o755)
+    for program, module in (("zsnapdb", "app"), ("zsnapdb-clone", "delegated")):
+        launcher = f"#!/{HOME}/bin/python3\nfrom zsnapdb.cli.{module} import main\n\nmain()\n"
+        _write(tree / "usr/bin" / program, launcher, 0o755)
     shipped = packages / "zsnapdb" / "shipped"
     for unit in sorted((shipped / "configs" / "systemd").iterdir()):
         _write(tree / "usr/lib/systemd/system" / unit.name, unit.read_text(encoding="utf-8"))

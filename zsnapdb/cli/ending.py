@@ -160,11 +160,13 @@ def exit_code_of(command: Callable[[], object]) -> int:
             code = _run(command)
             _flush()
         except ZsnapdbError as error:
-            code = _failed(error)
+            code = _failed(_for_this_account(error))
         except OSError as error:
             if _stdout_has_no_reader():
                 raise
-            code = _failed(of_the_system(error))
+            known = of_the_system(error)
+            known.__cause__ = error
+            code = _failed(_for_this_account(known))
     except BrokenPipeError:
         _forget(sys.stdout)
         code = CLOSED_PIPE
@@ -251,6 +253,26 @@ def of_the_system(error: OSError) -> ZsnapdbError:
         known.add_note(note)
     assert known.exit_code == INTERNAL
     return known
+
+
+def _for_this_account(error: ZsnapdbError) -> ZsnapdbError:
+    """Say "you may not" if the system denied something to an account that is not root. The exit code stays."""
+    if os.geteuid() == 0 or not _was_denied(error):
+        return error
+    clones = ", or `sudo zsnapdb-clone` if your administrator allows it" if sys.argv[1:2] == ["clone"] else ""
+    error.message = f"you may not do this: {error.message}"
+    error.hint = f"run the command as root, for example with sudo{clones}"
+    return error
+
+
+def _was_denied(error: BaseException) -> bool:
+    """Whether the system's denial is the cause of an error, or the cause of its cause."""
+    cause = error.__cause__
+    while cause is not None:
+        if isinstance(cause, PermissionError):
+            return True
+        cause = cause.__cause__
+    return False
 
 
 def _forget(stream: TextIO) -> None:

@@ -33,6 +33,7 @@ ConfigFile = Annotated[
         "--config",
         metavar="FILE",
         help="The configuration file.",
+        readable=False,  # whoever may not read it is told so by `config.load`
         envvar="ZSNAPDB_CONFIG",
         show_default="/etc/zsnapdb/zsnapdb.toml",
     ),

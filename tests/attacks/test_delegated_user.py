@@ -1,0 +1,142 @@
+"""People who may run `zsnapdb-clone` as root try to run programs, configurations and scripts of their own as root.
+
+The lab has no sudo: what the shipped rule grants is done here, root runs the program with words and variables of the
+attacker. More variables pass than sudo would let through.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.in_guest import CONFIG, Done, Lab, everything, run
+
+pytestmark = pytest.mark.usefixtures("first")
+
+ANN, BOB = "games", "news"
+"""Two accounts that every Debian has, without rights."""
+WRAPPER = ("/opt/venv/bin/python", "-c", "from zsnapdb.cli.delegated import main; main()")
+
+
+@dataclass(frozen=True)
+class Evil:
+    """A program that leaves a mark of the account that ran it, and a configuration that names it."""
+
+    program: Path
+    config: Path
+    mark: Path
+
+
+@pytest.fixture
+def evil(tmp_path: Path) -> Evil:
+    mark, program, config = tmp_path / "mark", tmp_path / "mysqld", tmp_path / "evil.toml"
+    program.write_text(f"#!/bin/sh\nid -u >> {mark}\nexit 1\n")
+    program.chmod(0o755)
+    text, count = re.subn(r'(?m)^binary = ".*"$', f'binary = "{program}"', CONFIG.read_text())
+    assert count == 1
+    config.write_text(text)
+    return Evil(program, config, mark)
+
+
+def as_person(name: str, *words: str, **variables: str) -> Done:
+    """Run `sudo zsnapdb-clone WORDS` of an account, as the shipped rule does."""
+    account = pwd.getpwnam(name)
+    own = {"SUDO_UID": str(account.pw_uid), "SUDO_GID": str(account.pw_gid), "SUDO_USER": name}
+    return run("env", "-i", *(f"{key}={value}" for key, value in {**variables, **own}.items()), *WRAPPER, *words)
+
+
+def naive(*words: str, **variables: str) -> Done:
+    """Run `sudo zsnapdb clone WORDS`, as a rule for `zsnapdb clone *` does."""
+    return run("zsnapdb", "clone", *words, env=variables)
+
+
+@pytest.fixture(scope="module")
+def of_ann(lab: Lab, first: dict[str, Any]) -> Iterator[str]:
+    made = as_person(ANN, "create", "main", "ann")
+    assert made.code == 0, made.stderr
+    yield "ann"
+    assert as_person(ANN, "destroy", "ann").code == 0
+
+
+def test_a_rule_for_zsnapdb_clone_runs_a_program_of_the_caller_as_root(evil: Evil) -> None:
+    """Why there is a program of its own: without it these attacks succeed."""
+    naive("create", "main", "--name", "naive", "--config", str(evil.config), "--plan")
+    naive("create", "main", "--name", "naive", "--binary", str(evil.program))
+    naive("create", "main", "--name", "naive", ZSNAPDB_CLONE_CREATE_BINARY=str(evil.program))
+    assert evil.mark.exists()
+    assert "0" in evil.mark.read_text().split()
+
+
+def test_no_word_and_no_variable_names_a_configuration_a_program_or_an_owner(evil: Evil) -> None:
+    before = everything()
+    program, config = str(evil.program), str(evil.config)
+    create = ("create", "main", "evil")
+    for words in (
+        (*create, "--config", config),
+        (*create, f"--config={config}"),
+        (*create, "--conf", config),
+        ("--config", config, *create),
+        (*create, "--binary", program),
+        (*create, f"--bin={program}"),
+        (*create, "--ttl", f"--binary={program}"),
+        (*create, "--", "--config", config),
+        (*create, "--owner", "root"),
+        (*create, "--bind", "0.0.0.0"),
+        (*create, "--admin"),
+        (*create, "--from", "live"),
+        ("create", f"--config={config}", "evil"),
+        ("create", "main", "../evil"),
+        ("clone", *create),
+        ("restore", "main"),
+        ("login", "ann", "--plugin-dir=/tmp"),
+    ):
+        done = as_person(ANN, *words)
+        assert (done.code, done.stdout) == (2, ""), words
+    assert not evil.mark.exists()
+    assert everything() == before
+
+
+def test_variables_of_the_caller_are_not_read(evil: Evil, of_ann: str) -> None:
+    variables = {
+        "ZSNAPDB_CONFIG": str(evil.config),
+        "ZSNAPDB_CLONE_START_BINARY": str(evil.program),
+        "ZSNAPDB_CLONE_START_CONFIG": str(evil.config),
+        "_ZSNAPDB_COMPLETE": "complete_bash",
+        "PATH": str(evil.program.parent),
+    }
+    assert as_person(ANN, "stop", of_ann, **variables).code == 0
+    done = as_person(ANN, "start", of_ann, **variables)
+    assert done.code == 0, done.stderr
+    assert not evil.mark.exists()
+
+
+def test_a_clone_and_its_login_are_for_its_owner_alone(of_ann: str) -> None:
+    for command in ("login", "stop", "reset", "extend", "destroy"):
+        done = as_person(BOB, command, of_ann)
+        assert done.code == 4, command
+        assert f"you may not use clone {of_ann}: it belongs to {ANN}, and you are {BOB}" in done.stderr
+    file = Path(as_person(ANN, "login", of_ann).stdout.strip().removeprefix("--defaults-file="))
+    assert (file.stat().st_uid, file.stat().st_mode & 0o777) == (pwd.getpwnam(ANN).pw_uid, 0o400)
+    for name, can_read in ((ANN, True), (BOB, False)):
+        account = pwd.getpwnam(name)
+        ids = (f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups")
+        assert (run("setpriv", *ids, "cat", str(file)).code == 0) is can_read
+        assert run("setpriv", *ids, "ls", str(file.parent)).code != 0
+
+
+def test_a_person_without_sudo_is_told_that_they_may_not(lab: Lab) -> None:
+    account = pwd.getpwnam(ANN)
+    ids = (f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups")
+    os.chmod(CONFIG, 0o600)
+    for words in (WRAPPER, ("zsnapdb", "clone"), ("zsnapdb",)):
+        done = run("setpriv", *ids, *words, "list")
+        assert done.code in (3, 4), done.stderr
+        assert "you may not" in done.stderr
+        assert "sudo" in done.stderr

@@ -1,0 +1,186 @@
+"""People without root may ask `zsnapdb-clone` for a few words with values of a known form, and for nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zsnapdb.cli import delegated, ending
+from zsnapdb.cli.delegated import COMMANDS, DelegatedRequest, caller_of, clean_environment, parse
+from zsnapdb.errors import ConfigError, NotAllowedError, UsageError
+
+RULE = Path(__file__).parents[3] / "configs" / "sudoers.d" / "zsnapdb-clone"
+DANGEROUS = (
+    "--config",
+    "--binary",
+    "--bind",
+    "--owner",
+    "--admin",
+    "--with-foreign-snapshots",
+    "--name",
+    "--repository",
+)
+
+
+def test_a_clone_is_made_for_the_caller() -> None:
+    request = parse(["create", "main", "mine", "--ttl", "2h", "--mask", "--from=latest", "--json"], "ann")
+    assert request.words == (
+        *("clone", "create", "--name=mine", "--owner=ann", "--ttl=2h", "--mask", "--from=latest", "--json", "main"),
+    )
+    assert request.wants_login_file
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["list"], ("clone", "list")),
+        (["stop", "mine", "--plan"], ("clone", "stop", "--plan", "mine")),
+        (["extend", "--ttl=1d", "mine"], ("clone", "extend", "--ttl=1d", "mine")),
+        (["login", "mine", "--dsn"], ("clone", "connect", "--dsn", "mine")),
+        (["destroy", "mine"], ("clone", "destroy", "mine")),
+    ],
+)
+def test_words_become_words_of_zsnapdb(argv: list[str], words: tuple[str, ...]) -> None:
+    assert parse(argv, "ann").words == words
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("option", [*DANGEROUS, *(name[:-1] for name in DANGEROUS), "--conf", "--c", "-c", "--"])
+def test_no_command_takes_an_option_that_names_a_file_a_program_an_address_or_an_owner(
+    command: str, option: str
+) -> None:
+    positional = ["main", "mine"][-len(COMMANDS[command].words) :] if COMMANDS[command].words else []
+    for words in ([option, "/tmp/x"], [f"{option}=/tmp/x"], [option]):
+        for argv in ([command, *positional, *words], [command, *words, *positional]):
+            with pytest.raises(UsageError):
+                parse(argv, "ann")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["backup"],
+        ["clone", "list"],
+        ["--config=/tmp/x", "list"],
+        ["create", "main"],
+        ["create", "main", "a", "b"],
+        ["create", "main", "--name=x"],
+        ["create", "../main", "mine"],
+        ["create", "main", "mi/ne"],
+        ["create", "main", "mine", "--ttl"],
+        ["create", "main", "mine", "--ttl=--config"],
+        ["create", "main", "mine", "--ttl", "--config=/tmp/x"],
+        ["create", "main", "mine", "--from", "live"],
+        ["create", "main", "mine", "--at", "--config"],
+        ["create", "main", "mine\n"],
+        ["create", "main", "mine", "--mask=1"],
+        ["destroy", ""],
+        ["destroy", "MINE"],
+        ["list", "x"],
+    ],
+)
+def test_what_is_not_known_is_refused(argv: list[str]) -> None:
+    with pytest.raises(UsageError):
+        parse(argv, "ann")
+
+
+WORDS = st.one_of(
+    st.sampled_from(
+        [*COMMANDS, "main", "mine", "--json", "--plan", "--ttl", "2h", "--from", "latest", "--at", *DANGEROUS]
+    ),
+    st.text(max_size=12),
+    st.builds(
+        "{}={}".format, st.sampled_from(["--ttl", "--from", "--at", "--profile", *DANGEROUS]), st.text(max_size=12)
+    ),
+)
+
+
+@given(st.lists(WORDS, max_size=6))
+def test_whatever_is_asked_for_no_word_but_the_known_ones_reaches_zsnapdb(argv: list[str]) -> None:
+    try:
+        request: DelegatedRequest = parse(argv, "ann")
+    except UsageError:
+        return
+    command = COMMANDS[request.command]
+    runs = tuple(command.runs.split())
+    assert request.words[: len(runs)] == runs
+    for word in request.words[len(runs) :]:
+        name, _, value = word.partition("=")
+        if word.startswith("-"):
+            assert name in command.options or word in (f"--name={request.clone}", "--owner=ann")
+            form = command.options.get(name)
+            assert form is None or form.fullmatch(value)
+        else:
+            assert re.fullmatch(r"[a-z0-9][a-z0-9_-]*", word)
+
+
+def test_no_variable_of_the_caller_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ZSNAPDB_CONFIG", "ZSNAPDB_CLONE_CREATE_BINARY", "_ZSNAPDB_COMPLETE", "PYTHONPATH", "AWS_PROFILE"):
+        monkeypatch.setenv(name, "/tmp/x")
+    monkeypatch.setenv("PATH", "/tmp/x")
+    monkeypatch.setenv("LANG", "C")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "environ", dict(os.environ))
+        clean_environment()
+        kept = dict(os.environ)
+    assert "/tmp/x" not in kept.values()
+    assert kept["LANG"] == "C"
+    assert set(kept) <= {*delegated._KEPT, "PATH"}
+
+
+def test_the_caller_is_whom_sudo_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert caller_of({"SUDO_UID": "65534", "SUDO_USER": "root"}).name == "nobody"
+    assert caller_of({}).name == "root"
+    for uid in ("x", "-1", "4123456789"):
+        with pytest.raises(NotAllowedError):
+            caller_of({"SUDO_UID": uid})
+
+
+def test_without_root_one_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(NotAllowedError, match="you may not"):
+        caller_of({"SUDO_UID": "0"})
+
+
+def test_a_denial_of_the_system_is_told_as_such_to_everybody_but_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied() -> ConfigError:
+        error = ConfigError("reading the configuration x: Permission denied", hint="write one")
+        error.__cause__ = PermissionError(13, "Permission denied")
+        return error
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    told = ending._for_this_account(denied())
+    assert told.message == "you may not do this: reading the configuration x: Permission denied"
+    assert told.hint.startswith("run the command as root")
+    assert told.exit_code == ConfigError.exit_code
+    other = ConfigError("no such key", hint="remove it")
+    assert ending._for_this_account(other).message == "no such key"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert ending._for_this_account(denied()).hint == "write one"
+
+
+def test_the_rule_allows_this_program_alone_and_no_variables() -> None:
+    lines = [line for line in RULE.read_text().splitlines() if line and not line.startswith("#")]
+    assert lines == [
+        "Cmnd_Alias ZSNAPDB_CLONE = /usr/bin/zsnapdb-clone",
+        "Defaults!ZSNAPDB_CLONE env_reset, !setenv",
+        "%zsnapdb-clone ALL = (root) NOPASSWD: NOSETENV: ZSNAPDB_CLONE",
+    ]
+
+
+@pytest.mark.skipif(shutil.which("visudo") is None, reason="sudo is not installed")
+def test_visudo_accepts_the_rule(tmp_path: Path) -> None:
+    file = tmp_path / "rule"
+    file.write_text(RULE.read_text())
+    file.chmod(0o440)
+    done = subprocess.run(["visudo", "-c", "-f", str(file)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
