@@ -17,6 +17,52 @@ if TYPE_CHECKING:
 
 app = typer.Typer(cls=CommandGroup, help="Archive binlogs for restores to any point in time.", no_args_is_help=True)
 
+ChangedTable = Annotated[
+    str | None,
+    typer.Option(
+        "--table",
+        metavar="[SCHEMA.]TABLE",
+        help="Transactions that change this table.",
+        show_default=False,
+        autocompletion=completion.tables,
+    ),
+]
+ChangeKinds = Annotated[
+    str | None,
+    typer.Option(
+        "--kind",
+        metavar="KINDS",
+        help="Transactions that do this: insert, update, delete, ddl; several with commas.",
+        show_default=False,
+    ),
+]
+LeastRows = Annotated[
+    int, typer.Option("--rows-at-least", metavar="N", help="Transactions that change at least N such rows.", min=0)
+]
+CommittedBetween = Annotated[
+    tuple[str, str] | None,
+    typer.Option(
+        "--between",
+        metavar="TIME TIME",
+        help="Committed between two times, such as 2026-11-20T10:00:00Z. Reads archived binlogs too.",
+        show_default=False,
+    ),
+]
+BegunBetween = Annotated[
+    tuple[str, str] | None,
+    typer.Option(
+        "--user-time",
+        metavar="TIME TIME",
+        help="Begun between two times: when the session began the first statement.",
+        show_default=False,
+    ),
+]
+LargestFirst = Annotated[bool, typer.Option("--largest", help="Order by rows, then by bytes, largest first.")]
+MostListed = Annotated[int, typer.Option("--limit", metavar="N", help="List at most N transactions.", min=1)]
+FollowServer = Annotated[
+    bool, typer.Option("--follow", "-f", help="List each transaction as the server commits it, until Ctrl-C.")
+]
+
 
 @app.command("archive")
 def archive(
@@ -95,51 +141,14 @@ def purge(
 @app.command("find")
 def find(
     instance: InstanceName = None,
-    table: Annotated[
-        str | None,
-        typer.Option(
-            "--table",
-            metavar="[SCHEMA.]TABLE",
-            help="Transactions that change this table.",
-            show_default=False,
-            autocompletion=completion.tables,
-        ),
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind",
-            metavar="KINDS",
-            help="Transactions that do this: insert, update, delete, ddl; several with commas.",
-            show_default=False,
-        ),
-    ] = None,
-    rows_at_least: Annotated[
-        int, typer.Option("--rows-at-least", metavar="N", help="Transactions that change at least N such rows.", min=0)
-    ] = 0,
-    between: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            "--between",
-            metavar="TIME TIME",
-            help="Committed between two times, such as 2026-11-20T10:00:00Z. Reads archived binlogs too.",
-            show_default=False,
-        ),
-    ] = None,
-    user_time: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            "--user-time",
-            metavar="TIME TIME",
-            help="Begun between two times: when the session began the first statement.",
-            show_default=False,
-        ),
-    ] = None,
-    largest: Annotated[bool, typer.Option("--largest", help="Order by rows, then by bytes, largest first.")] = False,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", help="List at most N transactions.", min=1)] = 100,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="List each transaction as the server commits it, until Ctrl-C.")
-    ] = False,
+    table: ChangedTable = None,
+    kind: ChangeKinds = None,
+    rows_at_least: LeastRows = 0,
+    between: CommittedBetween = None,
+    user_time: BegunBetween = None,
+    largest: LargestFirst = False,
+    limit: MostListed = 100,
+    follow: FollowServer = False,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:

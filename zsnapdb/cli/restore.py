@@ -34,6 +34,7 @@ from zsnapdb.errors import UsageError
 if TYPE_CHECKING:
     from zsnapdb.config import Settings
     from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.restore.continued import ContinueRequest
     from zsnapdb.jobs.restore.handover_plan import Handover
     from zsnapdb.jobs.restore.run import RestoreRequest, Step
 
@@ -108,46 +109,48 @@ def restore(
     from zsnapdb.jobs.restore import run as job
     from zsnapdb.report.restore import result as report
 
+    _refuse_contradictions(to, further, resume=resume, abandon=abandon, plan=plan)
     settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal)
+    may_go = with_foreign_snapshots
     if chosen.settings.vm is not None:
         _refuse_server_options(handover, history, port, server_id, source, origin, further)
-        wanted = MachineOptions(
-            to, target, name, accept_older, stop_after, resume, abandon, step, with_foreign_snapshots, plan
-        )
+        wanted = MachineOptions(to, target, name, accept_older, stop_after, resume, abandon, step, may_go, plan)
         restore_machine(settings, chosen, wanted, json)
         terminal.end()
         return
-    if further is not None and (to != "latest" or resume or abandon):
-        raise UsageError("--continue-to excludes --to, --resume and --abandon", hint="see `zsnapdb restore --help`")
     if abandon:
-        given_up = job.abandon(settings, chosen, target, with_foreign_snapshots=with_foreign_snapshots)
+        given_up = job.abandon(settings, chosen, target, with_foreign_snapshots=may_go)
         show(report.AbandonedView(given_up), json)
         return
     confirm = _confirm_on_terminal if step else _always_continue
+    last = handover_of(handover, port, server_id, source, source_user, source_password_file)
+    volumes = job.origin_of(origin)
+    request = job.RestoreRequest(to, target, name, last, accept_older=accept_older, history=history, origin=volumes)
+    later = continuing.ContinueRequest(further, target, last, volumes, history) if further is not None else None
+    if plan:
+        _show_plan(settings, chosen, later or request, json)
+        return
     if resume:
-        result = job.resume(
-            settings, chosen, target, confirm, stop_after, with_foreign_snapshots=with_foreign_snapshots
-        )
-    elif further is not None:
-        last = handover_of(handover, port, server_id, source, source_user, source_password_file)
-        later = continuing.ContinueRequest(further, target, last, job.origin_of(origin), history)
-        if plan:
-            show(report.RestorePlanView(continuing.plan_now(settings, chosen, later).plan), json)
-            return
+        result = job.resume(settings, chosen, target, confirm, stop_after, with_foreign_snapshots=may_go)
+    elif later is not None:
         result = continuing.go_on(settings, chosen, later, confirm, stop_after)
     else:
-        last = handover_of(handover, port, server_id, source, source_user, source_password_file)
-        request = job.RestoreRequest(
-            to, target, name, last, accept_older=accept_older, history=history, origin=job.origin_of(origin)
-        )
-        if plan:
-            _show_plan(settings, chosen, request, json)
-            return
         result = job.restore(settings, chosen, request, confirm, stop_after)
     terminal.end()
     show(report.RestoreView(result), json)
+
+
+def _refuse_contradictions(to: str, further: str | None, *, resume: bool, abandon: bool, plan: bool) -> None:
+    """Raise UsageError if options exclude each other."""
+    hint = "see `zsnapdb restore --help`"
+    if further is not None and (to != "latest" or resume or abandon):
+        raise UsageError("--continue-to excludes --to, --resume and --abandon", hint=hint)
+    if plan and (resume or abandon):
+        raise UsageError("--plan excludes --resume and --abandon", hint=hint)
+    if resume and abandon:
+        raise UsageError("--resume and --abandon exclude each other", hint=hint)
 
 
 def _refuse_server_options(
@@ -177,11 +180,15 @@ def _refuse_server_options(
         )
 
 
-def _show_plan(settings: Settings, instance: Instance, request: RestoreRequest, json: bool) -> None:
+def _show_plan(settings: Settings, instance: Instance, request: RestoreRequest | ContinueRequest, json: bool) -> None:
     """Show the plan and the findings of its preflight. Exit as the restore would if it were refused."""
+    from zsnapdb.jobs.restore import continued as continuing
     from zsnapdb.jobs.restore import run as job
     from zsnapdb.report.restore import result as report
 
+    if isinstance(request, continuing.ContinueRequest):
+        show(report.RestorePlanView(continuing.plan_now(settings, instance, request).plan), json)
+        return
     repository = job.open_for_restore(instance, request.origin)
     planned = job.plan(settings, instance, repository, request)
     findings = job.examine(settings, instance, repository, planned)
