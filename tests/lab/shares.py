@@ -38,6 +38,7 @@ SECONDS: dict[str, float] = {
     "test_points.py": 420,
     "test_refusals.py": 90,
     "test_replica.py": 110,
+    "test_load.py": 45,
     "test_rescue.py": 90,
     "test_retention.py": 240,
     "test_time_travel.py": 90,

@@ -16,6 +16,7 @@ from typing import Any
 
 import pymysql
 
+from tests.documents import check_printed
 from tests.lab.inside import ledger
 from tests.lab.inside.zygote import Zygote
 from zsnapdb.config import load
@@ -89,8 +90,11 @@ class Lab:
     def zsnapdb(
         self, *words: str, config: Path = CONFIG, timeout: float = 600.0, environment: Mapping[str, str] | None = None
     ) -> Done:
+        """Run a command line. Every document that it prints must be as its published schema says."""
         more = {**(environment or {}), "ZSNAPDB_CONFIG": str(config)}
-        return Done(*self.zygote.run(words, {**os.environ, **more}, timeout))
+        done = Done(*self.zygote.run(words, {**os.environ, **more}, timeout))
+        check_printed(words, done.stdout)
+        return done
 
     def changed(self, *replacements: tuple[str, str]) -> Path:
         """Write a copy of the configuration with replaced texts; the configuration must have each text."""

@@ -104,6 +104,7 @@ SUB_ROOMS = {
     "planning.server_copy": {"planning"},
     "planning.backup": {"planning"},
     "planning.advice": {"planning", "planning.backup", "planning.server_copy"},
+    "planning.load": {"planning", "planning.advice"},
     "planning.binlog": {"planning"},
     "planning.repository": {"planning"},
     "planning.trial": {"planning"},
@@ -125,10 +126,14 @@ SUB_ROOMS = {
 ABOVE_ALL = {
     "jobs.orphans": {"jobs", "jobs.clone", "jobs.restore", "jobs.server_copy", "jobs.trial"},
     "jobs.advice": {"jobs", "jobs.backup"},
+    "jobs.load": {"jobs", "jobs.advice", "jobs.backup"},
     "jobs.setup": {"jobs", "jobs.repository"},
     "jobs.setup_steps": {"jobs", "jobs.repository"},
     "jobs.setup_proof": {"jobs", "jobs.backup", "jobs.doctor", "jobs.trial"},
     "report.setup": {"report", "report.trial"},
+    "report.schemas": {
+        *("report", "report.clone", "report.repository", "report.restore", "report.setup", "report.trial", "report.vm")
+    },
     "jobs.doctor": {"jobs", "jobs.advice", "jobs.backup", "jobs.clone", "jobs.orphans", "jobs.repository", "jobs.vm"},
 }
 """Modules of a room that ask its use cases; no use case imports them."""
@@ -157,7 +162,7 @@ HOMES = {
     "apscheduler": {"agent/schedule.py"},
     "blake3": {"stream/chunks.py"},
     "pyrage": {"repository/keys.py"},
-    "rich": {"cli/bars.py"},
+    "rich": {"cli/bars.py", "cli/tables.py"},
     "libvirt": {"vm/hypervisor.py"},
     "libvirt_qemu": {"vm/hypervisor.py"},
     "cryptography": {"repository/keys.py", "stream/crypto.py"},

@@ -8,6 +8,7 @@ import typer
 
 from zsnapdb import __version__
 from zsnapdb.cli import (
+    advise,
     agent,
     backup,
     binlog,
@@ -31,6 +32,7 @@ from zsnapdb.cli import (
     restore,
     rewind,
     runbook,
+    schema,
     setup,
     snapshot,
     status,
@@ -85,10 +87,12 @@ app.add_typer(agent.app, name="agent", rich_help_panel=Heading.HOST)
 app.add_typer(key.app, name="key", rich_help_panel=Heading.REPOSITORY)
 app.command("setup", rich_help_panel=Heading.HOST)(setup.setup)
 app.command("doctor", rich_help_panel=Heading.HOST)(doctor.doctor)
+app.command("advise", rich_help_panel=Heading.HOST)(advise.advise)
 app.add_typer(config.app, name="config", rich_help_panel=Heading.HOST)
 app.add_typer(notify.app, name="notify", rich_help_panel=Heading.HOST)
 app.command("grants", rich_help_panel=Heading.HOST)(example.grants)
 app.command("example", rich_help_panel=Heading.HOST)(example.example)
+app.command("schema", rich_help_panel=Heading.HOST)(schema.schema)
 app.command("completion", rich_help_panel=Heading.HOST)(completion.completion)
 
 

@@ -1,4 +1,4 @@
-"""Bars on a terminal: one for each step of a command, with bytes, rate and what is left. Only this module imports rich.
+"""Bars on a terminal: one for each step of a command, with bytes, rate and what is left.
 
 rich makes the text of the bars; it is imported when the first bar is due, as no short command has one.
 """

@@ -100,6 +100,13 @@ def sources(incomplete: str) -> list[str]:
     return [*_names(lambda: ["live"], incomplete), *backups(incomplete), *_names(find, incomplete)]
 
 
+def documented(incomplete: str) -> list[str]:
+    """Return words of commands that print documents, with this beginning."""
+    from zsnapdb.report.schemas import DOCUMENTS
+
+    return _names(lambda: sorted({word for command in DOCUMENTS for word in command.split()}), incomplete)
+
+
 def tables(context: typer.Context, incomplete: str) -> list[str]:
     """Return tables of the running server with this beginning; before the dot schemas. None if it does not answer."""
     from zsnapdb.config import load

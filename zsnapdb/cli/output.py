@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,9 +18,15 @@ Writer = TypeVar("Writer")
 
 
 def show(view: View, json: bool) -> None:
-    """Print a result. No bars stand on the terminal any more."""
+    """Print a result. Tables are fitted to a terminal, on which no bars stand any more; elsewhere they are plain text."""
+    from zsnapdb.cli import tables
+    from zsnapdb.report.parts import TabularView
+
     with SCREEN.cleared():
-        print(view.document() if json else printed(view.text()))
+        if not json and isinstance(view, TabularView) and tables.are_wanted():
+            tables.show_parts(view.parts(), sys.stdout)
+        else:
+            print(view.document() if json else printed(view.text()))
 
 
 def show_at_once(view: View, json: bool) -> None:

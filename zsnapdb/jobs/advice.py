@@ -22,6 +22,7 @@ from zsnapdb.zfs import datasets, kernel_facts, pool_facts, version
 PROPERTIES = (
     "recordsize",
     "compression",
+    "compressratio",
     "primarycache",
     "logbias",
     "sync",

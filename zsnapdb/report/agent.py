@@ -2,26 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
+
+from typing_extensions import TypedDict
 
 from zsnapdb.agent.overview import AgentOverview, JobOverview
 from zsnapdb.errors import BusyError
 from zsnapdb.planning.agent.jobs import HOST
 from zsnapdb.planning.agent.runs import RunRecord
-from zsnapdb.report.units import duration, table
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.document import Dumped
+from zsnapdb.report.parts import Part, Table, TabularView
+from zsnapdb.report.units import duration
+
+
+class AgentJobFields(TypedDict):
+    """A job of the agent. `instance` is null if the job is of the host; `next` if it runs all the time."""
+
+    instance: str | None
+    job: str
+    next: str | None
+    last: Annotated[dict[str, Any], Dumped(RunRecord, without=("format",))] | None
+
+
+class PauseFields(TypedDict):
+    """A pause of an instance, or of the host."""
+
+    instance: str | None
+    until: str
+    reason: str
+
+
+class AgentDocument(TypedDict):
+    """The jobs of the agent."""
+
+    is_running: bool
+    jobs: list[AgentJobFields]
+    pauses: list[PauseFields]
 
 
 @dataclass(frozen=True)
-class AgentView(View):
+class AgentView(TabularView):
     """Whether the agent runs, and the last and the next run of each of its jobs."""
 
     overview: AgentOverview
     kind: ClassVar[str] = "agent"
 
-    def text(self) -> str:
+    def parts(self) -> Sequence[Part]:
         state = "the agent runs" if self.overview.is_running else "NO AGENT RUNS on this host"
         rows = [
             (str(job.job.name), _time(job.last.started if job.last else None), _result(job.last), _next(job))
@@ -31,9 +60,9 @@ class AgentView(View):
             f"paused        {'the host' if name == HOST else name} until {_time(pause.until)}: {pause.reason}"
             for name, pause in self.overview.pauses
         ]
-        return "\n".join([state, table(("JOB", "LAST RUN", "RESULT", "NEXT RUN"), rows), *pauses])
+        return [state, Table(("JOB", "LAST RUN", "RESULT", "NEXT RUN"), rows, "no job is configured"), *pauses]
 
-    def fields(self) -> Fields:
+    def fields(self) -> AgentDocument:
         return {
             "is_running": self.overview.is_running,
             "jobs": [

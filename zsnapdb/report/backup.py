@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, NotRequired
+
+from typing_extensions import TypedDict
 
 from zsnapdb.jobs.backup.preflight import Observed
 from zsnapdb.jobs.backup.run import BackupPlan, BackupResult
 from zsnapdb.planning.backup.lock_strategy import LockChoice
 from zsnapdb.planning.backup.resume import ResumeDecision
 from zsnapdb.quantities import size
-from zsnapdb.report.findings import finding_fields, finding_lines
-from zsnapdb.report.manifest import kind_of, manifest_fields
+from zsnapdb.report.findings import FindingFields, finding_fields, finding_lines
+from zsnapdb.report.manifest import ManifestFields, kind_of, manifest_fields
 from zsnapdb.report.source import result_lines
 from zsnapdb.report.units import table
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
+
+
+class BackupDocument(TypedDict):
+    """A finished backup."""
+
+    backup: ManifestFields
+    snapshot_seconds: float
+    send_seconds: float
+    warnings: list[str]
+    continued: list[str]
 
 
 @dataclass(frozen=True)
@@ -38,7 +50,7 @@ class BackupView(View):
             ]
         )
 
-    def fields(self) -> Fields:
+    def fields(self) -> BackupDocument:
         result = self.result
         return {
             "backup": manifest_fields(result.manifest),
@@ -47,6 +59,62 @@ class BackupView(View):
             "warnings": list(result.warnings),
             "continued": [m.backup_id for m in result.continued],
         }
+
+
+class InterruptedFields(TypedDict):
+    """An interrupted backup, and what becomes of it."""
+
+    backup_id: str
+    decision: str
+    why: str
+    text: str
+
+
+class ReasonFields(TypedDict):
+    """Why the backup is full or incremental."""
+
+    why: str
+    text: str
+
+
+class WrittenPathFields(TypedDict):
+    """A path that the server writes."""
+
+    path: str
+    setting: str
+    volume: str
+
+
+class LockChoiceFields(TypedDict):
+    """How the server is held still, and what is tried if that fails."""
+
+    strategy: str
+    reason: str
+    fallback: LockChoiceFields | None
+
+
+class ObservedServerFields(TypedDict):
+    """What a plan says about the server. The other fields are missing if the source is no server."""
+
+    server: str | None
+    paths: NotRequired[list[WrittenPathFields]]
+    block_sizes: NotRequired[dict[str, int]]
+    page_size: NotRequired[int]
+    position: NotRequired[str]
+    lock: NotRequired[LockChoiceFields]
+
+
+class BackupPlanDocument(ObservedServerFields):
+    """What a backup would do."""
+
+    findings: list[FindingFields]
+    volumes: dict[str, str]
+    deadline_seconds: float
+    hooks: list[str]
+    interrupted: list[InterruptedFields]
+    base: str | None
+    reasons: list[ReasonFields]
+    warnings: list[str]
 
 
 _DECISIONS = {
@@ -91,12 +159,11 @@ class BackupPlanView(View):
         steps += [f"run hook {hook}" for hook in plan.hooks if "(done" in hook]
         return "\n".join([*lines, *(f"{number}. {step}" for number, step in enumerate(steps, 1))])
 
-    def fields(self) -> Fields:
+    def fields(self) -> BackupPlanDocument:
         plan = self.plan
         base = plan.base.base.backup_id if plan.base.base else None
         return {
-            "server": None,
-            **(_server_fields(plan.observed) if isinstance(plan.observed, Observed) else {}),
+            **_server_fields(plan.observed),
             "findings": finding_fields(plan.observed.findings),
             "volumes": dict(plan.observed.volumes),
             "deadline_seconds": plan.deadline,
@@ -116,8 +183,10 @@ class BackupPlanView(View):
         }
 
 
-def _server_fields(observed: Observed) -> Fields:
-    """Return the fields of a plan that describe the server."""
+def _server_fields(observed: object) -> ObservedServerFields:
+    """Return the fields of a plan that describe the server, if the source is one."""
+    if not isinstance(observed, Observed):
+        return {"server": None}
     return {
         "server": observed.facts.describe(),
         "paths": [
@@ -141,7 +210,7 @@ def _placed(observed: Observed) -> list[tuple[str, ...]]:
     ]
 
 
-def _choice(choice: LockChoice) -> dict[str, Any]:
+def _choice(choice: LockChoice) -> LockChoiceFields:
     return {
         "strategy": choice.name,
         "reason": choice.reason,

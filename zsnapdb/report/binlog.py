@@ -5,15 +5,49 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.planning.binlog.purge import PurgePlan
 from zsnapdb.planning.binlog.route import missing_before
 from zsnapdb.quantities import size
-from zsnapdb.report.document import errors_fields
+from zsnapdb.report.document import ErrorFields, errors_fields
 from zsnapdb.report.units import moment, table
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
+
+
+class UnprotectedFields(TypedDict):
+    """Why what the server writes now cannot be restored."""
+
+    kind: str
+    reason: str
+
+
+class RepeatedGtidsFields(TypedDict):
+    """GTIDs that an earlier history has as well."""
+
+    history: str
+    gtids: str
+
+
+class ArchivingDocument(TypedDict):
+    """A round of binlog archiving."""
+
+    file: str | None
+    offset: int | None
+    gtids: str | None
+    last_commit: str | None
+    complete_until: str | None
+    transactions: int
+    plain_bytes: int
+    rotated: list[str]
+    begun: str | None
+    gaps: list[str]
+    unprotected: UnprotectedFields | None
+    repeated_gtids: list[RepeatedGtidsFields]
+    problems: list[str]
 
 
 @dataclass(frozen=True)
@@ -52,7 +86,7 @@ class ArchivingView(View):
         lines += [f"  left out  {problem}" for problem in outcome.problems]
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> ArchivingDocument:
         outcome = self.outcome
         return {
             "file": outcome.end.file if outcome.end else None,
@@ -77,6 +111,45 @@ def gaps_of(files: tuple[ArchivedFile, ...]) -> list[str | None]:
     """Return the gap right before each file of one incarnation; None where there is no gap."""
     before = [None, *files[:-1]] if files else []
     return [missing_before(last, file) if last else file.gap for last, file in zip(before, files, strict=True)]
+
+
+class ArchivedBinlogFields(TypedDict):
+    """An archived binlog. `gap` says what is missing right before it."""
+
+    name: str
+    rotated: bool
+    segments: int
+    bytes: int
+    stored_bytes: int
+    previous_gtids: str | None
+    gtids: str | None
+    first_gtid: str | None
+    last_gtid: str | None
+    transactions: int
+    first_commit: str | None
+    last_commit: str | None
+    exact: bool
+    sha256: str | None
+    gap: str | None
+
+
+class IncarnationFields(TypedDict):
+    """An incarnation with its archived binlogs."""
+
+    id: str
+    flavour: str
+    server_uuid: str | None
+    server_id: int
+    began: str
+    reason: str
+    files: list[ArchivedBinlogFields]
+
+
+class BinlogArchiveDocument(TypedDict):
+    """The archived binlogs."""
+
+    incarnations: list[IncarnationFields]
+    damaged: list[ErrorFields]
 
 
 @dataclass(frozen=True)
@@ -116,9 +189,9 @@ class BinlogArchiveView(View):
         lines += [f"damaged: {error.message}" for error in archive.damaged]
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> BinlogArchiveDocument:
         archive = self.archive
-        rows = []
+        rows: list[IncarnationFields] = []
         for incarnation in archive.incarnations:
             files = archive.of(incarnation.id)
             rows.append(
@@ -138,7 +211,7 @@ class BinlogArchiveView(View):
         }
 
 
-def _file(file: ArchivedFile, gap: str | None) -> dict[str, object]:
+def _file(file: ArchivedFile, gap: str | None) -> ArchivedBinlogFields:
     span = file.span
     return {
         "name": file.name,
@@ -159,6 +232,15 @@ def _file(file: ArchivedFile, gap: str | None) -> dict[str, object]:
     }
 
 
+class PurgeDocument(TypedDict):
+    """The binlogs that a purge removes or removed, and which of their archived copies are read before."""
+
+    names: list[str]
+    stays: str
+    read: list[str]
+    warnings: list[str]
+
+
 @dataclass(frozen=True)
 class PurgePlanView(View):
     """What a purge would remove."""
@@ -175,7 +257,7 @@ class PurgePlanView(View):
         lines.append(f"  then      {self.plan.stays}")
         return "\n".join([*lines, *(f"  warning   {text}" for text in self.plan.warnings)])
 
-    def fields(self) -> Fields:
+    def fields(self) -> PurgeDocument:
         plan = self.plan
         return {
             "names": list(plan.names),

@@ -5,12 +5,76 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.binlog.find import Search
 from zsnapdb.planning.binlog.changes import ListedTransaction, Match, TableChanges, TransactionChanges
 from zsnapdb.quantities import size
-from zsnapdb.report.document import errors_fields
+from zsnapdb.report.document import ErrorFields, errors_fields
 from zsnapdb.report.units import moment, table
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
+
+
+class ChangedTableFields(TypedDict):
+    """How many rows of a table a transaction changed."""
+
+    schema: str
+    table: str
+    inserted: int
+    updated: int
+    deleted: int
+    counted: bool
+
+
+class StatementFields(TypedDict):
+    """A statement in the binlog. `cut`: the text is only its beginning."""
+
+    kind: str
+    schema: str | None
+    text: str
+    cut: bool
+
+
+class TransactionDocument(TypedDict):
+    """A transaction in the binlogs."""
+
+    gtid: str | None
+    committed: str
+    exact: bool
+    began: str
+    kinds: list[str]
+    rows: int
+    rows_known: bool
+    bytes: int
+    binlog: str
+    history: str | None
+    start: int
+    end: int
+    compressed: bool
+    match: str
+    tables: list[ChangedTableFields]
+    statements: list[StatementFields]
+    annotation: str | None
+    unknown: list[str]
+
+
+class ReadBinlogFields(TypedDict):
+    """A binlog that was read."""
+
+    name: str
+    history: str | None
+    bytes: int
+
+
+class SearchDocument(TypedDict):
+    """The transactions that a search selects."""
+
+    matched: int
+    transactions: list[TransactionDocument]
+    read: list[ReadBinlogFields]
+    archive_asked: bool
+    problems: list[ErrorFields]
+
 
 _MOST_TABLES = 3
 _MOST_TEXT = 100
@@ -47,7 +111,7 @@ class SearchView(View):
     def _is_cut(self) -> bool:
         return self.search.matched > len(self.search.transactions)
 
-    def fields(self) -> Fields:
+    def fields(self) -> SearchDocument:
         search = self.search
         return {
             "matched": search.matched,
@@ -68,7 +132,7 @@ class FollowedView(View):
     def text(self) -> str:
         return "  ".join(_row(self.listed))
 
-    def fields(self) -> Fields:
+    def fields(self) -> TransactionDocument:
         return _fields(self.listed)
 
 
@@ -100,7 +164,7 @@ def _counts(part: TableChanges) -> str:
     return ", ".join(parts if part.is_counted else [*parts, "not counted"])
 
 
-def _fields(entry: ListedTransaction) -> Fields:
+def _fields(entry: ListedTransaction) -> TransactionDocument:
     changes = entry.changes
     return {
         "gtid": changes.gtid,

@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.config import Settings
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
+
+
+class ConfigurationDocument(TypedDict):
+    """A valid configuration."""
+
+    instances: list[str]
+    repositories: list[str]
 
 
 @dataclass(frozen=True)
@@ -23,7 +32,7 @@ class ConfigurationView(View):
         ]
         return "\n".join(["the configuration is well-formed", *lines])
 
-    def fields(self) -> Fields:
+    def fields(self) -> ConfigurationDocument:
         return {
             "instances": sorted(self.settings.instance),
             "repositories": sorted(self.settings.repository),

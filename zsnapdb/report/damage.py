@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+
+from typing_extensions import TypedDict
 
 from zsnapdb.planning.damage import KnownDamage
 
 
-def damage_fields(damages: Sequence[KnownDamage]) -> list[dict[str, Any]]:
+class DamageFields(TypedDict):
+    """Known damage of a stored object."""
+
+    name: str
+    kind: str
+    since: str
+    by: str
+    findings: list[str]
+
+
+def damage_fields(damages: Sequence[KnownDamage]) -> list[DamageFields]:
     """Return the fields of known damage in a document."""
     return [
         {

@@ -4,21 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NotRequired
+
+from typing_extensions import TypedDict
 
 from zsnapdb.jobs.doctor import Diagnosis
 from zsnapdb.patterns import printable
 from zsnapdb.planning.advice.catalogue import find_rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity
-from zsnapdb.report.findings import finding_fields, finding_lines
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.findings import FindingFields, finding_fields, finding_lines
+from zsnapdb.report.parts import Labelled, Part, TabularView, spaced
 
 _NAGIOS = {Severity.OK: "OK", Severity.WARNING: "WARNING", Severity.UNFIT: "CRITICAL"}
 _SHOWN = 3
+_SEVERITY_WIDTH = 9
+"""Of the first column of a finding's lines (`findings.finding_lines`)."""
+
+
+class DoctorFindingFields(FindingFields):
+    """A finding of the doctor, with the rule it comes from, if it comes from one."""
+
+    rule: NotRequired[str]
+    reason: NotRequired[str]
+    source: NotRequired[str]
+
+
+class DiagnosisFields(TypedDict):
+    """The findings of an instance."""
+
+    instance: str
+    worst: str
+    findings: list[DoctorFindingFields]
+
+
+class DoctorDocument(TypedDict):
+    """The findings of the doctor, and the commands of `--fix` that ran or would run."""
+
+    instances: list[DiagnosisFields]
+    fixed: list[str]
+    planned: list[str]
 
 
 @dataclass(frozen=True)
-class DoctorView(View):
+class DoctorView(TabularView):
     """The findings of each instance and its verdict, and the changes of `--fix`, made or planned."""
 
     diagnoses: Sequence[Diagnosis]
@@ -26,7 +54,7 @@ class DoctorView(View):
     planned: Sequence[PropertyChange] = ()
     kind: ClassVar[str] = "doctor"
 
-    def text(self) -> str:
+    def parts(self) -> Sequence[Part]:
         verdicts = {
             Severity.OK: "fit",
             Severity.WARNING: "fit, with warnings",
@@ -34,23 +62,20 @@ class DoctorView(View):
         }
         changes = [f"done: {change.command}" for change in self.fixed]
         changes += [f"--fix would run: {change.command}" for change in self.planned]
-        return "\n\n".join(
-            [
-                *(
-                    "\n".join([f"instance {d.instance}", *_lines(d.findings), verdicts[d.worst]])
-                    for d in self.diagnoses
-                ),
-                *(["\n".join(changes)] if changes else []),
-            ]
-        )
+        blocks: list[list[Part]] = []
+        for d in self.diagnoses:
+            lines = _lines(d.findings)
+            findings: list[Part] = [Labelled(lines, _SEVERITY_WIDTH)] if lines else []
+            blocks.append([f"instance {d.instance}", *findings, verdicts[d.worst]])
+        return spaced([*blocks, *([changes] if changes else [])])
 
-    def fields(self) -> Fields:
-        rows = [
+    def fields(self) -> DoctorDocument:
+        rows: list[DiagnosisFields] = [
             {
                 "instance": d.instance,
                 "worst": d.worst.value,
                 "findings": [
-                    {**fields, **_rule_fields(finding)}
+                    _with_rule(fields, finding)
                     for fields, finding in zip(finding_fields(d.findings), d.findings, strict=True)
                 ],
             }
@@ -99,7 +124,14 @@ def _lines(findings: Sequence[FitnessFinding]) -> list[str]:
     return lines
 
 
-def _rule_fields(finding: FitnessFinding) -> dict[str, str]:
-    """Return the id, reason and source of the rule of a finding. A finding of no rule has none."""
+def _with_rule(fields: FindingFields, finding: FitnessFinding) -> DoctorFindingFields:
+    """Return the fields with the id, reason and source of the rule of the finding, if it has one."""
     rule = find_rule(finding.rule)
-    return {"rule": rule.id, "reason": rule.reason, "source": rule.source} if rule is not None else {}
+    if rule is None:
+        return {
+            "severity": fields["severity"],
+            "what": fields["what"],
+            "detail": fields["detail"],
+            "hint": fields["hint"],
+        }
+    return {**fields, "rule": rule.id, "reason": rule.reason, "source": rule.source}

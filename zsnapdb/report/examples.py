@@ -5,9 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.examples import Example
 from zsnapdb.model import Flavour
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
+
+
+class ExamplesDocument(TypedDict):
+    """The names of all examples."""
+
+    examples: list[str]
+
+
+class ExampleDocument(TypedDict):
+    """An example."""
+
+    name: str
+    text: str
+
+
+class GrantsDocument(TypedDict):
+    """The statements that make an account."""
+
+    flavour: str
+    statements: str
 
 
 @dataclass(frozen=True)
@@ -20,7 +42,7 @@ class ExamplesView(View):
     def text(self) -> str:
         return "\n".join(example.name for example in self.examples)
 
-    def fields(self) -> Fields:
+    def fields(self) -> ExamplesDocument:
         return {"examples": [example.name for example in self.examples]}
 
 
@@ -34,7 +56,7 @@ class ExampleView(View):
     def text(self) -> str:
         return self.example.text.rstrip("\n")
 
-    def fields(self) -> Fields:
+    def fields(self) -> ExampleDocument:
         return {"name": self.example.name, "text": self.example.text}
 
 
@@ -49,5 +71,5 @@ class GrantsView(View):
     def text(self) -> str:
         return self.statements.rstrip("\n")
 
-    def fields(self) -> Fields:
+    def fields(self) -> GrantsDocument:
         return {"flavour": self.flavour.value, "statements": self.statements}

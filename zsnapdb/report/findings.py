@@ -4,8 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from typing_extensions import TypedDict
+
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.repository.host_record import StoredFinding, StoredKind
+
+
+class FindingFields(TypedDict):
+    """The result of a check."""
+
+    severity: str
+    what: str
+    detail: str
+    hint: str
+
+
+class MissingFields(TypedDict):
+    """A difference between a repository and what this host stored in it."""
+
+    kind: str
+    text: str
+    hint: str
+    backups: list[str]
+
 
 _LABELS = {
     StoredKind.EXPIRED_MISSING: "expired",
@@ -34,11 +55,11 @@ def missing_lines(findings: Sequence[StoredFinding], width: int, indent: str = "
     return lines
 
 
-def missing_fields(findings: Sequence[StoredFinding]) -> list[dict[str, object]]:
+def missing_fields(findings: Sequence[StoredFinding]) -> list[MissingFields]:
     """Return one row per difference from what this host stored."""
     return [{"kind": f.kind.value, "text": f.text, "hint": f.hint, "backups": list(f.backups)} for f in findings]
 
 
-def finding_fields(findings: Sequence[FitnessFinding]) -> list[dict[str, str]]:
+def finding_fields(findings: Sequence[FitnessFinding]) -> list[FindingFields]:
     """Return one row per check."""
     return [{"severity": f.severity.value, "what": f.what, "detail": f.detail, "hint": f.hint} for f in findings]

@@ -6,12 +6,60 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.backup.local_snapshot import LocalSnapshotPlan, LocalSnapshotResult
 from zsnapdb.planning.repository.local_retention import LocalSet
 from zsnapdb.quantities import size
-from zsnapdb.report.findings import finding_fields, finding_lines
+from zsnapdb.report.findings import FindingFields, finding_fields, finding_lines
+from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.units import table
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
+
+
+class LocalSnapshotDocument(TypedDict):
+    """A new local snapshot set."""
+
+    instance: str
+    backup_id: str
+    volumes: dict[str, str]
+    position: str | None
+    seconds: float
+    expired: list[str]
+    warnings: list[str]
+
+
+class KeptSetFields(TypedDict):
+    """Whether a local snapshot set stays, and why."""
+
+    backup_id: str
+    keep: bool
+    reasons: list[str]
+
+
+class LocalSnapshotPlanDocument(TypedDict):
+    """What `zsnapdb snapshot` would do."""
+
+    volumes: dict[str, str]
+    findings: list[FindingFields]
+    local: list[KeptSetFields]
+
+
+class LocalSetFields(TypedDict):
+    """A snapshot set on this host."""
+
+    backup_id: str
+    state: str
+    used: int
+    position: str | None
+    users: list[str]
+    snapshots: dict[str, str]
+
+
+class LocalSetsDocument(TypedDict):
+    """The snapshot sets on this host."""
+
+    sets: list[LocalSetFields]
 
 
 @dataclass(frozen=True)
@@ -33,7 +81,7 @@ class LocalSnapshotView(View):
             ]
         )
 
-    def fields(self) -> Fields:
+    def fields(self) -> LocalSnapshotDocument:
         result = self.result
         return {
             "instance": result.instance,
@@ -59,7 +107,7 @@ class LocalSnapshotPlanView(View):
         lines = [*finding_lines(self.plan.observed.findings), "", f"snapshot {volumes} in one request"]
         return "\n".join([*lines, *([table(("", "SET", "WHY"), rows)] if rows else [])])
 
-    def fields(self) -> Fields:
+    def fields(self) -> LocalSnapshotPlanDocument:
         return {
             "volumes": dict(self.plan.observed.volumes),
             "findings": finding_fields(self.plan.observed.findings),
@@ -70,22 +118,22 @@ class LocalSnapshotPlanView(View):
 
 
 @dataclass(frozen=True)
-class LocalSetsView(View):
+class LocalSetsView(TabularView):
     """The snapshot sets on this host."""
 
     sets: Sequence[LocalSet]
     kind: ClassVar[str] = "local-sets"
 
-    def text(self) -> str:
+    def parts(self) -> Sequence[Part]:
         if not self.sets:
-            return "no snapshot set is on this host"
+            return ["no snapshot set is on this host"]
         rows = [
             (one.backup_id, one.state, size(one.used), one.position or "-", "; ".join(one.users) or "-")
             for one in self.sets
         ]
-        return table(("SET", "STATE", "HELD", "POSITION", "NEEDED BY"), rows)
+        return [Table(("SET", "STATE", "HELD", "POSITION", "NEEDED BY"), rows, "")]
 
-    def fields(self) -> Fields:
+    def fields(self) -> LocalSetsDocument:
         return {
             "sets": [
                 {

@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing_extensions import TypedDict
 
-from zsnapdb.report.source import source_fields
+from zsnapdb.report.source import SourceFields, source_fields
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import Manifest
+
+
+class VolumeFields(TypedDict):
+    """A volume of a backup."""
+
+    role: str
+    dataset: str
+    guid: int
+    from_guid: int | None
+    plain_bytes: int
+    stored_bytes: int
+    chunks: int
+
+
+class ManifestFields(SourceFields):
+    """A backup."""
+
+    backup_id: str
+    instance: str
+    full: bool
+    created: str
+    plain_bytes: int
+    stored_bytes: int
+    volumes: list[VolumeFields]
 
 
 def kind_of(is_full: bool) -> str:
@@ -14,7 +38,7 @@ def kind_of(is_full: bool) -> str:
     return "full" if is_full else "incremental"
 
 
-def manifest_fields(m: Manifest | Summary) -> dict[str, Any]:
+def manifest_fields(m: Manifest | Summary) -> ManifestFields:
     """Return the fields of a backup in a document."""
     return {
         "backup_id": m.backup_id,

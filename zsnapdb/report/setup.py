@@ -4,17 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar, Literal
+
+from typing_extensions import TypedDict
 
 from zsnapdb.jobs.backup.run import BackupResult
 from zsnapdb.jobs.setup_proof import ProofResult, SetupCheck
 from zsnapdb.jobs.setup_steps import SetupResult
 from zsnapdb.planning.setup.facts import FoundServer
 from zsnapdb.planning.setup.plan import SetupPlan, SetupStep
-from zsnapdb.report.backup import BackupView
-from zsnapdb.report.doctor import DoctorView
-from zsnapdb.report.trial.drill import DrillView
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.backup import BackupDocument, BackupView
+from zsnapdb.report.doctor import DoctorDocument, DoctorView
+from zsnapdb.report.document import Dumped
+from zsnapdb.report.trial.drill import DrillDocument, DrillView
+from zsnapdb.report.view import View
+
+
+class SetupPlanDocument(TypedDict):
+    """What was found on the host, and every step."""
+
+    way: str
+    server: Annotated[dict[str, Any], Dumped(FoundServer)] | None
+    notes: list[str]
+    refusals: list[str]
+    configuration: str
+    identity: str | None
+    steps: list[Annotated[dict[str, Any], Dumped(SetupStep)]]
+
+
+class DoctorProofFields(DoctorDocument):
+    """What the doctor said at the end of a setup."""
+
+    kind: Literal["doctor"]
+
+
+class BackupProofFields(BackupDocument):
+    """The first backup."""
+
+    kind: Literal["backup"]
+
+
+class DrillProofFields(DrillDocument):
+    """The first drill."""
+
+    kind: Literal["drill"]
+
+
+class SetupDocument(SetupPlanDocument):
+    """What was done, the results that prove it, and the steps that are left."""
+
+    done: list[str]
+    recipient: str | None
+    proof: list[DoctorProofFields | BackupProofFields | DrillProofFields]
 
 
 @dataclass(frozen=True)
@@ -27,7 +68,7 @@ class SetupPlanView(View):
     def text(self) -> str:
         return "\n".join([*_head(self.plan), *_steps(self.plan.steps)])
 
-    def fields(self) -> Fields:
+    def fields(self) -> SetupPlanDocument:
         return _fields(self.plan, self.plan.steps)
 
 
@@ -50,10 +91,10 @@ class SetupView(View):
         left = _left(plan)
         return "\n".join([*lines, *(["what is left to do:", *_steps(left)] if left else ["nothing is left to do"])])
 
-    def fields(self) -> Fields:
+    def fields(self) -> SetupDocument:
         plan = self.result.plan
         done = [step.action.value for step in plan.steps if step.action is not None]
-        proof = [{"kind": view.kind, **view.fields()} for view in map(proof_view, self.proof)]
+        proof = [_proof_fields(result) for result in self.proof]
         return {**_fields(plan, _left(plan)), "done": done, "recipient": self.result.recipient, "proof": proof}
 
 
@@ -62,6 +103,14 @@ def proof_view(result: ProofResult) -> View:
     if isinstance(result, SetupCheck):
         return DoctorView([result.diagnosis])
     return BackupView(result) if isinstance(result, BackupResult) else DrillView(result)
+
+
+def _proof_fields(result: ProofResult) -> DoctorProofFields | BackupProofFields | DrillProofFields:
+    if isinstance(result, SetupCheck):
+        return {"kind": "doctor", **DoctorView([result.diagnosis]).fields()}
+    if isinstance(result, BackupResult):
+        return {"kind": "backup", **BackupView(result).fields()}
+    return {"kind": "drill", **DrillView(result).fields()}
 
 
 def _left(plan: SetupPlan) -> list[SetupStep]:
@@ -90,7 +139,7 @@ def _steps(steps: Sequence[SetupStep]) -> list[str]:
     return lines
 
 
-def _fields(plan: SetupPlan, steps: Sequence[SetupStep]) -> Fields:
+def _fields(plan: SetupPlan, steps: Sequence[SetupStep]) -> SetupPlanDocument:
     server = plan.server
     server_fields = {**asdict(server), "flavour": server.flavour.value} if server is not None else None
     return {

@@ -2,21 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from zsnapdb.planning.engines import rows_not_restored
-from zsnapdb.repository.machine_source import BoundPart, MachineSourcePart
-from zsnapdb.repository.manifest import ChannelPart, ServerSourcePart, SourcePart
+from zsnapdb.report.document import Dumped
+from zsnapdb.repository.machine_source import BoundPart, FreezePart, MachineSourcePart, ServerInsidePart
+from zsnapdb.repository.manifest import ChannelPart, LockPart, PositionPart, ServerSourcePart, SourcePart
 
 
-def source_fields(source: SourcePart) -> dict[str, Any]:
+class ServerFields(TypedDict):
+    """The server of a backup."""
+
+    flavour: str
+    version: str
+
+
+class DomainFields(TypedDict):
+    """The domain of a virtual machine."""
+
+    name: str
+    uuid: str
+
+
+class SourceFields(TypedDict):
+    """The source of a backup. What only a virtual machine has is missing for a server."""
+
+    source: str
+    position: Annotated[dict[str, Any], Dumped(PositionPart)] | None
+    lock: Annotated[dict[str, Any], Dumped(LockPart)] | None
+    channels: list[Annotated[dict[str, Any], Dumped(ChannelPart)]]
+    server: ServerFields | None
+    not_restored: list[str]
+    grade: NotRequired[str]
+    grade_reason: NotRequired[str]
+    domain: NotRequired[DomainFields]
+    freeze: NotRequired[Annotated[dict[str, Any], Dumped(FreezePart)] | None]
+    server_inside: NotRequired[Annotated[dict[str, Any], Dumped(ServerInsidePart)] | None]
+
+
+class _MachineFields(TypedDict):
+    grade: str
+    grade_reason: str
+    domain: DomainFields
+    freeze: dict[str, Any] | None
+    server_inside: dict[str, Any] | None
+
+
+def source_fields(source: SourcePart) -> SourceFields:
     """Return the kind of the source; for a server also position, lock, channels, version, and rows that it lacks.
 
     For a virtual machine also its grade, its domain, and the freeze of its file systems.
     """
     if not isinstance(source, ServerSourcePart):
-        nothing: dict[str, Any] = {"position": None, "lock": None, "channels": [], "server": None, "not_restored": []}
-        return {"source": source.kind, **nothing, **_machine_fields(source)}
+        fields: SourceFields = {
+            "source": source.kind,
+            "position": None,
+            "lock": None,
+            "channels": [],
+            "server": None,
+            "not_restored": [],
+        }
+        return {**fields, **_machine_fields(source)} if isinstance(source, MachineSourcePart) else fields
     return {
         "source": source.kind,
         "position": source.position.model_dump(),
@@ -27,9 +75,7 @@ def source_fields(source: SourcePart) -> dict[str, Any]:
     }
 
 
-def _machine_fields(source: SourcePart) -> dict[str, Any]:
-    if not isinstance(source, MachineSourcePart):
-        return {}
+def _machine_fields(source: MachineSourcePart) -> _MachineFields:
     return {
         "grade": source.grade.value,
         "grade_reason": source.reason,

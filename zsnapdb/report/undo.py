@@ -5,12 +5,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.binlog.undo import Conflict, Undo
 from zsnapdb.patterns import printable
 from zsnapdb.planning.binlog.row_values import SqlValue
 from zsnapdb.planning.binlog.undo import RowChange
 from zsnapdb.report.units import moment
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
+
+
+class RowChangeFields(TypedDict):
+    """A changed row: its key, and its columns before and after, as SQL."""
+
+    schema: str
+    table: str
+    kind: str
+    key: dict[str, str]
+    before: dict[str, str] | None
+    after: dict[str, str] | None
+
+
+class ConflictFields(RowChangeFields):
+    """A row that prevents the undoing: `exists-again` or `differs`."""
+
+    reason: str
+
+
+class UndoDocument(TypedDict):
+    """The rows that a transaction changed."""
+
+    gtid: str
+    committed: str
+    changes: list[RowChangeFields]
+    conflicts: list[ConflictFields]
+    tried: bool
+    applied: bool
+    file: str | None
+
 
 _MOST_LISTED = 20
 
@@ -47,7 +79,7 @@ class UndoView(View):
             lines.append("next      `--into FILE` writes the script, `--apply` runs it; nothing was changed")
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> UndoDocument:
         undo = self.undo
         return {
             "gtid": undo.gtid,
@@ -87,7 +119,7 @@ def _row(values: dict[str, SqlValue]) -> str:
     return "(" + ", ".join(f"{printable(name)}={value.shown}" for name, value in values.items()) + ")"
 
 
-def _fields(change: RowChange) -> Fields:
+def _fields(change: RowChange) -> RowChangeFields:
     return {
         "schema": change.shape.schema,
         "table": change.shape.table,
@@ -98,5 +130,5 @@ def _fields(change: RowChange) -> Fields:
     }
 
 
-def _shown(values: dict[str, SqlValue]) -> Fields:
+def _shown(values: dict[str, SqlValue]) -> dict[str, str]:
     return {name: value.shown for name, value in values.items()}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from zsnapdb.report.document import document
 
-Fields = dict[str, Any]
-"""The fields of a document, by name."""
+Fields = Mapping[str, object]
+"""The fields of a document, by name. Each view names its own TypedDict: the schema of its documents."""
 
 
 class View(ABC):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools.references import command_line, configuration, doctor_rules, exit_codes, freebsd, man_pages
+from tools.references import command_line, configuration, doctor_rules, documents, exit_codes, freebsd, man_pages
 
 ROOT = Path(__file__).parents[3]
 
@@ -15,6 +15,8 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/command-line.md": command_line.page,
     "docs/reference/configuration.md": configuration.page,
     "docs/reference/exit-codes.md": exit_codes.page,
+    "docs/reference/json.md": documents.page,
+    "docs/reference/schema.json": documents.schema,
 }
 """The path of each page below the top of the checkout, and what makes its text."""
 MAN = "docs/man"

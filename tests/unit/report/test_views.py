@@ -16,6 +16,7 @@ import zsnapdb.report
 from zsnapdb.cli.output import show
 from zsnapdb.errors import ConfigError
 from zsnapdb.report import document
+from zsnapdb.report.parts import TabularView
 from zsnapdb.report.view import Fields, View
 
 
@@ -35,7 +36,7 @@ def views(view: type[View] = View) -> Iterator[type[View]]:
     for module in pkgutil.walk_packages(zsnapdb.report.__path__, "zsnapdb.report."):
         importlib.import_module(module.name)
     for below in view.__subclasses__():
-        if below.__module__.startswith("zsnapdb."):
+        if below.__module__.startswith("zsnapdb.") and below is not TabularView:
             yield below
         yield from views(below)
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.documents import check_printed
 from tests.lab.inside.zygote import Zygote
 
 CHECKOUT = Path(__file__).parents[3]
@@ -21,7 +22,9 @@ def zsnapdb(*words: str, config: str = "", **variables: str) -> subprocess.Compl
     It runs in a child of a process that has imported the package: imports take longer than most commands.
     """
     env = {**ENVIRONMENT, "ZSNAPDB_CONFIG": config, **variables}
-    return subprocess.CompletedProcess(["zsnapdb", *words], *_zygote().run(words, env, timeout=60))
+    done = subprocess.CompletedProcess(["zsnapdb", *words], *_zygote().run(words, env, timeout=60))
+    check_printed(words, done.stdout)
+    return done
 
 
 def zsnapdb_from_nothing(*words: str) -> subprocess.CompletedProcess[str]:

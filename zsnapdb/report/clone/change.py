@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.detach import DetachPlan
 from zsnapdb.jobs.clone.lifecycle import Committed
@@ -12,8 +14,50 @@ from zsnapdb.jobs.clone.plans import Intention
 from zsnapdb.jobs.clone.reset import ResetPlan
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.quantities import size
-from zsnapdb.report.clone.fields import clone_fields, state
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.clone.fields import CloneFields, clone_fields, state
+from zsnapdb.report.view import View
+
+
+class ChangedDocument(TypedDict):
+    """A clone after a change; `done` says which, as a participle."""
+
+    done: str
+    clone: CloneFields
+
+
+class IntentionDocument(TypedDict):
+    """What a change of a clone would do. `clone` is null if there is none yet."""
+
+    what: str
+    clone: CloneFields | None
+    steps: list[str]
+
+
+class ResetPlanDocument(TypedDict):
+    """What a reset would do. `backup_id` is null if the snapshot set is taken at the reset."""
+
+    clone: CloneFields
+    backup_id: str | None
+    snapshots: dict[str, str]
+    original: bool
+    drops: str | None
+
+
+class DetachDocument(TypedDict):
+    """What detaching costs, or cost."""
+
+    clone: CloneFields
+    cost_bytes: int
+    available_bytes: int
+
+
+class CommittedDocument(TypedDict):
+    """A new commit of a clone."""
+
+    id: str
+    clone: str
+    message: str
+    snapshots: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -34,7 +78,7 @@ class ChangedView(View):
             f" {stamp(info.lease.expires)}{protected}"
         )
 
-    def fields(self) -> Fields:
+    def fields(self) -> ChangedDocument:
         return {
             "done": self.done,
             "clone": clone_fields(self.info),
@@ -52,7 +96,7 @@ class IntentionView(View):
     def text(self) -> str:
         return "\n".join(self.intention.steps) or "nothing to do"
 
-    def fields(self) -> Fields:
+    def fields(self) -> IntentionDocument:
         intention = self.intention
         return {
             "what": self.what,
@@ -90,7 +134,7 @@ class ResetPlanView(View):
             ]
         )
 
-    def fields(self) -> Fields:
+    def fields(self) -> ResetPlanDocument:
         plan = self.plan
         return {
             "clone": clone_fields(plan.info),
@@ -115,7 +159,7 @@ class DetachPlanView(View):
             " clone's server is stopped during the copy"
         )
 
-    def fields(self) -> Fields:
+    def fields(self) -> DetachDocument:
         return _cost_fields(self.plan)
 
 
@@ -130,7 +174,7 @@ class DetachedView(View):
         plan = self.plan
         return f"clone {plan.info.name} is independent: {size(plan.cost)} were copied; {state(plan.info)}"
 
-    def fields(self) -> Fields:
+    def fields(self) -> DetachDocument:
         return _cost_fields(self.plan)
 
 
@@ -148,7 +192,7 @@ class CommittedView(View):
             "  the commit goes with the clone, unless another clone was made from it"
         )
 
-    def fields(self) -> Fields:
+    def fields(self) -> CommittedDocument:
         result = self.result
         snapshots = {role: snapshot.full_name for role, snapshot in result.set.snapshots.items()}
         return {
@@ -159,5 +203,5 @@ class CommittedView(View):
         }
 
 
-def _cost_fields(plan: DetachPlan) -> Fields:
+def _cost_fields(plan: DetachPlan) -> DetachDocument:
     return {"clone": clone_fields(plan.info), "cost_bytes": plan.cost, "available_bytes": plan.available}

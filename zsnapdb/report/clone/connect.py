@@ -6,8 +6,21 @@ import shlex
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.clone.credentials import CLIENT_HOME, Login
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
+
+
+class LoginDocument(TypedDict):
+    """How a client reaches a clone."""
+
+    host: str
+    port: int
+    socket: str
+    user: str
+    password: str
+    dsn: str
 
 
 @dataclass(frozen=True)
@@ -21,7 +34,7 @@ class LoginView(View):
     def text(self) -> str:
         return _environment(self.login) if self.as_environment else self.login.dsn
 
-    def fields(self) -> Fields:
+    def fields(self) -> LoginDocument:
         login = self.login
         return {
             "host": login.host,

@@ -5,14 +5,64 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.clone.create import Created
 from zsnapdb.jobs.clone.create_plan import ClonePlan
 from zsnapdb.jobs.clone.sources import CloneSource
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import planned_lines
-from zsnapdb.report.clone.fields import clone_fields
-from zsnapdb.report.clone.masking import masking_fields, masking_lines
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.clone.fields import CloneFields, clone_fields
+from zsnapdb.report.clone.masking import MaskingFields, masking_fields, masking_lines
+from zsnapdb.report.view import View
+
+
+class CreationSecondsFields(TypedDict):
+    """How long each phase of making a clone took."""
+
+    source: float
+    clone: float
+    identity: float
+    start: float
+
+
+class CreatedDocument(TypedDict):
+    """A new clone. Its user and password are null if its server was not started."""
+
+    clone: CloneFields
+    user: str | None
+    password: str | None
+    seconds: CreationSecondsFields
+    masking: MaskingFields | None
+
+
+class ClonePlanDocument(TypedDict):
+    """What making a clone would do. `backup_id` is null if the snapshot set is taken then."""
+
+    name: str
+    instance: str
+    source: str
+    backup_id: str | None
+    snapshots: dict[str, str]
+    receives: list[str]
+    prepared: bool
+    replays: int
+    datasets: dict[str, str]
+    mount: str
+    port: int
+    bind_address: str
+    expires: str
+    owner: str
+    profile: str
+    starts: bool
+    masks: bool
+
+
+class PreparedDocument(TypedDict):
+    """A prepared snapshot set."""
+
+    backup_id: str
+    snapshots: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -40,7 +90,7 @@ class CreatedView(View):
         lines += [f"  took      {took.source + took.clone + took.identity:.1f} s to clone, {took.start:.1f} s to start"]
         return "\n".join(lines + (masking_lines(result.masking) if result.masking is not None else []))
 
-    def fields(self) -> Fields:
+    def fields(self) -> CreatedDocument:
         result = self.result
         password = result.password.get_secret_value() if result.password else None
         masked = masking_fields(result.masking) if result.masking is not None else None
@@ -54,7 +104,7 @@ class CreatedView(View):
         }
 
 
-def _seconds(result: Created) -> dict[str, float]:
+def _seconds(result: Created) -> CreationSecondsFields:
     took = result.seconds
     return {
         "source": round(took.source, 3),
@@ -99,7 +149,7 @@ class ClonePlanView(View):
         )
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> ClonePlanDocument:
         plan = self.plan
         return {
             "name": plan.name,
@@ -132,7 +182,7 @@ class PreparedView(View):
     def text(self) -> str:
         return f"snapshot set {self.source.set.backup_id} is prepared: its clones need no recovery"
 
-    def fields(self) -> Fields:
+    def fields(self) -> PreparedDocument:
         snapshots = {role: snapshot.full_name for role, snapshot in self.source.set.snapshots.items()}
         return {
             "backup_id": self.source.set.backup_id,

@@ -6,12 +6,48 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.clone.destroy import DestroyPlan
 from zsnapdb.jobs.clone.reaper import ReapOutcome
 from zsnapdb.planning.clone.lease import LeaseVerdict
-from zsnapdb.report.clone.fields import clone_fields, commit_fields
+from zsnapdb.report.clone.fields import CloneFields, CommitFields, clone_fields, commit_fields
 from zsnapdb.report.units import table
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
+
+
+class RemovalFields(TypedDict):
+    """A clone that goes. Commits that are needed are handed over to another clone (commit to clone)."""
+
+    clone: CloneFields
+    commits: list[CommitFields]
+    handed_over: dict[str, str]
+    promotes: list[str]
+    foreign_snapshots: list[str]
+
+
+class DestroyDocument(TypedDict):
+    """The clones that are destroyed, or would be."""
+
+    name: str
+    clones: list[RemovalFields]
+
+
+class SweptFields(TypedDict):
+    """What the reaper does with a clone or machine, and why."""
+
+    what: str
+    name: str
+    verdict: str
+    reason: str
+    error: str | None
+
+
+class ReapDocument(TypedDict):
+    """A sweep of the reaper."""
+
+    swept: list[SweptFields]
+    reaped: int
 
 
 @dataclass(frozen=True)
@@ -26,7 +62,7 @@ class DestroyPlanView(View):
         lines = [line for plan in self.plans for line in _steps(plan)]
         return "\n".join(lines) or f"there is no clone {self.name}; nothing to do"
 
-    def fields(self) -> Fields:
+    def fields(self) -> DestroyDocument:
         return {"name": self.name, "clones": [_fields(plan) for plan in self.plans]}
 
 
@@ -48,7 +84,7 @@ class DestroyedView(View):
             lines += [f"  commit {commit} is now of clone {heir}" for commit, heir in plan.removal.steps.kept.items()]
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> DestroyDocument:
         return {"name": self.name, "clones": [_fields(plan) for plan in self.plans]}
 
 
@@ -69,7 +105,7 @@ def _steps(plan: DestroyPlan) -> list[str]:
     return lines + [f"zfs destroy {name}" for name in rest]
 
 
-def _fields(plan: DestroyPlan) -> Fields:
+def _fields(plan: DestroyPlan) -> RemovalFields:
     steps = plan.removal.steps
     return {
         "clone": clone_fields(plan.info),
@@ -94,8 +130,8 @@ class ReapView(View):
         ]
         return table(("WHAT", "NAME", "VERDICT", "WHY"), rows)
 
-    def fields(self) -> Fields:
-        rows = [
+    def fields(self) -> ReapDocument:
+        rows: list[SweptFields] = [
             {
                 "what": item.what,
                 "name": item.name,

@@ -2,12 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing_extensions import TypedDict
 
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.properties import ClonePhase
 from zsnapdb.jobs.clone.sources import Commit
 from zsnapdb.planning.clone.lease import stamp
+
+
+class CloneFields(TypedDict):
+    """A clone. `own_bytes` are those that it does not share with its source."""
+
+    name: str
+    instance: str
+    backup_id: str
+    source: str
+    requested: str
+    original: str
+    masked: bool
+    masked_at: str | None
+    set: str | None
+    part: str | None
+    phase: str
+    port: int
+    bind_address: str
+    server_id: int
+    created: str
+    owner: str
+    expires: str
+    protected_until: str | None
+    profile: str
+    rights: str
+    position: str
+    datasets: list[str]
+    volumes: dict[str, str]
+    mount: str
+    client_file: str
+    own_bytes: int
+    independent: bool
+    pid: int | None
+
+
+class CommitFields(TypedDict):
+    """A commit of a clone, and the clones that were made of it."""
+
+    id: str
+    clone: str
+    created: str
+    message: str
+    clones: list[str]
 
 
 def state(info: CloneInfo) -> str:
@@ -24,7 +67,7 @@ def masking(c: CloneInfo) -> str:
     return f"masked at {c.masked}" if c.masked is not None else "not masked"
 
 
-def clone_fields(c: CloneInfo) -> dict[str, Any]:
+def clone_fields(c: CloneInfo) -> CloneFields:
     """Return the JSON fields of a clone."""
     return {
         "name": c.name,
@@ -58,7 +101,7 @@ def clone_fields(c: CloneInfo) -> dict[str, Any]:
     }
 
 
-def commit_fields(made: Commit) -> dict[str, Any]:
+def commit_fields(made: Commit) -> CommitFields:
     """Return the JSON fields of a commit."""
     return {
         "id": made.set.backup_id,

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.sources import Commit
 from zsnapdb.planning.clone.lease import remaining, stamp
 from zsnapdb.quantities import size
-from zsnapdb.report.clone.fields import clone_fields, commit_fields, masking, state
-from zsnapdb.report.units import table
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.clone.fields import CloneFields, CommitFields, clone_fields, commit_fields, masking, state
+from zsnapdb.report.parts import Part, Table, TabularView
+from zsnapdb.report.view import View
 
 _REQUEST_WIDTH = 40
 
@@ -22,15 +24,28 @@ def _shortened(request: str) -> str:
     return request if len(request) <= _REQUEST_WIDTH else f"{request[: _REQUEST_WIDTH - 1]}…"
 
 
+class ClonesDocument(TypedDict):
+    """All clones."""
+
+    clones: list[CloneFields]
+
+
+class CloneDetailDocument(TypedDict):
+    """A clone and its commits."""
+
+    clone: CloneFields
+    commits: list[CommitFields]
+
+
 @dataclass(frozen=True)
-class ClonesView(View):
+class ClonesView(TabularView):
     """All clones."""
 
     clones: Sequence[CloneInfo]
     now: datetime
     kind: ClassVar[str] = "clones"
 
-    def text(self) -> str:
+    def parts(self) -> Sequence[Part]:
         rows = []
         for c in self.clones:
             protected = "yes" if c.lease.protected_until else "no"
@@ -50,25 +65,23 @@ class ClonesView(View):
                     size(c.own_bytes),
                 )
             )
-        return table(
-            (
-                "CLONE",
-                "INSTANCE",
-                "DATA OF",
-                "REQUESTED",
-                "MASKED",
-                "OWNER",
-                "CREATED",
-                "EXPIRES",
-                "PROTECTED",
-                "PORT",
-                "SERVER",
-                "OWN BYTES",
-            ),
-            rows,
+        headings = (
+            "CLONE",
+            "INSTANCE",
+            "DATA OF",
+            "REQUESTED",
+            "MASKED",
+            "OWNER",
+            "CREATED",
+            "EXPIRES",
+            "PROTECTED",
+            "PORT",
+            "SERVER",
+            "OWN BYTES",
         )
+        return [Table(headings, rows, "no clones: `zsnapdb clone create` makes one")]
 
-    def fields(self) -> Fields:
+    def fields(self) -> ClonesDocument:
         return {
             "clones": [clone_fields(c) for c in self.clones],
         }
@@ -106,7 +119,7 @@ class CloneDetailView(View):
             lines.append(f"commit    {made.set.backup_id} {made.created} {made.message}{cloned}")
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> CloneDetailDocument:
         return {
             "clone": clone_fields(self.info),
             "commits": [commit_fields(made) for made in self.commits],

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing_extensions import TypedDict
 
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.planning.clone.masking import dotted
+
+
+class MaskingStepFields(TypedDict):
+    """A step of masking. A script has no number of statements."""
+
+    name: str
+    statements: int | None
+    rows: int | None
+    seconds: float
+
+
+class MaskingFields(TypedDict):
+    """What masking did. `remains`: where old values may remain."""
+
+    seconds: float
+    steps: list[MaskingStepFields]
+    rebuilt: list[str]
+    remains: list[str]
 
 
 def masking_lines(report: MaskingReport) -> list[str]:
@@ -17,7 +35,7 @@ def masking_lines(report: MaskingReport) -> list[str]:
     return lines + [f"  remains   {where}" for where in report.remains]
 
 
-def masking_fields(report: MaskingReport) -> dict[str, Any]:
+def masking_fields(report: MaskingReport) -> MaskingFields:
     """Return the JSON fields of masking."""
     return {
         "seconds": report.seconds,

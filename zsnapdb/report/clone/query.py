@@ -12,11 +12,67 @@ from decimal import Decimal
 from itertools import chain, islice
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.clone.query import Answer, Difference
 from zsnapdb.jobs.clone.state_at import Moment
 from zsnapdb.planning.clone.diff import Change, DifferenceKind, Shape
 from zsnapdb.printed import printed
 from zsnapdb.report.document import VERSION
+
+PlainValue = str | int | float | None
+"""A value in a document: numbers as numbers, everything else as text."""
+
+
+class MomentFields(TypedDict):
+    """The state of the data that a query or comparison saw."""
+
+    requested: str
+    backup_id: str | None
+    made: str | None
+    position: str | None
+    match: str
+    exact: bool
+    reason: str | None
+    history: str | None
+
+
+class AnswerDocument(TypedDict):
+    """The answer to a query."""
+
+    columns: list[str]
+    rows: list[list[PlainValue]]
+    count: int
+    moment: MomentFields
+
+
+class ChangeFields(TypedDict):
+    """A row that differs. `before` and `after` are null where the row is not."""
+
+    change: str
+    key: list[PlainValue]
+    before: list[PlainValue] | None
+    after: list[PlainValue] | None
+
+
+class _DifferenceFields(TypedDict):
+    columns: list[str]
+    changes: list[ChangeFields]
+    table: str
+    added: int
+    removed: int
+    changed: int
+    to: MomentFields
+    only_before: list[str]
+    only_after: list[str]
+
+
+_Beginning = TypedDict("_Beginning", {"from": MomentFields})
+
+
+class DifferenceDocument(_DifferenceFields, _Beginning):
+    """The rows of a table that differ between two moments."""
+
 
 Write = Callable[[str], object]
 
@@ -91,7 +147,7 @@ def _json_answer_end(answer: Answer, write: Write) -> None:
     write(f', "count": {answer.rows}, "moment": {json.dumps(_moment(answer.moment))}}}\n')
 
 
-def _moment(moment: Moment) -> dict[str, Any]:
+def _moment(moment: Moment) -> MomentFields:
     made = moment.made.isoformat() if moment.made is not None else None
     return {
         "requested": moment.requested,
@@ -147,7 +203,7 @@ def _json_changes(shape: Shape, changes: Iterator[Change], write: Write) -> None
         before, after = (
             None if values is None else [plain(value) for value in values] for values in (change.before, change.after)
         )
-        document = {
+        document: ChangeFields = {
             "change": change.kind.value,
             "key": [plain(value) for value in change.key],
             "before": before,

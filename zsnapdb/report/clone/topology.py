@@ -5,10 +5,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.clone.topology import CloneSet, SetPlan
 from zsnapdb.report.clone.create import ClonePlanView
 from zsnapdb.report.units import table
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
+
+
+class CloneSetPlanDocument(TypedDict):
+    """What making a set of clones would do."""
+
+    names: list[str]
+    topology: str
+    instance: str
+    backup_id: str | None
+
+
+class MemberFields(TypedDict):
+    """A clone of a set."""
+
+    name: str
+    part: str
+    port: int
+    user: str
+    password: str
+    mount: str
+    backup_id: str
+
+
+class CloneSetDocument(TypedDict):
+    """A new set of clones. `arrival_seconds`: until a row of the source was at every replica."""
+
+    name: str
+    topology: str
+    members: list[MemberFields]
+    arrival_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -28,7 +60,7 @@ class CloneSetPlanView(View):
             f" the first:\n{ClonePlanView(plan.first).text()}"
         )
 
-    def fields(self) -> Fields:
+    def fields(self) -> CloneSetPlanDocument:
         plan = self.plan
         first = plan.first
         return {
@@ -63,9 +95,9 @@ class CloneSetView(View):
         ]
         return "\n".join([*lines, table(("CLONE", "PART", "PORT", "CLIENT"), rows)])
 
-    def fields(self) -> Fields:
+    def fields(self) -> CloneSetDocument:
         made = self.made
-        members = [
+        members: list[MemberFields] = [
             {
                 "name": m.clone.info.name,
                 "part": m.part,

@@ -5,10 +5,51 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.clone.upgrade import Rehearsal
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
 
 _SHOWN = 20
+
+
+class PhaseFields(TypedDict):
+    """A phase of the rehearsal."""
+
+    name: str
+    seconds: float
+
+
+class CheckedTableFields(TypedDict):
+    """A table that was checked, and the server's answer."""
+
+    table: str
+    answer: str
+    good: bool
+
+
+class ComparedQueryFields(TypedDict):
+    """A query before and after the upgrade."""
+
+    query: str
+    rows_before: int
+    rows_after: int | None
+    equal: bool
+    problem: str
+
+
+class RehearsalDocument(TypedDict):
+    """The rehearsal of an upgrade."""
+
+    backup_id: str
+    old_version: str
+    new_version: str
+    phases: list[PhaseFields]
+    tables: list[CheckedTableFields]
+    queries: list[ComparedQueryFields]
+    warnings: list[str]
+    upgrade_output: str
+    problems: list[str]
 
 
 @dataclass(frozen=True)
@@ -34,7 +75,7 @@ class RehearsalView(View):
             [*lines, "the upgrade would fail or change results" if rehearsal.problems else "the upgrade would succeed"]
         )
 
-    def fields(self) -> Fields:
+    def fields(self) -> RehearsalDocument:
         rehearsal = self.rehearsal
         return {
             "backup_id": rehearsal.backup_id,

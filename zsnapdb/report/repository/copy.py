@@ -5,10 +5,45 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.repository.copy import CopyPlan, CopyResult
 from zsnapdb.jobs.repository.verify_binlogs import name_of
 from zsnapdb.quantities import size
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
+
+
+class CopyPlanDocument(TypedDict):
+    """What a copy would do. `left_out`: the backups that are not copied, with the reason."""
+
+    instance: str
+    copy: list[str]
+    there: int
+    left_out: dict[str, str]
+    unreadable: list[str]
+    binlogs: list[str]
+    bytes: int
+
+
+class CopiedBinlogsFields(TypedDict):
+    """The binlogs of a copy."""
+
+    copied: list[str]
+    failed: dict[str, str]
+
+
+class CopyDocument(TypedDict):
+    """A finished copy."""
+
+    instance: str
+    copied: list[str]
+    there: int
+    left_out: dict[str, str]
+    failed: dict[str, str]
+    unreadable: list[str]
+    binlogs: CopiedBinlogsFields
+    bytes: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -31,7 +66,7 @@ class CopyPlanView(View):
         lines += [f"  damaged   {name}: {error.message}" for name, error in plan.unreadable.items()]
         return "\n".join([*lines, *(f"  binlog    {file.name}  {size(file.stored_size)}" for file in plan.binlogs)])
 
-    def fields(self) -> Fields:
+    def fields(self) -> CopyPlanDocument:
         plan = self.plan
         return {
             "instance": plan.instance,
@@ -66,7 +101,7 @@ class CopyView(View):
         ]
         return "\n".join([*lines, *(f"  binlog    {name}" for name in result.binlogs.copied)])
 
-    def fields(self) -> Fields:
+    def fields(self) -> CopyDocument:
         result = self.result
         return {
             "instance": result.plan.instance,

@@ -4,21 +4,107 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
+
+from typing_extensions import TypedDict
 
 from zsnapdb.jobs.evidence import EvidenceLog
 from zsnapdb.jobs.repository.evidence_report import EvidenceReport
 from zsnapdb.planning.evidence.days import ReportedDay, kept
 from zsnapdb.planning.evidence.policy import POLICY
 from zsnapdb.quantities import in_words
+from zsnapdb.report.document import Dumped
 from zsnapdb.report.page import Section, page
 from zsnapdb.report.repository.status import window_lines
 from zsnapdb.report.units import duration, table
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.evidence_log import EvidenceRecord
 
 _CHANGE = ("WHAT", "BEFORE", "AFTER", "RESULT", "WHO", "RUN")
+
+
+class ObjectiveStateFields(TypedDict):
+    """Whether an objective is met now."""
+
+    objective: str
+    verdict: str
+    reason: str
+
+
+class DayFields(TypedDict):
+    """What was done in a day (UTC), and which objectives were kept."""
+
+    day: str
+    good: int
+    failed: int
+    backups: int
+    longest_without_backup_seconds: float | None
+    longest_without_drill_seconds: float | None
+    drills: int
+    failed_drills: int
+    objectives: dict[str, bool]
+
+
+class ReportedDrillFields(TypedDict):
+    """A drill in a report."""
+
+    drill_id: str
+    backup_id: str
+    outcome: str
+    seconds: float
+
+
+class ExceptionFields(TypedDict):
+    """What an auditor asks about."""
+
+    when: str
+    what: str
+
+
+class PolicyChangeFields(TypedDict):
+    """A change of keys or policy. `before` and `after` are null where there was, or is, nothing."""
+
+    at: str
+    what: str
+    before: str | None
+    after: str | None
+    who: str
+    run_id: str
+    exit_code: int
+
+
+class EvidenceReportDocument(TypedDict):
+    """What was done in some days, and what is protected now."""
+
+    instance: str
+    repository: str
+    is_whole: bool
+    findings: list[str]
+    objectives: list[ObjectiveStateFields]
+    days: list[DayFields]
+    drills: list[ReportedDrillFields]
+    unreadable_drills: list[str]
+    protection: dict[str, str]
+    changes: list[PolicyChangeFields]
+    exceptions: list[ExceptionFields]
+    records: list[Annotated[dict[str, Any], Dumped(EvidenceRecord, without=("format",))]]
+
+
+class EvidenceFindingFields(TypedDict):
+    """A record of the evidence log that is not as it was written."""
+
+    number: int | None
+    text: str
+
+
+class EvidenceCheckDocument(TypedDict):
+    """Whether the evidence log is whole."""
+
+    instance: str
+    repository: str
+    records: int
+    findings: list[EvidenceFindingFields]
 
 
 @dataclass(frozen=True)
@@ -54,7 +140,7 @@ class EvidenceReportView(View):
             Section("Runs", ("ENDED (UTC)", "JOB", "RESULT", "WHO", "RUN"), self._runs(), "none"),
         )
 
-    def fields(self) -> Fields:
+    def fields(self) -> EvidenceReportDocument:
         log, health = self.report.log, self.report.protection.health
         return {
             "instance": log.instance,
@@ -125,7 +211,7 @@ class EvidenceReportView(View):
             words or ("met" if judged else "none"),
         )
 
-    def _day_fields(self, day: ReportedDay) -> Fields:
+    def _day_fields(self, day: ReportedDay) -> DayFields:
         return {
             "day": day.day.isoformat(),
             "good": day.good,
@@ -220,7 +306,7 @@ class EvidenceCheckView(View):
         findings = [f"CHANGED       {one.text}" for one in self.log.findings]
         return "\n".join([f"evidence      {chain_text(self.log)}", *findings])
 
-    def fields(self) -> Fields:
+    def fields(self) -> EvidenceCheckDocument:
         return {
             "instance": self.log.instance,
             "repository": self.log.repository,

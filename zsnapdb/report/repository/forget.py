@@ -5,8 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.repository.forget import ForgetResult
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
+
+
+class ForgetDocument(TypedDict):
+    """The forgotten backups, or with `planned` those that would be."""
+
+    instance: str
+    backups: list[str]
+    planned: bool
 
 
 @dataclass(frozen=True)
@@ -23,5 +33,5 @@ class ForgetView(View):
         what = "would no longer be expected" if self.is_planned else "is no longer expected"
         return "\n".join(f"backup {name} {what} in the repository" for name in self.result.backups)
 
-    def fields(self) -> Fields:
+    def fields(self) -> ForgetDocument:
         return {"instance": self.result.instance, "backups": list(self.result.backups), "planned": self.is_planned}

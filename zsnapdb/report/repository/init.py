@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.repository.init import InitPlan, InitStep
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
 
 _DONE = {
     InitStep.CREATE: "{url} is a new repository",
@@ -21,6 +23,23 @@ _PLANNED = {
     InitStep.RECIPIENTS: "{url} lists other recipients than the configuration: update the list",
     InitStep.NOTHING: "{url} is a repository already: nothing to do",
 }
+
+
+class MarkerFields(TypedDict):
+    """The marker of a repository."""
+
+    format: int
+    id: str
+    recipients: list[str]
+
+
+class InitDocument(TypedDict):
+    """What `init` does, or did."""
+
+    repository: str
+    url: str
+    step: str
+    marker: MarkerFields
 
 
 @dataclass(frozen=True)
@@ -39,7 +58,7 @@ class InitPlanView(View):
         ]
         return "\n".join(lines + [f"  no longer   {name}" for name in plan.before if name not in recipients])
 
-    def fields(self) -> Fields:
+    def fields(self) -> InitDocument:
         plan, marker = self.plan, self.plan.marker
         return {
             "repository": plan.name,

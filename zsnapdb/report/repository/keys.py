@@ -7,8 +7,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.repository.keys import KeyFiles
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
+
+
+class KeyFields(TypedDict):
+    """The public parts of the keys of a repository, or of two files."""
+
+    repository: str | None
+    identity_file: str | None
+    recipients: list[str]
+    signing_key_file: str | None
+    signer: str | None
+
+
+class KeysDocument(TypedDict):
+    """The public parts of keys."""
+
+    keys: list[KeyFields]
+
+
+class KeyFileFields(TypedDict):
+    """A key file that would be written."""
+
+    what: str
+    file: str
+
+
+class KeysPlanDocument(TypedDict):
+    """The key files that would be written."""
+
+    files: list[KeyFileFields]
 
 
 @dataclass(frozen=True)
@@ -33,8 +64,8 @@ class KeysView(View):
                 lines.append(f'signers = ["{item.signer}"]  # signing key in {item.signing_key}')
         return "\n".join(lines) or "no repository's configuration names an identity_file or a signing_key_file"
 
-    def fields(self) -> Fields:
-        rows = [
+    def fields(self) -> KeysDocument:
+        rows: list[KeyFields] = [
             {
                 "repository": item.repository,
                 "identity_file": str(item.identity) if item.identity else None,
@@ -70,7 +101,7 @@ class KeysPlanView(View):
             f"write a new {what} to {file}, mode 0600" for what, file in _planned(self.identity, self.signing_key)
         )
 
-    def fields(self) -> Fields:
+    def fields(self) -> KeysPlanDocument:
         return {
             "files": [{"what": what, "file": str(file)} for what, file in _planned(self.identity, self.signing_key)],
         }

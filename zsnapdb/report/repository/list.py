@@ -2,29 +2,64 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from typing_extensions import TypedDict
 
 from zsnapdb.jobs.repository.inventory import Inventory
 from zsnapdb.quantities import size
-from zsnapdb.report.damage import chain_lines, damage_fields
-from zsnapdb.report.document import errors_fields
-from zsnapdb.report.findings import missing_fields
-from zsnapdb.report.manifest import kind_of, manifest_fields
+from zsnapdb.report.damage import DamageFields, chain_lines, damage_fields
+from zsnapdb.report.document import ErrorFields, errors_fields
+from zsnapdb.report.findings import MissingFields, missing_fields
+from zsnapdb.report.manifest import ManifestFields, kind_of, manifest_fields
+from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.source import position_column
-from zsnapdb.report.units import table
-from zsnapdb.report.view import Fields, View
 from zsnapdb.repository.unfinished import Unfinished
 
 
+class ListedBackupFields(ManifestFields):
+    """A backup in a list. `local`: its snapshots are on this host."""
+
+    local: bool
+    known_damage: list[DamageFields]
+
+
+class SnapshotMarkFields(TypedDict):
+    """A snapshot of a backup that is not finished."""
+
+    name: str
+    guid: int
+    from_guid: int | None
+
+
+class UnfinishedFields(TypedDict):
+    """A backup that is not finished."""
+
+    backup_id: str
+    host: str
+    started: str
+    snapshots: dict[str, SnapshotMarkFields]
+
+
+class InventoryDocument(TypedDict):
+    """The backups of an instance."""
+
+    backups: list[ListedBackupFields]
+    damaged: list[ErrorFields]
+    missing: list[MissingFields]
+    unfinished: list[UnfinishedFields]
+
+
 @dataclass(frozen=True)
-class InventoryView(View):
+class InventoryView(TabularView):
     """The backups of an instance."""
 
     inventory: Inventory
     kind: ClassVar[str] = "backups"
 
-    def text(self) -> str:
+    def parts(self) -> Sequence[Part]:
         rows = [
             (
                 e.manifest.backup_id,
@@ -36,15 +71,16 @@ class InventoryView(View):
             )
             for e in self.inventory.entries
         ]
-        lines = [table(("BACKUP", "KIND", "STREAM", "STORED", "LOCAL", "POSITION"), rows)]
-        lines += [
+        headings = ("BACKUP", "KIND", "STREAM", "STORED", "LOCAL", "POSITION")
+        lines = [
             f"unfinished: {u.backup_id}, begun on {u.host} at {u.started};"
             " the next `zsnapdb backup` on that host continues it"
             for u in self.inventory.unfinished
         ]
-        return "\n".join([*lines, *chain_lines(self.inventory.damage)])
+        backups = Table(headings, rows, "no backups: `zsnapdb backup` makes the first")
+        return [backups, *lines, *chain_lines(self.inventory.damage)]
 
-    def fields(self) -> Fields:
+    def fields(self) -> InventoryDocument:
         inventory = self.inventory
         return {
             "backups": [
@@ -61,10 +97,13 @@ class InventoryView(View):
         }
 
 
-def _unfinished(u: Unfinished) -> dict[str, Any]:
+def _unfinished(u: Unfinished) -> UnfinishedFields:
     return {
         "backup_id": u.backup_id,
         "host": u.host,
         "started": u.started,
-        "snapshots": {role: asdict(mark) for role, mark in u.snapshots.items()},
+        "snapshots": {
+            role: {"name": mark.name, "guid": mark.guid, "from_guid": mark.from_guid}
+            for role, mark in u.snapshots.items()
+        },
     }

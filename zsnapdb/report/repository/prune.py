@@ -3,12 +3,111 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from typing_extensions import TypedDict
 
 from zsnapdb.jobs.repository.prune import PrunePlan, PruneResult
 from zsnapdb.quantities import size
 from zsnapdb.report.units import table
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
+
+
+class RetentionFields(TypedDict):
+    """Whether a backup stays, and why."""
+
+    backup_id: str
+    keep: bool
+    reasons: list[str]
+    stored_bytes: int | None
+
+
+class LeftoverFields(TypedDict):
+    """What is left of a backup that never was whole, or was removed."""
+
+    backup_id: str
+    remove: bool
+    reason: str
+    objects: int
+    bytes: int
+
+
+class LocalLeftoverFields(TypedDict):
+    """A dataset or snapshot on this host."""
+
+    name: str
+    backup_id: str
+    remove: bool
+    reason: str
+    bytes: int
+
+
+class PrunedBinlogFields(TypedDict):
+    """Whether an archived binlog goes, and why."""
+
+    name: str
+    incarnation: str
+    remove: bool
+    reason: str
+    bytes: int
+
+
+class BinlogLeftoverFields(PrunedBinlogFields):
+    """What is left of an archived binlog."""
+
+    objects: int
+
+
+class BetterCycleFields(TypedDict):
+    """How often a full backup would cost less."""
+
+    seconds: float
+    backups: int
+    bytes: int
+
+
+class OnlyNeededFields(TypedDict):
+    """The backups that stay only because others are increments of them."""
+
+    backups: list[str]
+    bytes: int
+    full_every: BetterCycleFields | None
+
+
+class VersionsFields(TypedDict):
+    """Whether the bucket keeps old versions, and for how many days. Null: not known."""
+
+    kept: bool | None
+    days: int | None
+
+
+class PrunePlanDocument(TypedDict):
+    """What a prune would do. `base` is the backup that the next increment needs."""
+
+    instance: str
+    backups: list[RetentionFields]
+    leftovers: list[LeftoverFields]
+    local: list[LocalLeftoverFields]
+    binlogs: list[PrunedBinlogFields]
+    binlog_leftovers: list[BinlogLeftoverFields]
+    bytes: int
+    local_bytes: int
+    base: str | None
+    only_needed: OnlyNeededFields
+    versions: VersionsFields
+
+
+class PruneDocument(TypedDict):
+    """A finished prune."""
+
+    plan: PrunePlanDocument
+    removed: list[str]
+    swept: list[str]
+    destroyed: list[str]
+    binlogs: list[str]
+    objects: int
+    bytes: int
+    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -73,7 +172,7 @@ class PrunePlanView(View):
         note = _afterlife(plan)
         return "\n".join([*lines, note] if note and plan.freed else lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> PrunePlanDocument:
         return _plan(self.plan)
 
 
@@ -107,7 +206,7 @@ def _afterlife(plan: PrunePlan) -> str:
     )
 
 
-def _plan(plan: PrunePlan) -> dict[str, Any]:
+def _plan(plan: PrunePlan) -> PrunePlanDocument:
     sizes = plan.sizes
     return {
         "instance": plan.instance,
@@ -163,7 +262,7 @@ def _plan(plan: PrunePlan) -> dict[str, Any]:
     }
 
 
-def _only_needed(plan: PrunePlan) -> dict[str, Any]:
+def _only_needed(plan: PrunePlan) -> OnlyNeededFields:
     cost = plan.chain_cost
     better = cost.better
     return {
@@ -194,7 +293,7 @@ class PruneView(View):
         note = _afterlife(result.plan)
         return "\n".join([*lines, f"  note      {note}"] if note and result.objects else lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> PruneDocument:
         result = self.result
         return {
             "plan": _plan(result.plan),

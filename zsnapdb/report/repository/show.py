@@ -5,14 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.repository.inventory import Detail
 from zsnapdb.quantities import size
-from zsnapdb.report.damage import damage_fields
-from zsnapdb.report.findings import missing_fields
-from zsnapdb.report.manifest import kind_of, manifest_fields
+from zsnapdb.report.damage import DamageFields, damage_fields
+from zsnapdb.report.findings import MissingFields, missing_fields
+from zsnapdb.report.manifest import ManifestFields, kind_of, manifest_fields
 from zsnapdb.report.source import detail_lines
 from zsnapdb.report.units import table
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
+
+
+class ShownBackupFields(ManifestFields):
+    """A backup. `local`: its snapshots are on this host."""
+
+    local: bool
+
+
+class BackupDetailDocument(TypedDict):
+    """One backup. `chain`: the backups that a restore needs, the full one first."""
+
+    backup: ShownBackupFields
+    chain: list[str]
+    missing: list[MissingFields]
+    known_damage: list[DamageFields]
 
 
 @dataclass(frozen=True)
@@ -51,7 +68,7 @@ class BackupDetailView(View):
             "\n".join(lines) + "\n" + table(("VOLUME", "DATASET", "GUID", "FROM", "STREAM", "STORED", "CHUNKS"), rows)
         )
 
-    def fields(self) -> Fields:
+    def fields(self) -> BackupDetailDocument:
         detail = self.detail
         return {
             "backup": {**manifest_fields(detail.entry.manifest), "local": detail.entry.is_local},

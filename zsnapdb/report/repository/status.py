@@ -6,16 +6,140 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.repository.status import InstanceStatus, ProtectionStatus
 from zsnapdb.planning.binlog.route import EndKind
 from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.health.objectives import Health, Verdict
 from zsnapdb.planning.notifications.occasions import FailedDelivery
-from zsnapdb.report.damage import damage_fields
-from zsnapdb.report.document import error_fields, errors_fields
-from zsnapdb.report.findings import missing_fields, missing_lines
+from zsnapdb.report.damage import DamageFields, damage_fields
+from zsnapdb.report.document import ErrorFields, error_fields, errors_fields
+from zsnapdb.report.findings import MissingFields, missing_fields, missing_lines
+from zsnapdb.report.parts import Labelled, Part, TabularView, spaced
 from zsnapdb.report.units import duration, moment
-from zsnapdb.report.view import Fields, View
+
+_LABEL_WIDTH = 14
+"""Of the labels of all lines of a status."""
+
+
+class EndFields(TypedDict):
+    """Why a range of recoverable points ends."""
+
+    kind: str
+    reason: str
+
+
+RangeFields = TypedDict("RangeFields", {"from": str, "to": str, "backups": list[str], "ends": EndFields})
+"""A range of recoverable points in time."""
+GapFields = TypedDict("GapFields", {"from": str, "to": str, "kind": str, "reason": str})
+"""A time whose points cannot be restored."""
+
+
+class UnprotectedSinceFields(TypedDict):
+    """Since when nothing can be restored before the next backup."""
+
+    since: str | None
+    kind: str
+    reason: str
+
+
+class WindowFields(TypedDict):
+    """The recoverable points in time."""
+
+    recoverable: list[RangeFields]
+    gaps: list[GapFields]
+    unprotected: UnprotectedSinceFields | None
+
+
+class ObjectiveFields(TypedDict):
+    """An objective, and whether it is met."""
+
+    objective: str
+    subject: str
+    verdict: str
+    reason: str
+    hint: str
+    since: str | None
+    seconds: float | None
+    limit_seconds: float | None
+
+
+class HealthFields(TypedDict):
+    """Whether the objectives are met."""
+
+    repository: str
+    verdict: str
+    objectives: list[ObjectiveFields]
+
+
+class NewestBackupFields(TypedDict):
+    """The newest backup."""
+
+    backup_id: str
+    age_seconds: float | None
+
+
+class NewestBinlogFields(TypedDict):
+    """How far binlogs are archived."""
+
+    file: str
+    offset: int
+    gtid: str | None
+    last_commit: str | None
+    complete_until: str | None
+    lag_seconds: float | None
+
+
+class NewestDrillFields(TypedDict):
+    """The newest drill."""
+
+    drill_id: str
+    backup_id: str
+    finished: str
+    outcome: str
+
+
+class FailedNotificationFields(TypedDict):
+    """A target whose last notification did not arrive."""
+
+    target: str
+    at: str
+    event: str
+    instance: str
+    subject: str
+    error: str
+
+
+class InstanceStatusFields(WindowFields, HealthFields):
+    """The state of protection of an instance."""
+
+    instance: str
+    at: str
+    backup: NewestBackupFields | None
+    binlog: NewestBinlogFields | None
+    drill: NewestDrillFields | None
+    damaged: list[ErrorFields]
+    missing: list[MissingFields]
+    known_damage: list[DamageFields]
+    failed_notifications: list[FailedNotificationFields]
+
+
+class StateFields(TypedDict):
+    """The status of one of several instances: its document, or the error that prevented it."""
+
+    instance: str
+    repository: str
+    exit_code: int
+    error: ErrorFields | None
+    status: InstanceStatusFields | None
+
+
+class AllStatusDocument(TypedDict):
+    """The state of protection of several instances."""
+
+    instances: list[StateFields]
+    failed_notifications: list[FailedNotificationFields]
 
 
 def window_lines(window: Window) -> list[str]:
@@ -40,14 +164,14 @@ def window_lines(window: Window) -> list[str]:
 
 
 @dataclass(frozen=True)
-class StatusView(View):
+class StatusView(TabularView):
     """The state of protection."""
 
     status: ProtectionStatus
     failed_notifications: Sequence[tuple[str, FailedDelivery]] = ()
     kind: ClassVar[str] = "status"
 
-    def text(self) -> str:
+    def parts(self) -> Sequence[Part]:
         status = self.status
         lines = [f"instance      {status.instance}", *window_lines(status.window)]
         if status.newest is not None and status.backup_age is not None:
@@ -68,18 +192,16 @@ class StatusView(View):
             lines.append(f"last drill    {status.drill.drill_id} of {status.drill.backup_id}: {status.drill.outcome}")
         else:
             lines.append("last drill    none")
-        return "\n".join(
-            [
-                *lines,
-                *(f"damaged       {error.message}" for error in status.damaged),
-                *(f"damaged       {damage.describe()}" for damage in status.known_damage),
-                *missing_lines(status.missing, 14),
-                *health_lines(status.health),
-                *notification_lines(self.failed_notifications),
-            ]
-        )
+        lines += [
+            *(f"damaged       {error.message}" for error in status.damaged),
+            *(f"damaged       {damage.describe()}" for damage in status.known_damage),
+            *missing_lines(status.missing, _LABEL_WIDTH),
+            *health_lines(status.health),
+            *notification_lines(self.failed_notifications),
+        ]
+        return [Labelled(lines, _LABEL_WIDTH)]
 
-    def fields(self) -> Fields:
+    def fields(self) -> InstanceStatusFields:
         status = self.status
         last, tried = status.last, status.drill
         return {
@@ -116,24 +238,24 @@ class StatusView(View):
 
 
 @dataclass(frozen=True)
-class AllStatusView(View):
+class AllStatusView(TabularView):
     """The state of protection of several instances."""
 
     states: Sequence[InstanceStatus]
     failed_notifications: Sequence[tuple[str, FailedDelivery]] = ()
     kind: ClassVar[str] = "status-all"
 
-    def text(self) -> str:
-        parts = [
-            StatusView(state.status).text()
+    def parts(self) -> Sequence[Part]:
+        blocks = [
+            StatusView(state.status).parts()
             if state.status is not None
-            else f"instance      {state.instance}\nUNKNOWN       {state.error}"
+            else [Labelled([f"instance      {state.instance}", f"UNKNOWN       {state.error}"], _LABEL_WIDTH)]
             for state in self.states
         ]
         failed = notification_lines(self.failed_notifications)
-        return "\n\n".join([*parts, "\n".join(failed)] if failed else parts)
+        return spaced([*blocks, [Labelled(failed, _LABEL_WIDTH)]] if failed else blocks)
 
-    def fields(self) -> Fields:
+    def fields(self) -> AllStatusDocument:
         return {
             "instances": [
                 {
@@ -158,9 +280,19 @@ def notification_lines(failed: Sequence[tuple[str, FailedDelivery]]) -> list[str
     ]
 
 
-def notification_fields(failed: Sequence[tuple[str, FailedDelivery]]) -> list[Fields]:
+def notification_fields(failed: Sequence[tuple[str, FailedDelivery]]) -> list[FailedNotificationFields]:
     """Return the same as JSON fields."""
-    return [{"target": target, **one.model_dump(mode="json")} for target, one in failed]
+    return [
+        {
+            "target": target,
+            "at": one.model_dump(mode="json")["at"],
+            "event": one.event.value,
+            "instance": one.instance,
+            "subject": one.subject,
+            "error": one.error,
+        }
+        for target, one in failed
+    ]
 
 
 _LABELS = {Verdict.MET: "met", Verdict.WARNING: "warning", Verdict.BROKEN: "BROKEN"}
@@ -176,7 +308,7 @@ def health_lines(health: Health) -> list[str]:
     return lines
 
 
-def health_fields(health: Health) -> Fields:
+def health_fields(health: Health) -> HealthFields:
     """Return the verdict and the objectives as JSON fields; times in UTC."""
     return {
         "repository": health.facts.repository,
@@ -197,7 +329,7 @@ def health_fields(health: Health) -> Fields:
     }
 
 
-def window_fields(window: Window) -> dict[str, object]:
+def window_fields(window: Window) -> WindowFields:
     """Return ranges, gaps, and what is unprotected as JSON fields; times in UTC."""
     end = window.ranges[-1].end if window.ranges else None
     return {

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.repository.verify import VerifyPlan, VerifyResult
 from zsnapdb.jobs.repository.verify_binlogs import name_of
 from zsnapdb.quantities import size
-from zsnapdb.report.findings import missing_fields, missing_lines
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.findings import MissingFields, missing_fields, missing_lines
+from zsnapdb.report.view import View
 from zsnapdb.repository.verifications import Depth
 
 _HOW = {Depth.LISTED: "by listing", Depth.READ: "by reading every byte"}
@@ -17,6 +19,55 @@ _HOW = {Depth.LISTED: "by listing", Depth.READ: "by reading every byte"}
 
 _SHOWN = 20
 """Most lines of damage printed per backup; JSON has all."""
+
+
+class VerifyPlanDocument(TypedDict):
+    """What a verification would check."""
+
+    instance: str
+    depth: str
+    backups: list[str]
+    binlogs: list[str]
+    bytes: int
+
+
+class DamagedBackupFields(TypedDict):
+    """A damaged backup, and the backups that need it."""
+
+    backup_id: str
+    damage: list[str]
+    needed_by: list[str]
+
+
+class DamagedBinlogFields(TypedDict):
+    """A damaged archived binlog."""
+
+    file: str
+    damage: list[str]
+
+
+class VerifiedBinlogsFields(TypedDict):
+    """The binlogs of a verification."""
+
+    verified: list[str]
+    damaged: list[DamagedBinlogFields]
+
+
+class VerifyDocument(TypedDict):
+    """The result of a verification. `unrecorded`: why the findings could not be saved."""
+
+    instance: str
+    depth: str
+    whole: bool
+    verified: list[str]
+    damaged: list[DamagedBackupFields]
+    broken: dict[str, str]
+    restorable: list[str]
+    missing: list[MissingFields]
+    binlogs: VerifiedBinlogsFields
+    bytes: int
+    seconds: float
+    unrecorded: str | None
 
 
 @dataclass(frozen=True)
@@ -38,7 +89,7 @@ class VerifyPlanView(View):
             lines.append(f"and {len(plan.binlogs)} of {len(plan.archive.files)} archived binlogs")
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> VerifyPlanDocument:
         plan = self.plan
         return {
             "instance": plan.instance,
@@ -99,7 +150,7 @@ class VerifyView(View):
             lines.append(f"  note      the findings could not be saved: {result.unrecorded}")
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> VerifyDocument:
         result = self.result
         return {
             "instance": result.plan.instance,

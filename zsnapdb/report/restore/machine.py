@@ -6,13 +6,68 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.restore.machine_run import MachineRestoreResult
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.machine import MachineRestorePlan, MachineStep
 from zsnapdb.planning.restore.steps import Receive
 from zsnapdb.quantities import size
-from zsnapdb.report.findings import finding_fields
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.findings import FindingFields, finding_fields
+from zsnapdb.report.view import View
+
+
+class RestoredDomainFields(TypedDict):
+    """The domain that a restore defines."""
+
+    name: str
+    uuid: str
+    xml: str
+
+
+class MachineRestoreStepFields(TypedDict):
+    """A step of the restore of a machine."""
+
+    name: str
+    text: str
+
+
+class MachineRestoreFields(TypedDict):
+    """What the restore of a machine makes of what."""
+
+    restore_id: str
+    instance: str
+    backup_id: str
+    requested: str
+    source: str
+    grade: str
+    top: str
+    datasets: dict[str, str]
+    domain: RestoredDomainFields | None
+    notes: list[str]
+    steps: list[MachineRestoreStepFields]
+
+
+class MachineRestorePlanDocument(MachineRestoreFields):
+    """What a restore of a machine would do, and the findings of its preflight."""
+
+    target: str
+    findings: list[FindingFields]
+
+
+class MachineRestoreDocument(MachineRestoreFields):
+    """A restore of a machine that is finished, or that waits before `next_step`."""
+
+    finished: bool
+    next_step: str | None
+    seconds: dict[str, float]
+
+
+class MachineAbandonedDocument(TypedDict):
+    """An abandoned restore of a machine."""
+
+    top: str
+    backup_id: str
 
 
 def _step(step: MachineStep) -> str:
@@ -20,7 +75,7 @@ def _step(step: MachineStep) -> str:
     return f"{text}, {size(step.stored_bytes)} to fetch" if isinstance(step, Receive) else text
 
 
-def _fields(plan: MachineRestorePlan) -> Fields:
+def _fields(plan: MachineRestorePlan) -> MachineRestoreFields:
     define = plan.define
     return {
         "restore_id": plan.restore_id,
@@ -60,7 +115,7 @@ class MachineRestorePlanView(View):
         ]
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> MachineRestorePlanDocument:
         return {**_fields(self.plan), "target": self.plan.backup_id, "findings": finding_fields(self.findings)}
 
 
@@ -90,7 +145,7 @@ class MachineRestoreView(View):
             )
         return "\n".join([*lines, *(f"  note      {note}" for note in plan.notes)])
 
-    def fields(self) -> Fields:
+    def fields(self) -> MachineRestoreDocument:
         following = self.result.next_step
         return {
             **_fields(self.result.plan),
@@ -110,5 +165,5 @@ class MachineAbandonedView(View):
     def text(self) -> str:
         return f"the restore of {self.plan.instance} to {self.plan.top} is abandoned; its zvols are destroyed"
 
-    def fields(self) -> Fields:
+    def fields(self) -> MachineAbandonedDocument:
         return {"top": self.plan.top, "backup_id": self.plan.backup_id}

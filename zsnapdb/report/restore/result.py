@@ -3,15 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
+
+from typing_extensions import TypedDict
 
 from zsnapdb.jobs.restore.run import RestoreResult
 from zsnapdb.planning.backup.fitness import FitnessFinding
-from zsnapdb.planning.restore.steps import Receive, Replay, RestorePlan, RestorePoint, Step
+from zsnapdb.planning.restore.steps import ArchivedTransaction, Receive, Replay, RestorePlan, RestorePoint, Step
 from zsnapdb.quantities import size
-from zsnapdb.report.findings import finding_fields
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.findings import FindingFields, finding_fields
+from zsnapdb.report.view import View
+
+
+class RestoredTransactionFields(TypedDict):
+    """A transaction at the point of a restore."""
+
+    gtid: str | None
+    committed: str
+    file: str
+    end: int
+
+
+class PointFields(TypedDict):
+    """The point of a restore: the last transaction that is included, and the first that is left out."""
+
+    gtids: str | None
+    last: RestoredTransactionFields | None
+    following: RestoredTransactionFields | None
+    notes: list[str]
+
+
+class StepFields(TypedDict):
+    """A step of a restore."""
+
+    name: str
+    kind: str
+    what: str
+
+
+ReplayedBinlogFields = TypedDict("ReplayedBinlogFields", {"incarnation": str, "file": str, "from": str})
+"""A binlog that is replayed, from the `host` or the `archive`."""
+
+
+class RestoreFields(TypedDict):
+    """What a restore makes of what."""
+
+    restore_id: str
+    backup_id: str
+    requested: str
+    point: PointFields
+    top: str
+    datasets: dict[str, str]
+    mount: str
+    steps: list[StepFields]
+    binlogs: list[ReplayedBinlogFields]
+
+
+class RestorePlanDocument(RestoreFields):
+    """What a restore would do, and the findings of its preflight."""
+
+    target: str
+    chain: list[str]
+    findings: list[FindingFields]
+
+
+class RestoreDocument(RestoreFields):
+    """A restore that is finished, or that waits before `next_step`."""
+
+    finished: bool
+    next_step: str | None
+    option_file: str | None
+    port: int | None
+    pid: int | None
+    notes: list[str]
+    gtids: str | None
+    seconds: dict[str, float]
+    receive_seconds: float
+    recovery_seconds: float
+    replay_seconds: float
+
+
+class AbandonedDocument(TypedDict):
+    """An abandoned restore."""
+
+    top: str
+    restore_id: str
 
 
 @dataclass(frozen=True)
@@ -39,7 +116,7 @@ class RestorePlanView(View):
         ]
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> RestorePlanDocument:
         plan = self.plan
         chain = list(dict.fromkeys(step.backup_id for step in plan.receives))
         return {
@@ -62,7 +139,7 @@ def point_lines(requested: str, chosen: RestorePoint) -> list[str]:
     return lines + [f"  note      {note}" for note in chosen.notes]
 
 
-def point_fields(chosen: RestorePoint) -> dict[str, Any]:
+def point_fields(chosen: RestorePoint) -> PointFields:
     """Return the same as JSON fields."""
     return {
         "gtids": chosen.gtids,
@@ -116,7 +193,7 @@ class RestoreView(View):
             lines += [f"  note      {note}" for note in handed_over.notes]
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> RestoreDocument:
         result = self.result
         handed_over = result.handed_over
         return {
@@ -145,14 +222,14 @@ class AbandonedView(View):
     def text(self) -> str:
         return f"the restore of {self.plan.instance} to {self.plan.layout.top} is abandoned; its datasets are destroyed"
 
-    def fields(self) -> Fields:
+    def fields(self) -> AbandonedDocument:
         return {
             "top": self.plan.layout.top,
             "restore_id": self.plan.restore_id,
         }
 
 
-def _fields(plan: RestorePlan) -> dict[str, Any]:
+def _fields(plan: RestorePlan) -> RestoreFields:
     return {
         "restore_id": plan.restore_id,
         "backup_id": plan.backup_id,
@@ -170,5 +247,12 @@ def _fields(plan: RestorePlan) -> dict[str, Any]:
     }
 
 
-def _transaction(transaction: Any) -> dict[str, Any] | None:
-    return None if transaction is None else {**asdict(transaction), "committed": transaction.committed.isoformat()}
+def _transaction(transaction: ArchivedTransaction | None) -> RestoredTransactionFields | None:
+    if transaction is None:
+        return None
+    return {
+        "gtid": transaction.gtid,
+        "committed": transaction.committed.isoformat(),
+        "file": transaction.file,
+        "end": transaction.end,
+    }

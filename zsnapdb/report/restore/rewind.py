@@ -7,18 +7,60 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.restore.rewind import Outage, RewindResult
 from zsnapdb.jobs.restore.rewind_plan import RewindPlan
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.steps import RestorePlan
-from zsnapdb.report.findings import finding_fields
-from zsnapdb.report.manifest import manifest_fields
-from zsnapdb.report.restore.result import RestorePlanView, point_fields, point_lines
+from zsnapdb.report.findings import FindingFields, finding_fields
+from zsnapdb.report.manifest import ManifestFields, manifest_fields
+from zsnapdb.report.restore.result import PointFields, RestorePlanView, StepFields, point_fields, point_lines
 from zsnapdb.report.units import duration
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import View
 
 
-def _binlogs(plan: RestorePlan) -> dict[str, int]:
+class BinlogCountFields(TypedDict):
+    """How many binlogs are replayed from this host, and how many are fetched."""
+
+    host: int
+    archive: int
+
+
+class RewindPlanDocument(TypedDict):
+    """What a rewind would do. `stop` and `start` are the words of commands."""
+
+    restore_id: str
+    backup_id: str
+    point: PointFields
+    volumes_from: str
+    binlogs_from: BinlogCountFields
+    steps: list[StepFields]
+    stop: list[str]
+    start: list[str]
+    server_id: int | None
+    findings: list[FindingFields]
+
+
+class RewindDocument(TypedDict):
+    """A rewound server, or one that is prepared and waits. `replaced`: the old dataset of each volume."""
+
+    restore_id: str
+    instance: str
+    finished: bool
+    backup_id: str
+    point: PointFields
+    volumes_from: str
+    binlogs_from: BinlogCountFields
+    prepare_seconds: float
+    outage_seconds: float | None
+    server_id: int | None
+    replaced: dict[str, str | None]
+    backup: ManifestFields | None
+    backup_error: str | None
+
+
+def _binlogs(plan: RestorePlan) -> BinlogCountFields:
     """Return how many binlogs are replayed from this host, and how many are fetched."""
     logs = [log for step in plan.replays for log in step.logs]
     local = sum(log.is_local for log in logs)
@@ -66,7 +108,7 @@ class RewindPlanView(View):
             lines.append(f"  server_id {planned.handover.server_id}, in {planned.server_id_file}")
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> RewindPlanDocument:
         planned = self.planned
         restore = planned.restore
         return {
@@ -117,7 +159,7 @@ class RewindView(View):
             lines.append("  backup    none of the new history yet: run `zsnapdb backup`")
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> RewindDocument:
         result, plan = self.result, self.result.plan
         return {
             "restore_id": plan.restore_id,

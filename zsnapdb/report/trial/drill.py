@@ -5,13 +5,52 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
+
+from typing_extensions import TypedDict
 
 from zsnapdb.jobs.trial.drill import DrillPlan, DrillResult
 from zsnapdb.quantities import size
-from zsnapdb.report.units import table
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.document import Dumped
+from zsnapdb.report.parts import Part, Table, TabularView
+from zsnapdb.report.view import View
 from zsnapdb.repository.drills import Evidence, Outcome
+
+
+class DrillPlanDocument(TypedDict):
+    """What a drill would do. `sample_bytes` null: everything is checked."""
+
+    instance: str
+    backup_id: str
+    gtids: str | None
+    steps: list[str]
+    dataset: str
+    seed: int
+    sample_bytes: int | None
+    probes: int
+    innochecksum: str | None
+
+
+class DrillVerdictFields(TypedDict):
+    """What is computed of the evidence of a drill."""
+
+    outcome: str
+    seconds: float
+
+
+_Drill = Annotated[dict[str, Any], Dumped(Evidence, adding=DrillVerdictFields)]
+
+
+class DrillDocument(TypedDict):
+    """The evidence of a drill."""
+
+    drill: _Drill
+
+
+class DrillsDocument(TypedDict):
+    """The evidence of drills, oldest first."""
+
+    drills: list[_Drill]
 
 
 @dataclass(frozen=True)
@@ -45,7 +84,7 @@ class DrillPlanView(View):
         ]
         return "\n".join([*lines, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))])
 
-    def fields(self) -> Fields:
+    def fields(self) -> DrillPlanDocument:
         plan = self.plan
         return {
             "instance": plan.restore.instance,
@@ -97,13 +136,13 @@ class EvidenceView(View):
         lines += [f"  note      {note}" for note in evidence.notes]
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> DrillDocument:
         return {
             "drill": _document(self.evidence),
         }
 
 
-def _document(evidence: Evidence) -> dict[str, object]:
+def _document(evidence: Evidence) -> dict[str, Any]:
     return {**evidence.model_dump(mode="json"), "outcome": evidence.outcome.value, "seconds": evidence.seconds}
 
 
@@ -117,22 +156,22 @@ class DrillView(View):
     def text(self) -> str:
         return f"{EvidenceView(self.result.evidence).text()}\n  evidence  {self.result.key}"
 
-    def fields(self) -> Fields:
+    def fields(self) -> DrillDocument:
         return EvidenceView(self.result.evidence).fields()
 
 
 @dataclass(frozen=True)
-class DrillsView(View):
+class DrillsView(TabularView):
     """Drills, oldest first."""
 
     drills: Sequence[Evidence]
     kind: ClassVar[str] = "drills"
 
-    def text(self) -> str:
+    def parts(self) -> Sequence[Part]:
         rows = [(e.drill_id, e.backup_id, e.outcome.value, f"{e.seconds:.0f} s", e.host) for e in self.drills]
-        return table(("DRILL", "BACKUP", "OUTCOME", "TOOK", "HOST"), rows)
+        return [Table(("DRILL", "BACKUP", "OUTCOME", "TOOK", "HOST"), rows, "no drills: `zsnapdb drill` makes one")]
 
-    def fields(self) -> Fields:
+    def fields(self) -> DrillsDocument:
         return {
             "drills": [_document(e) for e in self.drills],
         }

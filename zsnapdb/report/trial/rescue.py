@@ -3,12 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from typing_extensions import TypedDict
 
 from zsnapdb.jobs.trial.rescue import RescuePlan, RescueResult
 from zsnapdb.planning.trial.rescue import DumpFile
-from zsnapdb.report.restore.result import point_fields, point_lines
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.restore.result import PointFields, point_fields, point_lines
+from zsnapdb.report.view import View
+
+
+class RescueFields(TypedDict):
+    """What is rescued, from where, and where it goes."""
+
+    instance: str
+    backup_id: str
+    object: str
+    point: PointFields
+    source: str
+    into: str
+
+
+class RescueDocument(RescueFields):
+    """A finished rescue. `rows`: how many of each table."""
+
+    delivered: str
+    transport: str
+    reason: str
+    rows: dict[str, int]
+    left_out: list[str]
+    server_seconds: float
+    delivery_seconds: float
 
 
 def _where(planned: RescuePlan) -> str:
@@ -48,7 +73,7 @@ class RescuePlanView(View):
         lines = [f"rescue {subject} of {_as_of(plan)}", *point_lines(plan.restore.requested, plan.restore.point)]
         return "\n".join([*lines, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))])
 
-    def fields(self) -> Fields:
+    def fields(self) -> RescueFields:
         return _facts(self.plan)
 
 
@@ -61,7 +86,7 @@ def _as_of(planned: RescuePlan) -> str:
     )
 
 
-def _facts(planned: RescuePlan) -> dict[str, Any]:
+def _facts(planned: RescuePlan) -> RescueFields:
     return {
         "instance": planned.restore.instance,
         "backup_id": planned.restore.backup_id,
@@ -96,7 +121,7 @@ class RescueView(View):
             ]
         )
 
-    def fields(self) -> Fields:
+    def fields(self) -> RescueDocument:
         result = self.result
         delivery = result.delivered
         return {

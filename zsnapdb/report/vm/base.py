@@ -6,12 +6,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.vm.base import MachineBasePlan
 from zsnapdb.jobs.vm.catalogue import MachineBase
 from zsnapdb.quantities import size
-from zsnapdb.report.units import table
-from zsnapdb.report.view import Fields, View
-from zsnapdb.report.vm.fields import base_fields
+from zsnapdb.report.parts import Part, Table, TabularView
+from zsnapdb.report.view import View
+from zsnapdb.report.vm.fields import BaseFields, base_fields
+
+
+class BasePlanDocument(TypedDict):
+    """What making a base does, or did."""
+
+    name: str
+    dataset: str
+    made_of: str
+    volumes: dict[str, str]
+    sizes: dict[str, int]
+    source_snapshots: dict[str, str]
+
+
+class BasesDocument(TypedDict):
+    """All bases."""
+
+    bases: list[BaseFields]
+
+
+class BaseDestroyDocument(TypedDict):
+    """The base that is removed, or would be; null if there is none."""
+
+    name: str
+    base: BaseFields | None
 
 
 @dataclass(frozen=True)
@@ -32,15 +58,15 @@ class BasePlanView(View):
             lines.append("note      the disks of the domain cannot be destroyed while the base exists")
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> BasePlanDocument:
         plan = self.plan
         return {
             "name": plan.name,
             "dataset": plan.anchor,
             "made_of": plan.made_of,
-            "volumes": plan.volumes,
+            "volumes": dict(plan.volumes),
             "sizes": dict(plan.sizes),
-            "source_snapshots": plan.source_snapshots,
+            "source_snapshots": dict(plan.source_snapshots),
         }
 
 
@@ -55,13 +81,13 @@ class BaseCreatedView(BasePlanView):
 
 
 @dataclass(frozen=True)
-class BasesView(View):
+class BasesView(TabularView):
     """All bases."""
 
     bases: Sequence[MachineBase]
     kind: ClassVar[str] = "vm-bases"
 
-    def text(self) -> str:
+    def parts(self) -> Sequence[Part]:
         rows = [
             (
                 base.name,
@@ -73,9 +99,10 @@ class BasesView(View):
             )
             for base in self.bases
         ]
-        return table(("BASE", "MADE OF", "PHASE", "CREATED", "DISKS", "OWN BYTES"), rows)
+        headings = ("BASE", "MADE OF", "PHASE", "CREATED", "DISKS", "OWN BYTES")
+        return [Table(headings, rows, "no bases: `zsnapdb vm base create` makes one")]
 
-    def fields(self) -> Fields:
+    def fields(self) -> BasesDocument:
         return {"bases": [base_fields(base) for base in self.bases]}
 
 
@@ -92,7 +119,7 @@ class BaseDestroyPlanView(View):
             return f"there is no base {self.name}; nothing to do"
         return "\n".join(f"zfs destroy {name}" for name in (*self.base.volumes.values(), self.base.anchor))
 
-    def fields(self) -> Fields:
+    def fields(self) -> BaseDestroyDocument:
         return {"name": self.name, "base": base_fields(self.base) if self.base else None}
 
 

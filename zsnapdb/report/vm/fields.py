@@ -2,12 +2,57 @@
 
 from __future__ import annotations
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.vm.catalogue import MachineBase, SeenMachine
 from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.vm.request import ZvolSpace
 from zsnapdb.planning.vm.seed import GuestIdentity
-from zsnapdb.report.view import Fields
+
+
+class MachineFields(TypedDict):
+    """A virtual machine that was cloned."""
+
+    name: str
+    base: str
+    grade: str | None
+    uuid: str
+    phase: str
+    state: str
+    addresses: list[str]
+    network: str
+    created: str
+    owner: str
+    expires: str
+    protected_until: str | None
+    dataset: str
+    volumes: dict[str, str]
+    own_bytes: int
+    identity_inside: str
+
+
+class BaseFields(TypedDict):
+    """A base of virtual machines."""
+
+    name: str
+    made_of: str
+    phase: str
+    created: str
+    dataset: str
+    volumes: dict[str, str]
+    own_bytes: int
+
+
+class SpaceFields(TypedDict):
+    """The space of a clone's volume, in bytes."""
+
+    target: str
+    size: int
+    volblocksize: int
+    base_refreservation: int
+    refreservation: int
+
 
 _INSIDE = {
     GuestIdentity.NONE: (
@@ -34,7 +79,7 @@ def state(seen: SeenMachine) -> str:
     return seen.state
 
 
-def machine_fields(seen: SeenMachine) -> Fields:
+def machine_fields(seen: SeenMachine) -> MachineFields:
     """Return the JSON fields of a machine."""
     machine = seen.machine
     return {
@@ -57,7 +102,7 @@ def machine_fields(seen: SeenMachine) -> Fields:
     }
 
 
-def base_fields(base: MachineBase) -> Fields:
+def base_fields(base: MachineBase) -> BaseFields:
     """Return the JSON fields of a base."""
     return {
         "name": base.name,
@@ -70,7 +115,7 @@ def base_fields(base: MachineBase) -> Fields:
     }
 
 
-def space_fields(space: ZvolSpace) -> Fields:
+def space_fields(space: ZvolSpace) -> SpaceFields:
     """Return the JSON fields of the space of a clone's volume."""
     return {
         "target": space.target,

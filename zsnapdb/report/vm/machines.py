@@ -7,14 +7,81 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from zsnapdb.jobs.vm.catalogue import SeenMachine
 from zsnapdb.jobs.vm.create import MachinesPlan, MadeMachines
 from zsnapdb.jobs.vm.life import MachineDestroyPlan, MachineStep
 from zsnapdb.planning.clone.lease import remaining, stamp
 from zsnapdb.quantities import size
-from zsnapdb.report.units import duration, table
-from zsnapdb.report.view import Fields, View
-from zsnapdb.report.vm.fields import inside, machine_fields, space_fields, state
+from zsnapdb.report.parts import Part, Table, TabularView
+from zsnapdb.report.units import duration
+from zsnapdb.report.view import View
+from zsnapdb.report.vm.fields import MachineFields, SpaceFields, inside, machine_fields, space_fields, state
+
+
+class PlannedMachineFields(TypedDict):
+    """A machine that would be cloned; `domain` is its XML."""
+
+    name: str
+    uuid: str
+    dataset: str
+    volumes: dict[str, str]
+    domain: str
+
+
+class MachinesPlanDocument(TypedDict):
+    """What cloning machines would do."""
+
+    base: str
+    grade: str | None
+    machines: list[PlannedMachineFields]
+    spaces: list[SpaceFields]
+    network: str
+    expires: str
+    owner: str
+    starts: bool
+    waits_for: str
+    identity_inside: str
+
+
+class MachinesMadeDocument(TypedDict):
+    """Machines that were cloned."""
+
+    base: str
+    grade: str | None
+    machines: list[MachineFields]
+    seconds: dict[str, float]
+    identity_inside: str
+
+
+class MachinesDocument(TypedDict):
+    """All machines."""
+
+    machines: list[MachineFields]
+
+
+class MachineStepDocument(TypedDict):
+    """What a command would do to a machine."""
+
+    verb: str
+    machine: MachineFields
+    steps: list[str]
+
+
+class MachineChangedDocument(TypedDict):
+    """A machine after a command."""
+
+    verb: str
+    machine: MachineFields
+
+
+class MachineDestroyDocument(TypedDict):
+    """The machine that is destroyed, or would be; null if there is none."""
+
+    name: str
+    machine: MachineFields | None
+    foreign_snapshots: list[str]
 
 
 @dataclass(frozen=True)
@@ -37,7 +104,7 @@ class MachinesPlanView(View):
         lines.append(f"identity  {inside(plan.identity)}")
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> MachinesPlanDocument:
         plan = self.plan
         return {
             "base": plan.origin.name,
@@ -73,7 +140,7 @@ class MachinesMadeView(View):
         lines.append(inside(self.made.plan.identity))
         return "\n".join(lines)
 
-    def fields(self) -> Fields:
+    def fields(self) -> MachinesMadeDocument:
         return {
             "base": self.made.plan.origin.name,
             "grade": self.made.plan.origin.grade,
@@ -84,14 +151,14 @@ class MachinesMadeView(View):
 
 
 @dataclass(frozen=True)
-class MachinesView(View):
+class MachinesView(TabularView):
     """All machines."""
 
     machines: Sequence[SeenMachine]
     now: datetime
     kind: ClassVar[str] = "vms"
 
-    def text(self) -> str:
+    def parts(self) -> Sequence[Part]:
         rows = [
             (
                 seen.machine.name,
@@ -119,9 +186,9 @@ class MachinesView(View):
             "PROTECTED",
             "OWN BYTES",
         )
-        return table(headings, rows)
+        return [Table(headings, rows, "no virtual machines: `zsnapdb vm clone` makes one")]
 
-    def fields(self) -> Fields:
+    def fields(self) -> MachinesDocument:
         return {"machines": [machine_fields(seen) for seen in self.machines]}
 
 
@@ -137,7 +204,7 @@ class MachineStepView(View):
         nothing = f"the virtual machine {self.step.seen.machine.name} is {state(self.step.seen)}; nothing to do"
         return "\n".join(self.step.steps) or nothing
 
-    def fields(self) -> Fields:
+    def fields(self) -> MachineStepDocument:
         return {"verb": self.verb, "machine": machine_fields(self.step.seen), "steps": list(self.step.steps)}
 
 
@@ -153,7 +220,7 @@ class MachineChangedView(View):
         until = stamp(self.seen.machine.lease.expires)
         return f"virtual machine {self.seen.machine.name}: {self.verb}, {state(self.seen)}, lease until {until}"
 
-    def fields(self) -> Fields:
+    def fields(self) -> MachineChangedDocument:
         return {"verb": self.verb, "machine": machine_fields(self.seen)}
 
 
@@ -173,7 +240,7 @@ class MachineDestroyPlanView(View):
         lines += [f"zfs destroy {name}" for name in self.plan.others.snapshots]
         return "\n".join([*lines, *(f"zfs destroy {name}" for name in (*machine.volumes.values(), machine.anchor))])
 
-    def fields(self) -> Fields:
+    def fields(self) -> MachineDestroyDocument:
         return {
             "name": self.name,
             "machine": machine_fields(self.plan.seen) if self.plan else None,

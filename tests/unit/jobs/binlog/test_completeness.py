@@ -242,7 +242,9 @@ def test_what_status_promises_of_a_quiet_server_is_what_a_restore_plans(protecte
     view = StatusView(status)
     stamp = f"{datetime.fromtimestamp(until / SECOND, UTC):%Y-%m-%dT%H:%M:%S}.000000Z"
     assert f"complete      until {stamp}, " in view.text()
-    assert view.fields()["binlog"]["complete_until"] == stamp
+    binlog = view.fields()["binlog"]
+    assert binlog is not None
+    assert binlog["complete_until"] == stamp
     protected.plan(stamp)
     # More commits take nothing back.
     protected.server.clock += 51

@@ -127,7 +127,9 @@ def test_after_a_reset_latest_status_and_doctor_say_that_the_next_backup_is_need
         "UNPROTECTED   nothing later than 2023-11-14T22:14:21.000000Z can be restored before the next backup"
         in shown.text()
     )
-    assert shown.fields()["unprotected"]["kind"] == "reset"
+    unprotected = shown.fields()["unprotected"]
+    assert unprotected is not None
+    assert unprotected["kind"] == "reset"
     (finding,) = doctor._unprotected(protected.instance())
     assert (finding.severity, finding.hint) == (Severity.WARNING, "run `zsnapdb backup main`")
     protected.back_up()

@@ -157,7 +157,9 @@ def test_a_plan_shows_the_whole_domain_and_changes_nothing(yard: Yard) -> None:
     view = MachineRestorePlanView(planned, ())
     assert yard.state() == before
     assert "grade     crash: nothing was held" in view.text()
-    assert view.fields()["domain"]["xml"] == planned.define.xml if planned.define else False
+    domain = view.fields()["domain"]
+    assert domain is not None
+    assert domain["xml"] == planned.define.xml if planned.define else False
     assert [step.name for step in planned.steps] == [
         "preflight",
         "make-top",

@@ -1,0 +1,1 @@
+"""What the load of a server shows about its memory, its pool and its records. Pure."""

@@ -1,0 +1,186 @@
+"""The JSON schemas of what each command prints under `--json`, made of the types that its views declare.
+
+A field may be added to a document at any time, so the schemas allow others. A removed or changed field is a new
+`version` of the document format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+
+from zsnapdb.errors import UsageError
+from zsnapdb.report import (
+    agent,
+    backup,
+    binlog,
+    binlog_find,
+    config,
+    doctor,
+    examples,
+    load,
+    local_snapshot,
+    setup,
+    undo,
+)
+from zsnapdb.report.clone import change, connect, create, destroy, topology, upgrade
+from zsnapdb.report.clone import list as clones
+from zsnapdb.report.clone import query as answers
+from zsnapdb.report.document import VERSION, ErrorDocument
+from zsnapdb.report.repository import copy, evidence, forget, init, keys, pin, prune, show, status, verify
+from zsnapdb.report.repository import list as backups
+from zsnapdb.report.restore import machine, result, rewind, runbook
+from zsnapdb.report.trial import drill, rescue
+from zsnapdb.report.view import View
+from zsnapdb.report.vm import base, machines
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class _WithoutTitles(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's
+        """Leave out the titles of fields: they are their names again."""
+        return False
+
+
+@dataclass(frozen=True)
+class DocumentType:
+    """A kind of document, and the TypedDict of its fields."""
+
+    kind: str
+    fields: type
+
+    @classmethod
+    def of(cls, view: type[View]) -> DocumentType:
+        """Return the type of the documents of a view."""
+        return cls(view.kind, get_type_hints(view.fields)["return"])
+
+    def schema(self) -> dict[str, Any]:
+        """Return the schema of one document: its fields, and the frame that every document has."""
+        schema = TypeAdapter(self.fields).json_schema(
+            mode="serialization", by_alias=False, schema_generator=_WithoutTitles
+        )
+        frame = {"version": {"const": VERSION}, "kind": {"const": self.kind}}
+        return {
+            **schema,
+            "properties": {**frame, **schema["properties"]},
+            "required": [*frame, *schema.get("required", ())],
+        }
+
+
+_ERROR = DocumentType("error", ErrorDocument)
+
+
+def _types(*views: type[View]) -> tuple[DocumentType, ...]:
+    return tuple(DocumentType.of(view) for view in views)
+
+
+_CHANGED = _types(change.ChangedView, change.IntentionView)
+_MACHINE = _types(machines.MachineChangedView, machines.MachineStepView)
+
+DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
+    "advise": _types(load.LoadView),
+    "agent status": _types(agent.AgentView),
+    "backup": _types(backup.BackupView, backup.BackupPlanView),
+    "binlog archive": _types(binlog.ArchivingView),
+    "binlog find": _types(binlog_find.SearchView, binlog_find.FollowedView),
+    "binlog purge": _types(binlog.PurgeView, binlog.PurgePlanView),
+    "binlog status": _types(binlog.BinlogArchiveView),
+    "clone commit": _types(change.CommittedView, change.IntentionView),
+    "clone connect": _types(connect.LoginView),
+    "clone create": _types(create.CreatedView, create.ClonePlanView, topology.CloneSetView, topology.CloneSetPlanView),
+    "clone destroy": _types(destroy.DestroyedView, destroy.DestroyPlanView),
+    "clone detach": _types(change.DetachedView, change.DetachPlanView),
+    "clone extend": _CHANGED,
+    "clone list": _types(clones.ClonesView),
+    "clone prepare": _types(create.PreparedView, change.IntentionView),
+    "clone protect": _CHANGED,
+    "clone reset": _types(change.ChangedView, change.ResetPlanView),
+    "clone show": _types(clones.CloneDetailView),
+    "clone start": _CHANGED,
+    "clone stop": _CHANGED,
+    "clone upgrade-test": _types(upgrade.RehearsalView),
+    "config check": _types(config.ConfigurationView),
+    "copy": _types(copy.CopyView, copy.CopyPlanView),
+    "diff": (DocumentType("difference", answers.DifferenceDocument),),
+    "doctor": _types(doctor.DoctorView),
+    "drill": _types(drill.DrillView, drill.DrillPlanView),
+    "drills": _types(drill.DrillsView, drill.EvidenceView),
+    "example": _types(examples.ExampleView, examples.ExamplesView),
+    "forget": _types(forget.ForgetView),
+    "grants": _types(examples.GrantsView),
+    "init": _types(init.InitView, init.InitPlanView),
+    "key generate": _types(keys.KeysView, keys.KeysPlanView),
+    "key show": _types(keys.KeysView),
+    "list": _types(backups.InventoryView, local_snapshot.LocalSetsView),
+    "pin": _types(pin.PinView),
+    "prune": _types(prune.PruneView, prune.PrunePlanView),
+    "query": (DocumentType("answer", answers.AnswerDocument),),
+    "reap": _types(destroy.ReapView, destroy.ReapPlanView),
+    "report show": _types(evidence.EvidenceReportView),
+    "report verify": _types(evidence.EvidenceCheckView),
+    "rescue": _types(rescue.RescueView, rescue.RescuePlanView),
+    "restore": _types(
+        result.RestoreView,
+        result.RestorePlanView,
+        result.AbandonedView,
+        machine.MachineRestoreView,
+        machine.MachineRestorePlanView,
+        machine.MachineAbandonedView,
+    ),
+    "rewind": _types(rewind.RewindView, rewind.RewindPlanView),
+    "runbook": _types(runbook.RunbookView),
+    "setup": _types(setup.SetupView, setup.SetupPlanView),
+    "show": _types(show.BackupDetailView),
+    "snapshot": _types(local_snapshot.LocalSnapshotView, local_snapshot.LocalSnapshotPlanView),
+    "status": _types(status.StatusView, status.AllStatusView),
+    "undo": _types(undo.UndoView),
+    "unpin": _types(pin.UnpinView),
+    "verify": _types(verify.VerifyView, verify.VerifyPlanView),
+    "vm base create": _types(base.BaseCreatedView, base.BasePlanView),
+    "vm base destroy": _types(base.BaseDestroyedView, base.BaseDestroyPlanView),
+    "vm base list": _types(base.BasesView),
+    "vm clone": _types(machines.MachinesMadeView, machines.MachinesPlanView),
+    "vm destroy": _types(machines.MachineDestroyedView, machines.MachineDestroyPlanView),
+    "vm extend": _types(machines.MachineChangedView),
+    "vm list": _types(machines.MachinesView),
+    "vm protect": _types(machines.MachineChangedView),
+    "vm reset": _MACHINE,
+    "vm start": _MACHINE,
+    "vm stop": _MACHINE,
+}
+"""What each command prints under `--json` if it succeeds. A command that fails prints an error instead."""
+
+
+def schema_of(command: str) -> dict[str, Any]:
+    """Return the schema of every document that a command prints. UsageError if the command prints none."""
+    if command not in DOCUMENTS:
+        raise UsageError(
+            f"there is no command {command!r} with --json", hint=f"choose from: {', '.join(sorted(DOCUMENTS))}"
+        )
+    return schema(f"zsnapdb {command} --json", (*DOCUMENTS[command], _ERROR))
+
+
+def whole_schema() -> dict[str, Any]:
+    """Return the schema of every document that any command prints."""
+    kinds = {one.kind: one for types in DOCUMENTS.values() for one in types}
+    return schema("zsnapdb --json", (*(kinds[name] for name in sorted(kinds)), _ERROR))
+
+
+def schema(title: str, types: tuple[DocumentType, ...]) -> dict[str, Any]:
+    """Return one schema for documents of several kinds. Its definitions are the kinds and the parts of them."""
+    kinds, parts = {}, {}
+    for one in types:
+        made = one.schema()
+        parts.update(made.pop("$defs", {}))
+        kinds[one.kind] = made
+    return {
+        "$schema": DIALECT,
+        "title": title,
+        "oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in kinds],
+        "$defs": {**kinds, **dict(sorted(parts.items()))},
+    }
