@@ -18,7 +18,7 @@ Writer = TypeVar("Writer")
 
 
 def show(view: View, json: bool) -> None:
-    """Print a result. Tables are fitted to a terminal, on which no bars stand any more; elsewhere they are plain text."""
+    """Print a result. Tables are fitted to a terminal, on which no bars stand any more."""
     from zsnapdb.cli import tables
     from zsnapdb.report.parts import TabularView
 
