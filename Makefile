@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: unit lint format references site package-trial lab lower-bounds
+.PHONY: unit lint format references site package-trial readme-trial image-trial lab lower-bounds newest
 
 $(VENV)/.installed: pyproject.toml
 	python3 -m venv $(VENV)
@@ -34,15 +34,22 @@ site: $(VENV)/.installed
 package-trial:
 	python3 packaging/tools/package_trial.py bookworm trixie
 
+# Run the commands of README that install zsnapdb in bare roots of Debian. Needs root.
+readme-trial:
+	python3 packaging/tools/readme_trial.py bookworm trixie
+
+# Run the steps of the Dockerfile in bare roots of Debian, and try the result. Needs root.
+image-trial:
+	python3 packaging/tools/image_trial.py
+
 lab:
 	python3 tests/lab build
 	python3 tests/lab test
 
-# The unit tests on the lower bounds of the dependencies, installed exactly. The oldest typer imports what click deprecates.
-LOWEST = import tomllib; print(*(d.replace(">=", "==") for d in tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]))
-
+# Unit tests on the lower bounds of the dependencies, with the oldest Python that has wheels for them. Needs root.
 lower-bounds:
-	python3 -m venv $(VENV)-lowest
-	$(VENV)-lowest/bin/pip install --quiet $$(python3 -c '$(LOWEST)') --editable '.[dev]'
-	$(VENV)-lowest/bin/python -m zsnapdb backup --help
-	$(VENV)-lowest/bin/pytest -q -W "ignore:'click:DeprecationWarning" tests/unit
+	python3 packaging/tools/python_trial.py --lowest bookworm
+
+# Unit tests on the newest release of everything, with the newest Python of Debian. Needs root.
+newest:
+	python3 packaging/tools/python_trial.py sid

@@ -49,7 +49,9 @@ def bare_root(suite: str, folder: Path) -> Path:
     mirror = ["debootstrap", "--variant=minbase", suite, str(root), host.mirror()]
     subprocess.run(["unshare", "--mount", *mirror], check=True, capture_output=True)
     (root / "etc/apt/apt.conf.d/90trial").write_text(
-        'APT::Install-Recommends "false";\nDpkg::Options { "--force-unsafe-io"; };\n' + host.apt_proxy_lines()
+        'APT::Install-Recommends "false";\nDpkg::Options { "--force-unsafe-io"; };\n'
+        # The list of a mirror that is a copy may be older than its own limit.
+        'Acquire::Check-Valid-Until "false";\n' + host.apt_proxy_lines()
     )
     for name in ("resolv.conf", "hosts"):
         if (source := Path("/etc", name)).exists():

@@ -11,9 +11,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tools import debian_package
+from tools import debian_package, image_trial, readme_trial
 from tools.references.pages import MAN, ROOT, made
 
+from tests.lab import guides
 from zsnapdb.errors import UsageError
 from zsnapdb.jobs.examples import find
 
@@ -61,6 +62,20 @@ def test_a_container_is_built_from_all_that_the_wheel_includes() -> None:
     copied = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     sources = {name.split("/")[0] for name in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]}
     assert [name for name in sources if f"COPY {name} " not in copied] == []
+
+
+def test_the_steps_of_the_container_are_those_that_its_trial_runs() -> None:
+    steps = image_trial.steps((ROOT / "Dockerfile").read_text(encoding="utf-8"))
+    assert [step.word for step in steps][:3] == ["FROM", "RUN", "USER"]
+    assert not [step for step in steps if "\\" in step.rest]
+    with pytest.raises(ValueError, match="not known: ADD"):
+        image_trial.steps("FROM x\nADD http://x /y\n")
+
+
+def test_readme_says_how_zsnapdb_is_installed_by_pip_by_a_package_and_by_hand() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    for place in ("bare host", "bare host, package", readme_trial.BY_HAND):
+        assert [line for block in guides.blocks(page, place) for line in block.lines], place
 
 
 @pytest.fixture(scope="module")
