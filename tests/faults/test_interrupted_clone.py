@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.documents import check_printed
 from tests.lab.guest import Guest
 
 from .in_guest import QUICK, speed_up
@@ -30,7 +31,9 @@ STALLS = {
 
 
 def document(guest: Guest, *words: str) -> dict[str, Any]:
-    parsed: dict[str, Any] = json.loads(guest.run([QUICK, *words, "--json"]).stdout)
+    printed = guest.run([QUICK, *words, "--json"]).stdout
+    check_printed((*words, "--json"), printed)
+    parsed: dict[str, Any] = json.loads(printed)
     return parsed
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.documents import check_printed
 from tests.faults.in_guest import QUICK, speed_up
 from tests.lab import virtual
 from tests.lab.guest import Guest, Lab
@@ -53,8 +54,10 @@ def nothing_left(host: Guest) -> Iterator[None]:
 
 def document(guest: Guest, *words: str) -> dict[str, Any]:
     """Run zsnapdb and return its document."""
-    printed: dict[str, Any] = json.loads(guest.run([QUICK, *words, "--json"]).check().stdout)
-    return printed
+    printed = guest.run([QUICK, *words, "--json"]).check().stdout
+    check_printed((*words, "--json"), printed)
+    parsed: dict[str, Any] = json.loads(printed)
+    return parsed
 
 
 def everything(guest: Guest) -> set[str]:
