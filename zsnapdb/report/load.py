@@ -45,6 +45,9 @@ class LoadView(View):
 
     def text(self) -> str:
         lines = [f"instance {self.report.instance}, watched for {self.report.load.seconds:.0f} s"]
+        said = {one.text for one in self.report.advice}
+        if len(said) == 1:
+            return "\n".join([*lines, *said])
         for one in self.report.advice:
             lines.append(f"{one.topic:<12} {one.prospect}: {one.text}")
             lines += [f"{'':<12}   {figure}" for figure in one.figures]

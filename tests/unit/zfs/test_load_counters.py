@@ -26,6 +26,24 @@ LATENCIES = """tank
 SIZES = "512\t1\t2\t0\t0\t4\t8\t0\t0\t0\t0\n1K\t1\t0\t2\t1\t0\t0\t16\t32\t0\t0\n-----\t1\n"
 
 
+RECORDED_SIZES = """tank
+4096\t251\t0\t27\t0\t1\t0\t109\t0\t1\t0\t0\t0\t0\t0
+8192\t4\t0\t4\t0\t0\t0\t0\t29\t0\t0\t0\t0\t0\t0
+131072\t0\t0\t64\t0\t0\t0\t0\t0\t0\t0\t0\t0\t0\t0
+"""
+RECORDED_LATENCIES = """tank
+262143\t13\t52\t12\t28\t0\t0\t0\t18\t2\t0\t0
+134217727\t1\t68\t1\t12\t0\t56\t0\t1\t0\t0\t0
+"""
+"""Lines of OpenZFS 2.3.9, as the lab's pool gave them."""
+
+
+def test_lines_of_a_real_pool_are_read() -> None:
+    assert histogram(RECORDED_SIZES, (0, 1, 4, 5), 8).counts == {4096: 252, 8192: 4, 131072: 0}
+    assert histogram(RECORDED_SIZES, (2, 3, 6, 7), 8).counts == {4096: 136, 8192: 33, 131072: 64}
+    assert histogram(RECORDED_LATENCIES, (3,), 8).counts == {262143: 28, 134217727: 12}
+
+
 def test_a_kstat_is_read_by_name_and_a_missing_one_is_empty(tmp_path: Path) -> None:
     folder = tmp_path / "proc/spl/kstat/zfs"
     folder.mkdir(parents=True)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zsnapdb.jobs.load import LoadReport
 from zsnapdb.planning.advice.facts import VolumeFacts
 from zsnapdb.planning.load.counters import DiskRequests, Histogram, Load, LoadSample, load_between
 from zsnapdb.planning.load.rules import (
@@ -18,6 +19,7 @@ from zsnapdb.planning.load.rules import (
     Topic,
     judge_load,
 )
+from zsnapdb.report.load import LoadView
 
 GIB = 1 << 30
 DATA = VolumeFacts(
@@ -96,6 +98,16 @@ def test_too_little_traffic_shows_nothing_and_says_so() -> None:
         assert one.prospect is Prospect.UNKNOWN
         assert one.text.startswith("too little traffic: the server asked for 999 pages in 60 s")
         assert (one.saved, one.figures) == (None, ())
+
+
+def test_what_is_said_of_every_topic_is_printed_once() -> None:
+    idle = with_server(BUSY, buffer_pool_read_requests=3)
+    lines = LoadView(LoadReport("main", idle, judge_load(idle, SETTING))).text().split("\n")
+    assert lines[0] == "instance main, watched for 60 s"
+    assert len(lines) == 2
+    busy = LoadView(LoadReport("main", BUSY, judge_load(BUSY, SETTING))).text()
+    assert "buffer pool  gain: a larger buffer pool saves at most 1000.0 reads per second" in busy
+    assert "               not known: how many of them a given size saves" in busy
 
 
 def test_a_restarted_server_shows_nothing() -> None:
