@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.campaigns.support.binlog_contents import PARENT, Truth, differences
 from tests.campaigns.support.disturbance import SOCKET, Disturbance, Disturbing
-from tests.campaigns.support.local_sets import AWAY, CONFIG, LocalSets, leaks, write_away
+from tests.campaigns.support.local_sets import AWAY, CONFIG, LocalSets, leaks, write_away, write_keep
 from tests.lab.inside import ledger
 from tests.lab.inside.zygote import QUICK, Zygote
 from tests.lab.inside.zygote import SOCKET as ZYGOTE
@@ -176,6 +176,7 @@ class Campaign:
         )
         self.backups = [self.zsnapdb("backup")["backup"]]
         if self.sets is not None:
+            write_keep()
             self.sets.zsnapdb = self.zsnapdb
             self.sets.start()
         committed: dict[int, int] = {}

@@ -24,6 +24,21 @@ def _no_command(*_words: str) -> dict[str, Any]:
     raise RuntimeError("the campaign has not begun")
 
 
+KEEP = """
+[instance.main.keep]
+last = 3
+
+[instance.main.local]
+last = 500
+"""
+"""A prune beside the sets removes backups, and no set: each is the start of a point."""
+
+
+def write_keep() -> None:
+    """Give the instance its rules of retention."""
+    CONFIG.write_text(f"{CONFIG.read_text()}{KEEP}")
+
+
 def write_away() -> None:
     AWAY.write_text(CONFIG.read_text().replace("127.0.0.1:7070", "127.0.0.1:7"))
 
