@@ -125,7 +125,7 @@ class Campaign:
         must("zsnapdb", "drill", "main")
         self.site.start_agent()
         self.signs.start()
-        self.wait_green(time.time(), 300.0)
+        self.wait_green(time.time(), 4 * self.age + 300)
 
     def play(self, fault: Fault, chance: random.Random) -> Row:
         """Let a fault begin, wait until everybody sees it, mend it, and wait until everything is green."""
