@@ -46,6 +46,11 @@ class NotificationEvent(StrEnum):
     def is_problem(self) -> bool:
         return self in (NotificationEvent.FAILURE, NotificationEvent.BROKEN)
 
+    @property
+    def is_of_objective(self) -> bool:
+        """Whether it is about an objective, not about a job: there is a job drill, and an objective drill."""
+        return self in (NotificationEvent.BROKEN, NotificationEvent.MET)
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

@@ -43,11 +43,13 @@ class KnownProblem(_Kept):
     subject: Annotated[str, Field(max_length=200)]
     repository: Annotated[str, Field(max_length=200)]
     sent: AwareDatetime
+    is_objective: bool = False
+    """Whether the subject is an objective, not a job of the same name."""
 
     def is_of(self, occasion: Occasion) -> bool:
         """Whether the occasion is about the same thing."""
-        known = (self.instance, self.subject, self.repository)
-        return known == (occasion.instance, occasion.subject, occasion.repository)
+        known = (self.instance, self.subject, self.repository, self.is_objective)
+        return known == (occasion.instance, occasion.subject, occasion.repository, occasion.event.is_of_objective)
 
 
 class FailedDelivery(_Kept):
@@ -71,7 +73,11 @@ class TargetMemory(_Kept):
         """Return the memory after the occasion reached the target."""
         others = tuple(problem for problem in self.problems if not problem.is_of(occasion))
         problem = KnownProblem(
-            instance=occasion.instance, subject=occasion.subject, repository=occasion.repository, sent=occasion.at
+            instance=occasion.instance,
+            subject=occasion.subject,
+            repository=occasion.repository,
+            sent=occasion.at,
+            is_objective=occasion.event.is_of_objective,
         )
         if occasion.event in (NotificationEvent.START, NotificationEvent.TEST):
             return TargetMemory(problems=self.problems)
@@ -96,7 +102,9 @@ def concerns(target: NotificationTarget, occasion: Occasion) -> bool:
     if occasion.event is NotificationEvent.TEST:
         return True
     if target.is_ping:
-        return occasion.subject == target.of
+        # The objective drill is met for long after the last drill: it says nothing about the job drill.
+        is_of_objective = target.of is NotifiedJob.OBJECTIVES
+        return occasion.subject == target.of and occasion.event.is_of_objective is is_of_objective
     if occasion.subject == NotifiedJob.OBJECTIVES:
         return False
     problem = {

@@ -88,6 +88,22 @@ def test_a_ping_hears_of_each_run_of_its_job_and_of_nothing_else() -> None:
     assert sent(PING, *others) == [False] * 3
 
 
+DRILL = replace(FAILED, subject="drill")
+BROKEN, MET, PASSED = (
+    replace(DRILL, event=event)
+    for event in (NotificationEvent.BROKEN, NotificationEvent.MET, NotificationEvent.SUCCESS)
+)
+
+
+def test_a_drill_that_failed_hides_no_broken_objective_of_drills_and_a_met_one_ends_no_failure() -> None:
+    assert sent(HOOK, DRILL, MET, BROKEN, DRILL, MET, PASSED) == [True, False, True, False, True, True]
+
+
+def test_the_ping_of_drills_stays_silent_without_drills_though_their_objective_is_judged() -> None:
+    ping = PING.model_copy(update={"of": NotifiedJob.DRILL})
+    assert sent(ping, MET, BROKEN, PASSED, DRILL) == [False, False, True, True]
+
+
 def test_a_target_of_some_instances_hears_of_no_other() -> None:
     assert sent(HOOK.model_copy(update={"instances": ("other",)}), FAILED) == [False]
 
