@@ -413,6 +413,7 @@ def products() -> list[Product]:
         ),
         Product("promtool", (recipe.SUITE, "1"), ("toolroot",), _promtool),
         Product("mkdocs", (*recipe.SITE_PACKAGES, "1"), ("guest",), _mkdocs),
+        Product("guest-agent", (recipe.SUITE, "1"), ("toolroot",), virtual.guest_agent),
         Product("guest-vm", virtual.inputs(), ("guest",), virtual.root),
         Product(
             "vm-cache", (_vm_text("libvirt-start"), "1"), ("guest-vm", "kernel", "image-mariadb"), virtual.capabilities

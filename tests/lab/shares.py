@@ -52,6 +52,7 @@ SECONDS: dict[str, float] = {
     "test_faults_under_lock.py": 260,
     "test_systemd.py": 110,
     "test_machines.py": 200,
+    "test_guest_hook.py": 80,
     "archive.py": 85,
     "clones.py": 150,
     "damage.py": 15,

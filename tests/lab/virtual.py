@@ -86,6 +86,23 @@ def capabilities(b: Builder, out: Path) -> None:
         shutil.copytree(guest.out / "libvirt", out / "libvirt")
 
 
+def guest_agent(b: Builder, out: Path) -> None:
+    """Extract QEMU's guest agent with all that it needs, and a program `qemu-ga` that starts it from /out/agent."""
+    from .build import apt_options
+
+    options = apt_options(out / "apt", "/out/apt", recipe.SUITE)
+    script = (
+        f"apt-get {options} update; apt-get {options} --download-only install qemu-guest-agent; "
+        "for deb in /out/apt/archives/*.deb; do dpkg-deb --fsys-tarfile $deb | tar x -C /out; done; "
+        "rm -rf /out/apt /out/usr/share"
+    )
+    b.chroot(b.paths["toolroot"], script, [host.Bind(out, "/out")])
+    loader = "/out/agent/usr/lib64/ld-linux-x86-64.so.2 --library-path /out/agent/usr/lib/x86_64-linux-gnu"
+    program = out / "qemu-ga"
+    program.write_text(f'#!/bin/sh\nexec {loader} /out/agent/usr/sbin/qemu-ga "$@"\n')
+    program.chmod(0o755)
+
+
 START = "/checkout/tests/lab/inside/vm/libvirt-start"
 KEEP = f"cp -a /{CAPABILITIES} /out/libvirt"
 

@@ -40,9 +40,25 @@ def exclusive(
     `folder` contains the lock files (None: the folder of this host). `tell` gets a line if this run has to wait.
     BusyError if another run still holds the lock after `patience` seconds, PreflightError if there can be no lock file.
     """
-    folder = folder or THIS_HOST.run
+    with exclusive_with_child(name, doing=doing, patience=patience, folder=folder, tell=tell):
+        yield
+
+
+@contextlib.contextmanager
+def exclusive_with_child(
+    name: str,
+    *,
+    doing: str,
+    patience: float = 0.0,
+    folder: Path | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Iterator[int]:
+    """Do as `exclusive`, and yield the descriptor that has the lock.
+
+    A child that inherits the descriptor has the lock too until it ends, whatever becomes of this process (flock(2)).
+    """
     deadline, is_told = time.monotonic() + patience, False
-    with open_lock(folder, name.replace("/", "-")) as file:
+    with open_lock(folder or THIS_HOST.run, name.replace("/", "-")) as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -60,7 +76,7 @@ def exclusive(
         file.truncate(0)
         file.write(f"{os.getpid()} {doing}\n")
         file.flush()
-        yield
+        yield file.fileno()
 
 
 def _holder(file: TextIO) -> str:

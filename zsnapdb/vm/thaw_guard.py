@@ -3,6 +3,9 @@
 The guard is connected to libvirt before anything is frozen. It reads lines from its parent: `freezing` before the
 freeze, `thawed` after the thaw. The end of file means that the parent died: the kernel closes the pipe even after
 kill -9. The guard has a session of its own and ignores the signals of a terminal.
+
+One guard at a time looks after a domain: it inherits the lock of its run, and has it until it ends. Without that the
+guard of a killed run, which still looks for a late freeze, would thaw the freeze of the next run.
 """
 
 from __future__ import annotations
@@ -56,10 +59,11 @@ class ThawGuard:
 
 
 @contextlib.contextmanager
-def guarding(uri: str, uuid: str, deadline: float) -> Iterator[ThawGuard]:
+def guarding(uri: str, uuid: str, deadline: float, turn: int) -> Iterator[ThawGuard]:
     """Yield a guard that is connected to libvirt. It thaws the guest `deadline` seconds after `freezing`.
 
-    A guard that was not told that the guest is thawed goes on alone after the block. CommandError if it cannot start.
+    `turn` is the descriptor of the lock that only one run and its guard have; the guard keeps it until it ends. A guard
+    that was not told that the guest is thawed goes on alone after the block. CommandError if it cannot start.
     """
     argv = [sys.executable, "-P", "-m", "zsnapdb.vm.thaw_guard", uri, uuid, repr(deadline)]
     process = subprocess.Popen(
@@ -68,6 +72,7 @@ def guarding(uri: str, uuid: str, deadline: float) -> Iterator[ThawGuard]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=for_children(),
+        pass_fds=[turn],
         start_new_session=True,
     )
     assert process.stdin is not None

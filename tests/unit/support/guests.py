@@ -26,6 +26,8 @@ class MemoryGuests(MemoryHypervisor):
         self.hangs: set[str] = set()
         self.deaf_thaws = 0
         """How many times the agent does not answer a thaw."""
+        self.failing_hook = ""
+        """What the hook of the agent says after the first thaw, which the agent then reports as failed."""
         self.running_xml: str | None = None
         self.ended_itself = False
 
@@ -57,6 +59,9 @@ class MemoryGuests(MemoryHypervisor):
                 self.deaf_thaws -= 1
                 raise CommandTimeout("the agent does not answer")
             was, self.is_frozen = self.is_frozen, False
+            if self.failing_hook:
+                said, self.failing_hook = self.failing_hook, ""
+                raise CommandError(said)
             return self._answer(self.count if was else 0)
         if command == agent.STATUS:
             return self._answer("frozen" if self.is_frozen else "thawed")
@@ -74,7 +79,7 @@ class FakeGuard:
         self.fails = False
 
     @contextlib.contextmanager
-    def open(self, uri: str, uuid: str, deadline: float) -> Iterator[Any]:
+    def open(self, uri: str, uuid: str, deadline: float, turn: int) -> Iterator[Any]:
         """Open the guard."""
         if self.fails:
             raise CommandError("the guard did not start")

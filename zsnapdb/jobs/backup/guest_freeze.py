@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from zsnapdb.errors import CommandError, DamagedError
+from zsnapdb.errors import BusyError, CommandError, DamagedError
 from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.exclusion import exclusive_with_child
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.private_folder import make_private
 from zsnapdb.planning.vm import agent
@@ -23,11 +24,13 @@ from zsnapdb.planning.vm.grade import Freeze
 from zsnapdb.vm.thaw_guard import ThawGuard, guarding
 from zsnapdb.vm.thawing import Agent, is_frozen, thaw
 
-GuardOpener = Callable[[str, str, float], AbstractContextManager[ThawGuard]]
+GuardOpener = Callable[[str, str, float, int], AbstractContextManager[ThawGuard]]
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _THAW_SECONDS = 30.0
 _LISTING_SECONDS = 5.0
+_EARLIER_GUARD_SECONDS = 30.0
+"""How long a run waits for the guard of a killed run, which looks for a late freeze for 5 s after it has thawed."""
 
 
 def _mark(instance: Instance) -> Path:
@@ -115,31 +118,29 @@ class GuestFreeze:
         except (CommandError, DamagedError) as error:
             self.problem = f"the guest was not frozen: {error.message}"
 
-    def confirm(self, *, in_time: bool) -> None:
-        """Note a problem if the snapshot was late, or if the guest is no longer frozen now that the snapshot is there.
-
-        A guest may thaw by itself: Windows does after 10 seconds, and an administrator can at any time.
-        """
-        if self.problem:
-            return
-        if not in_time:
-            self.problem = f"the snapshot was not there within freeze_deadline = {self._deadline:g} s"
-            return
-        try:
-            if not is_frozen(self._hypervisor, self._uuid):
-                self.problem = "the guest had thawed before the snapshot was there"
-        except (CommandError, DamagedError) as error:
-            self.problem = f"the guest is not known to have been frozen until the snapshot: {error.message}"
+    def too_late(self) -> None:
+        """Note that the snapshot was not there when the freeze had to end."""
+        self.problem = self.problem or f"the snapshot was not there within freeze_deadline = {self._deadline:g} s"
 
     def end(self) -> None:
-        """Thaw what `begin` froze; can be repeated. CommandTimeout if the agent does not confirm it."""
+        """Thaw what `begin` froze; can be repeated. CommandTimeout if the agent does not confirm it.
+
+        A problem is noted if the agent did not thaw all that it had frozen: then something else did before. A guest may
+        thaw by itself: by the deadline of a hook in it, Windows after 10 seconds, an administrator at any time.
+        """
         if not self._is_held or self._guard is None:
             return
         self._is_held = False
         try:
-            thaw(self._hypervisor, self._uuid, _THAW_SECONDS)
+            thawed = thaw(self._hypervisor, self._uuid, _THAW_SECONDS)
         finally:
             self._ended = time.monotonic()
+        if thawed.count < self.count and not self.problem:
+            text = (
+                "the guest is not known to have been frozen until the snapshot was there: in the end its agent thawed"
+            )
+            trouble = f" ({thawed.trouble})" if thawed.trouble else ""
+            self.problem = f"{text} {thawed.count} of {self.count} file systems{trouble}"
         self._guard.thawed()
         _mark(self._instance).unlink(missing_ok=True)
 
@@ -160,15 +161,27 @@ def prepared(
     it is. CommandTimeout after the block if the agent does not confirm the thaw: the guard and the next run try on.
     """
     freeze = GuestFreeze(instance, hypervisor, uuid, deadline)
-    freeze.ask()
     with contextlib.ExitStack() as until_thawed:
-        if not freeze.problem:
-            try:
-                freeze.prepare(until_thawed.enter_context(open_guard(instance.vms.uri, uuid, deadline)))
-            except CommandError as error:
-                freeze.problem = f"the guest was not frozen: {error.message}"
+        try:
+            # First the lock: the guard of a killed run may still thaw what this run would find frozen, or freeze.
+            turn = until_thawed.enter_context(_turn(instance, uuid))
+            freeze.ask()
+            if not freeze.problem:
+                freeze.prepare(until_thawed.enter_context(open_guard(instance.vms.uri, uuid, deadline, turn)))
+        except (BusyError, CommandError) as error:
+            freeze.problem = f"the guest was not frozen: {error.message}"
         until_thawed.callback(freeze.end)
         yield freeze
+
+
+def _turn(instance: Instance, uuid: str) -> AbstractContextManager[int]:
+    """Be the only run of this host that freezes the domain, alone or with a guard that goes on after it."""
+    return exclusive_with_child(
+        f"thaw-guard-{uuid}",
+        doing=f"freezing the domain {uuid}, or left a guard that thaws it",
+        patience=_EARLIER_GUARD_SECONDS,
+        folder=instance.host.run,
+    )
 
 
 def report(freeze: Freeze, events: Events) -> None:

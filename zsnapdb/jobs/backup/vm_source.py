@@ -227,7 +227,8 @@ class MachineSource:
         limit = min(freeze.remaining(), server.remaining()) if server is not None else freeze.remaining()
         hooked.locked(server.choice.name if server is not None else "freeze", limit)
         pending.start()
-        freeze.confirm(in_time=pending.done_within(limit))
+        if not pending.done_within(limit):
+            freeze.too_late()
         freeze.end()
 
     def _power(self, observed: ObservedMachine) -> Power:

@@ -150,9 +150,21 @@ def test_a_guest_that_thaws_before_the_snapshot_is_there_is_a_crash(
         return barn.pool.run(argv, **more)
 
     monkeypatch.setattr("zsnapdb.zfs.command.subprocess.run", thaws)
-    with pytest.raises(ConsistencyError, match="had thawed before the snapshot"):
+    with pytest.raises(ConsistencyError, match="its agent thawed 0 of 2 file systems"):
         barn.take(minimum_grade="frozen")
     assert barn.snapshots() == []
+
+
+def test_a_thaw_that_a_hook_in_the_guest_fails_is_a_crash_and_its_reason_is_told(barn: Barn) -> None:
+    barn.guests.failing_hook = "the lock was lost before"
+    taken = barn.take()
+    assert taken.proof.hold.reached.grade is Grade.CRASH
+    assert "thawed 0 of 2 file systems (the lock was lost before)" in taken.proof.hold.reached.reason
+
+
+def test_a_thaw_that_is_answered_late_is_no_lost_freeze(barn: Barn) -> None:
+    barn.guests.deaf_thaws = 1
+    assert barn.grade(minimum_grade="frozen") is Grade.FROZEN
 
 
 def test_somebody_elses_freeze_is_left_alone(barn: Barn) -> None:

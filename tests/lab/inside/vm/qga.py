@@ -1,0 +1,90 @@
+"""QEMU's guest agent, run in a guest of the lab itself: it listens at a socket and freezes the guest's file systems.
+
+qga.py COMMAND    asks the agent, and prints its answer
+qga.py hold       freezes by zsnapdb's own code, thaws, and prints why the freeze does not count
+qga.py hold FILE  does not thaw before it could write to the file
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from zsnapdb import config
+from zsnapdb.errors import CommandError
+from zsnapdb.jobs.backup.guest_freeze import prepared
+from zsnapdb.jobs.host import THIS_HOST
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.vm.thaw_guard import ThawGuard
+
+SOCKET = "/run/qga.sock"
+UUID = "11111111-2222-4333-8444-555555555555"
+CONFIG = """
+[instance.web]
+repository = "r"
+[instance.web.vm]
+domain = "web"
+[repository.r]
+url = "file:///nowhere"
+"""
+
+
+class ListeningAgent:
+    """The agent at the socket."""
+
+    def ask_agent(self, uuid: str, command: str, seconds: float) -> str:
+        """Return the agent's answer. CommandError if it refuses, as libvirt does."""
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(600.0)
+            line.connect(SOCKET)
+            line.sendall(f"{command}\n".encode())
+            answer = line.makefile().readline()
+        if "error" in json.loads(answer):
+            raise CommandError(answer.strip())
+        return answer
+
+
+class NoGuard(ThawGuard):
+    """Nobody else thaws."""
+
+    def __init__(self) -> None:
+        pass
+
+    def _say(self, line: bytes) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def unguarded(uri: str, uuid: str, deadline: float, turn: int) -> Iterator[ThawGuard]:
+    yield NoGuard()
+
+
+def hold(files: list[str]) -> None:
+    """Freeze, write to the files, thaw, and print the problem."""
+    instance = Instance.of(config.parse(CONFIG, "lab"), "web")
+    instance = replace(instance, host=replace(THIS_HOST, run=Path("/run/qga-test")))
+    with prepared(instance, ListeningAgent(), UUID, 30.0, unguarded) as freeze:
+        freeze.begin()
+        for file in files:
+            Path(file).write_text("written")
+    print(json.dumps({"count": freeze.count, "problem": freeze.problem}))
+
+
+def main() -> None:
+    """Do what the command line says."""
+    if sys.argv[1] == "hold":
+        hold(sys.argv[2:])
+        return
+    try:
+        print(ListeningAgent().ask_agent(UUID, json.dumps({"execute": sys.argv[1]}), 30.0).strip())
+    except CommandError as error:
+        print(error.message)
+
+
+if __name__ == "__main__":
+    main()
