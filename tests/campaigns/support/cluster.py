@@ -1,7 +1,7 @@
 """A Galera cluster of three nodes on the disks of three clones of one base.
 
-The servers run in the lab's guest, each on the files of its machine's disk and at an address of its own: three machines
-under emulation are too slow for the timeouts of a cluster.
+The servers run in the lab's guest, each on the files of its machine's disk and at an address of its own. The machines
+stay off: emulated, three servers take ten minutes until they greet.
 """
 
 from __future__ import annotations
