@@ -17,8 +17,6 @@ from zsnapdb.report.parts import Labelled, Part, TabularView, spaced
 
 _NAGIOS = {Severity.OK: "OK", Severity.WARNING: "WARNING", Severity.UNFIT: "CRITICAL"}
 _SHOWN = 3
-_SEVERITY_WIDTH = 9
-"""Of the first column of a finding's lines (`findings.finding_lines`)."""
 
 
 class DoctorFindingFields(FindingFields):
@@ -65,7 +63,7 @@ class DoctorView(TabularView):
         blocks: list[list[Part]] = []
         for d in self.diagnoses:
             lines = _lines(d.findings)
-            findings: list[Part] = [Labelled(lines, _SEVERITY_WIDTH)] if lines else []
+            findings: list[Part] = [Labelled(lines, _rows(d.findings))] if lines else []
             blocks.append([f"instance {d.instance}", *findings, verdicts[d.worst]])
         return spaced([*blocks, *([changes] if changes else [])])
 
@@ -122,6 +120,17 @@ def _lines(findings: Sequence[FitnessFinding]) -> list[str]:
         why = [f"{'':<8} {'':<15} why: {rule.reason}"] if rule is not None else []
         lines += [first, *why, *rest]
     return lines
+
+
+def _rows(findings: Sequence[FitnessFinding]) -> list[tuple[str, ...]]:
+    """Return what `_lines` returns, in columns: severity, check, text."""
+    rows: list[tuple[str, ...]] = []
+    for finding in findings:
+        rule = find_rule(finding.rule) if finding.severity is not Severity.OK else None
+        rows.append((finding.severity.value, finding.what, finding.detail))
+        rows += [("", "", f"why: {rule.reason}")] if rule is not None else []
+        rows += [("", "", f"hint: {finding.hint}")] if finding.hint else []
+    return rows
 
 
 def _with_rule(fields: FindingFields, finding: FitnessFinding) -> DoctorFindingFields:

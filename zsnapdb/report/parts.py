@@ -44,19 +44,20 @@ class Table:
 
 @dataclass(frozen=True)
 class Labelled:
-    """Lines that begin with a label in the first `width` characters, or with blanks."""
+    """Lines that begin with labels, or with blanks, and the same as rows of labels and text."""
 
     lines: Sequence[str]
-    width: int
+    rows: Sequence[tuple[str, ...]]
     empty: str = ""
+
+    @classmethod
+    def at(cls, lines: Sequence[str], width: int) -> Labelled:
+        """Return lines whose labels are in their first `width` characters."""
+        return cls(lines, [(line[:width].rstrip(), line[width:]) for line in lines])
 
     @property
     def headings(self) -> tuple[str, ...]:
         return ()
-
-    @property
-    def rows(self) -> Sequence[tuple[str, ...]]:
-        return [(line[: self.width].rstrip(), line[self.width :]) for line in self.lines]
 
     @property
     def text(self) -> str:

@@ -30,7 +30,7 @@ class Shelf(TabularView):
     kind: ClassVar[str] = "shelf"
 
     def parts(self) -> Sequence[Part]:
-        return ["the shelf", Table(HEADINGS, self.rows, "nothing is on it"), Labelled(["met       all"], 10)]
+        return ["the shelf", Table(HEADINGS, self.rows, "nothing is on it"), Labelled.at(["met       all"], 10)]
 
     def fields(self) -> Fields:
         return {"rows": list(self.rows)}
@@ -121,7 +121,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=
 
 @given(st.lists(TEXTS), st.integers(min_value=1, max_value=20))
 def test_the_plain_text_of_labelled_lines_is_the_lines(lines: list[str], width: int) -> None:
-    labelled = Labelled(lines, width)
+    labelled = Labelled.at(lines, width)
     assert labelled.text == "\n".join(lines)
     assert [label + " " * (width - len(label)) + text for label, text in labelled.rows if text] == [
         line[:width].rstrip() + " " * (width - len(line[:width].rstrip())) + line[width:]

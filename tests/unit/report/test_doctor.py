@@ -68,3 +68,10 @@ def test_only_what_is_safe_and_not_silenced_is_fixed_and_each_command_is_the_hin
     assert "--fix would run: zfs set compression=lz4 tank/mysql/data" in planned.text()
     assert "zfs set checksum=on tank/mysql/data" in json.loads(planned.document())["planned"]
     assert "done: zfs set compression=lz4 tank/mysql/data" in DoctorView([FIT], fixed=changes).text()
+
+
+def test_a_terminal_shows_the_words_of_the_plain_text() -> None:
+    shown = [part for part in DoctorView([FIT, ADVISED, UNFIT]).parts() if not isinstance(part, str)]
+    assert len(shown) == 3
+    for part in shown:
+        assert " ".join(part.text.split()) == " ".join(" ".join(cell for row in part.rows for cell in row).split())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from zsnapdb.planning.setup.layout import NewDataset
 
-_TUNABLES = "OpenZFS, tests/zfs-tests/include/tunables.cfg"
+_TUNABLES = "OpenZFS, tunables.cfg of its test suite"
 _VNODES = "FreeBSD, sys/kern/vfs_subr.c"
 
 

@@ -199,7 +199,7 @@ class StatusView(TabularView):
             *health_lines(status.health),
             *notification_lines(self.failed_notifications),
         ]
-        return [Labelled(lines, _LABEL_WIDTH)]
+        return [Labelled.at(lines, _LABEL_WIDTH)]
 
     def fields(self) -> InstanceStatusFields:
         status = self.status
@@ -249,11 +249,11 @@ class AllStatusView(TabularView):
         blocks = [
             StatusView(state.status).parts()
             if state.status is not None
-            else [Labelled([f"instance      {state.instance}", f"UNKNOWN       {state.error}"], _LABEL_WIDTH)]
+            else [Labelled.at([f"instance      {state.instance}", f"UNKNOWN       {state.error}"], _LABEL_WIDTH)]
             for state in self.states
         ]
         failed = notification_lines(self.failed_notifications)
-        return spaced([*blocks, [Labelled(failed, _LABEL_WIDTH)]] if failed else blocks)
+        return spaced([*blocks, [Labelled.at(failed, _LABEL_WIDTH)]] if failed else blocks)
 
     def fields(self) -> AllStatusDocument:
         return {
