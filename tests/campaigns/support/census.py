@@ -140,9 +140,13 @@ SPEEDS: tuple[tuple[str, str, Callable[[Sequence[Census]], float], Callable[[flo
 
 
 def changes(censuses: Sequence[Census]) -> list[Change]:
-    """Compare the end of a run with its middle, when every kind of job had run and the retention policy had removed."""
-    count = len(censuses)
-    middle, end = censuses[count * 4 // 10 : count * 6 // 10], censuses[count * 8 // 10 :]
+    """Compare the last third of a run with the one before.
+
+    In the first third the retention policy has not removed anything yet, and not every kind of job has run. A shorter
+    part may have no moment at which no job is at work.
+    """
+    third = len(censuses) // 3
+    middle, end = censuses[third : 2 * third], censuses[2 * third :]
     found = []
     for name, more in LEVELS.items():
         before, after = (min(getattr(one, name) for one in part) for part in (middle, end))
