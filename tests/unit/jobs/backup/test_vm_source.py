@@ -23,6 +23,7 @@ from zsnapdb.jobs.backup import guest_freeze, inside_server, snapshot_set
 from zsnapdb.jobs.backup.inside_server import ExaminedInside, HeldInside, ObservedInside
 from zsnapdb.jobs.backup.snapshot_set import Taken
 from zsnapdb.jobs.backup.vm_source import MachineProof, MachineSource
+from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.host import THIS_HOST
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import BinlogCoordinates, Flavour, Position
@@ -165,6 +166,17 @@ def test_a_thaw_that_a_hook_in_the_guest_fails_is_a_crash_and_its_reason_is_told
 def test_a_thaw_that_is_answered_late_is_no_lost_freeze(barn: Barn) -> None:
     barn.guests.deaf_thaws = 1
     assert barn.grade(minimum_grade="frozen") is Grade.FROZEN
+
+
+def test_while_the_guard_of_an_earlier_run_still_thaws_nothing_is_frozen(
+    barn: Barn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guest_freeze, "_EARLIER_GUARD_SECONDS", 0.0)
+    with exclusive(f"thaw-guard-{UUID}", doing="thawing", folder=barn.source().instance.host.run):
+        taken = barn.take()
+    assert taken.proof.hold.reached.grade is Grade.CRASH
+    assert "is thawing" in taken.proof.hold.reached.reason
+    assert "freeze" not in barn.guests.asked
 
 
 def test_somebody_elses_freeze_is_left_alone(barn: Barn) -> None:
