@@ -148,6 +148,7 @@ def test_setup_leads_from_a_host_without_zsnapdb_to_a_passed_drill(lab: Lab, tmp
         assert (checked["kind"], checked["instances"][0]["worst"] in ("ok", "warning")) == ("doctor", True)
         assert made["backup"]["backup_id"] == tried["drill"]["backup_id"]
         assert tried["drill"]["outcome"] == "passed"
+        assert "archive = true" in config.read_text(), "the server writes binlogs"
         written = {file.name: file.read_bytes() for file in config.parent.iterdir()}
         assert set(lab.zsnapdb(*words, "--yes", "--no-proof").json["done"]) == own
         assert {file.name: file.read_bytes() for file in config.parent.iterdir()} == written

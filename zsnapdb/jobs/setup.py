@@ -145,6 +145,7 @@ def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem]) -> Foun
         is_read_only=seen is not None and seen.is_read_only,
         has_socket_login=seen is not None and seen.has_socket_login,
         binary=_binary(process, flavour),
+        has_binlog=seen is None or bool(seen.paths.get("log_bin_basename")),
         files=None if is_zfs or seen is None else setup_files.files_of(process, flavour, seen, mounts),
     )
 

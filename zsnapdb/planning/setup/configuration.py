@@ -23,12 +23,18 @@ class ServerLogin:
 
 
 def configuration_text(
-    answers: SetupAnswers, login: ServerLogin, recipient: str | None, identity: str | None = None, binary: str = ""
+    answers: SetupAnswers,
+    login: ServerLogin,
+    recipient: str | None,
+    identity: str | None = None,
+    binary: str = "",
+    *,
+    archives: bool = True,
 ) -> str:
     """Return the text of the configuration.
 
     `recipient`: to whom backups are encrypted, None if they are not. `identity`: the file with which drills read them.
-    `binary`: the server program, if it is not the one of the usual folders.
+    `binary`: the server program, if it is not the one of the usual folders. `archives`: the server has binlogs.
     """
     lines = [
         "# Written by `zsnapdb setup`. `zsnapdb example zsnapdb.toml` explains every key.",
@@ -48,12 +54,12 @@ def configuration_text(
         "",
         f"[instance.{answers.instance}.objectives]",
         'backup_age = "26h"',
-        'archive_lag = "15m"',
+        *(['archive_lag = "15m"'] if archives else []),
         'drill_age = "8d"',
         'verify_age = "8d"',
         "",
         f"[instance.{answers.instance}.agent]",
-        "archive = true",
+        *(["archive = true"] if archives else []),
         'backup = { cron = "15 1 * * *", jitter = "10m" }',
         'prune = { cron = "45 3 * * *" }',
         'verify = { cron = "30 4 * * 6" }',

@@ -82,12 +82,19 @@ class SetupPlan:
         assert self.server is not None
         return self.answers.socket or self.server.sockets[0]
 
+    @property
+    def archives(self) -> bool:
+        """Whether binlogs are archived: the server writes them, or gets them when it is moved."""
+        assert self.server is not None
+        return self.server.has_binlog or not self.server.is_on_zfs
+
     def text(self, recipient: str | None) -> str:
         """Return the text of the configuration for the recipient of the backups, None: they are not encrypted."""
         assert self.server is not None
         login = ServerLogin(self.socket, user_of(self.server), self.account.password_file if self.account else None)
         identity = self.identity if recipient is not None else None
-        return configuration_text(self.answers, login, recipient, identity, self.answers.binary or self.server.binary)
+        binary = self.answers.binary or self.server.binary
+        return configuration_text(self.answers, login, recipient, identity, binary, archives=self.archives)
 
 
 def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: ServerMove | None = None) -> SetupPlan:
@@ -112,6 +119,8 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: ServerMove | Non
     if begun is not None or not server.is_on_zfs:
         return _moving(facts, plan, server, begun)
     notes: tuple[str, ...] = (f"the files of the server lie on {server.dataset}: they stay there",)
+    if not plan.archives:
+        notes += ("the server writes no binlog: there are backups, and no point in time between them",)
     if is_continued:
         notes += (f"{facts.configuration} is there, as setup writes it: setup goes on from there",)
     if facts.passed_drill is not None:
@@ -219,7 +228,8 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
         )
     elif facts.cron is not None:
         title = "Run all jobs from now on, by cron"
-        yield SetupStep(title, path=cron_file(name), text=facts.cron, action=SetupAction.SCHEDULE)
+        lines = [line for line in facts.cron.split("\n") if plan.archives or " binlog archive " not in line]
+        yield SetupStep(title, path=cron_file(name), text="\n".join(lines), action=SetupAction.SCHEDULE)
     if facts.passed_drill is None:
         yield from _proof(facts, plan, server)
     if not facts.has_systemd and facts.cron is None:

@@ -284,6 +284,21 @@ def test_the_configuration_is_valid_and_has_only_what_differs_from_the_defaults(
     assert "volumes" not in text
 
 
+def test_a_server_without_binlogs_is_backed_up_and_nothing_of_it_is_archived_until_it_is_moved() -> None:
+    silent = replace(SERVER, has_binlog=False)
+    cron = cron_text(("/usr/bin/zsnapdb",), "main", "/etc/zsnapdb/zsnapdb.toml")
+    plan = planned(silent, has_systemd=False, cron=cron)
+    settings = parse(plan.text(None), "setup").instance["main"]
+    assert (settings.agent.archive, settings.objectives.archive_lag) == (False, None)
+    assert "no point in time" in plan.notes[-1]
+    (schedule,) = [step for step in plan.steps if step.action is SetupAction.SCHEDULE]
+    assert ("binlog archive" in cron, "binlog archive" in schedule.text) == (True, False)
+    moved = planned(replace(ELSEWHERE, has_binlog=False, files=replace(FILES, binlog="")))
+    (written,) = [step.text for step in moved.steps if step.action is SetupAction.CONFIGURATION]
+    assert "archive = true" in written
+    assert "archive = true" in moved.text(None)
+
+
 def test_no_value_of_an_answer_can_add_a_line_to_the_configuration() -> None:
     wicked = replace(ANSWERS, repository='file:///x"\nuser = "root', endpoint=None)
     settings = parse(configuration_text(wicked, ServerLogin("/s", "zsnapdb"), None), "setup")
