@@ -34,6 +34,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> N
         with opener.open(request, timeout=seconds):
             return
     except urllib.error.HTTPError as error:
+        error.close()
         may_work = error.code >= 500 or error.code in _AGAIN
         raise DeliveryFailure(f"{host} answered {error.code}", may_work_later=may_work) from None
     except urllib.error.URLError as error:
