@@ -173,8 +173,8 @@ def test_a_folder_repository_does_the_same_job(lab: Lab) -> None:
     assert restored["gtids"] == backup["position"]["gtids"]
     assert lab.zsnapdb("report", "verify", "main", config=config).code == 0
     records = sorted(folder.rglob("evidence/*.json"))
-    assert [json.loads(record.read_bytes())["job"] for record in records] == ["backup", "restore"]
-    records[0].write_bytes(records[0].read_bytes().replace(b'"backup"', b'"status"'))
+    assert [json.loads(record.read_bytes())["job"] for record in records] == ["policy", "backup", "restore"]
+    records[1].write_bytes(records[1].read_bytes().replace(b'"backup"', b'"status"'))
     altered = lab.zsnapdb("report", "verify", "main", config=config)
     assert altered.code == 7, altered.stdout
 
