@@ -62,6 +62,14 @@ def printable(text: str) -> str:
     return _CONTROL.sub("?", text)
 
 
+def without_surrogates(text: str) -> str:
+    """Return the text with U+FFFD for each byte of the command line that is not UTF-8, which Python keeps as surrogate.
+
+    Such a text can be stored as JSON (RFC 8259, section 8.2).
+    """
+    return text.encode(errors="surrogateescape").decode(errors="replace")
+
+
 def _printable_text(text: str) -> str:
     return "\n".join(printable(line) for line in text.replace("\t", " ").split("\n"))
 

@@ -16,6 +16,7 @@ from zsnapdb.errors import DamagedError, ZsnapdbError, exit_code
 from zsnapdb.jobs import policy
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.record_file import HostRecord
+from zsnapdb.patterns import without_surrogates
 from zsnapdb.planning.evidence.chain import NOTHING, ChainFinding, RememberedLink, findings
 from zsnapdb.planning.evidence.policy import POLICY
 from zsnapdb.planning.evidence.policy import PolicyChange as PolicyChange
@@ -97,7 +98,7 @@ def _draft(instance: Instance, job: str, command: Sequence[str], started: dateti
         instance=instance.name,
         run_id=instance.host.run_id(),
         job=job,
-        command=" ".join(command),
+        command=without_surrogates(" ".join(command)),
         who=who(),
         started=started,
         finished=instance.host.now(),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError
+from zsnapdb.patterns import without_surrogates
 from zsnapdb.planning.evidence.policy import PolicyChange
 from zsnapdb.repository import keys
 
@@ -25,11 +26,15 @@ class KeyFiles:
     def changes(self) -> tuple[PolicyChange, ...]:
         """The keys, as what was made."""
         identities = [
-            PolicyChange(what=f"identity {recipient}", after=f"made, in {self.identity}")
+            PolicyChange(what=f"identity {recipient}", after=_made_in(self.identity))
             for recipient in self.recipients
         ]
-        signing = [PolicyChange(what=f"signing key {self.signer}", after=f"made, in {self.signing_key}")]
+        signing = [PolicyChange(what=f"signing key {self.signer}", after=_made_in(self.signing_key))]
         return (*identities, *(signing if self.signer is not None else ()))
+
+
+def _made_in(file: Path | None) -> str:
+    return f"made, in {without_surrogates(str(file))}"
 
 
 def refuse_existing(identity: Path | None, signing_key: Path | None) -> None:

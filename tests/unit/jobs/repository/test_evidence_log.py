@@ -79,6 +79,12 @@ def test_a_record_says_who_did_what_and_how_it_ended(site: Site) -> None:
     assert log(site).alarm() is None
 
 
+def test_a_command_line_that_is_not_utf8_is_recorded_all_the_same(site: Site) -> None:
+    with recorded(keeping(site), "pin", ("zsnapdb", "pin", "main", "\udcff")):
+        pass
+    assert log(site).believed[-1].command == "zsnapdb pin main \ufffd"
+
+
 def test_runs_that_end_at_once_have_records_of_their_own(site: Site) -> None:
     run(site)
     threads = [threading.Thread(target=run, args=(site, f"job {number}")) for number in range(4)]
