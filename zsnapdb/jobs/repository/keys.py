@@ -26,8 +26,7 @@ class KeyFiles:
     def changes(self) -> tuple[PolicyChange, ...]:
         """The keys, as what was made."""
         identities = [
-            PolicyChange(what=f"identity {recipient}", after=_made_in(self.identity))
-            for recipient in self.recipients
+            PolicyChange(what=f"identity {recipient}", after=_made_in(self.identity)) for recipient in self.recipients
         ]
         signing = [PolicyChange(what=f"signing key {self.signer}", after=_made_in(self.signing_key))]
         return (*identities, *(signing if self.signer is not None else ()))
