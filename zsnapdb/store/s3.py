@@ -156,6 +156,11 @@ class S3Store:
             ) from error
         except BotoCoreError as error:
             raise RepositoryError(f"{doing} in {where}: {error}") from error
+        except KeyError as error:
+            raise RepositoryError(
+                f"{doing} in {where}: the provider's answer has no {error.args[0]}",
+                hint="see the endpoint's log; is it an S3 server?",
+            ) from error
 
     def check(self) -> None:
         """Prove that the bucket can be listed, below the prefix of the repository."""
@@ -230,7 +235,8 @@ class S3Store:
                 most = most_bytes(key)
                 return Version(
                     body.read() if answer.get("ContentLength", most + 1) <= most else body.read(most + 1),
-                    answer["ETag"],
+                    # A gateway that has lost its own metadata answers without one.
+                    answer.get("ETag", ""),
                 )
 
     def _read(self, key: str) -> GetObjectOutputTypeDef:
@@ -271,6 +277,11 @@ class S3Store:
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
         """Replace the object if its ETag is still `tag` (If-Match)."""
+        if not tag:
+            raise RepositoryError(
+                f"replacing {key} in s3://{self.bucket}: the provider named no version (ETag) of the object",
+                hint="the endpoint has lost what it knows of its objects; see its log",
+            )
         try:
             with self._requesting(f"replacing {key}"):
                 self._put(key, body, None, {"IfMatch": tag})
@@ -295,13 +306,16 @@ class S3Store:
             yield page
             if not page.get("IsTruncated"):
                 return
-            token = page["NextContinuationToken"]
+            with self._requesting(f"listing {prefix}"):
+                token = page["NextContinuationToken"]
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects under the prefix, page by page."""
         for page in self._pages(prefix):
-            for item in page.get("Contents", []):
-                yield StoredObject(item["Key"], item["Size"], item["LastModified"])
+            with self._requesting(f"listing {prefix}"):
+                items = page.get("Contents", [])
+                listed = [StoredObject(item["Key"], item["Size"], item.get("LastModified")) for item in items]
+            yield from listed
 
     def folders(self, prefix: str) -> Iterator[str]:
         """Yield the common prefixes below the prefix, page by page, without the objects in them."""

@@ -201,3 +201,36 @@ def test_temporary_credentials_of_a_file_sign_with_their_session_token(tmp_path:
     used = store._client._request_signer._credentials  # type: ignore[attr-defined]
     assert (used.access_key, used.secret_key, used.token) == ("AKIA", "s%cret", "to%ken==")
     assert "cret" not in repr(store._credentials)
+
+
+def without(answer: Any, *names: str) -> Any:
+    """Return the call, whose answers lack these fields, also in a listing."""
+
+    def call(**words: Any) -> Any:
+        answered = answer(**words)
+        for part in (answered, *answered.get("Contents", [])):
+            for name in names:
+                part.pop(name, None)
+        return answered
+
+    return call
+
+
+def test_an_object_without_a_version_is_read_and_never_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = s3()
+    store.put("a", BODY)
+    monkeypatch.setattr(store._client, "get_object", without(store._client.get_object, "ETag"))
+    assert store.get("a") == BODY
+    with pytest.raises(RepositoryError, match="named no version"):
+        store.replace("a", b"new", tag=store.read_version("a").tag)
+    assert store.get("a") == BODY
+
+
+def test_an_answer_that_lacks_what_every_s3_server_says_is_an_error_of_the_repository(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = s3()
+    store.put("a", BODY)
+    monkeypatch.setattr(store._client, "list_objects_v2", without(store._client.list_objects_v2, "Size"))
+    with pytest.raises(RepositoryError, match="the provider's answer has no Size"):
+        list(store.list(""))
