@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,6 +80,21 @@ def test_a_drill_that_failed_after_one_that_passed_breaks_the_objective(site: Si
     site.fill([None])
     drilled(site, Outcome.PASSED, Outcome.FAILED)
     assert judged(site)["drill"] is Verdict.BROKEN
+
+
+@pytest.mark.parametrize(("field", "value"), [("f_bfree", 200), ("f_flag", os.ST_RDONLY)])
+def test_a_host_that_cannot_keep_its_records_is_not_intact(
+    site: Site, monkeypatch: pytest.MonkeyPatch, field: str, value: int
+) -> None:
+    site.fill([None])
+    assert judged(site, "")["intact"] is Verdict.MET
+    real = os.statvfs(site.folder)
+    disk = SimpleNamespace(**{name: getattr(real, name) for name in dir(real) if name.startswith("f_")})
+    setattr(disk, field, value)
+    disk.f_bavail = min(disk.f_bavail, disk.f_bfree)
+    monkeypatch.setattr(os, "statvfs", lambda _path: disk)
+    assert judged(site, "")["intact"] is Verdict.BROKEN
+    assert "cannot keep its records" in StatusView(status.status(site.instance())).text()
 
 
 def test_another_host_that_only_reads_judges_the_same(site: Site, tmp_path: Path) -> None:
