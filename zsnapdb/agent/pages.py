@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.web import Answers
 from zsnapdb.config import Settings
+from zsnapdb.jobs import record_room
 from zsnapdb.jobs.host import Host
 from zsnapdb.planning.agent.jobs import jobs_of
 from zsnapdb.planning.agent.readiness import KnownRun, not_ready
@@ -43,7 +44,9 @@ class Pages:
         records, http = Records(self.settings.agent.state), self.settings.agent.http
         known = [KnownRun(job.name, records.run(job.name)) for job in jobs_of(self.settings)]
         stale = http.stale if http is not None else 0.0
-        return (*self.alive(), *not_ready(known, stale, self.host.now()))
+        # On a full disk the last results of the jobs stay what they were.
+        room = record_room.objections(self.settings.agent.state)
+        return (*self.alive(), *room, *not_ready(known, stale, self.host.now()))
 
     def metrics(self) -> str:
         """Return the metrics that the status job wrote. OSError if there are none. They say how old they are."""

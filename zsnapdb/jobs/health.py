@@ -5,13 +5,12 @@ Reads repositories and the record of the host alone: no server, no pool and no r
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from zsnapdb.errors import DamagedError, ZsnapdbError
+from zsnapdb.jobs import record_room
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import recoverable, restorable_of
 from zsnapdb.model import backup_time
@@ -32,8 +31,6 @@ from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Checks, Depth
 
-_LEAST_ROOM = 1 << 20
-"""Bytes. A journal of a backup is about as large."""
 _DRILLS = 10
 """How many of the newest drills are read: each is an object of its own."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -87,7 +84,7 @@ def facts(instance: Instance, repository: Repository, stored: Stored, at: dateti
         damage=(
             *(error.message for error in stored.damaged),
             *(finding.text for finding in stored.missing if finding.is_alarming),
-            *_full(instance.host.records),
+            *record_room.objections(instance.host.records),
         ),
         doubts=_doubts(stored, past),
         newest_drill=_newest_drill(past),
@@ -98,24 +95,6 @@ def facts(instance: Instance, repository: Repository, stored: Stored, at: dateti
         lock=_lock(repository, stored.backups, restorable) if objectives.immutable_for is not None else None,
         restore_seconds=restore_seconds(drills.timings(passed), _sizes(stored, restorable)),
     )
-
-
-def _full(folder: Path) -> tuple[str, ...]:
-    """Say that this host cannot keep its records any more: the disk of their folder is full, or read-only.
-
-    Backups go on without a journal. But what is interrupted then begins anew, and what was told is not remembered.
-    """
-    try:
-        disk = os.statvfs(folder)
-    except OSError:
-        # This host has no records yet, or this account must not see them.
-        return ()
-    if disk.f_flag & os.ST_RDONLY:
-        return (f"this host cannot keep its records: the file system of {folder} is read-only",)
-    free = (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail) * disk.f_frsize
-    if free >= _LEAST_ROOM:
-        return ()
-    return (f"this host cannot keep its records: {folder} has {free} bytes of room, free some",)
 
 
 def _moment(microseconds: int) -> datetime:

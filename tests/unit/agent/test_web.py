@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import os
 import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,6 +71,18 @@ def got(server: WebServer, path: str, **headers: str) -> tuple[int, str]:
 
 def fixed(*wrong: str) -> Answers:
     return Answers(lambda: "zsnapdb_verdict 0\n", lambda: (), lambda: wrong)
+
+
+def test_a_full_disk_of_its_records_is_red_at_once_whatever_they_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = parse(CONFIGURATION.format(folder=tmp_path), "test")
+    pages = Pages(settings, Host(now=lambda: NOW), lambda: 0.0)
+    Records(tmp_path).set_run(STATUS, run(0, minutes=3))
+    assert pages.ready() == ()
+    full = SimpleNamespace(f_flag=0, f_bfree=0, f_bavail=0, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda _path: full)
+    assert "0 bytes of room" in pages.ready()[0]
 
 
 def test_the_pages_are_green_while_all_is_well_and_red_with_the_reasons(tmp_path: Path) -> None:
