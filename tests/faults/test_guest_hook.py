@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -153,8 +154,11 @@ def test_a_lock_that_is_not_granted_refuses_the_freeze_and_says_why(inside: Insi
     blocking.signal(9)
     blocking.wait(30)
     sleeping = "SELECT CONCAT('KILL ', id) FROM information_schema.processlist WHERE info = 'SELECT SLEEP(600)'"
-    for kill in inside.sql(sleeping).splitlines():
-        inside.sql(kill)
+    deadline = time.monotonic() + 120
+    while kills := inside.sql(sleeping).splitlines():
+        assert time.monotonic() < deadline
+        # MySQL may end the session itself, because its client has gone: then there is nothing to kill.
+        inside.guest.run([*inside.argv, kills[0]])
 
 
 def test_an_account_that_cannot_log_in_refuses_the_freeze_and_says_why(inside: Inside) -> None:
