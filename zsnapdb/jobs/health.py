@@ -84,9 +84,9 @@ def facts(instance: Instance, repository: Repository, stored: Stored, at: dateti
         damage=(
             *(error.message for error in stored.damaged),
             *(finding.text for finding in stored.missing if finding.is_alarming),
-            *record_room.objections(instance.host.records),
         ),
         doubts=_doubts(stored, past),
+        room=record_room.objections(instance.host.records),
         newest_drill=_newest_drill(past),
         newest_passed_drill=_drill(passed[-1]) if passed else None,
         listed=_oldest_check(restorable, checks, Depth.LISTED),

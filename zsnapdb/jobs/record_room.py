@@ -24,4 +24,4 @@ def objections(folder: Path) -> tuple[str, ...]:
     free = (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail) * disk.f_frsize
     if free >= _LEAST_BYTES:
         return ()
-    return (f"this host cannot keep its records: {folder} has {free} bytes of room, free some",)
+    return (f"this host cannot keep its records: {folder} has {free} bytes of room",)

@@ -174,7 +174,19 @@ class _Rewinding:
         return self._result(backs_up=backs_up)
 
     def start_again(self, *, backs_up: bool) -> RewindResult:
-        """Start the server of a restore that took its place in an earlier run, unless it runs."""
+        """Start the server of a restore that took its place in an earlier run. One that runs is checked alone.
+
+        That run may be long ago, and nobody was asked about a stop: a server that runs is never stopped here.
+        """
+        if serving_process(self.plan) is not None:
+            with self._session() as session:
+                wrong = self._differences(session)
+            if wrong:
+                raise ConsistencyError(
+                    f"the server that runs is not the restored one: {'; '.join(wrong)}",
+                    hint="it was not stopped; check its option files, and who has started it",
+                )
+            return self._result(backs_up=backs_up)
         self._give_server_id()
         try:
             self._start(time.monotonic())
@@ -285,17 +297,20 @@ class _Rewinding:
             time.sleep(_POLL_SECONDS)
 
     def _check(self, session: Session) -> None:
-        """Raise ConsistencyError unless the server has the restored transactions, and none that was left out."""
-        executed = replay.executed(session, self.plan.flavour) if self.plan.point.gtids is not None else None
-        ids = ServerIds(self.plan.server_id, self.planned.handover.server_id)
-        seen = StartedServer(_server_id(session), executed)
-        wrong = differences(self.plan.flavour, self.plan.point, ids, seen)
+        """Stop the server and raise ConsistencyError unless it is the restored one, without what was left out."""
+        wrong = self._differences(session)
         if wrong:
             self.planned.service.stop()
             raise ConsistencyError(
                 f"the server that was started is not the restored one: {'; '.join(wrong)}",
                 hint="it was stopped; check its option files and its data directory",
             )
+
+    def _differences(self, session: Session) -> list[str]:
+        executed = replay.executed(session, self.plan.flavour) if self.plan.point.gtids is not None else None
+        ids = ServerIds(self.plan.server_id, self.planned.handover.server_id)
+        seen = StartedServer(_server_id(session), executed)
+        return differences(self.plan.flavour, self.plan.point, ids, seen)
 
     def _backed_up(self, result: RewindResult) -> RewindResult:
         """Back the new history up. A backup that fails leaves the server as it is, and the error in the result."""

@@ -61,6 +61,7 @@ class HealthFacts:
 
     `newest_point` and `window_start` are the newest restorable point and the begin of the time without a gap up to it;
     None if nothing can be restored. `damage` are reasons that a person must look at, `doubts` those that may wait.
+    `room` says why this host cannot keep its records.
     `restore_seconds` is the expected duration of a restore of the newest point; None if no drill says.
     """
 
@@ -74,6 +75,7 @@ class HealthFacts:
     unprotected: str = ""
     damage: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    room: tuple[str, ...] = ()
     newest_drill: DrillFact | None = None
     newest_passed_drill: DrillFact | None = None
     listed: CheckFact | None = None

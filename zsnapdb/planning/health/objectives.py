@@ -105,8 +105,13 @@ def _restorable(facts: HealthFacts) -> Judgement:
 
 
 def _intact(facts: HealthFacts) -> Judgement:
-    hint = f"run `zsnapdb verify {facts.instance}`, which says what can still be restored"
-    for verdict, reasons in ((Verdict.BROKEN, facts.damage), (Verdict.WARNING, facts.doubts)):
+    verify = f"run `zsnapdb verify {facts.instance}`, which says what can still be restored"
+    found = (
+        (Verdict.BROKEN, facts.damage, verify),
+        (Verdict.BROKEN, facts.room, "`df` shows the file system; free room there, or mount it writable"),
+        (Verdict.WARNING, facts.doubts, verify),
+    )
+    for verdict, reasons, hint in found:
         if reasons:
             more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
             return Judgement(Objective.INTACT, verdict, reasons[0] + more, hint)
