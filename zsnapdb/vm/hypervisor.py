@@ -10,7 +10,7 @@ import importlib
 import ipaddress
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -21,6 +21,8 @@ from zsnapdb.planning.vm.domain import Domain, parse
 ISOLATED_NETWORK = "zsnapdb-isolated"
 """The network of clones for which no other is named: a bridge without an address, a forwarding or a name server."""
 _POLL_SECONDS = 0.2
+_BUSY_SECONDS = 120.0
+"""How long a domain may be held by another job of libvirt before it is an error."""
 _ISOLATED_XML = (
     f"<network><name>{ISOLATED_NETWORK}</name><bridge name='zsnapdb0' stp='off' delay='0'/><mac "
     "address='52:54:00:00:00:01'/></network>"
@@ -123,16 +125,31 @@ class Hypervisor:
         """Take the power from the domain. A domain that is off, or that does not exist, does not change."""
         handle = self._handle(uuid)
         if handle is not None and self._call(f"reading the domain {uuid}", handle.isActive):
-            with self._unless_off(handle):
-                handle.destroy()
+            self._when_free("ending a domain", lambda: self._end(handle))
 
-    @contextlib.contextmanager
-    def _unless_off(self, handle: Any) -> Iterator[None]:
+    def _end(self, handle: Any) -> None:
         try:
-            yield
-        except self._library.libvirtError as error:
+            handle.destroy()
+        except self._library.libvirtError:
             if handle.isActive():
-                raise self._error("ending a domain", error) from error
+                raise
+
+    def _when_free(self, doing: str, act: Callable[[], object]) -> None:
+        """Do it, again while another job holds the domain: a libvirt that has restarted takes long to find its QEMU.
+
+        libvirt itself waits 30 s for the domain's lock (VIR_ERR_OPERATION_TIMEOUT).
+        """
+        deadline = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                act()
+            except self._library.libvirtError as error:
+                busy = error.get_error_code() == self._library.VIR_ERR_OPERATION_TIMEOUT
+                if not busy or time.monotonic() >= deadline:
+                    raise self._error(doing, error) from error
+                time.sleep(_POLL_SECONDS)
+            else:
+                return
 
     def undefine(self, uuid: str) -> None:
         """Let libvirt forget the domain, with its NVRAM file and saved state. No such domain: nothing is done."""
@@ -145,7 +162,7 @@ class Hypervisor:
             )
             if self._uri.startswith("test:"):
                 flags = 0
-            self._call(f"removing the domain {uuid}", lambda: handle.undefineFlags(flags))
+            self._when_free(f"removing the domain {uuid}", lambda: handle.undefineFlags(flags))
 
     def agent_answers(self, uuid: str) -> bool:
         """Whether the agent inside the guest answers now."""

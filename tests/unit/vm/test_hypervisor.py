@@ -142,3 +142,44 @@ def test_a_restored_domain_is_defined_and_known_by_its_restore(hypervisor: Hyper
     assert (known.domain.name, known.state, known.domain.mark) == (IDENTITY.name, MachineState.OFF, None)
     assert is_of_restore(known.xml, IDENTITY.restore_id)
     assert "<link state='down'/>" in known.xml
+
+
+class Busy(Exception):
+    """What the library raises while another job holds the domain."""
+
+    def get_error_code(self) -> int:
+        return BusyLibrary.VIR_ERR_OPERATION_TIMEOUT
+
+
+class BusyLibrary:
+    """A library whose only domain is held by another job for a number of calls."""
+
+    VIR_ERR_OPERATION_TIMEOUT = 68
+    libvirtError = Busy  # noqa: N815 - the library's own name
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+        self.runs = True
+
+    def lookupByUUIDString(self, _uuid: str) -> BusyLibrary:  # noqa: N802
+        return self
+
+    def isActive(self) -> bool:  # noqa: N802
+        return self.runs
+
+    def destroy(self) -> None:
+        self.calls -= 1
+        if self.calls >= 0:
+            raise Busy("cannot acquire state change lock")
+        self.runs = False
+
+
+def test_a_domain_that_another_job_of_libvirt_holds_is_ended_when_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zsnapdb.vm.hypervisor._POLL_SECONDS", 0)
+    library = BusyLibrary(2)
+    Hypervisor(library, library, URI).power_off(FIRST.uuid)
+    assert not library.runs
+    monkeypatch.setattr("zsnapdb.vm.hypervisor._BUSY_SECONDS", 0)
+    library = BusyLibrary(2)
+    with pytest.raises(CommandError, match=r"ending a domain .* state change lock"):
+        Hypervisor(library, library, URI).power_off(FIRST.uuid)
