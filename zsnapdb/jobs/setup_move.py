@@ -163,10 +163,16 @@ def _start(move: ServerMove, tell: Callable[[str], None]) -> None:
         _wait_until_it_answers(move)
     except ZsnapdbError as error:
         tell("Put the server back on its old files")
-        _put_back(move)
+        hint = f"see `journalctl -u {move.files.service}` and the server's log; the same setup tries again"
+        try:
+            _put_back(move)
+        except (ZsnapdbError, OSError) as second:
+            refused = ServerError(f"the server did not start on ZFS: {error.message}", hint=hint)
+            why = second.message if isinstance(second, ZsnapdbError) else second
+            refused.add_note(f"putting the server back on its old files failed too: {why}")
+            raise refused from error
         raise ServerError(
-            f"the server did not start on ZFS and runs on its old files again: {error.message}",
-            hint=f"see `journalctl -u {move.files.service}` and the server's log; the same setup tries again",
+            f"the server did not start on ZFS and runs on its old files again: {error.message}", hint=hint
         ) from error
 
 

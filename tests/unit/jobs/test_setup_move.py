@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -154,6 +155,27 @@ def test_a_server_that_does_not_start_on_zfs_is_put_back_and_the_next_move_ends_
     assert move is not None
     setup_move.execute(move)
     check_moved(host)
+
+
+def test_a_server_that_cannot_be_put_back_either_is_told_after_why_it_did_not_start(
+    host: MovingHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_path: str, _target: str) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    host.starts_on_zfs = False
+    move = host.move()
+    answered = setup_move._wait_until_it_answers
+
+    def then_stuck(move: ServerMove) -> None:
+        monkeypatch.setattr(os, "rename", refused)
+        answered(move)
+
+    monkeypatch.setattr(host, "start", lambda: None)
+    monkeypatch.setattr(setup_move, "_wait_until_it_answers", then_stuck)
+    with pytest.raises(ServerError, match="did not start on ZFS: it uses") as caught:
+        setup_move.execute(move)
+    assert any("putting the server back" in note and "busy" in note for note in caught.value.__notes__)
 
 
 def test_a_copy_that_fails_leaves_the_server_running_on_its_files(

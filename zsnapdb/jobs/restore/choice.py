@@ -135,10 +135,13 @@ def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader) -> Cho
 
 
 def _newest(files: Sequence[RouteFile], start: int, reader: TransactionReader) -> ArchivedTransaction | None:
-    """Return the last transaction of files, the first of them replayed from `start` on. None if they contain none."""
+    """Return the last transaction of files, the first of them replayed from `start` on. None if they contain none.
+
+    The files are not read for it: its time is the latest of its file.
+    """
     for place in range(len(files) - 1, -1, -1):
         file, begin = files[place], files[place].start if place else start
         if file.last_commit is not None and file.end > begin:
             gtid = reader.files[file.incarnation, file.name].span.last_gtid
-            return ArchivedTransaction(gtid, commit_time(file.last_commit), file.name, file.end)
+            return ArchivedTransaction(gtid, commit_time(file.last_commit), file.name, file.end, "binlog")
     return None

@@ -17,23 +17,30 @@ from zsnapdb.model import Flavour
 from zsnapdb.planning.restore.handover_steps import HandoverStep
 
 
+TimeOf = Literal["transaction", "binlog"]
+"""What a commit time belongs to: to the transaction, or to the latest one of its binlog."""
+
+
 @dataclass(frozen=True)
 class ArchivedTransaction:
     """A transaction of the archive: its GTID, when it was committed (UTC), its binlog and the end offset in it.
 
-    `gtid` is None if the server's transactions have no GTIDs.
+    `gtid` is None if the server's transactions have no GTIDs. `time_of` "binlog": the transaction itself was not read,
+    and `committed` is the latest commit time in its binlog. Its own is earlier if the server's clock was set back.
     """
 
     gtid: str | None
     committed: datetime
     file: str
     end: int
+    time_of: TimeOf = "transaction"
 
     def describe(self) -> str:
         """Return the transaction in a few words."""
-        return (
-            f"{self.gtid or '(no GTID)'} committed {self.committed:%Y-%m-%d %H:%M:%S.%f} UTC, at {self.file}:{self.end}"
-        )
+        name, at = self.gtid or "(no GTID)", f"{self.committed:%Y-%m-%d %H:%M:%S.%f} UTC"
+        if self.time_of == "binlog":
+            return f"{name} at {self.file}:{self.end}, committed {at}, or before if the server's clock was set back"
+        return f"{name} committed {at}, at {self.file}:{self.end}"
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,29 @@ from typing_extensions import TypedDict
 
 from zsnapdb.jobs.restore.run import RestoreResult
 from zsnapdb.planning.backup.fitness import FitnessFinding
-from zsnapdb.planning.restore.steps import ArchivedTransaction, Receive, Replay, RestorePlan, RestorePoint, Step
+from zsnapdb.planning.restore.steps import (
+    ArchivedTransaction,
+    Receive,
+    Replay,
+    RestorePlan,
+    RestorePoint,
+    Step,
+    TimeOf,
+)
 from zsnapdb.quantities import size
 from zsnapdb.report.findings import FindingFields, finding_fields
 from zsnapdb.report.view import View
 
 
 class RestoredTransactionFields(TypedDict):
-    """A transaction at the point of a restore."""
+    """A transaction at the point of a restore.
+
+    `committed` is its commit time if `time_of` is `transaction`, or the latest commit time in its binlog.
+    """
 
     gtid: str | None
     committed: str
+    time_of: TimeOf
     file: str
     end: int
 
@@ -253,6 +265,7 @@ def _transaction(transaction: ArchivedTransaction | None) -> RestoredTransaction
     return {
         "gtid": transaction.gtid,
         "committed": transaction.committed.isoformat(),
+        "time_of": transaction.time_of,
         "file": transaction.file,
         "end": transaction.end,
     }

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
+from tests.unit.support.binlog_archive import UUID
 from zsnapdb.errors import ZsnapdbError
 
 
@@ -74,3 +75,24 @@ def test_a_backup_of_before_is_not_restored_for_a_time_that_it_is_past(
             continue
         assert gtids is not None
         assert int(gtids.rpartition("-")[2].rpartition(":")[2]) in states_at(passed, clock + 0.5), clock
+
+
+def test_the_plan_of_the_latest_state_says_that_its_time_is_the_latest_of_a_binlog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protected = ProtectedServer.make(tmp_path, monkeypatch)
+    server = protected.server
+    protected.back_up()
+    server.commit()
+    latest = datetime.fromtimestamp(server.clock, UTC)
+    server.clock -= 100
+    server.commit()
+    server.look()
+    last = protected.plan().point.last
+    assert last is not None
+    assert (last.time_of, last.gtid) == ("binlog", f"{UUID}:{server.executed}")
+    assert last.committed >= latest
+    assert "or before if the server's clock was set back" in last.describe()
+    exact = protected.plan(f"{UUID}:{server.executed}").point.last
+    assert exact is not None
+    assert (exact.time_of, exact.committed < latest) == ("transaction", True)
