@@ -16,7 +16,6 @@ from typing import Literal
 from zsnapdb.model import Flavour
 from zsnapdb.planning.restore.handover_steps import HandoverStep
 
-
 TimeOf = Literal["transaction", "binlog"]
 """What a commit time belongs to: to the transaction, or to the latest one of its binlog."""
 
