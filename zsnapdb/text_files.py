@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -21,6 +23,15 @@ def read_text(file: Path, what: str, hint: str) -> str:
         raise ConfigError(
             f"reading {what} {file}: it is not UTF-8 (byte {error.start + 1})", hint="save the file as UTF-8"
         ) from error
+
+
+def open_regular(file: Path) -> BufferedReader:
+    """Return the open file, links followed. OSError at once if it is a folder, a pipe, a socket or a device."""
+    opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(file))
+    return open(opened, "rb")
 
 
 def secret_in(file: Path, what: str, hint: str) -> bytes:

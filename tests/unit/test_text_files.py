@@ -11,7 +11,7 @@ import pytest
 from zsnapdb.errors import ConfigError
 from zsnapdb.repository.keys import AgeIdentity, SigningKey, read_identities
 from zsnapdb.store.s3_parts import credentials_of
-from zsnapdb.text_files import password_in, secret_in
+from zsnapdb.text_files import open_regular, password_in, secret_in
 
 NOBODY = 65534
 READERS: dict[str, tuple[bytes, Callable[[Path], object]]] = {
@@ -93,3 +93,16 @@ def test_a_secret_comes_through_a_pipe_of_this_account_and_a_pipe_without_a_writ
     os.mkfifo(tmp_path / "pipe", 0o600)
     with pytest.raises(ConfigError, match="nothing writes to it"):
         secret_in(tmp_path / "pipe", "s", "")
+
+
+def test_what_must_be_a_regular_file_is_refused_at_once_if_it_is_none(tmp_path: Path) -> None:
+    file, link, pipe = (tmp_path / name for name in ("file", "link", "pipe"))
+    file.write_bytes(b"x")
+    link.symlink_to(file)
+    os.mkfifo(pipe)
+    for path in (file, link):
+        with open_regular(path) as opened:
+            assert opened.read() == b"x"
+    for path in (pipe, tmp_path, Path("/dev/zero")):
+        with pytest.raises(OSError, match="not a regular file"):
+            open_regular(path)

@@ -24,6 +24,7 @@ from zsnapdb.jobs.record_file import folder_name
 from zsnapdb.patterns import RepositoryId, Words
 from zsnapdb.planning.evidence.policy import PolicyChange, PolicyFacts, policy_changes, policy_lines
 from zsnapdb.repository import keys
+from zsnapdb.text_files import open_regular
 
 
 class RecordedPolicy(BaseModel):
@@ -107,7 +108,7 @@ def _scripts(masking: MaskingSettings) -> dict[str, str]:
     digests = {}
     for words in masking.run:
         try:
-            with open(words[0], "rb") as script:
+            with open_regular(Path(words[0])) as script:
                 digests[words[0]] = f"sha256 {hashlib.file_digest(script, 'sha256').hexdigest()}"
         except OSError as error:
             digests[words[0]] = f"it cannot be read: {error.strerror}"

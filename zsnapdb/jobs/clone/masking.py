@@ -35,6 +35,7 @@ from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
+from zsnapdb.text_files import open_regular
 
 _ACCOUNT = "zsnapdb_mask"
 _NO_GTIDS = "".join(f"[{program}]\ninit-command={variables.STOP_LOGGING}\n" for program in ("mysql", "mariadb"))
@@ -69,11 +70,15 @@ def check(masking: MaskingSettings) -> None:
     for words in masking.run:
         if not _is_sql(words):
             hooks.check(_hook(words, masking))
-        elif len(words) > 1 or not os.access(words[0], os.R_OK) or not Path(words[0]).is_absolute():
+        elif len(words) > 1 or not _is_readable(Path(words[0])):
             raise ConfigError(
                 f"masking.run {' '.join(words)} is not a readable SQL file",
                 hint="give the absolute path of the SQL file, without arguments",
             )
+
+
+def _is_readable(file: Path) -> bool:
+    return file.is_absolute() and file.is_file() and os.access(file, os.R_OK)
 
 
 def _is_sql(words: tuple[str, ...]) -> bool:
@@ -193,7 +198,8 @@ def _step(
         hooks.run(_hook(words, masking), environment)
         return MaskingStep(name, None, None, time.monotonic() - began)
     try:
-        statements, rows = session.script(Path(words[0]).read_text())
+        with open_regular(Path(words[0])) as file:
+            statements, rows = session.script(file.read().decode())
     except (OSError, UnicodeDecodeError, ServerError) as error:
         raise HookError(
             f"masking with {name}: {error}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -19,8 +20,9 @@ from zsnapdb.cli import key
 from zsnapdb.cli.evidencing import evidencing
 from zsnapdb.config import MaskingSettings, parse
 from zsnapdb.config_repository import EncryptionSettings
-from zsnapdb.errors import RepositoryError
+from zsnapdb.errors import ConfigError, RepositoryError
 from zsnapdb.jobs import evidence, policy
+from zsnapdb.jobs.clone import masking as clone_masking
 from zsnapdb.jobs.evidence import EvidenceLog, note_end, recorded, recorded_keys
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import evidence_report, init, keys
@@ -250,6 +252,18 @@ def test_a_change_of_what_masks_clones_is_recorded_also_if_the_configuration_sta
         seen.append(next(change for change in changes(site) if change[0] == "masking, step 1"))
     assert (seen[0][1], seen[1][1]) == ("", seen[0][2])
     assert seen[1][2].startswith(f"{script} (sha256 ")
+
+
+def test_a_masking_file_that_is_a_pipe_is_recorded_as_such_and_not_waited_for(site: Site, tmp_path: Path) -> None:
+    pipe = tmp_path / "mask.sql"
+    os.mkfifo(pipe)
+    masking = MaskingSettings(run=((str(pipe),),))
+    masked = keeping(site)
+    with recorded(replace(masked, settings=masked.settings.model_copy(update={"masking": masking})), "clone", COMMAND):
+        pass
+    assert ("masking, step 1", "", f"{pipe} (it cannot be read: it is not a regular file)") in changes(site)
+    with pytest.raises(ConfigError, match="not a readable SQL file"):
+        clone_masking.check(masking)
 
 
 def test_a_policy_that_could_not_be_written_is_written_by_the_next_run(new_site: Site) -> None:
