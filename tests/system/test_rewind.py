@@ -198,6 +198,36 @@ def check_that_a_full_pool_changes_nothing(lab: Lab, config: Path, point: str) -
     assert not [name for name in zfs("list", "-H", "-o", "name") if "main-rewind" in name]
 
 
+DESTROYER = """#!/bin/sh
+# Destroys the snapshot of the volume `data` when that of the other volume is cloned.
+if [ "$1" = clone ]; then
+  for word; do
+    case "$word" in tank/mysql@*) /usr/sbin/zfs destroy "tank/mysql/data@${word#*@}" ;; esac
+  done
+fi
+exec /usr/sbin/zfs "$@"
+"""
+
+
+def check_that_a_snapshot_which_goes_meanwhile_changes_nothing(
+    lab: Lab, config: Path, point: str, tmp_path: Path
+) -> None:
+    """The chosen set loses a snapshot after the plan, when the other volume is cloned already."""
+    words = ("rewind", "main", "--to", point, "--yes", "--no-backup")
+    chosen = lab.zsnapdb(*words[:-2], "--plan", "--json", config=config).json["backup_id"]
+    program = tmp_path / "destroyer" / "zfs"
+    program.parent.mkdir()
+    program.write_text(DESTROYER)
+    program.chmod(0o755)
+    environment = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    gone = lab.zsnapdb(*words, config=config, environment=environment)
+    snapshot = f"tank/mysql/data@zsnapdb-{chosen}"
+    assert (gone.code, f"the snapshot {snapshot} was destroyed after" in gone.stderr) == (4, True), gone.stderr
+    assert lines(lab) == []
+    assert not [name for name in zfs("list", "-H", "-o", "name") if "main-rewind" in name]
+    assert lab.zsnapdb(*words[:-2], "--plan", "--json", config=config).json["backup_id"] != chosen
+
+
 # What is interrupted is changes of datasets. Which server starts on them makes no difference.
 @pytest.mark.any_server
 def test_a_rewind_that_fails_and_is_killed_again_and_again_ends_at_the_point(
@@ -205,6 +235,7 @@ def test_a_rewind_that_fails_and_is_killed_again_and_again_ends_at_the_point(
 ) -> None:
     assert lab.zsnapdb("snapshot").code == 0
     load_running.wait_for(10)
+    assert lab.zsnapdb("snapshot").code == 0
     load_running.stop()
     expected, point = accident(lab)
     ((text, section),) = control
@@ -214,6 +245,7 @@ def test_a_rewind_that_fails_and_is_killed_again_and_again_ends_at_the_point(
     assert lines(lab) == []
     assert lab.zsnapdb("restore", "main", "--abandon").code == 0
     check_that_a_full_pool_changes_nothing(lab, lab.changed(*control), point)
+    check_that_a_snapshot_which_goes_meanwhile_changes_nothing(lab, lab.changed(*control), point, tmp_path)
 
     config, counter, program = lab.changed(*control), tmp_path / "kill-at", tmp_path / "zfs"
     program.write_text(KILLER)

@@ -233,7 +233,7 @@ def resume(
 
     PreflightError, before anything is changed, if others made snapshots on its datasets and they are not let go.
     An error keeps the received volumes for another try. The datasets and the journal are removed only if no volume was
-    received yet, or if the repository is damaged.
+    received yet and no clone mounted, or if the repository is damaged.
     """
     journals = Journals(settings.restore.journal)
     with alone_with_journal(instance, journals, top) as journal:
@@ -275,7 +275,8 @@ def _carry_out(
     try:
         return runner.go(confirm, stop_after)
     except BaseException as error:
-        received = any(isinstance(work.plan.step(done.step), Receive | CloneSnapshot) for done in runner.journal.done)
+        # Clones are made again in a moment, and then perhaps of other snapshots.
+        received = any(isinstance(work.plan.step(done.step), Receive | MountVolumes) for done in runner.journal.done)
         # What was finished once is never removed because it could not be continued.
         if _is_in_place(work.plan):
             error.add_note("the restored datasets are in place of the old ones: continue with --resume")

@@ -12,7 +12,7 @@ from typing import Protocol
 from pydantic import SecretStr
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import CommandError, ConsistencyError, DamagedError
+from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotThere, PreflightError
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
@@ -206,15 +206,11 @@ def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
 def clone_snapshot(work: Work, step: CloneSnapshot) -> None:
     """Clone one volume from its snapshot on this host, unless this restore cloned it before.
 
-    ConsistencyError if that snapshot is not the backup's. NotOursError if somebody else made the dataset.
+    PreflightError if that snapshot is gone, or is not the backup's. NotOursError if somebody else made the dataset.
     """
     mark = restored_mark(work.plan)
     if not datasets.exists(step.dataset):
-        if datasets.guid(step.origin) != step.guid:
-            raise ConsistencyError(
-                f"{step.origin} was replaced after the restore was planned",
-                hint="give the restore up with --abandon, and start again",
-            )
+        _refuse_another_origin(step)
         datasets.ensure(step.dataset.rpartition("/")[0], {"mountpoint": "none", "canmount": "off"})
         datasets.clone(
             step.origin,
@@ -233,6 +229,19 @@ def clone_snapshot(work: Work, step: CloneSnapshot) -> None:
         made = snapshots.PendingSnapshots.of([start], restored_property(work.plan))
         made.start()
         made.finish()
+
+
+def _refuse_another_origin(step: CloneSnapshot) -> None:
+    """Raise PreflightError unless the snapshot is on this host as it was when the restore was planned."""
+    try:
+        is_same = datasets.guid(step.origin) == step.guid
+    except NotThere:
+        is_same = False
+    if not is_same:
+        raise PreflightError(
+            f"the snapshot {step.origin} was destroyed after the restore was planned",
+            hint="start again: the restore is then planned from what is there",
+        )
 
 
 def _proved_guid(part: MountPart) -> int:
