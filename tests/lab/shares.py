@@ -27,7 +27,7 @@ SECONDS: dict[str, float] = {
     "test_clone_sets.py": 110,
     "test_clones.py": 210,
     "test_damage.py": 200,
-    "test_doctor.py": 40,
+    "test_doctor.py": 60,
     "test_drill.py": 180,
     "test_encryption.py": 170,
     "test_guides.py": 70,

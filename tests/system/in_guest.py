@@ -124,6 +124,10 @@ class Lab:
     def binlog_tool(self) -> str:
         return "/opt/mysql/bin/mysqlbinlog" if self.flavour == "mysql" else "/usr/bin/mariadb-binlog"
 
+    @property
+    def server(self) -> str:
+        return "/opt/mysql/bin/mysqld" if self.flavour == "mysql" else "/usr/sbin/mariadbd"
+
     def truth(self, backup: dict[str, Any]) -> frozenset[ledger.Key]:
         """The journal rows up to a backup's position, from the source's own binlogs."""
         position, parent = backup["position"], Path("/var/lib/mysql")
@@ -150,8 +154,7 @@ def without_bodies(lab: Lab) -> Iterator[None]:
 @contextlib.contextmanager
 def started(lab: Lab, restored: Mapping[str, Any]) -> Iterator[pymysql.Connection]:
     """Start the server of a finished restore with its own option file, and end it after the block."""
-    binary = "/opt/mysql/bin/mysqld" if lab.flavour == "mysql" else "/usr/sbin/mariadbd"
-    server = subprocess.Popen([binary, f"--defaults-file={restored['option_file']}"], stdin=subprocess.DEVNULL)
+    server = subprocess.Popen([lab.server, f"--defaults-file={restored['option_file']}"], stdin=subprocess.DEVNULL)
     try:
         with ledger.connect_when_up(str(Path(restored["option_file"]).parent / "server.sock"), server) as connection:
             yield connection

@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from zsnapdb.planning.advice.catalogue import RULES
+
+from . import poor_server
 from .in_guest import Lab, run, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
@@ -185,6 +188,12 @@ def planted(lab: Lab, loud: Path, tmp_path_factory: pytest.TempPathFactory) -> t
     return single, Consultation(planned.code, documents[0], spoken.stdout, documents[1])
 
 
+@pytest.fixture(scope="module")
+def poor(lab: Lab) -> poor_server.PoorServer:
+    """What the doctor says of a server on a small pool of its own."""
+    return poor_server.consulted(lab)
+
+
 def right_fixes(lab: Lab, single: Path) -> dict[str, str]:
     """Return what mends each planted fault, by the rule that finds it."""
     properties = {rule: f"zfs set {name}={good} {dataset}" for rule, (dataset, name, _, good) in BAD_PROPERTIES.items()}
@@ -216,6 +225,26 @@ def test_the_doctor_finds_what_is_planted_and_says_how_to_mend_it(lab: Lab, plan
     assert lock_privilege(lab) in found["lock-privileges"]["detail"]
     assert str(MEMORY_LOG) not in found["slog-mirror"]["detail"]
     assert said.spoken.startswith("ZSNAPDB CRITICAL - ")
+
+
+def test_the_doctor_finds_what_is_planted_in_a_pool_that_is_full_and_in_the_options_of_its_server(
+    lab: Lab, poor: poor_server.PoorServer
+) -> None:
+    found, fixes = objections(poor.full), poor_server.right_fixes(lab.flavour)
+    assert set(found) == set(fixes)
+    assert {rule: found[rule]["hint"] for rule, fix in fixes.items() if fix not in found[rule]["hint"]} == {}
+
+
+def test_the_doctor_finds_free_space_that_is_fragmented(poor: poor_server.PoorServer) -> None:
+    found = objections(poor.fragmented)
+    assert set(found) == (set(objections(poor.full)) - poor_server.OF_SPACE) | {"pool-fragmentation"}
+    assert "remove snapshots and clones" in found["pool-fragmentation"]["hint"]
+
+
+def test_each_rule_is_planted(lab: Lab, planted: tuple[Path, Consultation], poor: poor_server.PoorServer) -> None:
+    found = {*objections(planted[1].planned), *objections(poor.full), *objections(poor.fragmented)}
+    of_the_other = {*BAD_VARIABLES_OF_MARIADB, "encrypted-tables"} if lab.flavour == "mysql" else set()
+    assert found == {rule.id for rule in RULES} - of_the_other
 
 
 def test_fix_mends_what_is_safe_as_its_plan_says_and_the_doctor_agrees(

@@ -37,6 +37,24 @@ errors: No known data errors
 """
 
 
+RECORDED = """  pool: poor
+ state: ONLINE
+status: One or more devices has experienced an error resulting in data
+\tcorruption.  Applications may be affected.
+action: Restore the file in question if possible.  Otherwise restore the
+\tentire pool from backup.
+   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-8A
+config:
+
+\tNAME           STATE     READ WRITE CKSUM
+\tpoor           ONLINE       0     0     0
+\t  /small/disk  ONLINE       0     0     2  (untrimmed)
+
+errors: 1 data errors, use '-v' for a list
+"""
+"""Recorded of OpenZFS 2.3.9 in the lab, after a part of a file was overwritten on the disk and the file was read."""
+
+
 @pytest.fixture(autouse=True)
 def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TZ", "UTC")
@@ -59,6 +77,12 @@ def test_devices_have_their_role_and_their_group() -> None:
     ]
     assert status.untrimmed == ["/dev/sda1"]
     assert status.errors == "No known data errors"
+
+
+def test_damaged_data_is_told_and_the_lines_of_advice_are_no_devices() -> None:
+    status = pool_facts.parse_status(RECORDED, "poor")
+    assert status.devices == [DeviceFacts("/small/disk", "data", "", "ONLINE")]
+    assert status.errors == "1 data errors, use '-v' for a list"
 
 
 def test_text_of_an_unknown_form_gives_no_devices() -> None:
