@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -26,6 +26,8 @@ from .host import Bind, LabError, in_root
 CHECKOUT = Path(__file__).resolve().parents[2]
 POOL_BYTES = 12 << 30
 MAPPINGS = 1 << 20
+MODULES = "lib/modules/lab"
+"""Where a guest finds the modules of OpenZFS."""
 FLAVOURS = ("mysql", "mariadb", "none")
 # What the boot script says when it goes on without.
 BOOT_FAILURES = ("no zfs module", "no pool", "server did not start")
@@ -37,26 +39,34 @@ Sink = Callable[[int, bytes], None]
 
 @dataclass(frozen=True)
 class Lab:
-    """Where the built products are."""
+    """Where the built products are, and how many processors a guest has.
+
+    `modules` are those of the kernel (None: they are in the root).
+    """
 
     kernel: Path
     base: Path
     root: Path
     images: Mapping[str, Path]
     cache: Cache
+    processors: int = 1
+    modules: Path | None = None
 
     @classmethod
-    def ready(cls, cache: Cache | None = None) -> Lab:
-        """Build what is missing and return the lab."""
-        from .build import build
+    def ready(cls, cache: Cache | None = None, *, processors: int = 1) -> Lab:
+        """Build what is missing and return the lab. Its guests have one processor or two."""
+        from .build import SMP_KERNEL, SMP_ZFS, build, several_processors
 
+        if processors not in (1, 2):
+            raise LabError(f"a guest has 1 or 2 processors, not {processors}")
         cache = cache or Cache.default()
-        paths = build(cache)
+        paths = build(cache, several_processors() if processors > 1 else ())
         images = {name: paths[f"image-{name}"] for name in ("mysql", "mariadb")}
         _compile(paths["guest"])
-        return cls(
-            kernel=paths["kernel"] / "linux", base=paths["base"], root=paths["guest"], images=images, cache=cache
-        )
+        lab = cls(kernel=paths["kernel"] / "linux", base=paths["base"], root=paths["guest"], images=images, cache=cache)
+        if processors == 1:
+            return lab
+        return replace(lab, kernel=paths[SMP_KERNEL] / "linux", modules=paths[SMP_ZFS], processors=processors)
 
 
 @dataclass(frozen=True)
@@ -224,8 +234,12 @@ class Guest:
             ),
             f"lab.init={self.init}",
         ]
+        if self.lab.processors > 1:
+            words.append(f"ncpus={self.lab.processors}")
         # The kernel is linked against the libc of the tree it was built in, so it runs chrooted there.
         binds = [Bind(path, str(path)) for path in (self.lab.cache.top, CHECKOUT)]
+        if self.lab.modules is not None:
+            binds.append(Bind(self.lab.modules, f"{self.lab.root}/{MODULES}"))
         argv = in_root(self.lab.base, [str(self.lab.kernel), *" ".join(words).split()], binds, own_processes=True)
         _allow_many_mappings()
         started = time.monotonic()
