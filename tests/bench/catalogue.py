@@ -193,7 +193,7 @@ def run(what: str, config: Path, cache: Path) -> None:
     plan = choose_base(
         catalogue.backups,
         {volume.role: {volume.guid} for volume in newest.volumes},
-        newest.volumes[0].send_flags,
+        [newest.volumes[0].send_flags],
         now=datetime.now(UTC),
     )
     assert plan.base is newest

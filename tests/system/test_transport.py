@@ -35,6 +35,19 @@ def test_a_chain_keeps_its_flags_and_plain_sends_do_not_follow_compressed_ones(l
     assert "was sent with flags -L -c, which must not change within a chain" in plan
 
 
+def test_a_new_chain_gets_the_form_that_the_only_processor_wants_and_goes_on_in_it(lab: Lab, compressed: Path) -> None:
+    automatic = compressed.with_name("automatic.toml")
+    automatic.write_text(compressed.read_text().replace('send = "compressed"', 'send = "auto"'))
+    plan = lab.zsnapdb("backup", "--full", "--plan", "--json", config=automatic).json
+    assert (plan["base"], plan["send"]) == (None, "compressed")
+    assert "the server needs the only processor" in plan["send_reason"]
+    full = lab.zsnapdb("backup", "--full", "--json", config=automatic).json["backup"]
+    assert all(v["stored_bytes"] >= v["plain_bytes"] for v in full["volumes"])
+    plan = lab.zsnapdb("backup", "--plan", "--json", config=automatic).json
+    assert (plan["base"], plan["send"]) == (full["backup_id"], "compressed")
+    assert plan["send_reason"] == "as the rest of the chain"
+
+
 def test_the_s3_server_proves_what_it_receives_and_keeps_conditions(lab: Lab) -> None:
     settings = Instance.of(load(CONFIG), "main").repository.model_copy(update={"patience": 0.0})
     store, prefix = open_store(settings)

@@ -16,6 +16,7 @@ from zsnapdb.mysql import locks
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import Tls, TlsMode
 from zsnapdb.planning.backup.lock_strategy import check_name
+from zsnapdb.planning.backup.send_form import SEND_FLAGS, forms_of
 from zsnapdb.planning.chain import ChainPolicy
 from zsnapdb.repository.catalogue import Cache, Summaries, summaries
 from zsnapdb.repository.keyring import Keyring
@@ -23,7 +24,6 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Store
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.stream.upload import UploadSettings
-from zsnapdb.zfs.streams import SEND_FLAGS
 
 FIRST_LEVEL = 3
 """The first zstd level of `level = "auto"`."""
@@ -212,17 +212,17 @@ class Instance:
             store, prefix, secrets.token_hex(8), Keyring.of(self.repository.encryption), instances=(self.name,)
         )
 
-    def send_flags(self) -> tuple[str, ...]:
-        """Return the options of its `zfs send`."""
-        return SEND_FLAGS[self.repository.stream.send]
+    def send_flags(self) -> tuple[tuple[str, ...], ...]:
+        """Return the options that its `zfs send` may have, one tuple for each form of a stream."""
+        return tuple(SEND_FLAGS[form] for form in forms_of(self.repository.stream.send))
 
     def summaries(self, repository: Repository) -> Summaries:
         """Return its backups there, without their chunk tables. This host caches what was read once."""
         return summaries(repository, self.name, Cache.of(self.host.cache, repository, self.name))
 
     def upload_settings(self) -> UploadSettings:
-        """Return how its streams are split into chunks and compressed."""
+        """Return how its plain streams are split into chunks and compressed."""
         stream = self.repository.stream
         level, adaptive = (FIRST_LEVEL, True) if stream.level == "auto" else (stream.level, False)
-        codec = Codec.NONE if level == 0 or stream.send == "compressed" else Codec.ZSTD
+        codec = Codec.NONE if level == 0 else Codec.ZSTD
         return UploadSettings(stream.chunk_size, codec, level, stream.concurrency, adaptive)

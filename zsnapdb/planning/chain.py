@@ -114,7 +114,9 @@ class BasePlan(Generic[L]):
         return self.reasons[-1].why
 
 
-def _unusable(link: Link, local: Mapping[str, Collection[int]], send_flags: tuple[str, ...]) -> Reason | None:
+def _unusable(
+    link: Link, local: Mapping[str, Collection[int]], send_flags: Collection[tuple[str, ...]]
+) -> Reason | None:
     roles = {volume.role for volume in link.volumes}
     if roles != set(local):
         text = (
@@ -129,7 +131,7 @@ def _unusable(link: Link, local: Mapping[str, Collection[int]], send_flags: tupl
                 f" bookmark with GUID {volume.guid} any more"
             )
             return Reason(Why.SNAPSHOT_GONE, text)
-        if volume.send_flags != send_flags:
+        if volume.send_flags not in send_flags or volume.send_flags != link.volumes[0].send_flags:
             text = (
                 f"backup {link.backup_id} was sent with flags {' '.join(volume.send_flags)}, which must not change"
                 " within a chain"
@@ -252,7 +254,7 @@ def _full_is_due(chain: Sequence[Link], policy: ChainPolicy, now: datetime) -> R
 def choose_base(
     stored: Sequence[L],
     local: Mapping[str, Collection[int]],
-    send_flags: tuple[str, ...],
+    send_flags: Collection[tuple[str, ...]],
     *,
     now: datetime,
     policy: ChainPolicy = _NEVER,
@@ -268,6 +270,8 @@ def choose_base(
     whose own chain is broken is no base. Where a full backup is due, older members of the chain are no bases either.
     `damaged` says of each backup that is known to be damaged in the repository what was found: the next backup does not
     build on a chain with one of them. `future` are the ids of backups from the future: they are no bases.
+
+    `send_flags` are those that the next backup may have. An increment has the flags of its base.
     """
     if full:
         return BasePlan(None, (Reason(Why.REQUESTED, "full: requested"),))

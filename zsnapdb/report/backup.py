@@ -114,6 +114,8 @@ class BackupPlanDocument(ObservedServerFields):
     interrupted: list[InterruptedFields]
     base: str | None
     reasons: list[ReasonFields]
+    send: str
+    send_reason: str
     warnings: list[str]
 
 
@@ -156,6 +158,7 @@ class BackupPlanView(View):
                 f"read the position from the snapshot's own binlog; it must contain {observed.position.describe()}"
             )
         steps.append(f"send {kind_of(plan.base.base is None)}: {'; '.join(map(str, plan.base.reasons))}")
+        steps[-1] += f"; in {plan.form.form} streams: {plan.form.reason}"
         steps += [f"run hook {hook}" for hook in plan.hooks if "(done" in hook]
         return "\n".join([*lines, *(f"{number}. {step}" for number, step in enumerate(steps, 1))])
 
@@ -179,6 +182,8 @@ class BackupPlanView(View):
             ],
             "base": base,
             "reasons": [{"why": reason.why.value, "text": reason.text} for reason in plan.base.reasons],
+            "send": plan.form.form.value,
+            "send_reason": plan.form.reason,
             "warnings": list(plan.observed.warnings),
         }
 

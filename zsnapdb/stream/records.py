@@ -52,7 +52,10 @@ class Senders(Enum):
 
 
 _OUR_RECORDS = frozenset({_OBJECT, _FREEOBJECTS, _WRITE, _FREE, _END, _SPILL})
-"""The types of records that `zfs send` with our flags (`zfs.streams.SEND_FLAGS`) makes after BEGIN (dmu_send.c)."""
+"""The types of records that `zfs send` with our flags makes after BEGIN (dmu_send.c).
+
+`planning.backup.send_form.SEND_FLAGS` has the flags.
+"""
 
 
 def _order(first: bytes) -> str | None:

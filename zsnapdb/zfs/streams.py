@@ -15,13 +15,6 @@ from zsnapdb.errors import ZsnapdbError
 from zsnapdb.zfs import command
 from zsnapdb.zfs.command import ZFS, rows, set_options
 
-SEND_FLAGS: Mapping[str, tuple[str, ...]] = {"plain": ("-L",), "compressed": ("-L", "-c")}
-"""The flags of `zfs send` for each value of the setting `send`. All backups of a chain use the same flags.
-
--L keeps records over 128 KiB undivided. -c sends blocks compressed as they are in the pool. -D, -R, -p and -e are never
-used (zfs-send(8)).
-"""
-
 _PIPE_BYTES = 1 << 20
 _KEPT_STDERR = 8192
 _ESTIMATE_SECONDS = 20.0

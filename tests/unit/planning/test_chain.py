@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -52,9 +52,9 @@ def local(*guids: int) -> dict[str, set[int]]:
 
 
 def choose(
-    chain: list[Stored], known: dict[str, set[int]], flags: tuple[str, ...] = FLAGS, hours: float = 4, **more: object
+    chain: list[Stored], known: dict[str, set[int]], *flags: tuple[str, ...], hours: float = 4, **more: object
 ) -> BasePlan[Stored]:
-    return choose_base(chain, known, flags, now=START + timedelta(hours=hours), **more)  # type: ignore[arg-type]
+    return choose_base(chain, known, flags or (FLAGS,), now=START + timedelta(hours=hours), **more)  # type: ignore[arg-type]
 
 
 def test_the_newest_backup_whose_snapshots_are_known_here_is_the_base() -> None:
@@ -85,6 +85,10 @@ def test_another_set_of_volumes_makes_a_full_one() -> None:
 def test_send_flags_never_change_within_a_chain() -> None:
     plan = choose(CHAIN, local(1, 2, 3), ("-L", "-c"))
     assert (plan.base, plan.reasons[0].why) == (None, Why.OTHER_FLAGS)
+    assert choose(CHAIN, local(1, 2, 3), ("-L", "-c"), FLAGS).base is CHAIN[2]
+    mixed = replace(CHAIN[2], volumes=(CHAIN[2].volumes[0], replace(CHAIN[2].volumes[1], send_flags=("-L", "-c"))))
+    plan = choose([*CHAIN[:2], mixed], local(1, 2, 3), ("-L", "-c"), FLAGS)
+    assert (plan.base, plan.reasons[0].why) == (CHAIN[1], Why.OTHER_FLAGS)
 
 
 def test_a_backup_whose_own_chain_has_a_hole_is_no_base() -> None:

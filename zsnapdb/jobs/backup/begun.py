@@ -8,10 +8,12 @@ from zsnapdb import __version__
 from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Snapshot, SnapshotSet, pool_of
+from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
 from zsnapdb.repository.backup_journal import Begun, StreamFormat, VolumeBegun
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import Manifest, SourcePart, VolumeType
 from zsnapdb.repository.repository import Repository
+from zsnapdb.stream.chunks import Codec
 from zsnapdb.zfs import version
 
 
@@ -22,20 +24,21 @@ def begun_of(
     made: SnapshotSet,
     base: Summary | None,
     created: datetime,
+    form: SendForm,
 ) -> Begun:
     """Return all that is known about the backup before its streams are sent. A later run needs nothing else."""
     settings = instance.upload_settings()
+    # Blocks that the pool has compressed are not compressed again.
+    codec = settings.codec if form is SendForm.PLAIN else Codec.NONE
     volumes = tuple(
-        _volume(described.volumes[role], instance.send_flags(), role, snapshot, base)
+        _volume(described.volumes[role], SEND_FLAGS[form], role, snapshot, base)
         for role, snapshot in sorted(made.snapshots.items())
     )
     return Begun(
         draft=_draft(instance, described.source, repository, made, created),
         base=base.backup_id if base is not None else None,
         recipients=repository.keyring.recipients,
-        cut=StreamFormat(
-            chunk_size=settings.chunk_size, codec=settings.codec, level=settings.level, adaptive=settings.adaptive
-        ),
+        cut=StreamFormat(chunk_size=settings.chunk_size, codec=codec, level=settings.level, adaptive=settings.adaptive),
         volumes=volumes,
     )
 

@@ -13,6 +13,7 @@ from zsnapdb.jobs import host_record
 from zsnapdb.jobs.backup import resume as interrupted
 from zsnapdb.jobs.backup.away import EarlySet, kept_on_error, store_is_away, take_early, wait_for_store
 from zsnapdb.jobs.backup.begun import begun_of
+from zsnapdb.jobs.backup.form import choose
 from zsnapdb.jobs.backup.hooks import DoneHooks
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.resume import InterruptedBackup
@@ -29,6 +30,7 @@ from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import SnapshotSet
 from zsnapdb.planning.backup import fitness
 from zsnapdb.planning.backup.resume import Because, ResumeDecision, ResumeJudgement
+from zsnapdb.planning.backup.send_form import FormChoice
 from zsnapdb.planning.chain import BasePlan, choose_base
 from zsnapdb.planning.damage import DamageRegister, sentences
 from zsnapdb.repository.backup_journal import BackupJournal
@@ -45,13 +47,14 @@ from zsnapdb.zfs import owned, snapshots
 class BackupPlan:
     """What a backup would do: the checks, the hooks, the deadline of the lock in seconds, the base with its reasons.
 
-    `interrupted` are the unfinished backups of earlier runs, each with its decision.
+    `form` is that of the streams. `interrupted` are the unfinished backups of earlier runs, each with its decision.
     """
 
     observed: Observation
     hooks: tuple[str, ...]
     deadline: float
     base: BasePlan[Summary]
+    form: FormChoice
     interrupted: tuple[InterruptedBackup, ...] = ()
 
 
@@ -122,7 +125,8 @@ def plan(
         future=checked.future,
     )
     unfinished = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
-    return BackupPlan(observed.with_findings(damaged), hooks, instance.settings.lock.deadline, base, unfinished)
+    form = choose(instance, observed.volumes, base.base, known.backups)
+    return BackupPlan(observed.with_findings(damaged), hooks, instance.settings.lock.deadline, base, form, unfinished)
 
 
 def plan_now(
@@ -332,7 +336,15 @@ def _write_journal(
 
     names = [s.full_name for s in made.snapshots.values()]
     with undone_on_error(undo or (lambda: owned.destroy_set(names, made.backup_id))):
-        begun = begun_of(instance, describe(), repository, made, planned.base.base, created or instance.host.now())
+        begun = begun_of(
+            instance,
+            describe(),
+            repository,
+            made,
+            planned.base.base,
+            created or instance.host.now(),
+            planned.form.form,
+        )
         protect(names)
         folder, disk = interrupted.folder(instance), instance.host.journal_disk
         return BackupJournal.create(folder, begun, warn_without_journal, disk)

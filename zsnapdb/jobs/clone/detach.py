@@ -19,8 +19,9 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import Progress
+from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
 from zsnapdb.zfs import datasets, owned
-from zsnapdb.zfs.streams import SEND_FLAGS, ReceiveStream, SendStream
+from zsnapdb.zfs.streams import ReceiveStream, SendStream
 
 _BLOCK = 1 << 20
 
@@ -104,7 +105,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
         options |= {properties.ROLE_PROPERTY: role, **marks}
         copied_bytes = 0
         with (
-            SendStream(made[role].full_name, None, SEND_FLAGS["compressed"]) as sent,
+            SendStream(made[role].full_name, None, SEND_FLAGS[SendForm.COMPRESSED]) as sent,
             ReceiveStream(dataset, options) as received,
         ):
             while block := sent.pipe.read(_BLOCK):

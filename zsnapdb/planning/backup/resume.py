@@ -58,13 +58,13 @@ class Surroundings:
     """The present state of host and repository.
 
     `sources` are snapshots, `origins` are snapshots and bookmarks, each by dataset and GUID. `kept` are the snapshots
-    in the stored manifest (None: there is no such manifest).
+    in the stored manifest (None: there is no such manifest). `send_flags` are those that a backup may have.
     """
 
     time: datetime
     repository_id: str
     recipients: tuple[str, ...]
-    send_flags: tuple[str, ...]
+    send_flags: Collection[tuple[str, ...]]
     stored: Collection[str]
     sources: Collection[tuple[str, int]]
     origins: Collection[tuple[str, int]]
@@ -113,7 +113,7 @@ def judge(begun: Interrupted, around: Surroundings, *, within: float | None, fre
         return give_up(
             Because.OTHER_RECIPIENTS, "the recipients were changed: a recipient could read only a part of the backup"
         )
-    if any(flags != around.send_flags for flags in begun.send_flags):
+    if any(flags not in around.send_flags for flags in begun.send_flags):
         return give_up(Because.OTHER_FLAGS, "the send flags were changed, and they must not change within a backup")
     gone = sorted(dataset for dataset, guid in begun.snapshots if (dataset, guid) not in around.sources)
     if gone:

@@ -23,7 +23,7 @@ BASE = "20261120T091112Z-0001"
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 FLAGS = ("-L",)
 BEGUN = Interrupted(BACKUP, "r", ("age1a",), (FLAGS,), BASE, frozenset({("t/d", 5)}), frozenset({("t/d", 4)}))
-HERE = Surroundings(NOW, "r", ("age1a",), FLAGS, (BASE,), {("t/d", 5)}, {("t/d", 5), ("t/d", 4)})
+HERE = Surroundings(NOW, "r", ("age1a",), (FLAGS,), (BASE,), {("t/d", 5)}, {("t/d", 5), ("t/d", 4)})
 DAY = 86400.0
 
 
@@ -40,7 +40,7 @@ def test_with_all_it_needs_it_goes_on() -> None:
         ({"stored": ()}, Because.BASE_NOT_STORED),
         ({"repository_id": "other"}, Because.OTHER_REPOSITORY),
         ({"recipients": ()}, Because.OTHER_RECIPIENTS),
-        ({"send_flags": ("-L", "-c")}, Because.OTHER_FLAGS),
+        ({"send_flags": (("-L", "-c"),)}, Because.OTHER_FLAGS),
         ({"time": NOW + timedelta(days=2)}, Because.TOO_OLD),
         ({"stored": (BASE, BACKUP), "kept": frozenset({("t/d", 6)})}, Because.STORED_OTHERWISE),
     ],

@@ -1,0 +1,53 @@
+"""Chooses how the streams of the next backup are sent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.planning.backup.send_form import (
+    AUTO,
+    SEND_FLAGS,
+    Compressibility,
+    FormChoice,
+    SendForm,
+    choose_form,
+    form_of,
+)
+from zsnapdb.repository.catalogue import Summary
+from zsnapdb.zfs import datasets
+
+_LYING, _LOGICAL = "referenced", "logicalreferenced"
+
+
+def choose(
+    instance: Instance, volumes: Mapping[str, str], base: Summary | None, stored: Sequence[Summary]
+) -> FormChoice:
+    """Return the form of the next backup. An increment has the form of its base. `volumes` are datasets by role."""
+    setting = instance.repository.stream.send
+    if setting != AUTO:
+        return FormChoice(SendForm(setting), "by the setting send")
+    if base is not None:
+        continued = form_of(base.volumes[0].send_flags)
+        assert continued is not None, "a base was sent with flags of ours"
+        return FormChoice(continued, "as the rest of the chain")
+    found = datasets.properties_of(list(volumes.values()), [_LYING, _LOGICAL])
+    return choose_form(
+        Compressibility(
+            logical=sum(int(values[_LOGICAL].value) for values in found.values()),
+            lying=sum(int(values[_LYING].value) for values in found.values()),
+            zstd_ratio=_zstd_ratio(stored),
+            level=instance.upload_settings().level,
+            processors=len(os.sched_getaffinity(0)),
+        )
+    )
+
+
+def _zstd_ratio(stored: Sequence[Summary]) -> float | None:
+    """Return the stored bytes by the plain bytes of the newest plain full backup. `stored`: oldest first."""
+    plain = SEND_FLAGS[SendForm.PLAIN]
+    for backup in reversed(stored):
+        if backup.is_full and all(v.send_flags == plain for v in backup.volumes) and backup.plain_size:
+            return backup.stored_size / backup.plain_size
+    return None

@@ -1,0 +1,89 @@
+"""How the streams of a backup are sent: plain, or compressed as the blocks lie in the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class SendForm(StrEnum):
+    """The form of all streams of a chain. It never changes within the chain."""
+
+    PLAIN = "plain"
+    COMPRESSED = "compressed"
+
+
+AUTO = "auto"
+"""The value of the setting `send` by which zsnapdb chooses the form of each chain."""
+
+SEND_FLAGS: Mapping[SendForm, tuple[str, ...]] = {
+    SendForm.PLAIN: ("-L",),
+    SendForm.COMPRESSED: ("-L", "-c"),
+}
+"""The flags of `zfs send` for each form. All backups of a chain use the same flags.
+
+-L keeps records over 128 KiB undivided. -c sends blocks compressed as they are in the pool. -D, -R, -p and -e are never
+used (zfs-send(8)).
+"""
+
+_LITTLE = 0.9
+"""A pool that stores more than this share of its data's bytes compresses too little to send the blocks as they lie."""
+_AS_SMALL = 1.1
+
+
+@dataclass(frozen=True)
+class Compressibility:
+    """What is known about the data before a new chain begins, in bytes and processors.
+
+    `logical` is the data before the pool's compression, `lying` what the pool stores (`logicalreferenced` and
+    `referenced`, zfsprops(7)). `zstd_ratio`: the stored bytes by the plain bytes of the newest full backup that was
+    sent plain (None: there is none). `level` is the first zstd level of a plain stream; 0: it is stored as it is.
+    """
+
+    logical: int
+    lying: int
+    zstd_ratio: float | None
+    level: int
+    processors: int
+
+
+@dataclass(frozen=True)
+class FormChoice:
+    """The form of the streams of the next backup, and why."""
+
+    form: SendForm
+    reason: str
+
+
+def forms_of(setting: str) -> tuple[SendForm, ...]:
+    """Return the forms that a backup may have by the setting `send`."""
+    return tuple(SendForm) if setting == AUTO else (SendForm(setting),)
+
+
+def form_of(flags: tuple[str, ...]) -> SendForm | None:
+    """Return the form that `zfs send` makes with these flags. None if zsnapdb does not send with them."""
+    return next((form for form, known in SEND_FLAGS.items() if known == flags), None)
+
+
+def choose_form(known: Compressibility) -> FormChoice:
+    """Return the form of a new chain where the setting is `auto`.
+
+    What is scarce decides. On one processor it is the processor, which the server needs. Else it is the bytes: plain
+    streams that zstd compresses are mostly smaller than the blocks of the pool. Where they are not, the blocks are sent
+    as they lie, because that costs nothing.
+    """
+    lying = known.lying / known.logical if known.logical else 1.0
+    if lying > _LITTLE:
+        return FormChoice(SendForm.PLAIN, f"the pool stores {lying:.0%} of the data's bytes, so it saves little")
+    pool = f"the pool stores {lying:.0%} of the data's bytes"
+    if known.level == 0:
+        return FormChoice(SendForm.COMPRESSED, f"{pool}, and level 0 saves none")
+    if known.processors <= 1:
+        return FormChoice(SendForm.COMPRESSED, f"{pool}, and the server needs the only processor")
+    if known.zstd_ratio is None:
+        return FormChoice(SendForm.PLAIN, "no plain full backup is stored yet that says what zstd saves")
+    zstd = f"zstd {known.zstd_ratio:.0%}"
+    if lying <= known.zstd_ratio * _AS_SMALL:
+        return FormChoice(SendForm.COMPRESSED, f"{pool}, {zstd}, which costs processor time")
+    return FormChoice(SendForm.PLAIN, f"{pool}, {zstd}")
