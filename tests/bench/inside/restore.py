@@ -24,6 +24,9 @@ SOCKET = "/run/mysqld/mysqld.sock"
 FLAVOUR = Path("/etc/lab-flavour").read_text().strip()
 SERVER = "/opt/mysql/bin/mysqld" if FLAVOUR == "mysql" else "/usr/sbin/mariadbd"
 ROW = 8000
+ORIGINAL_ROWS = 2**30 // ROW
+COPIED_ROWS = 2**27 // ROW
+"""Rows that one transaction copies."""
 VOLUMES = ("", "/data")
 
 
@@ -35,18 +38,23 @@ def run(*argv: str) -> str:
 
 
 def fill(mebibytes: int) -> None:
-    """Insert that many bytes into tables; half of each row compresses."""
+    """Insert that many bytes into tables; half of each row compresses. What exceeds 1 GiB are copies."""
     noise = random.Random(1)
+    rows = mebibytes * 2**20 // ROW
     with ledger.connect(SOCKET, "root", "", None) as connection, connection.cursor() as cursor:
         cursor.execute("SET SESSION sql_log_bin = 0")
         cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
         cursor.execute("CREATE DATABASE bench")
         cursor.execute("CREATE TABLE bench.t (id INT PRIMARY KEY AUTO_INCREMENT, body VARBINARY(8000))")
-        for _ in range(mebibytes * 2**20 // (ROW * 100)):
+        made = 0
+        while made < min(rows, ORIGINAL_ROWS):
             cursor.executemany(
                 "INSERT INTO bench.t (body) VALUES (%s)",
                 [(noise.randbytes(ROW // 4) + bytes(ROW // 2),) for _ in range(100)],
             )
+            made += 100
+        while made < rows:
+            made += cursor.execute("INSERT INTO bench.t (body) SELECT body FROM bench.t LIMIT %s", (COPIED_ROWS,))
         cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
 
 
