@@ -94,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python3 tests/bench/clone.py", description="How long a clone takes to its first answer."
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures and all samples there")
+    parser.add_argument("--processors", type=int, choices=(1, 2), default=1, help="those of a guest (default: 1)")
     parser.add_argument("--sizes", default="0.1,1", metavar="GIB,…", help="how much data, growing (default: 0.1,1)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="rounds of each case (default: 3)")
     parser.add_argument("--clones", type=int, default=10, metavar="N", help="clones at once (default: 10; 0: none)")
@@ -108,7 +109,7 @@ def main() -> int:
     everything: dict[str, Figure] = {}
     samples: list[dict[str, Any]] = []
     try:
-        lab = Lab.ready(Cache.default())
+        lab = Lab.ready(Cache.default(), processors=options.processors)
         for flavour in [options.flavour] if options.flavour else FLAVOURS:
             measured = measure(lab, flavour, options)
             samples += [{"flavour": flavour, **sample} for sample in measured]

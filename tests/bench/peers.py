@@ -64,12 +64,13 @@ def main() -> int:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+    parser.add_argument("--processors", type=int, choices=(1, 2), default=1, help="those of a guest (default: 1)")
     parser.add_argument("--mebibytes", type=int, default=300, metavar="N", help="about how much data (default: 300)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     parser.add_argument("--zfsbackup", type=Path, metavar="PROGRAM", help="a zfsbackup-go that is already built")
     options = parser.parse_args()
     try:
-        results = measure(Lab.ready(Cache.default()), options)
+        results = measure(Lab.ready(Cache.default(), processors=options.processors), options)
     except LabError as error:
         print(f"peers: {error}", file=sys.stderr)
         return 1

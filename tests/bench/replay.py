@@ -57,12 +57,13 @@ def main() -> int:
     """Measure, print, write; 0 if it could measure and all came out alike."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+    parser.add_argument("--processors", type=int, choices=(1, 2), default=1, help="those of a guest (default: 1)")
     parser.add_argument("--mebibytes", type=int, default=220, metavar="N", help="how much of binlogs (default: 220)")
     parser.add_argument("--flavour", choices=FLAVOURS, help="only this one (default: both)")
     options = parser.parse_args()
     everything = {}
     try:
-        lab = Lab.ready(Cache.default())
+        lab = Lab.ready(Cache.default(), processors=options.processors)
         for flavour in [options.flavour] if options.flavour else FLAVOURS:
             everything[flavour] = measure(lab, flavour, options.mebibytes)
             print("\n".join(lines(flavour, everything[flavour])), flush=True)

@@ -67,6 +67,7 @@ def main() -> int:
     """Measure, print, write; 0 if it could measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+    parser.add_argument("--processors", type=int, choices=(1, 2), default=1, help="those of a guest (default: 1)")
     parser.add_argument(
         "--mebibytes",
         type=int,
@@ -80,7 +81,7 @@ def main() -> int:
     options = parser.parse_args()
     figures, samples = {}, {}
     try:
-        lab = Lab.ready(Cache.default())
+        lab = Lab.ready(Cache.default(), processors=options.processors)
         for flavour in [options.flavour] if options.flavour else FLAVOURS:
             for mebibytes in options.mebibytes:
                 results = measure(lab, flavour, mebibytes, options.rounds)

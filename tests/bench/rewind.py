@@ -59,6 +59,7 @@ def main() -> int:
     """Measure, print, write; 0 if it could measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+    parser.add_argument("--processors", type=int, choices=(1, 2), default=1, help="those of a guest (default: 1)")
     parser.add_argument("--mebibytes", type=int, nargs="+", default=[1024, 4096], metavar="N")
     parser.add_argument("--transactions", type=int, nargs="+", default=[0, 1000, 20000], metavar="N")
     parser.add_argument("--flavour", choices=FLAVOURS, help="only this one (default: both)")
@@ -66,7 +67,7 @@ def main() -> int:
     measured: dict[str, dict[str, Any]] = {}
     wholes: dict[str, list[float]] = {}
     try:
-        lab = Lab.ready(Cache.default())
+        lab = Lab.ready(Cache.default(), processors=options.processors)
         for flavour in [options.flavour] if options.flavour else FLAVOURS:
             for mebibytes in options.mebibytes:
                 samples = measure(lab, flavour, mebibytes, options.transactions)

@@ -222,6 +222,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python3 tests/bench/stall.py", description="How long commits wait for a snapshot."
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures and all samples there")
+    parser.add_argument("--processors", type=int, choices=(1, 2), default=1, help="those of a guest (default: 1)")
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="rounds of the short cases (default: 7)")
     parser.add_argument(
         "--long-rounds", type=int, default=2, metavar="N", help="rounds beside a long SELECT (default: 2; 0: none)"
@@ -258,7 +259,7 @@ def main() -> int:
     samples: list[dict[str, Any]] = []
     tables = []
     try:
-        lab = Lab.ready(Cache.default())
+        lab = Lab.ready(Cache.default(), processors=options.processors)
         for flavour in [options.flavour] if options.flavour else FLAVOURS:
             measured = measure(lab, flavour, options)
             samples += [{"flavour": flavour, **sample} for sample in measured.samples]
