@@ -147,7 +147,9 @@ def test_a_finished_restore_goes_on_to_a_later_point_and_only_forward(lab: Lab, 
         assert not stopped["finished"]
         middle = lab.zsnapdb("restore", "main", "--resume", "--json").json
         assert rows_of(lab, middle) == [0, 1, 2]
-        last = lab.zsnapdb(*further, "next").json
+        looked = lab.zsnapdb(*further, "next", "--handover", "look").json
+        assert looked_at(looked) == [0, 1, 2, 3]
+        last = lab.zsnapdb(*further, "here").json
         assert last["finished"]
         assert rows_of(lab, last) == [0, 1, 2, 3]
         with started(lab, last), as_root(last) as connection, connection.cursor() as cursor:
@@ -162,6 +164,18 @@ def test_a_finished_restore_goes_on_to_a_later_point_and_only_forward(lab: Lab, 
 def as_root(restored: dict[str, Any]) -> pymysql.Connection[Any]:
     """Open a session with the running server of a restore that was left stopped."""
     return ledger.connect(str(Path(restored["option_file"]).parent / "server.sock"), "root", "", "further")
+
+
+def looked_at(restored: dict[str, Any]) -> list[int]:
+    """Return the rows of a server to look around in, and write to it in spite of that: this must leave no trace."""
+    with ledger.connect(restored["socket"], "root", "", "further") as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT @@GLOBAL.read_only, @@GLOBAL.skip_networking")
+        assert cursor.fetchone() == (1, 1)
+        cursor.execute("SELECT number FROM steps ORDER BY number")
+        rows = [int(row[0]) for row in cursor.fetchall()]
+        cursor.execute("SET GLOBAL read_only = OFF")
+        cursor.execute("INSERT INTO steps VALUES (7)")
+    return rows
 
 
 def rows_of(lab: Lab, restored: dict[str, Any]) -> list[int]:

@@ -96,7 +96,7 @@ History = Annotated[
     ),
 ]
 
-HANDOVER_KINDS = ("stopped", "run", "promote", "replica")
+HANDOVER_KINDS = ("stopped", "look", "run", "promote", "replica")
 
 RestoreFrom = Annotated[
     str,

@@ -51,8 +51,8 @@ ContinueTo = Annotated[
     typer.Option(
         "--continue-to",
         metavar="POINT",
-        help="Go on from a finished restore that was left stopped, to a later time or GTID, or `next`: by one"
-        " transaction (with --target if there are several).",
+        help="Go on from a finished restore that was left stopped or to look around: to a later time or GTID, `next`"
+        " (by one transaction), or `here` (to hand it over). With --target if there are several.",
         show_default=False,
     ),
 ]

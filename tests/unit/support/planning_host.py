@@ -21,7 +21,7 @@ from zsnapdb.jobs.clone import fetch
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import run as restoring
-from zsnapdb.jobs.restore.handover import HandedOver
+from zsnapdb.jobs.restore.look import HandedOver
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import Work
 from zsnapdb.jobs.trial import scratch

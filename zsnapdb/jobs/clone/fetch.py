@@ -18,11 +18,12 @@ from zsnapdb.jobs.clone.reusable_sets import RECEIVED, facts_of
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, SourceKind, find_local, origin_in
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount, remove_folders, snapshot
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore.clone_volume import clone_snapshot
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import RestoreRequest, make
 from zsnapdb.jobs.restore.preflight import preflight
 from zsnapdb.jobs.restore.replay import replay
-from zsnapdb.jobs.restore.steps import Work, check, clone_snapshot, make_top, receive, recover, restored_property
+from zsnapdb.jobs.restore.steps import Work, check, make_top, receive, recover, restored_property
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.jobs.set_properties import snapshot_name
 from zsnapdb.jobs.undo import undone_on_error

@@ -1,6 +1,7 @@
-"""`zsnapdb restore --continue-to`: moves a finished restore that was left stopped further forward.
+"""`zsnapdb restore --continue-to`: moves a finished restore that was not handed over further forward.
 
-The restored server must still be where the restore left it. Only what lies between the two points is replayed.
+The restored server must still be where the restore left it, or was started to look around. Only what lies between the
+two points is replayed.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from zsnapdb.jobs.restore.plan import copy_of, local_binlogs, located_in, with_r
 from zsnapdb.jobs.restore.run import Confirm, RestoreResult, execute_continued
 from zsnapdb.jobs.restore.steps import restored_mark
 from zsnapdb.jobs.restore.without_store import archive_of, open_for_restore
-from zsnapdb.planning.restore.handover_steps import LeaveStopped
+from zsnapdb.planning.restore.handover_steps import LeaveStopped, LookAround
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.replays import beyond
 from zsnapdb.planning.restore.steps import CheckServer, Replay, RestorePlan, TakeUp
-from zsnapdb.planning.restore.targets import AtBackup, Latest, parse_target
+from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, parse_target
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, owned
 
 _WHOLE = 1 << 62
 """Bytes of a batch that holds all binlogs."""
-NEXT = "next"
-"""Names the point one transaction further."""
+NEXT, HERE = "next", "here"
+"""Name the point one transaction further, and the point of the restore itself."""
 
 
 @dataclass(frozen=True)
 class ContinueRequest:
     """The point to go on to, the dataset of the finished restore (None: the only one), and the new handover.
 
-    The point `next` is one transaction further.
+    The point `next` is one transaction further; `here` hands the restore over where it is.
     """
 
     to: str
@@ -55,11 +56,11 @@ def finished(settings: Settings, instance: Instance, top: str | None) -> Restore
             datasets.exists(name) and owned.is_ours(name, restored_mark(planned))
             for name in planned.layout.datasets.values()
         )
-        if isinstance(planned.steps[-1], LeaveStopped) and is_here and top in (None, planned.layout.top):
+        if isinstance(planned.steps[-1], LeaveStopped | LookAround) and is_here and top in (None, planned.layout.top):
             known[planned.layout.top] = journal
     if len(known) != 1:
         raise NotThere(
-            f"no single restore of {instance.name}{f' to {top}' if top else ''} was left stopped",
+            f"no single restore of {instance.name}{f' to {top}' if top else ''} was left stopped or to look around",
             hint=f"those that can go on: {', '.join(known) or 'none'}; name the dataset with --target",
         )
     return next(iter(known.values()))
@@ -86,55 +87,83 @@ def go_on(
 def plan(settings: Settings, instance: Instance, repository: Repository, request: ContinueRequest) -> RestoreJournal:
     """Return the plan that goes on from the finished restore, and the steps of it that are done.
 
-    NotThere if the point does not lie behind that of the restore. PreflightError if its server runs, or if its
-    transactions have no GTIDs: then nothing proves that it is where the restore left it.
+    NotThere if the point does not lie behind that of the restore. PreflightError if its server runs, other than to look
+    around, or if its transactions have no GTIDs: then nothing proves that it is where the restore left it.
     """
     journal = finished(settings, instance, request.top)
     before = journal.plan
-    requested = next_transaction(before) if request.to == NEXT else request.to
-    target = parse_target(requested)
-    if isinstance(target, AtBackup | Latest):
-        raise UsageError(
-            f"a restore goes on to a time or a GTID, not to {request.to}",
-            hint="`zsnapdb binlog status` says until when the archive reaches",
-        )
+    further = None if request.to == HERE else _target(before, request.to)
     if before.point.gtids is None:
         raise PreflightError(
             "the transactions of the restored server have no GTIDs, so nothing proves where it is",
             hint="restore to the point anew, into another dataset",
         )
-    pid = copy_of(instance, before).process().pid()
+    after_look = isinstance(before.steps[-1], LookAround)
+    pid = None if after_look else copy_of(instance, before).process().pid()
     if pid is not None:
         raise PreflightError(
             f"the server of the restore to {before.layout.top} runs (process {pid})",
             hint="shut it down, then go on; what was written to it prevents that",
         )
-    manifest = first_manifest(instance, repository, before)
-    archive = archive_of(instance, repository).load()
-    local = local_binlogs([manifest], request.origin)
-    chosen = choose(instance, repository, [manifest], target, archive, request.history, local)
-    wanted = [log for step in chosen.replays(_WHOLE) for log in step.logs]
-    rest = beyond([log for step in before.replays for log in step.logs], wanted)
-    if not rest:
-        raise NotThere("the restore is at that point already", hint="name a later one")
-    number = len(before.replays) + 1
-    replay = Replay(number, rest, chosen.point.gtids)
-    (replay,) = with_replayer(settings, instance, before, located_in((replay,), archive, local))
     kept = tuple(step for step in before.steps[:-1] if not isinstance(step, CheckServer))
+    number = 1 + max((step.number for step in kept if isinstance(step, Replay | TakeUp)), default=0)
     planned = replace(
         before,
-        requested=requested,
         created=instance.host.now(),
-        point=chosen.point,
-        steps=(*kept, TakeUp(number, before.point.gtids), replay),
+        steps=(*kept, TakeUp(number, before.point.gtids, after_look)),
     )
+    if further is not None:
+        planned = _with_replay(settings, instance, repository, request, planned, further, number)
     last = handover_step(settings, instance, repository, planned, request.handover)
-    checks = (CheckServer(chosen.point.gtids),) if last.kind in ("stopped", "promote") else ()
+    is_checked = further is not None and last.kind in ("stopped", "promote")
+    checks = (CheckServer(planned.point.gtids),) if is_checked else ()
     done = {step.name for step in kept}
     return RestoreJournal(
         replace(planned, steps=(*planned.steps, *checks, last)),
         tuple(part for part in journal.done if part.step in done),
     )
+
+
+@dataclass(frozen=True)
+class _Further:
+    """A later point, as it was requested."""
+
+    requested: str
+    target: AtTime | AtGtids | BeforeGtid
+
+
+def _target(before: RestorePlan, to: str) -> _Further:
+    requested = next_transaction(before) if to == NEXT else to
+    target = parse_target(requested)
+    if isinstance(target, AtBackup | Latest):
+        raise UsageError(
+            f"a restore goes on to a time or a GTID, not to {to}",
+            hint="`zsnapdb binlog status` says until when the archive reaches",
+        )
+    return _Further(requested, target)
+
+
+def _with_replay(
+    settings: Settings,
+    instance: Instance,
+    repository: Repository,
+    request: ContinueRequest,
+    planned: RestorePlan,
+    further: _Further,
+    number: int,
+) -> RestorePlan:
+    """Return the plan with the replay of what lies between its point and the later one, which becomes its point."""
+    manifest = first_manifest(instance, repository, planned)
+    archive = archive_of(instance, repository).load()
+    local = local_binlogs([manifest], request.origin)
+    chosen = choose(instance, repository, [manifest], further.target, archive, request.history, local)
+    wanted = [log for step in chosen.replays(_WHOLE) for log in step.logs]
+    rest = beyond([log for step in planned.replays for log in step.logs], wanted)
+    if not rest:
+        raise NotThere("the restore is at that point already", hint=f"name a later one, or `{HERE}` to hand it over")
+    replay = Replay(number, rest, chosen.point.gtids)
+    (replay,) = with_replayer(settings, instance, planned, located_in((replay,), archive, local))
+    return replace(planned, requested=further.requested, point=chosen.point, steps=(*planned.steps, replay))
 
 
 def next_transaction(planned: RestorePlan) -> str:

@@ -1,29 +1,34 @@
-"""Hands a restored server over: stopped, running beside the old server, in its place, or as a replica."""
+"""Hands a restored server over: stopped, to look around, beside the old server, in its place, or as a replica."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.jobs import replaced
 from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.restore.look import HandedOver, check_point, look_around
 from zsnapdb.jobs.restore.replay import served
-from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY, Work, be_mounted, restored_mark, step_snapshots
-from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy, check_inside
+from zsnapdb.jobs.restore.steps import (
+    RESTORED_PROPERTY,
+    Work,
+    be_mounted,
+    restored_mark,
+    step_snapshots,
+)
+from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.model import PROPERTY, parse_gtids
 from zsnapdb.mysql import replica, server
-from zsnapdb.mysql.probe import probe
-from zsnapdb.mysql.replay import check_executed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.family import family
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.handover_steps import (
     HandoverStep,
     LeaveStopped,
+    LookAround,
     MakeReplica,
     Promote,
     PromotePart,
@@ -42,18 +47,10 @@ _PATIENCE = 10.0
 INCARNATION_PROPERTY = f"{PROPERTY}:incarnation"
 
 
-@dataclass(frozen=True)
-class HandedOver:
-    """How the server is left: its option file (None: that of the site), and its port and process if it runs."""
-
-    option_file: Path | None
-    port: int | None = None
-    pid: int | None = None
-    notes: tuple[str, ...] = ()
-
-
 def hand_over(work: Work, step: HandoverStep) -> HandedOver:
     """Run the handover step. It can be repeated after an interruption."""
+    if isinstance(step, LookAround):
+        return look_around(work, step)
     if not isinstance(step, Promote):
         be_mounted(work)
         for dataset in work.datasets:
@@ -116,11 +113,7 @@ def _running(work: Work, copy: Copy, server_id: int, port: int, last: tuple[str,
 
 def _check_other(work: Work, session: Session, server_id: int, port: int) -> None:
     """Raise ConsistencyError unless the started server is exactly at the point and differs from the old server."""
-    facts = probe(session)
-    expected = work.plan.point.gtids
-    gtids = parse_gtids(work.plan.flavour, expected) if expected is not None else None
-    check_executed(session, work.plan.flavour, gtids)
-    check_inside(facts, Path(work.plan.layout.mount))
+    facts = check_point(work, session)
     wrong = []
     if facts.server_uuid is not None and facts.server_uuid == work.plan.server_uuid:
         wrong.append(f"its server_uuid is the old server's, {facts.server_uuid}")

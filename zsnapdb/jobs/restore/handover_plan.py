@@ -1,4 +1,4 @@
-"""How to hand over the restored server: stopped, running beside the old server, in its place, or as a replica."""
+"""How to hand the restored server over: stopped, to look around, beside the old one, in its place, as a replica."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from zsnapdb.planning.restore.handover_steps import (
     HandoverKind,
     HandoverStep,
     LeaveStopped,
+    LookAround,
     MakeReplica,
     Promote,
     PromotePart,
@@ -61,6 +62,8 @@ def handover_step(
     """
     if handover.kind == "stopped":
         return LeaveStopped(planned.server_id)
+    if handover.kind == "look":
+        return LookAround(planned.server_id)
     if handover.kind == "promote":
         return _promote(planned, _promoted_server_id(instance, repository, planned, handover.server_id))
     port = handover.port or choose_port(settings.clones.first_port, settings.clones.last_port, set(), port_is_free)

@@ -16,8 +16,10 @@ from zsnapdb.errors import DamagedError, PreflightError, UsageError, ZsnapdbErro
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import foreign, stored_chain
 from zsnapdb.jobs.restore import plan as restore_plan
-from zsnapdb.jobs.restore.handover import HandedOver, hand_over, is_in_place
+from zsnapdb.jobs.restore.clone_volume import clone_snapshot
+from zsnapdb.jobs.restore.handover import hand_over, is_in_place
 from zsnapdb.jobs.restore.journal import Done, Journals, RestoreJournal
+from zsnapdb.jobs.restore.look import HandedOver
 from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of, origin_of
 from zsnapdb.jobs.restore.preflight import preflight
 from zsnapdb.jobs.restore.replay import replay
@@ -25,7 +27,6 @@ from zsnapdb.jobs.restore.steps import (
     RESTORED_PROPERTY,
     Work,
     check,
-    clone_snapshot,
     make_top,
     mount,
     receive,

@@ -12,7 +12,7 @@ from typing import Protocol
 from pydantic import SecretStr
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotThere, PreflightError
+from zsnapdb.errors import CommandError, ConsistencyError, DamagedError
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
@@ -25,7 +25,6 @@ from zsnapdb.model import PROPERTY, Position, Progress
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import (
     CheckServer,
-    CloneSnapshot,
     MakeTop,
     MountPart,
     MountVolumes,
@@ -44,6 +43,8 @@ from zsnapdb.zfs.streams import ReceiveStream
 
 RESTORED_PROPERTY = f"{PROPERTY}:restored"
 """On every dataset and step snapshot of a restore: the id of the restore that made it."""
+HANDOVER = "handover"
+"""The name of every last step."""
 STEP_SNAPSHOT = "zsnapdb-restore-"
 """Prefix of the names of the snapshots between the steps of a restore. They are removed at its end."""
 
@@ -203,47 +204,6 @@ def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
     return False
 
 
-def clone_snapshot(work: Work, step: CloneSnapshot) -> None:
-    """Clone one volume from its snapshot on this host, unless this restore cloned it before.
-
-    PreflightError if that snapshot is gone, or is not the backup's. NotOursError if somebody else made the dataset.
-    """
-    mark = restored_mark(work.plan)
-    if not datasets.exists(step.dataset):
-        _refuse_another_origin(step)
-        datasets.ensure(step.dataset.rpartition("/")[0], {"mountpoint": "none", "canmount": "off"})
-        datasets.clone(
-            step.origin,
-            step.dataset,
-            {
-                **datasets.SAFE_MOUNT,
-                "canmount": "noauto",
-                "mountpoint": step.mountpoint,
-                **NO_SNAPSHOTS,
-                **restored_property(work.plan),
-            },
-        )
-    owned.prove([step.dataset], mark)
-    start = f"{step.dataset}@{step.snapshot}"
-    if start not in snapshots.by_guid(step.dataset).values():
-        made = snapshots.PendingSnapshots.of([start], restored_property(work.plan))
-        made.start()
-        made.finish()
-
-
-def _refuse_another_origin(step: CloneSnapshot) -> None:
-    """Raise PreflightError unless the snapshot is on this host as it was when the restore was planned."""
-    try:
-        is_same = datasets.guid(step.origin) == step.guid
-    except NotThere:
-        is_same = False
-    if not is_same:
-        raise PreflightError(
-            f"the snapshot {step.origin} was destroyed after the restore was planned",
-            hint="start again: the restore is then planned from what is there",
-        )
-
-
 def _proved_guid(part: MountPart) -> int:
     """Return the GUID of the snapshot that the volume was received with, or cloned from."""
     origin = datasets.properties(part.dataset, ["origin"])["origin"].value
@@ -373,11 +333,16 @@ def look(work: Work, expected: Position) -> Position:
 def take_up(work: Work, step: TakeUp) -> None:
     """Prove that the server of the finished restore is still at its point, and snapshot its volumes.
 
-    ConsistencyError if it is not: somebody has written to it since.
+    ConsistencyError if it is not: somebody has written to it since. After a look around the volumes are rolled back to
+    the snapshots that were made of exactly this state.
     """
     be_mounted(work)
     work.copy.process().kill_all()
     if was_kept(work, step.name):
+        return
+    if step.after_look:
+        take_back(work, f"{STEP_SNAPSHOT}{HANDOVER}")
+        keep(work, step.name)
         return
     for dataset in work.datasets:
         datasets.set_properties(dataset, {"canmount": "noauto", **NO_SNAPSHOTS})

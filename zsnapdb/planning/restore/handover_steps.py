@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-HandoverKind = Literal["stopped", "run", "promote", "replica"]
+HandoverKind = Literal["stopped", "look", "run", "promote", "replica"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,24 @@ class LeaveStopped:
 
     def describe(self) -> str:
         return "leave the server mounted and stopped, with an option file"
+
+
+@dataclass(frozen=True)
+class LookAround:
+    """Start the server read-only, with its old identity, on its private socket alone, until the restore goes on.
+
+    The volumes are snapshotted before: whatever is done to the server is undone when the restore goes on.
+    """
+
+    server_id: int
+    kind: Literal["look"] = "look"
+
+    @property
+    def name(self) -> str:
+        return "handover"
+
+    def describe(self) -> str:
+        return "snapshot, then start the server read-only, on its private socket alone, to look around"
 
 
 @dataclass(frozen=True)
@@ -114,4 +132,4 @@ class MakeReplica:
         )
 
 
-HandoverStep = LeaveStopped | RunBeside | Promote | MakeReplica
+HandoverStep = LeaveStopped | LookAround | RunBeside | Promote | MakeReplica

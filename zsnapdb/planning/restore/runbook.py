@@ -13,7 +13,7 @@ from posixpath import join
 from typing import assert_never
 
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
-from zsnapdb.planning.restore.handover_steps import LeaveStopped, MakeReplica, Promote, RunBeside
+from zsnapdb.planning.restore.handover_steps import LeaveStopped, LookAround, MakeReplica, Promote, RunBeside
 from zsnapdb.planning.restore.steps import (
     CheckServer,
     CloneSnapshot,
@@ -157,6 +157,8 @@ def _words(planned: RestorePlan, step: Step, commands: Commands) -> _Words:
             return _replay(planned, step)
         case LeaveStopped():
             return _stopped(planned)
+        case LookAround():
+            return _looked(planned)
         case RunBeside() | MakeReplica():
             return _running(planned, step)
         case Promote():
@@ -288,6 +290,19 @@ def _stopped(planned: RestorePlan) -> _Words:
     return (
         underneath,
         (Look(shlex.join(["test", "-s", option_file])),),
+        (f"The end of {private(planned, 'error.log')} says why the server did not start.",),
+    )
+
+
+def _looked(planned: RestorePlan) -> _Words:
+    underneath = (
+        *(f"zfs snapshot {dataset}@zsnapdb-restore-handover" for dataset in sorted(planned.layout.datasets.values())),
+        _start_line(planned),
+        "SET GLOBAL read_only = ON; MySQL: super_read_only",
+    )
+    return (
+        underneath,
+        (Look(shlex.join(["test", "-S", private(planned, "server.sock")])),),
         (f"The end of {private(planned, 'error.log')} says why the server did not start.",),
     )
 

@@ -285,11 +285,13 @@ class Replay:
 class TakeUp:
     """Take up a finished restore again: its server must still be at exactly these transactions. Then snapshot.
 
-    The server is started once, unreachable, and shut down.
+    The server is started once, unreachable, and shut down. After a look around that is not needed: the server is
+    stopped, and its volumes are rolled back to what they were before the look.
     """
 
     number: int
     gtids: str
+    after_look: bool = False
     kind: Literal["take-up"] = "take-up"
 
     @property
@@ -297,6 +299,8 @@ class TakeUp:
         return f"take-up-{self.number}"
 
     def describe(self) -> str:
+        if self.after_look:
+            return f"stop the server, and undo what was done to it since it was at exactly {self.gtids}"
         return f"check that the restored server is still at exactly {self.gtids}, then snapshot"
 
 

@@ -88,6 +88,7 @@ class RestoreDocument(RestoreFields):
     option_file: str | None
     port: int | None
     pid: int | None
+    socket: str | None
     notes: list[str]
     gtids: str | None
     seconds: dict[str, float]
@@ -199,6 +200,8 @@ class RestoreView(View):
         handed_over = result.handed_over
         if handed_over is not None and handed_over.port is not None:
             lines.append(f"  runs      on port {handed_over.port}, process {handed_over.pid}")
+        if handed_over is not None and handed_over.socket is not None:
+            lines.append(f"  look      read-only, on the socket {handed_over.socket}, process {handed_over.pid}")
         if result.option_file is not None:
             lines.append(f"  start it  with --defaults-file={result.option_file}")
         if handed_over is not None:
@@ -215,6 +218,7 @@ class RestoreView(View):
             "option_file": str(result.option_file) if result.option_file else None,
             "port": handed_over.port if handed_over else None,
             "pid": handed_over.pid if handed_over else None,
+            "socket": str(handed_over.socket) if handed_over and handed_over.socket else None,
             "notes": list(handed_over.notes) if handed_over else [],
             "gtids": result.plan.point.gtids,
             "seconds": {done.step: done.seconds for done in result.done},

@@ -14,6 +14,7 @@ from zsnapdb.model import Flavour
 from zsnapdb.planning.restore.handover_steps import (
     HandoverStep,
     LeaveStopped,
+    LookAround,
     MakeReplica,
     Promote,
     PromotePart,
@@ -43,6 +44,7 @@ LAYOUT = RestoreLayout(
 )
 HANDOVERS: tuple[HandoverStep, ...] = (
     LeaveStopped(1),
+    LookAround(1),
     RunBeside(7, 33070),
     Promote(
         (PromotePart("data", "tank/a/r/data", "tank/mysql", "tank/mysql-old", "/var/lib/mysql"),),

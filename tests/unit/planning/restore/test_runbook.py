@@ -15,7 +15,14 @@ import pytest
 
 from zsnapdb.jobs.restore.runbook import Runbook
 from zsnapdb.model import Flavour
-from zsnapdb.planning.restore.handover_steps import LeaveStopped, MakeReplica, Promote, PromotePart, RunBeside
+from zsnapdb.planning.restore.handover_steps import (
+    LeaveStopped,
+    LookAround,
+    MakeReplica,
+    Promote,
+    PromotePart,
+    RunBeside,
+)
 from zsnapdb.planning.restore.runbook import Commands, Look, entries, pinned
 from zsnapdb.planning.restore.steps import (
     ArchivedTransaction,
@@ -75,6 +82,7 @@ STEPS: tuple[Step, ...] = (
     TakeUp(2, "u:1-20"),
     CheckServer("u:1-20"),
     LeaveStopped(7),
+    LookAround(7),
     RunBeside(8, 33070),
     Promote(
         (PromotePart("data", f"{TOP}/data", "tank/d", "tank/d-old", "/d"),),
