@@ -40,6 +40,24 @@ WHAT_TO_DO = {
 }
 """What to do after each exit code."""
 
+WHAT_TO_DO_AFTER = {
+    "not-ours": "Look who made it: `zfs get -s local all NAME`. Who made it removes it; zsnapdb never will.",
+    "not-allowed": "Run it as root. Clones can be had without root: `zsnapdb example sudoers.d/zsnapdb-clone`.",
+    "lock-not-granted": "Find the statement that stands in the way (`SHOW PROCESSLIST`), or try again later.",
+    "not-there": "`zsnapdb list` shows what there is. `zsnapdb init` makes a repository; the first backup does too.",
+    "changed": "Somebody else wrote it at the same moment. Run the command again: it reads what is there now.",
+    "unreachable": "Nothing that was stored is lost. Run the command again when the store answers; `patience` says how"
+    " long a command waits by itself.",
+    "lease": "Two runs wrote backups of one instance, perhaps on two hosts. Let one host back it up, and run it again.",
+    "damaged-backup": "`zsnapdb verify` names what needs this backup, and the next backup is a full one if it must be."
+    " Restore an older backup, or use another repository.",
+    "history": "The message names what is newer. `--accept-older` goes without it; a second repository may have it.",
+    "ambiguous-point": "`zsnapdb binlog status` lists the histories. `--history ID` chooses one.",
+    "command-timeout": "Look whether it still runs, and at `zpool status`: a pool that hangs answers nobody. Then try"
+    " again.",
+}
+"""What to do after an error for which more can be said than for its exit code."""
+
 
 def page() -> str:
     """Return the page as Markdown."""
@@ -72,6 +90,9 @@ def _classes() -> Iterator[str]:
         kind = f" It is a kind of [{parent.code}](#{parent.code})." if issubclass(parent, ZsnapdbError) else ""
         yield f"{_first_paragraph(error)} Exit code [{error.exit_code}](#{error.exit_code}).{kind}"
         yield ""
+        if error.code in WHAT_TO_DO_AFTER:
+            yield WHAT_TO_DO_AFTER[error.code]
+            yield ""
 
 
 def _first_paragraph(error: type[ZsnapdbError]) -> str:

@@ -56,6 +56,7 @@ def test_every_exit_code_and_every_error_has_a_part_that_says_what_to_do() -> No
         assert f"\n### {code}\n" in text
     for error in exit_codes.error_classes():
         assert f"\n### {error.code}\n" in text
+    assert set(exit_codes.WHAT_TO_DO_AFTER) < {error.code for error in exit_codes.error_classes()}
 
 
 def test_a_manual_page_has_no_line_that_troff_would_take_for_a_command() -> None:
