@@ -240,8 +240,18 @@ def _failed(error: ZsnapdbError) -> int:
     if "--json" in sys.argv:
         from zsnapdb.report import document
 
-        print(document.error(error), flush=True)
+        _print_document(document.error(error))
     return error.exit_code
+
+
+def _print_document(text: str) -> None:
+    """Print the document of an error, if stdout has space for it. stderr has the error, and its exit code stays."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        _forget(sys.stdout)
 
 
 def of_the_system(error: OSError) -> ZsnapdbError:

@@ -87,7 +87,8 @@ class Zygote:
         self._path.unlink(missing_ok=True)
 
 
-def _import_all() -> None:
+def import_all() -> None:
+    """Import every module of the package, and what it imports late."""
     import zsnapdb
 
     for module in pkgutil.walk_packages(zsnapdb.__path__, "zsnapdb."):
@@ -225,6 +226,6 @@ def _end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _import_all()
+    import_all()
     _serve(sys.argv[1])
     _end(_run())

@@ -1,0 +1,132 @@
+"""Runs command lines with standard streams that are closed, full or read by nobody, each in a child of this process.
+
+`python -m tests.unit.support.closed_streams FOLDER` reads cases from stdin, and prints their ends, as JSON. It has
+imported the package, which takes longer than most commands. A child has the streams of a program that begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+
+from tests.lab.inside.zygote import import_all
+from tests.unit.support.command_line import CHECKOUT
+from zsnapdb.cli import app
+
+UNEXPECTED = 99
+"""Exit code of a command that ended with an error which nobody expected."""
+_SECONDS = 300
+
+
+class Streams(StrEnum):
+    """What is wrong with the standard streams of a command."""
+
+    NO_STDIN = "no stdin"
+    NO_STDOUT = "no stdout"
+    NO_STDERR = "no stderr"
+    NONE = "none of them"
+    FULL = "stdout is a full disk"
+    GONE = "the reader of stdout has gone"
+
+
+_CLOSED = {
+    Streams.NO_STDIN: (0,),
+    Streams.NO_STDOUT: (1,),
+    Streams.NO_STDERR: (2,),
+    Streams.NONE: (0, 1, 2),
+}
+
+
+@dataclass(frozen=True)
+class StreamCase:
+    """A command line and its streams."""
+
+    words: tuple[str, ...]
+    streams: Streams
+
+
+@dataclass(frozen=True)
+class CommandEnd:
+    """How a case ended: its exit code (minus the signal, if one ended it), and what it wrote to stderr."""
+
+    code: int
+    stderr: str
+
+
+def ends(cases: Sequence[StreamCase], folder: Path, environment: Mapping[str, str]) -> list[CommandEnd]:
+    """Run every case, one after the other."""
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, str(folder)],
+        input=json.dumps([asdict(case) for case in cases]),
+        capture_output=True,
+        text=True,
+        cwd=CHECKOUT,
+        env=environment,
+        timeout=_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    return [CommandEnd(**end) for end in json.loads(done.stdout)]
+
+
+def _end_of(case: StreamCase, folder: Path) -> CommandEnd:
+    said = folder / "said"
+    said.write_bytes(b"")
+    child = os.fork()
+    if child == 0:
+        try:
+            _become(case, said)
+        finally:
+            os._exit(UNEXPECTED)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return CommandEnd(code, said.read_text(errors="replace"))
+
+
+def _become(case: StreamCase, said: Path) -> None:
+    """Run the case with streams as at the start of a program."""
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), 2)
+    if case.streams is Streams.FULL:
+        os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+    elif case.streams is Streams.GONE:
+        reading, writing = os.pipe()
+        os.dup2(writing, 1)
+        os.close(reading)
+    os.closerange(3, 64)
+    closed = _CLOSED.get(case.streams, ())
+    for number in closed:
+        os.close(number)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        setattr(sys, name, None if number in closed else os.fdopen(number, "w" if number else "r", closefd=False))
+    sys.argv = ["zsnapdb", *case.words]
+    sys.excepthook = _unexpected
+    try:
+        app.main()
+    except SystemExit as ended:
+        os._exit(ended.code if isinstance(ended.code, int) else 1)
+    except BaseException as error:
+        _unexpected(type(error), error, error.__traceback__)
+
+
+def _unexpected(_kind: type[BaseException], error: BaseException, _where: TracebackType | None) -> None:
+    os.write(2, f"unexpected: {error!r}".encode(errors="replace"))
+    os._exit(UNEXPECTED)
+
+
+def _main() -> None:
+    import_all()
+    folder = Path(sys.argv[1])
+    cases = [StreamCase(tuple(case["words"]), Streams(case["streams"])) for case in json.load(sys.stdin)]
+    print(json.dumps([asdict(_end_of(case, folder)) for case in cases]))
+
+
+if __name__ == "__main__":
+    _main()
