@@ -21,10 +21,24 @@ repository = "here"
 [repository.here]
 url = "file://{folder}/backups"
 """
-VALUES = ("", "-1", "99999999999999999999", "no\nline", "../../x", "/", "\udcff", "1e400")
+VALUES = (
+    "",
+    "-1",
+    "99999999999999999999",
+    "no\nline",
+    "../../x",
+    "/",
+    "\udcff",
+    "1e400",
+    "/dev/null",
+    "bytes",
+    "x" * 300,
+)
 """Numbers, paths and texts that are right for few options."""
-WITHOUT = {("agent",), ("binlog", "archive"), ("setup",)}
-"""These begin to work whatever is asked: the first two do not end, the third looks at the servers of this machine."""
+ALWAYS: dict[tuple[str, ...], tuple[str, ...]] = {("binlog", "archive"): ("--once",), ("setup",): ("--plan",)}
+"""What keeps a command from working without end, or on this machine."""
+WITHOUT = {("agent",), ("agent", "run")}
+"""These work until they are told to end."""
 FUZZED = [command for command in commands() if not command.is_group and command.words not in WITHOUT]
 ROOT: Any = get_command(app)
 
@@ -47,6 +61,7 @@ def test_no_value_of_an_option_ends_in_a_traceback(
 ) -> None:
     config = tmp_path / "zsnapdb.toml"
     config.write_text(CONFIGURATION.format(folder=tmp_path))
+    (tmp_path / "bytes").write_bytes(bytes(range(256)))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ZSNAPDB_CONFIG", str(config))
     monkeypatch.setenv("PATH", "/nonexistent")
@@ -55,7 +70,14 @@ def test_no_value_of_an_option_ends_in_a_traceback(
     for name in [*options, ""]:
         for value in VALUES:
             arguments = [chance.choice((*VALUES, "main", "latest")) for _ in command.arguments]
-            words = [*command.words, *([f"{name}={value}"] if name else []), "--", *(arguments if name else [value])]
+            always = ALWAYS.get(command.words, ())
+            words = [
+                *command.words,
+                *always,
+                *([f"{name}={value}"] if name else []),
+                "--",
+                *(arguments if name else [value]),
+            ]
             error = end_of(words)
             of_usage = type(error).__module__.partition(".")[0] in ("click", "typer")
             assert error is None or of_usage or isinstance(error, SystemExit | ZsnapdbError), (words, repr(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def _made_in(file: Path | None) -> str:
 def refuse_existing(identity: Path | None, signing_key: Path | None) -> None:
     """Raise ExistsError if one of the files exists."""
     for file in (identity, signing_key):
-        if file is not None and file.exists():
+        if file is not None and os.path.lexists(file):
             raise ExistsError(
                 f"{file} exists",
                 hint="name another file; zsnapdb never overwrites a key, as everything encrypted to it would be lost",
