@@ -15,17 +15,24 @@ BACKUP ...
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 _MARKED = re.compile(
     r"^<!-- tried: (?P<where>[a-z, ]+) -->\n```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 _PROMPT = "# "
-_GENERAL: tuple[tuple[str, str], ...] = (
-    (r"\b\d{8}T\d{6}Z-[0-9a-f]{4}\b", "ID"),
+_NAMES: tuple[tuple[str, str], ...] = (
+    (r"\b\d{8}[Tt]\d{6}[Zz]-[0-9a-f]{4}\b", "ID"),
     (r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?::[\d:,-]+)?", "GTIDS"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z| UTC)?", "TIME"),
+)
+"""By what commands name the things that other commands made, which have other names in each run."""
+_NAME = re.compile("|".join(pattern for pattern, _ in _NAMES))
+_GENERAL: tuple[tuple[str, str], ...] = (
+    *_NAMES,
+    (r"\bage1[0-9a-z]{58}\b|[0-9A-Za-z+/]{43}=", "KEY"),
     (r"(?<=:)[\w-]+(?=@127\.0\.0\.1)", "SECRET"),
     (r"\bzfs-(?:kmod-)?\d\S*", "RELEASE"),
     (r"\b\d+(?:\.\d+){2}(?:-[\w+.~]+)?", "VERSION"),
@@ -81,18 +88,38 @@ def general(line: str) -> str:
     return line.strip()
 
 
+def new_names(said: Sequence[str], happened: Sequence[str]) -> dict[str, str]:
+    """Return how this run calls what a page names: by the lines of an answer that are else the same."""
+    lines = SequenceMatcher(
+        None, [general(line) for line in said], [general(line) for line in happened], autojunk=False
+    )
+    names: dict[str, str] = {}
+    for same in lines.get_matching_blocks():
+        for number in range(same.size):
+            old, new = said[same.a + number], happened[same.b + number]
+            names |= zip(_NAME.findall(old), _NAME.findall(new), strict=False)
+    return names
+
+
 def written_anew(page: str, where: str, answer: Callable[[str], str]) -> str:
-    """Return the page with new answers in the console blocks that are tried there. `answer` runs a command."""
+    """Return the page with new answers in the console blocks that are tried there. `answer` runs a command.
+
+    A command names what the commands before it have made as this run calls it.
+    """
+    names: dict[str, str] = {}
 
     def block(match: re.Match[str]) -> str:
         if match["where"] != where:
             return match.group()
-        told = "\n\n".join(_told(GuideBlock(where, match["body"]), answer))
+        told = "\n\n".join(_told(GuideBlock(where, match["body"]), answer, names))
         return f"<!-- tried: {where} -->\n```{match['kind']}\n{told}\n```"
 
     return _MARKED.sub(block, page)
 
 
-def _told(block: GuideBlock, answer: Callable[[str], str]) -> Iterator[str]:
+def _told(block: GuideBlock, answer: Callable[[str], str], names: dict[str, str]) -> Iterator[str]:
     for exchange in block.exchanges:
-        yield f"{_PROMPT}{exchange.command}\n{answer(exchange.command)}".rstrip("\n")
+        command = _NAME.sub(lambda name: names.get(name.group(), name.group()), exchange.command)
+        happened = answer(command)
+        names.update(new_names(exchange.answer, happened.split("\n")))
+        yield f"{_PROMPT}{command}\n{happened}".rstrip("\n")

@@ -30,7 +30,7 @@ SECONDS: dict[str, float] = {
     "test_doctor.py": 60,
     "test_drill.py": 180,
     "test_encryption.py": 170,
-    "test_guides.py": 70,
+    "test_guides.py": 120,
     "test_handover.py": 140,
     "test_local_restore.py": 220,
     "test_locks.py": 170,

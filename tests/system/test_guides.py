@@ -16,13 +16,37 @@ from .in_guest import Lab, run
 CHECKOUT = Path(__file__).parents[2]
 OUT = Path("/out")
 WHERE = "guest"
-PAGES = ("README.md", "docs/quick-start.md", "docs/restore.md")
+PAGES = (
+    "README.md",
+    "docs/quick-start.md",
+    "docs/restore.md",
+    "docs/backup.md",
+    "docs/drills.md",
+    "docs/points-in-time.md",
+    "docs/clones.md",
+    "docs/keys.md",
+    "docs/tuning.md",
+)
+"""In this order, in one guest: each page goes on with what the pages before it have made."""
+
+SECTIONS = """[instance.main.keep]
+last = 2
+
+[instance.main.control]
+stop = ["/usr/local/sbin/stop-db", "main"]
+start = ["/usr/local/sbin/start-db", "main"]
+
+"""
 
 
 @pytest.fixture(scope="module")
 def guide_host(lab: Lab) -> Path:
-    """A configuration with a repository of its own, in which a first backup lies."""
-    config = lab.changed(('url = "s3://backups/lab"', 'url = "s3://backups/production"'))
+    """A configuration with a repository of its own and all that the pages ask for; a first backup lies there."""
+    lab.sql("GRANT TRIGGER ON *.* TO zsnapdb@localhost")
+    config = lab.changed(
+        ('url = "s3://backups/lab"', 'url = "s3://backups/production"'),
+        ("[repository.s3]", f"{SECTIONS}[repository.s3]"),
+    )
     lab.zsnapdb("backup", "--json", config=config).json  # noqa: B018 - asserts success
     return config
 

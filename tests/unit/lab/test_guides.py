@@ -48,6 +48,20 @@ def test_a_page_that_is_written_anew_with_the_same_answers_is_the_same() -> None
     assert "# not marked\n```" in other
 
 
+def test_a_command_names_what_the_commands_before_it_made_in_this_run() -> None:
+    page = PAGE.replace("# zsnapdb reset\n", "# zsnapdb show main 20261122T031136Z-23f7\n").replace("one\n\ntwo\n", "")
+    asked: list[str] = []
+
+    def answer(command: str) -> str:
+        asked.append(command)
+        return "a line more\n20270101T000000Z-0001  binlog.000007:5" if "list" in command else ""
+
+    anew = guides.written_anew(page, "guest", answer)
+    assert asked[1] == "zsnapdb show main 20270101T000000Z-0001"
+    assert "# zsnapdb show main 20270101T000000Z-0001\n" in anew
+    assert "23f7" not in anew
+
+
 def test_lines_of_two_runs_are_equal_and_lines_that_say_something_else_are_not() -> None:
     pairs = [
         ("  lock      instance, held 9.4 ms", "  lock instance, held 12 ms"),
@@ -56,10 +70,13 @@ def test_lines_of_two_runs_are_equal_and_lines_that_say_something_else_are_not()
             "x 8052f436-e612-11f1-8960-52466732c33f:1-23 y",
             "x 11111111-e612-11f1-8960-52466732c33f:1,3-7 y",
         ),
+        ("tank/mysql-replaced-20261123t114319z-710a", "tank/mysql-replaced-20270101t000000z-ffff"),
         ("in 1 h 59 min", "in 2 h"),
         ("mysql 9.7.4-2, server_id 1", "mysql 9.8.0-1, server_id 1"),
         ("mysql://zsnapdb_clone:RkQNM-2s@127.0.0.1:23070/", "mysql://zsnapdb_clone:x_x@127.0.0.1:23071/"),
         ("zfs-2.3.9-0+deb13u1 zfs-kmod-2.3.9-0+deb13u1", "zfs-2.4.1-1 zfs-kmod-2.4.1-1"),
+        ('signers = ["HN3hdq/iHPNcfV9pCNqUbX8pCFLNIUFHZN6NMgQfn1A="]', f'signers = ["{"+/x" * 14}a="]'),
+        (f'["age1{"q7" * 29}"]', f'["age1{"0z" * 29}"]'),
         ("2026-11-22T05:12:48Z, owner", "2027-01-02 05:12:48 UTC, owner"),
     ]
     assert [pair for pair in pairs if guides.general(pair[0]) != guides.general(pair[1])] == []
