@@ -154,7 +154,7 @@ IMPURE_MODULES = {
 }
 HOMES = {
     "pymysql": {"mysql/session.py"},
-    "boto3": {"store/s3.py"},
+    "boto3": set(),
     "botocore": {"store/s3.py", "store/s3_client.py", "store/s3_locks.py"},
     "typer": None,
     "ctypes": {"zfs/core.py", "zfs/mounting.py", "mysql/sandbox_launcher.py"},

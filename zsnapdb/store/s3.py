@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -93,7 +92,7 @@ class S3Store:
             response_checksum_validation="when_required",
         )
         try:
-            client: S3Client = boto3.session.Session(botocore_session=client_core()).client(
+            made = client_core().create_client(
                 "s3",
                 endpoint_url=self.endpoint,
                 region_name=self._region,
@@ -106,6 +105,7 @@ class S3Store:
             raise ConfigError(
                 f"s3://{self.bucket}: {error}", hint="check endpoint and region of the repository"
             ) from error
+        client = cast("S3Client", made)
         client.meta.events.register_last("before-call.s3.PutObject", without_expect)
         return client
 

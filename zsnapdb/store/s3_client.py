@@ -46,7 +46,11 @@ def _loader(folders: str | None) -> Loader:
 
 
 def client_core() -> botocore.session.Session:
-    """Return the botocore session to make clients from: with the cached loader and the fast parser of times."""
+    """Return the botocore session to make clients from: with the cached loader and the fast parser of times.
+
+    boto3's own session makes the same client, and adds transfers of files that nothing here uses. To import it and to
+    add them takes a quarter of the processor time until a client is there.
+    """
     core = botocore.session.get_session()
     core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_timestamp)

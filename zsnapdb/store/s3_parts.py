@@ -89,7 +89,7 @@ class BlockReader:
 
 @dataclass(frozen=True)
 class S3Credentials:
-    """What signs requests. `token` is the session token of temporary credentials. All None: boto3 looks for its own."""
+    """What signs requests. `token` is the session token of temporary credentials. All None: botocore looks for them."""
 
     key_id: str | None = None
     secret: str | None = field(default=None, repr=False)

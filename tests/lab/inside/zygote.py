@@ -102,12 +102,9 @@ def import_all() -> None:
 
 def _make_a_client() -> None:
     """Make a client of S3 as the package does, so that what it caches of the library's descriptions is there."""
-    import boto3.session
-
     from zsnapdb.store.s3_client import client_core
 
-    core = boto3.session.Session(botocore_session=client_core())
-    core.client(
+    client_core().create_client(
         "s3",
         endpoint_url="http://127.0.0.1:7070",
         region_name="us-east-1",
