@@ -71,7 +71,19 @@ def note_stored(instance: Instance, repository: Repository, manifest: Manifest) 
             record.change_backups(lambda known: known.with_stored(backup))
 
 
-def _recorded(manifest: Manifest) -> RecordedBackup:
+def note_successor(instance: Instance, repository: Repository, backup_id: str, successor: Summary) -> None:
+    """Record that the successor has the snapshots of a backup of this host, which is about to be removed.
+
+    From then on this host misses the successor if the repository lacks it. Warns if that cannot be written.
+    """
+    record = HostRecord.of(instance, repository)
+    if record is not None:
+        with _warning(instance):
+            recorded = _recorded(successor)
+            record.change_backups(lambda known: known.with_successor(backup_id, recorded))
+
+
+def _recorded(manifest: Manifest | Summary) -> RecordedBackup:
     volumes = tuple(
         RecordedVolume(role=v.role, dataset=v.dataset, guid=v.guid, from_guid=v.from_guid, send_flags=v.send_flags)
         for v in manifest.volumes
@@ -269,17 +281,15 @@ def without_future(instance: Instance, repository: Repository, known: Summaries)
 def stored_after(instance: Instance, backup_id: str) -> tuple[str, ...]:
     """Return the ids of the backups that this host stored after this one, by the records at the configured address.
 
-    The repository is not asked. A record that cannot be read says nothing here.
+    The repository is not asked. A record that cannot be read says nothing here. A backup with the same snapshots was
+    not stored after this one.
     """
     after: list[str] = []
     for file in sorted((instance.host.records / instance.name).glob(f"*/{BACKUPS}")):
         with contextlib.suppress(DamagedError):
             record = read(file, BackupRecord)
-            ids = [backup.backup_id for backup in record.stored] if record is not None else []
             if record is not None and record.url == instance.repository.url:
-                after += (
-                    ids[ids.index(backup_id) + 1 :] if backup_id in ids else [name for name in ids if name > backup_id]
-                )
+                after += record.stored_after(backup_id)
     return tuple(after)
 
 

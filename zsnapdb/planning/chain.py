@@ -190,8 +190,13 @@ class Lineage(Generic[L]):
     One pass over all of them builds it, as there may be many thousands.
     """
 
-    def __init__(self, stored: Sequence[L]) -> None:
-        """`stored` is oldest first; of two backups with the same snapshots the later one is preferred as a base."""
+    def __init__(self, stored: Sequence[L], damaged: Collection[str] = ()) -> None:
+        """`stored` is oldest first.
+
+        Of several backups with the same snapshots (`zsnapdb consolidate` makes a second one) the latest is the base of
+        what builds on them; one of `damaged` only if all are.
+        """
+        self._damaged = frozenset(damaged)
         self._by_guids: dict[frozenset[tuple[str, int | None]], list[L]] = {}
         for link in stored:
             self._by_guids.setdefault(frozenset((volume.role, volume.guid) for volume in link.volumes), []).append(link)
@@ -204,9 +209,11 @@ class Lineage(Generic[L]):
         base_guids = {volume.role: volume.from_guid for volume in link.volumes}
         if all(guid is None for guid in base_guids.values()):
             return None
-        for candidate in reversed(self._by_guids.get(frozenset(base_guids.items()), ())):
-            if candidate.backup_id != link.backup_id:
-                return candidate
+        same = self._by_guids.get(frozenset(base_guids.items()), ())
+        candidates = [candidate for candidate in same if candidate.backup_id != link.backup_id]
+        sound = [candidate for candidate in candidates if candidate.backup_id not in self._damaged]
+        if candidates:
+            return (sound or candidates)[-1]
         guids = ", ".join(f"{role} {guid}" for role, guid in sorted(base_guids.items()))
         raise DamagedError(
             f"backup {link.backup_id} is an increment of snapshots with GUIDs {guids}, and no stored backup has them",
@@ -277,7 +284,7 @@ def choose_base(
         return BasePlan(None, (Reason(Why.REQUESTED, "full: requested"),))
     if not stored:
         return BasePlan(None, (Reason(Why.FIRST, "full: the repository holds no backup of this instance yet"),))
-    lineage = Lineage(stored)
+    lineage = Lineage(stored, damaged or {})
     reasons: list[Reason] = []
     for link in reversed(stored):
         reason = _unusable(link, local, send_flags)
@@ -304,9 +311,12 @@ def _short(reasons: Sequence[Reason]) -> Sequence[Reason]:
     return *reasons[:_REASONS_SHOWN], Reason(Why.MORE, f"and so with {len(reasons) - _REASONS_SHOWN} older ones")
 
 
-def restore_chain(stored: Sequence[L], target: L) -> tuple[L, ...]:
-    """Return the backups to receive for `target`, the full one first. DamagedError names the missing link."""
-    return Lineage(stored).chain(target)
+def restore_chain(stored: Sequence[L], target: L, damaged: Collection[str] = ()) -> tuple[L, ...]:
+    """Return the backups to receive for `target`, the full one first. DamagedError names the missing link.
+
+    A backup of `damaged` is in it only if no other one has the same snapshots.
+    """
+    return Lineage(stored, damaged).chain(target)
 
 
 def newest_without(stored: Sequence[L], damaged: str) -> L | None:

@@ -101,7 +101,7 @@ class DamageRegister:
         """
         if not self._by_name:
             return {}
-        lineage, damaged = Lineage(links), {}
+        lineage, damaged = Lineage(links, self.stored()), {}
         for link in links:
             try:
                 damages = self.of_chain([below.backup_id for below in lineage.chain(link)])

@@ -38,8 +38,8 @@ class Detail:
     damage: tuple[KnownDamage, ...] = ()
 
 
-def _local_ids(instance: Instance, manifests: Sequence[Summary]) -> set[str]:
-    """Return the ids of the backups with snapshots on this host.
+def _local_guids(instance: Instance, manifests: Sequence[Summary]) -> set[frozenset[int]]:
+    """Return the GUIDs of each set of a backup with snapshots on this host.
 
     If no volumes are configured, use the volumes of the newest backup.
     """
@@ -48,7 +48,11 @@ def _local_ids(instance: Instance, manifests: Sequence[Summary]) -> set[str]:
     if not manifests or not all(datasets.exists(dataset) for dataset in instance.volumes.values()):
         # A host that never had the instance has no snapshots of it.
         return set()
-    return {snapshot_set.backup_id for snapshot_set in local_sets(instance)}
+    return {frozenset(one.guid for one in known.snapshots.values()) for known in local_sets(instance)}
+
+
+def _is_local(backup: Summary, here: set[frozenset[int]]) -> bool:
+    return frozenset(volume.guid for volume in backup.volumes) in here
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,8 @@ def inventory(instance: Instance) -> Inventory:
     repository = instance.open_repository()
     known = instance.summaries(repository)
     checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable))
-    local = _local_ids(instance, [backup for backup in known.backups if backup.backup_id not in checked.future])
-    entries = tuple(InventoryEntry(backup, backup.backup_id in local) for backup in known.backups)
+    local = _local_guids(instance, [backup for backup in known.backups if backup.backup_id not in checked.future])
+    entries = tuple(InventoryEntry(backup, _is_local(backup, local)) for backup in known.backups)
     begun = tuple(
         unfinished(
             repository, instance.name, [entry.manifest.backup_id for entry in entries] + sorted(known.unreadable)
@@ -98,9 +102,10 @@ def detail(instance: Instance, backup_id: str) -> Detail:
     )
     if backup_id == "latest":
         _refuse_older(chosen, known, checked)
-    entry = InventoryEntry(chosen, chosen.backup_id in _local_ids(instance, present))
-    chain = restore_chain(backups, chosen)
-    damage = known_damage(repository, instance.name).of_chain([link.backup_id for link in chain])
+    entry = InventoryEntry(chosen, _is_local(chosen, _local_guids(instance, present)))
+    known_bad = known_damage(repository, instance.name)
+    chain = restore_chain(backups, chosen, known_bad.stored())
+    damage = known_bad.of_chain([link.backup_id for link in chain])
     return Detail(entry, chain, checked.findings, damage)
 
 

@@ -168,6 +168,7 @@ def _plan(
         prune_facts.guids(backups.backups, decided.removal_order),
         base.backup_id if base else "",
         host_record.removed_here(instance, repository),
+        {v.guid: b.backup_id for b in backups.backups if b.backup_id in decided.kept for v in b.volumes},
     )
     limits = LocalLimits(policy.local, policy.local_minimum)
     local_decisions = local_sets.decide(here.snapshots, here.bookmarks, there, limits)
@@ -303,6 +304,8 @@ class _Run:
                 f"backup {name} was pinned during this prune", hint="nothing more was removed; run the prune again"
             )
         guids = tuple(volume.guid for volume in self._backups[name].volumes)
+        if (successor := self._plan.retention.replaced.get(name)) is not None:
+            host_record.note_successor(self._instance, self._repository, name, self._backups[successor])
         host_record.note_removed(self._instance, self._repository, [RemovedBackup(backup_id=name, guids=guids)])
         self._destroy(local)
         self._still_alone()

@@ -31,6 +31,7 @@ from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, parse_tar
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.planning.vm.request import checked_name
 from zsnapdb.planning.vm.restored_domain import RestoredIdentity, restored
+from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.machine_source import MachineSourcePart
 from zsnapdb.repository.manifest import Manifest, VolumePart, ZvolType
 from zsnapdb.repository.repository import Repository
@@ -74,7 +75,8 @@ def make(
         )
     manifest, manifests, notes = _chosen(instance, repository, target, request)
     source = machine_source(manifest)
-    chain = restore_chain(manifests, manifest) if not manifest.is_full else (manifest,)
+    damaged = known_damage(repository, instance.name).stored()
+    chain = restore_chain(manifests, manifest, damaged) if not manifest.is_full else (manifest,)
     for link in chain:
         repository.ciphers(link)
     top = request.top or _default_top(manifest, request.name or f"{instance.name.replace('_', '-')}-restored")

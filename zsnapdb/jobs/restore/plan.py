@@ -45,6 +45,7 @@ from zsnapdb.planning.restore.steps import (
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, parse_target
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, snapshots
@@ -104,7 +105,8 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     manifest = next(m for m in candidates if m.backup_id == chosen.choice.point.backup_id)
     facts = server_source(manifest).server
     refuse_absolute(facts.absolute_tablespaces)
-    chain = restore_chain(manifests, manifest) if not manifest.is_full else (manifest,)
+    damaged = known_damage(repository, instance.name).stored()
+    chain = restore_chain(manifests, manifest, damaged) if not manifest.is_full else (manifest,)
     top = request.top or _default_top(manifest, request.name or instance.name)
     origin = _origin(manifest, top, request.origin)
     for link in () if origin.snapshots else chain:

@@ -107,6 +107,27 @@ class BackupRecord(RecordPart):
         stored = tuple(backup for backup in self.stored if backup.backup_id not in gone)
         return self.model_copy(update={"stored": stored, "removed": tuple(gone[name] for name in sorted(gone))})
 
+    def with_successor(self, backup_id: str, successor: RecordedBackup) -> BackupRecord:
+        """Return the record with the successor in the place of a backup with the same snapshots.
+
+        The record stays as it is if it has no such backup, or has the successor already.
+        """
+        if any(known.backup_id == successor.backup_id for known in self.stored):
+            return self
+        stored = tuple(successor if known.backup_id == backup_id else known for known in self.stored)
+        return self.model_copy(update={"stored": stored})
+
+    def stored_after(self, backup_id: str) -> tuple[str, ...]:
+        """Return the ids of the backups that were stored after this one, without those of the same snapshots.
+
+        The times in the ids decide if the record does not have the backup.
+        """
+        ids = [backup.backup_id for backup in self.stored]
+        known = {backup.backup_id: frozenset(volume.guid for volume in backup.volumes) for backup in self.stored}
+        own = known.get(backup_id) or self.removed_guids().get(backup_id)
+        after = ids[ids.index(backup_id) + 1 :] if backup_id in ids else [name for name in ids if name > backup_id]
+        return tuple(name for name in after if known[name] != own)
+
     def only_removed(self, names: Collection[str]) -> BackupRecord:
         """Return the record with only these of the removed backups: the others left nothing on this host."""
         return self.model_copy(update={"removed": tuple(b for b in self.removed if b.backup_id in names)})

@@ -11,7 +11,7 @@ manifest, our record, or a snapshot that does carry our property, names by GUID.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class RepositoryAfterPrune:
 
     `kept` are the ids that stay, `removed` the GUIDs of those that go, `base` the id the next increment builds on
     ("": none). `removed_before` are the GUIDs of the backups that earlier prunes of this host removed, by its record.
+    `staying` is the latest backup that stays with each GUID: a snapshot outlives its own backup if another one has it.
     """
 
     id: str
@@ -54,6 +55,11 @@ class RepositoryAfterPrune:
     removed: Mapping[str, Collection[int]]
     base: str
     removed_before: Mapping[str, Collection[int]]
+    staying: Mapping[int, str] = field(default_factory=dict)
+
+    def backup_of(self, item: LocalSnapshot | LocalBookmark) -> str:
+        """Return the backup that stays and has this snapshot, else the id in the name of the snapshot."""
+        return self.staying.get(item.guid, item.backup_id)
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ def decide(
     limits: LocalLimits,
 ) -> tuple[LocalDecision, ...]:
     """Return a decision for each snapshot and bookmark."""
-    order = _newest_first(snapshots)
+    order = _newest_first(snapshots, there)
     ids = [name for name in order if name in there.kept]
     staying = set(ids if limits.most is None else ids[: limits.most]) | {there.base}
     least = limits.least if limits.most is None else min(limits.least, limits.most)
@@ -97,11 +103,12 @@ def decide(
     return tuple(sorted(decided, key=lambda d: (d.backup_id, d.name)))
 
 
-def _newest_first(snapshots: Sequence[LocalSnapshot]) -> list[str]:
+def _newest_first(snapshots: Sequence[LocalSnapshot], there: RepositoryAfterPrune) -> list[str]:
     """Return the ids of the sets, newest first, by the transaction groups of this pool: no clock decides."""
     made: dict[str, int] = {}
     for item in snapshots:
-        made[item.backup_id] = max(item.createtxg, made.get(item.backup_id, 0))
+        name = there.backup_of(item)
+        made[name] = max(item.createtxg, made.get(name, 0))
     return sorted(made, key=lambda name: (made[name], name), reverse=True)
 
 
@@ -115,15 +122,16 @@ def _snapshot(
     def decision(remove: bool, reason: str) -> LocalDecision:
         return LocalDecision(item.name, item.backup_id, item.guid, item.used, remove, reason)
 
-    if item.backup_id in staying:
-        return decision(
-            False, "the next increment builds on this snapshot" if item.backup_id == there.base else "its backup stays"
-        )
-    if item.backup_id in there.removed:
+    stored_as = there.backup_of(item)
+    if stored_as in staying:
+        if stored_as == there.base:
+            return decision(False, "the next increment builds on this snapshot")
+        return decision(False, "its backup stays" if stored_as == item.backup_id else f"{stored_as} has it, and stays")
+    if stored_as == item.backup_id and item.backup_id in there.removed:
         if item.guid not in there.removed[item.backup_id]:
             return decision(False, "its backup was made of another snapshot with this name")
         why = "its backup is removed"
-    elif item.backup_id in there.kept:
+    elif stored_as in there.kept:
         why = f"its backup stays in the repository; this host keeps the newest {limits.most}"
     elif item.repository == there.id and item.guid in there.removed_before.get(item.backup_id, ()):
         why = "its backup was removed from the repository before"
@@ -131,7 +139,7 @@ def _snapshot(
         return decision(False, "its backup is not in this repository, and no prune of this host removed it")
     else:
         return decision(False, "its backup is not in this repository")
-    if item.backup_id in recent:
+    if stored_as in recent:
         return decision(False, f"{why}, but this host always keeps its newest {len(recent)} (local_minimum)")
     if item.clones:
         return decision(False, f"{why}, but {', '.join(item.clones)} is a clone of it")
@@ -146,9 +154,9 @@ def _bookmark(
     def decision(remove: bool, reason: str) -> LocalDecision:
         return LocalDecision(item.name, item.backup_id, item.guid, 0, remove, reason)
 
-    if item.backup_id in there.kept:
+    if there.backup_of(item) in there.kept:
         return decision(False, "its backup stays")
-    if item.backup_id in recent:
+    if there.backup_of(item) in recent:
         return decision(False, "its snapshot stays on this host")
     if item.guid in there.removed.get(item.backup_id, ()):
         return decision(True, "its backup is removed")

@@ -6,6 +6,8 @@ increment of).
 
 Backups of several servers under one name are judged apart (`writers.py`).
 
+Of several restorable backups with the same snapshots (`zsnapdb consolidate` makes a second one) only the latest counts.
+
 A backup's time is the one in its id, UTC. In each period (hour, day, ISO week, month, year; all UTC) the newest backup
 is the one that counts.
 """
@@ -63,11 +65,13 @@ class Decision:
 class Retention:
     """A decision for every backup, oldest first.
 
-    `removal_order` has every increment before its base.
+    `removal_order` has every increment before its base. `replaced` says which backup counts instead of one with the
+    same snapshots.
     """
 
     decisions: tuple[Decision, ...]
     removal_order: tuple[str, ...]
+    replaced: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -111,11 +115,9 @@ def decide(
     known = known or RetentionFacts()
     links = list(stored)
     family = _Family(links, known)
-    good = [
-        link.backup_id
-        for link in reversed(links)
-        if link.backup_id not in family.unsound and time_of(link.backup_id) <= now
-    ]
+    sound = [link for link in links if link.backup_id not in family.unsound and time_of(link.backup_id) <= now]
+    replaced = _replaced(sound)
+    good = [link.backup_id for link in reversed(sound) if link.backup_id not in replaced]
     keep: dict[str, list[str]] = {link.backup_id: [] for link in links}
     apart = _by_writer(good, known.writers)
     for writer, names in apart.items():
@@ -129,7 +131,9 @@ def decide(
             name,
             bool(reasons),
             tuple(reasons)
-            or ((f"cannot be restored: {family.unsound[name]}",) if name in family.unsound else why_not[name].of(name)),
+            or ((f"cannot be restored: {family.unsound[name]}",) if name in family.unsound else ())
+            or ((f"{replaced[name]} has the same snapshots, and counts instead",) if name in replaced else ())
+            or why_not[name].of(name),
         )
         for name, reasons in keep.items()
     ]
@@ -139,7 +143,19 @@ def decide(
     ]
     decisions.sort(key=lambda d: d.backup_id)
     gone = [d.backup_id for d in decisions if not d.keep]
-    return Retention(tuple(decisions), tuple(sorted(gone, key=lambda name: (-family.depth[name], _descending(name)))))
+    order = tuple(sorted(gone, key=lambda name: (-family.depth[name], _descending(name))))
+    return Retention(tuple(decisions), order, replaced)
+
+
+def _replaced(sound: Sequence[Link]) -> dict[str, str]:
+    """Return, for each restorable backup, the latest one with the same snapshots if that is another one."""
+    latest: dict[frozenset[tuple[str, int]], str] = {}
+    replaced = {}
+    for link in reversed([link for link in sound if link.volumes]):
+        name = latest.setdefault(frozenset((v.role, v.guid) for v in link.volumes), link.backup_id)
+        if name != link.backup_id:
+            replaced[link.backup_id] = name
+    return replaced
 
 
 def _by_writer(good: Sequence[str], writers: Mapping[str, str]) -> dict[str, list[str]]:
@@ -158,7 +174,7 @@ class _Family:
     """Each backup's base, its depth in its chain, and why it cannot be restored, if so."""
 
     def __init__(self, links: Sequence[Link], known: RetentionFacts) -> None:
-        lineage = Lineage(links)
+        lineage = Lineage(links, known.faulty)
         self.base: dict[str, str | None] = {}
         self.unsound: dict[str, str] = {}
         self.depth: dict[str, int] = {}

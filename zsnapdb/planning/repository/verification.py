@@ -47,7 +47,7 @@ class Consequences:
 
 def consequences(links: Sequence[Link], damaged: Collection[str]) -> Consequences:
     """Return what can still be restored of the readable backups, given the damaged ones."""
-    lineage = Lineage(links)
+    lineage = Lineage(links, damaged)
     dependents: dict[str, list[str]] = {name: [] for name in damaged}
     broken: dict[str, str] = {}
     restorable = []

@@ -269,7 +269,7 @@ def test_a_chain_with_a_filesystem_in_it_is_refused_before_anything_is_made(
     forged = first.model_copy(
         update={"volumes": tuple(volume.model_copy(update={"type": mounted}) for volume in first.volumes)}
     )
-    monkeypatch.setattr(machine_plan, "restore_chain", lambda manifests, manifest: (forged, last))
+    monkeypatch.setattr(machine_plan, "restore_chain", lambda manifests, manifest, damaged: (forged, last))
     with pytest.raises(PreflightError, match="is a filesystem, not a zvol"):
         yard.restore()
     assert yard.state() == before
