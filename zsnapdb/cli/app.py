@@ -14,6 +14,7 @@ from zsnapdb.cli import (
     binlog,
     completion,
     config,
+    consolidate,
     copy,
     doctor,
     drill,
@@ -78,6 +79,7 @@ app.command("reap", rich_help_panel=Heading.CLONES)(reap.reap)
 app.command("init", rich_help_panel=Heading.REPOSITORY)(init.init)
 app.command("verify", rich_help_panel=Heading.REPOSITORY)(notifying("verify", verify.verify))
 app.command("copy", rich_help_panel=Heading.REPOSITORY)(notifying("copy", evidencing("copy", copy.copy)))
+app.command("consolidate", rich_help_panel=Heading.REPOSITORY)(evidencing("consolidate", consolidate.consolidate))
 app.command("prune", rich_help_panel=Heading.REPOSITORY)(notifying("prune", evidencing("prune", prune.prune)))
 app.command("pin", rich_help_panel=Heading.REPOSITORY)(evidencing("pin", pin.pin))
 app.command("unpin", rich_help_panel=Heading.REPOSITORY)(evidencing("unpin", pin.unpin))

@@ -34,7 +34,7 @@ from zsnapdb.report.document import VERSION, ErrorDocument
 from zsnapdb.report.repository import copy, evidence, forget, init, keys, pin, prune, show, status, verify
 from zsnapdb.report.repository import list as backups
 from zsnapdb.report.restore import machine, result, rewind, runbook
-from zsnapdb.report.trial import drill, rescue
+from zsnapdb.report.trial import consolidate, drill, rescue
 from zsnapdb.report.view import View
 from zsnapdb.report.vm import base, machines
 
@@ -105,6 +105,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "clone stop": _CHANGED,
     "clone upgrade-test": _types(upgrade.RehearsalView),
     "config check": _types(config.ConfigurationView),
+    "consolidate": _types(consolidate.ConsolidateView, consolidate.ConsolidatePlanView),
     "copy": _types(copy.CopyView, copy.CopyPlanView),
     "diff": (DocumentType("difference", answers.DifferenceDocument),),
     "doctor": _types(doctor.DoctorView),

@@ -211,10 +211,15 @@ class KeyPart(Part):
 
 
 class VolumePart(Part):
-    """One volume's stream. `from_guid` is None for a full stream. Sizes are in bytes, chunks in order."""
+    """One volume's stream. `from_guid` is None for a full stream. Sizes are in bytes, chunks in order.
+
+    `dataset` is the volume of the source. `sent_from` is the dataset that the stream was sent from, if that is another
+    one: the scratch dataset of a consolidation.
+    """
 
     role: RoleName
     dataset: DatasetName
+    sent_from: DatasetName | None = None
     snapshot: SnapshotName
     guid: Guid
     from_guid: Guid | None
@@ -244,12 +249,21 @@ class VolumePart(Part):
     def stored_size(self) -> int:
         return sum(chunk.stored_size for chunk in self.chunks)
 
+    @property
+    def full_name(self) -> str:
+        """The full name of the snapshot that was sent."""
+        return f"{self.sent_from or self.dataset}@{self.snapshot}"
 
-class _SentVolume(Protocol):
+
+class SentVolume(Protocol):
+    """A volume whose snapshot `full_name` is sent, or was."""
+
     @property
-    def dataset(self) -> str: ...
+    def role(self) -> str: ...
     @property
-    def snapshot(self) -> str: ...
+    def full_name(self) -> str: ...
+    @property
+    def send_flags(self) -> tuple[str, ...]: ...
     @property
     def guid(self) -> int: ...
     @property
@@ -258,10 +272,10 @@ class _SentVolume(Protocol):
     def type(self) -> VolumeType: ...
 
 
-def expected_stream(volume: _SentVolume, features: int | None = None) -> ExpectedStream:
+def expected_stream(volume: SentVolume, features: int | None = None) -> ExpectedStream:
     """Return what the BEGIN record of the volume's stream must say. `features` is None before it was sent."""
     kind = DatasetKind.FILESYSTEM if isinstance(volume.type, FilesystemType) else DatasetKind.ZVOL
-    return ExpectedStream(f"{volume.dataset}@{volume.snapshot}", kind, volume.guid, volume.from_guid or 0, features)
+    return ExpectedStream(volume.full_name, kind, volume.guid, volume.from_guid or 0, features)
 
 
 class Manifest(Part):

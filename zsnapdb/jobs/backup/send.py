@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zsnapdb.errors import DamagedError, RepositoryError, ZsnapdbError
 from zsnapdb.jobs.backup import local_manifests
+from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.host_record import note_stored
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.object_locks import extend_locks
@@ -27,13 +28,13 @@ from zsnapdb.repository.backup_journal import BackupJournal, VolumeBegun
 from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.repository.layout import ChunkKey
-from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
+from zsnapdb.repository.manifest import Manifest, SentVolume, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository, VolumeChunks
 from zsnapdb.repository.unfinished import SnapshotMark, Unfinished, remove
 from zsnapdb.repository.writer_lease import WriterLease
-from zsnapdb.stream.chunks import Body
+from zsnapdb.stream.chunks import Body, ChunkSink
 from zsnapdb.stream.crypto import ChunkCipher
-from zsnapdb.stream.upload import KnownChunk, UploadSettings, upload
+from zsnapdb.stream.upload import KnownChunk, Uploaded, UploadSettings, upload
 from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.streams import SendStream, estimate
 
@@ -141,8 +142,6 @@ class Sender:
 
         Afterwards all its chunks are stored, the END record of the stream was read, and `zfs send` succeeded.
         """
-        base = _base_name(volume)
-        total = estimate(volume.full_name, base, volume.send_flags)
         begun = self.journal.begun
         chunks = self.repository.chunks(begun.draft.instance, begun.backup_id, volume.role)
         known = {
@@ -154,23 +153,16 @@ class Sender:
         def stored_now(index: int, chunk: KnownChunk) -> None:
             self.journal.stored(volume.role, index, chunk)
 
-        with SendStream(volume.full_name, base, volume.send_flags) as stream:
-            try:
-                stored = upload(
-                    stream.pipe,
-                    _JournalledChunks(chunks, self.journal, self.lease),
-                    self._settings(),
-                    lambda done: self.instance.events.progress(Progress(f"send {volume.role}", done, total)),
-                    cipher=ChunkCipher(key.secret, key.part.id) if key is not None else None,
-                    known=known,
-                    on_stored=stored_now,
-                    expected=expected_stream(volume),
-                )
-            except DamagedError:
-                # The error of `zfs send` explains more than the broken stream.
-                stream.raise_its_own_error()
-                raise
-            stream.finish()
+        stored = store_stream(
+            volume,
+            _base_name(volume),
+            _JournalledChunks(chunks, self.journal, self.lease),
+            self._settings(),
+            self.instance.events,
+            key,
+            known=known,
+            on_stored=stored_now,
+        )
         part = VolumePart(
             **volume.model_dump(),
             features=stored.begin.features,
@@ -192,6 +184,42 @@ class Sender:
             level=cut.level,
             adaptive=cut.adaptive,
         )
+
+
+def store_stream(
+    volume: SentVolume,
+    base: str | None,
+    sink: ChunkSink,
+    settings: UploadSettings,
+    events: Events,
+    key: DataKey | None,
+    *,
+    known: Mapping[int, KnownChunk] | None = None,
+    on_stored: Callable[[int, KnownChunk], None] | None = None,
+) -> Uploaded:
+    """Send a volume's snapshot and store the stream. Afterwards all chunks are stored, and `zfs send` succeeded.
+
+    `base` is the snapshot or bookmark to send from, None for a full stream. `known` and `on_stored` are as in `upload`.
+    """
+    total = estimate(volume.full_name, base, volume.send_flags)
+    with SendStream(volume.full_name, base, volume.send_flags) as stream:
+        try:
+            stored = upload(
+                stream.pipe,
+                sink,
+                settings,
+                lambda done: events.progress(Progress(f"send {volume.role}", done, total)),
+                cipher=ChunkCipher(key.secret, key.part.id) if key is not None else None,
+                known=known,
+                on_stored=on_stored,
+                expected=expected_stream(volume),
+            )
+        except DamagedError:
+            # The error of `zfs send` explains more than the broken stream.
+            stream.raise_its_own_error()
+            raise
+        stream.finish()
+    return stored
 
 
 def _announce(instance: str, repository: Repository, journal: BackupJournal) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.jobs.restore.steps import Work
@@ -9,7 +11,6 @@ from zsnapdb.jobs.server_copy.prepare import absent_files, hidden_files
 from zsnapdb.mysql import server, server_program
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
 from zsnapdb.planning.engines import rows_not_restored
-from zsnapdb.planning.restore.machine import MachinePreflight
 from zsnapdb.planning.restore.steps import Preflight
 from zsnapdb.planning.server_copy.encryption import advice, missing_options
 from zsnapdb.repository.manifest import Manifest, server_source
@@ -28,8 +29,28 @@ def _mib(count: int) -> str:
     return f"{count / 2**20:.0f} MiB"
 
 
-def judge_pool(step: Preflight | MachinePreflight) -> list[FitnessFinding]:
-    """Return the findings about space, features and release of the pool that receives."""
+class PoolNeeds(Protocol):
+    """What is received: into which pool, below which dataset, how much, and which features of a pool it needs."""
+
+    @property
+    def pool(self) -> str: ...
+    @property
+    def parent(self) -> str: ...
+    @property
+    def plain_bytes(self) -> int: ...
+    @property
+    def stored_bytes(self) -> int: ...
+    @property
+    def features(self) -> int: ...
+    @property
+    def zfs_version(self) -> str: ...
+
+
+def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --target") -> list[FitnessFinding]:
+    """Return the findings about space, features and release of the pool that receives.
+
+    `elsewhere` says in a hint how another pool is chosen.
+    """
     findings = []
     parent = step.parent
     while not datasets.exists(parent):
@@ -40,7 +61,7 @@ def judge_pool(step: Preflight | MachinePreflight) -> list[FitnessFinding]:
             unfit(
                 "space",
                 f"{parent} has {_mib(free)} free, at least {_mib(step.stored_bytes)} are needed",
-                "free space, or name another pool with --target",
+                f"free space, or {elsewhere}",
             )
         )
     elif free < step.plain_bytes:

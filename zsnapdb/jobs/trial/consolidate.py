@@ -1,0 +1,346 @@
+"""Makes a full backup of a chain in the repository: receive it into scratch datasets, send the last snapshots again.
+
+The source is not asked. The received snapshots have the GUIDs of the originals, so the next increment of the source
+applies to the new full backup.
+
+Invariants:
+- The manifest is written last, as the only writer of the instance. What a killed run left in the repository are chunks
+  of no backup, which `prune` sweeps; what it left in the pool is removed by the next run (`scratch.py`).
+- Receiving and sending need no writer's lease, so backups of the source go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from zsnapdb import __version__
+from zsnapdb.config import Settings
+from zsnapdb.errors import DamagedError, NotThere, RepositoryError
+from zsnapdb.jobs import host_record
+from zsnapdb.jobs.backup.low_priority import at_low_priority
+from zsnapdb.jobs.backup.send import store_stream
+from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.exclusion import for_instance
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore import steps, stored_chain
+from zsnapdb.jobs.restore.preflight import judge_pool
+from zsnapdb.jobs.trial import scratch
+from zsnapdb.jobs.undo import undone_on_error
+from zsnapdb.model import pool_of
+from zsnapdb.planning.backup.fitness import FitnessFinding, objection
+from zsnapdb.planning.restore.steps import Receive
+from zsnapdb.planning.trial import consolidation
+from zsnapdb.repository import layout
+from zsnapdb.repository.confirm import confirm
+from zsnapdb.repository.keyring import DataKey
+from zsnapdb.repository.known_damage import known_damage
+from zsnapdb.repository.manifest import Manifest, VolumePart
+from zsnapdb.repository.repository import Repository, VolumeChunks
+from zsnapdb.repository.writer_lease import WriterLease, lease
+from zsnapdb.stream.chunks import Body
+from zsnapdb.zfs import datasets, version
+
+_COMMIT_PATIENCE = 3600.0
+"""For how many seconds a run waits at its end for a backup or a prune: else the work of the whole run is lost."""
+
+
+@dataclass(frozen=True)
+class ConsolidatePlan:
+    """What a consolidation will do: the chain to receive, the full backup first, and the id of the new backup.
+
+    `findings` are about the pool and the stored chain; `reasons` say why this chain.
+    """
+
+    instance: str
+    chain: tuple[Manifest, ...]
+    backup_id: str
+    place: scratch.Scratch
+    receives: tuple[Receive, ...]
+    findings: tuple[FitnessFinding, ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def original(self) -> Manifest:
+        """The backup whose snapshots the new one has too."""
+        return self.chain[-1]
+
+    @property
+    def restore_id(self) -> str:
+        """The mark of the received datasets."""
+        return self.place.scratch_id
+
+    def dataset(self, role: str) -> str:
+        """Return the dataset that receives the volume."""
+        return _dataset(self.place, role)
+
+
+@dataclass(frozen=True)
+class ConsolidateResult:
+    """A full backup that is in the repository; how long its chain took to receive and to send again, in seconds."""
+
+    plan: ConsolidatePlan
+    manifest: Manifest
+    receive_seconds: float
+    send_seconds: float
+
+
+@dataclass(frozen=True)
+class _PoolNeeds:
+    """What the pool must have for a chain."""
+
+    pool: str
+    parent: str
+    plain_bytes: int
+    stored_bytes: int
+    features: int
+    zfs_version: str
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A consolidation under way, as the steps of a restore need it."""
+
+    instance: Instance
+    repository: Repository
+    plan: ConsolidatePlan
+
+    @property
+    def events(self) -> Events:
+        """What takes the events of this run."""
+        return self.instance.events
+
+    def manifest(self, backup_id: str) -> Manifest:
+        """Return the manifest of a backup of the chain, as it was planned."""
+        return next(manifest for manifest in self.plan.chain if manifest.backup_id == backup_id)
+
+
+@dataclass(frozen=True)
+class _LeasedChunks:
+    """The chunks of a volume. A chunk is written only while this run has its lease."""
+
+    chunks: VolumeChunks
+    lease: WriterLease
+
+    def associated(self, index: int, *, last: bool) -> bytes:
+        """Return the associated data that binds an encrypted chunk to its place."""
+        return self.chunks.associated(index, last=last)
+
+    def put_chunk(self, index: int, body: Body, sha256: str) -> None:
+        """Store the chunk. LeaseError if another run has taken over."""
+        self.lease.check()
+        self.chunks.put_chunk(index, body, sha256)
+
+    def give_up(self) -> None:
+        """Stop all retries of the store."""
+        self.chunks.give_up()
+
+
+def plan(instance: Instance, repository: Repository, requested: str) -> ConsolidatePlan:
+    """Return the plan; nothing is changed.
+
+    `requested` is the id of a backup, or `latest`. The errors are those of `consolidation.choose`; ConfigError if a key
+    is missing, PreflightError if no pool fits, DamagedError if a chunk is missing.
+    """
+    repository.check_writable()
+    known = instance.summaries(repository)
+    checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable))
+    checked.warn(instance)
+    made_id = instance.host.new_backup_id()
+    chosen = consolidation.choose(
+        known.backups,
+        requested,
+        known_damage(repository, instance.name),
+        checked.future,
+        int(made_id[-4:], 16),
+    )
+    chain = tuple(repository.manifest(instance.name, link.backup_id) for link in chosen.chain)
+    place = scratch.place(
+        scratch.home(instance, tuple(volume.dataset for volume in chain[-1].volumes)), made_id, "consolidate"
+    )
+    findings = [*judge_pool(_needs(chain, place), f"set dataset under [instance.{instance.name}.drill]")]
+    for manifest in chain:
+        findings += stored_chain.judge_chunks(instance, repository, manifest)
+    return ConsolidatePlan(
+        instance.name, chain, chosen.backup_id, place, _receives(chain, place), tuple(findings), chosen.reasons
+    )
+
+
+def _needs(chain: tuple[Manifest, ...], place: scratch.Scratch) -> _PoolNeeds:
+    features = 0
+    for volume in (volume for manifest in chain for volume in manifest.volumes):
+        features |= volume.features
+    return _PoolNeeds(
+        pool=pool_of(place.container),
+        parent=place.container.rpartition("/")[0],
+        plain_bytes=sum(manifest.plain_size for manifest in chain),
+        stored_bytes=sum(manifest.stored_size for manifest in chain),
+        features=features,
+        zfs_version=chain[-1].zfs_version,
+    )
+
+
+def _dataset(place: scratch.Scratch, role: str) -> str:
+    return f"{place.container}/{role}"
+
+
+def _receives(chain: tuple[Manifest, ...], place: scratch.Scratch) -> tuple[Receive, ...]:
+    return tuple(
+        Receive(
+            backup_id=manifest.backup_id,
+            role=volume.role,
+            dataset=_dataset(place, volume.role),
+            mountpoint="none",
+            snapshot=volume.snapshot,
+            guid=volume.guid,
+            from_guid=volume.from_guid,
+            plain_bytes=volume.plain_size,
+            stored_bytes=volume.stored_size,
+        )
+        for manifest in chain
+        for volume in manifest.volumes
+    )
+
+
+def consolidate(settings: Settings, instance: Instance, requested: str) -> ConsolidateResult:
+    """Plan a consolidation and execute that plan. The errors are those of `plan` and `execute`."""
+    repository = instance.open_repository()
+    return execute(settings, instance, repository, plan(instance, repository, requested))
+
+
+def execute(
+    settings: Settings, instance: Instance, repository: Repository, planned: ConsolidatePlan
+) -> ConsolidateResult:
+    """Carry out exactly this plan. Afterwards the new full backup is in the repository, and no scratch dataset is left.
+
+    After an error no backup was added or changed. PreflightError, before anything is made, if the pool does not fit.
+    NotThere if the chain was removed meanwhile.
+    """
+    error = objection(planned.findings)
+    if error is not None:
+        raise error
+    with _alone(instance, repository) as alone, at_low_priority(), contextlib.ExitStack() as until_stored:
+        with scratch.ephemeral(instance, planned.place, settings.restore.mount_root):
+            began = time.monotonic()
+            _receive(_Work(instance, repository, planned))
+            received = time.monotonic()
+            until_stored.enter_context(undone_on_error(lambda: _forget(repository, planned)))
+            manifest = _send(instance, repository, planned, alone)
+            sent = time.monotonic()
+        _commit(instance, repository, planned, manifest)
+    return ConsolidateResult(planned, manifest, received - began, sent - received)
+
+
+@contextlib.contextmanager
+def _alone(instance: Instance, repository: Repository) -> Iterator[WriterLease]:
+    """Be the only consolidation of the instance, on all hosts."""
+    with lease(
+        repository,
+        f"{instance.name}/consolidate",
+        doing=f"consolidating {instance.name}",
+        tell=instance.events.tell,
+        has_ended=instance.host.has_ended,
+        patience=instance.wait,
+    ) as alone:
+        yield alone
+
+
+def _receive(work: _Work) -> None:
+    """Receive the chain. Afterwards each scratch dataset has the last snapshot of its volume, with its GUID."""
+    planned = work.plan
+    try:
+        for step in planned.receives:
+            steps.receive(work, step)
+    except (DamagedError, NotThere) as error:
+        there = set(work.repository.backup_ids(planned.instance))
+        gone = [manifest.backup_id for manifest in planned.chain if manifest.backup_id not in there]
+        if gone:
+            raise NotThere(
+                f"backup {gone[0]} was removed from the repository meanwhile", hint="run again; see `zsnapdb list`"
+            ) from error
+        raise
+    for volume in planned.original.volumes:
+        name = f"{planned.dataset(volume.role)}@{volume.snapshot}"
+        if datasets.guid(name) != volume.guid:
+            raise DamagedError(
+                f"{name} was received with a GUID other than {volume.guid}",
+                hint="the repository's chain is inconsistent; see `zsnapdb verify`",
+            )
+
+
+def _send(instance: Instance, repository: Repository, planned: ConsolidatePlan, alone: WriterLease) -> Manifest:
+    """Store full streams of the received snapshots. Return the manifest of the new backup, which is not written yet."""
+    key = repository.keyring.new_key("1") if repository.keyring.is_encrypting else None
+    volumes = tuple(_sent(instance, repository, planned, volume, alone, key) for volume in planned.original.volumes)
+    return planned.original.model_copy(
+        update={
+            "backup_id": planned.backup_id,
+            "tool_version": __version__,
+            "run_id": instance.host.run_id(),
+            "zfs_version": version.userland(),
+            "keys": (key.part,) if key is not None else (),
+            "volumes": volumes,
+        }
+    )
+
+
+def _sent(
+    instance: Instance,
+    repository: Repository,
+    planned: ConsolidatePlan,
+    original: VolumePart,
+    alone: WriterLease,
+    key: DataKey | None,
+) -> VolumePart:
+    """Store the full stream of one volume with the flags and codec of its chain. Return its part of the manifest."""
+    chunks = repository.chunks(planned.instance, planned.backup_id, original.role)
+    settings = replace(instance.upload_settings(), codec=original.codec)
+    draft = original.model_copy(update={"from_guid": None, "sent_from": planned.dataset(original.role)})
+    stored = store_stream(draft, None, _LeasedChunks(chunks, alone), settings, instance.events, key)
+    return draft.model_copy(
+        update={
+            "features": stored.begin.features,
+            "plain_size": stored.plain_size,
+            "sha256": stored.sha256,
+            "chunks": stored.chunks,
+        }
+    )
+
+
+def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan, manifest: Manifest) -> None:
+    """Write the manifest as the only writer of the instance, after every chunk is confirmed.
+
+    NotThere if the original was removed meanwhile: it was no longer wanted.
+    """
+    patient = instance.waiting(max(instance.wait, _COMMIT_PATIENCE))
+    doing = "storing a consolidated backup of"
+    with (
+        for_instance(patient, "backup", doing),
+        lease(
+            repository,
+            f"{instance.name}/writer",
+            doing=f"{doing} {instance.name}",
+            tell=instance.events.tell,
+            has_ended=instance.host.has_ended,
+            patience=patient.wait,
+        ) as writer,
+    ):
+        if not repository.exists(layout.manifest(planned.instance, planned.original.backup_id)):
+            raise NotThere(
+                f"backup {planned.original.backup_id} was removed from the repository meanwhile",
+                hint="run again; see `zsnapdb list`",
+            )
+        for volume in manifest.volumes:
+            confirm(repository.chunks(manifest.instance, manifest.backup_id, volume.role), volume.chunks)
+        writer.confirm()
+        repository.commit(manifest)
+
+
+def _forget(repository: Repository, planned: ConsolidatePlan) -> None:
+    """Remove the chunks of a consolidation that failed, unless its manifest was written. `prune` sweeps what stays."""
+    with contextlib.suppress(RepositoryError):
+        if not repository.exists(layout.manifest(planned.instance, planned.backup_id)):
+            sizes = repository.sizes(layout.chunks_of_backup(planned.instance, planned.backup_id))
+            repository.delete_many(list(sizes))
