@@ -11,9 +11,9 @@ from zsnapdb.jobs.host_record import stored_after
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.pools import pool_for_copy
 from zsnapdb.jobs.restore.newest import newest_backup
-from zsnapdb.model import pool_of
+from zsnapdb.model import SNAPSHOT_PREFIX, is_backup_id, pool_of
 from zsnapdb.planning.chain import restore_chain
-from zsnapdb.repository.manifest import server_source
+from zsnapdb.repository.manifest import Manifest, server_source
 
 
 def locate(
@@ -47,11 +47,25 @@ def locate(
         )
     target = repository.manifest(instance.name, requested)
     server_source(target)
+    same = _same_set_here(settings, instance, target)
+    if same is not None:
+        return reusable_sets.prepared_form(home(settings, same.pool), same)
     top = home(settings, pool_for(settings, [volume.dataset for volume in target.volumes]))
     received = reusable_sets.find_received(top, target.backup_id)
     if received is not None:
         return reusable_sets.prepared_form(top, received)
     return RemoteBackup(restore_chain(repository.catalogue(instance.name).manifests, target))
+
+
+def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> CloneSource | None:
+    """Return the set on this host that a consolidated backup has too; None if it is not here, or is another one."""
+    original = target.volumes[0].snapshot.removeprefix(SNAPSHOT_PREFIX)
+    if original == target.backup_id or not is_backup_id(original):
+        return None
+    local = find_local(settings, instance, original)
+    if local is None or {role: one.guid for role, one in local.set.snapshots.items()} != target.guids():
+        return None
+    return local
 
 
 def pool_for(settings: Settings, volumes: list[str]) -> str:

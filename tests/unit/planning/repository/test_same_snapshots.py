@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from tests.unit.planning.repository.test_retention import NOW, Stored, Volume, histories, kept, law, rules
 from zsnapdb.config_repository import KeepSettings
 from zsnapdb.planning.chain import ChainPolicy, Why, choose_base, in_order, restore_chain
-from zsnapdb.planning.repository.host_record import BackupRecord, RecordedBackup, RecordedVolume, RemovedBackup
+from zsnapdb.planning.repository.host_record import (
+    BackupRecord,
+    RecordedBackup,
+    RecordedVolume,
+    RemovedBackup,
+    missing_backups,
+)
 from zsnapdb.planning.repository.local_sets import (
     LocalBookmark,
     LocalLimits,
@@ -155,3 +161,13 @@ def test_another_backup_of_the_same_snapshots_was_not_stored_after_them() -> Non
     assert RECORD.stored_after(INCREMENT) == (LAST,)
     assert after.stored_after(INCREMENT) == (LAST,)
     assert after.stored_after(FULL) == (CONSOLIDATED, LAST)
+
+
+def test_an_original_that_another_host_pruned_is_no_alarm_until_the_other_backup_is_gone_too() -> None:
+    def missed(*there: RecordedBackup) -> list[tuple[str, bool]]:
+        found = missing_backups(RECORD, [], there, (), KeepSettings(last=3, minimum=1), NOW)
+        return [(backup.backup_id, backup.is_expired) for backup in found]
+
+    full, last, twin = recorded(FULL, 1), recorded(LAST, 3), recorded(CONSOLIDATED, 2)
+    assert missed(full, twin, last) == [(INCREMENT, True)]
+    assert missed(full, last) == [(INCREMENT, False)]
