@@ -23,7 +23,8 @@ from . import campaign, flavours, host
 from .build import build
 from .flavours import FLAVOURS
 from .guest import CHECKOUT, Guest, Lab
-from .host import Bind, LabError, in_root
+from .host import Bind, in_root
+from .progress import JobOutput, told_until_ended
 from .shares import ANY_SERVER_SECONDS, SAMPLES, SECONDS, USUAL
 
 PYTEST = (
@@ -69,25 +70,26 @@ class Stage:
 
 @dataclass
 class Job:
-    """Something to run: a name, the approximate seconds, and a function that returns exit status and output."""
+    """Something to run: a name, the approximate seconds, and a function that adds to `output` and returns a status."""
 
     name: str
     weight: float
-    work: Callable[[], tuple[int, str]]
+    work: Callable[..., int]
 
-    def run(self) -> Stage:
+    def run(self, output: JobOutput) -> Stage:
         """Run the job, print its whole output at once, and return its stage."""
         stage = Stage(self.name)
         began = time.monotonic()
         usual = f" (about {self.weight:.0f} s on an idle machine)" if 0 < self.weight < FIRST else ""
         print(f"... {self.name}{usual}", flush=True)
         try:
-            stage.code, output = self.work()
+            stage.code = self.work(output=output)
         except Exception as error:
-            stage.code, output = 1, str(error)
+            stage.code = 1
+            output.add(f"\n{error}\n".encode())
         stage.seconds = time.monotonic() - began
-        stage.count(output)
-        print(f"--- {self.name} ({stage.seconds:.0f} s)\n{output}", flush=True)
+        stage.count(output.text)
+        print(f"--- {self.name} ({stage.seconds:.0f} s)\n{output.text}", flush=True)
         return stage
 
 
@@ -98,42 +100,43 @@ def _inside(lab: Lab, argv: Sequence[str], more: Mapping[str, str] | None = None
     return in_root(lab.root, argv, binds, cwd=str(CHECKOUT), env={**env, **(more or {})}, own_processes=True)
 
 
-def _local(lab: Lab, commands: Sequence[Sequence[str]], env: Mapping[str, str] | None = None) -> tuple[int, str]:
+def _local(
+    lab: Lab, commands: Sequence[Sequence[str]], env: Mapping[str, str] | None = None, *, output: JobOutput
+) -> int:
     """Run commands in the chroot one after the other; the status is the first that is not 0."""
-    code, output = 0, ""
+    code = 0
     for argv in commands:
-        done = subprocess.run(
-            _inside(lab, argv, env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
+        if len(commands) > 1:
+            output.add(f"$ {' '.join(argv)}\n".encode())
+        inside = _inside(lab, argv, env)
+        with subprocess.Popen(
+            inside, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
+        ) as done:
+            assert done.stdout is not None
+            while data := done.stdout.read(1 << 16):
+                output.add(data)
         code = code or done.returncode
-        output += (f"$ {' '.join(argv)}\n" if len(commands) > 1 else "") + done.stdout.decode(errors="replace")
-    return code, output
+    return code
 
 
-def _lint(lab: Lab) -> tuple[int, str]:
+def _lint(lab: Lab, *, output: JobOutput) -> int:
     """Check style and types. What mypy learned stays in the lab's cache, so a second run takes seconds."""
     commands = (
         ("ruff", "check", "--no-cache", "."),
         ("ruff", "format", "--no-cache", "--check", "."),
         ("mypy", f"--cache-dir={lab.cache.top / 'mypy'}", "zsnapdb", *TYPED),
     )
-    return _local(lab, commands)
+    return _local(lab, commands, output=output)
 
 
 def _in_guest(
-    lab: Lab, flavour: str, arguments: Sequence[str], more: Mapping[str, str] | None = None
-) -> tuple[int, str]:
+    lab: Lab, flavour: str, arguments: Sequence[str], more: Mapping[str, str] | None = None, *, output: JobOutput
+) -> int:
     """Run system tests in a guest of the flavour."""
-    output = bytearray()
-    try:
-        with Guest.boot(lab, flavour) as guest:
-            env = {"PYTHONPATH": "/checkout", "LAB_FLAVOUR": flavour, "PYTHONDONTWRITEBYTECODE": "1", **(more or {})}
-            code = guest.run(
-                [*PYTEST, *arguments], cwd="/checkout", env=env, timeout=7200, sink=lambda _, data: output.extend(data)
-            ).code
-    except LabError as error:
-        return 1, output.decode(errors="replace") + f"\n{error}\n"
-    return code, output.decode(errors="replace")
+    env = {"PYTHONPATH": "/checkout", "LAB_FLAVOUR": flavour, "PYTHONDONTWRITEBYTECODE": "1", **(more or {})}
+    argv = [*PYTEST, *arguments]
+    with Guest.boot(lab, flavour) as guest:
+        return guest.run(argv, cwd="/checkout", env=env, timeout=7200, sink=lambda _, data: output.add(data)).code
 
 
 def _system(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[Job]:
@@ -207,15 +210,15 @@ def _faults(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[J
     return jobs
 
 
-def _lab_faults(lab: Lab, own: Sequence[str], marks: str) -> Callable[[], tuple[int, str]]:
+def _lab_faults(lab: Lab, own: Sequence[str], marks: str) -> Callable[..., int]:
     return functools.partial(_pytest, lab, [f"tests/faults/{LAB_FAULTS}", "-m", marks, *own[1:]])
 
 
-def _pytest(lab: Lab, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> tuple[int, str]:
-    code, output = _local(lab, [[*PYTEST, *arguments]], env)
+def _pytest(lab: Lab, arguments: Sequence[str], env: Mapping[str, str] | None = None, *, output: JobOutput) -> int:
+    code = _local(lab, [[*PYTEST, *arguments]], env, output=output)
     # A file whose tests all run on one flavour leaves the other's job without any.
     chosen = "-k" in arguments or "-m" in arguments
-    return (0 if code == _NO_TESTS and chosen else code), output
+    return 0 if code == _NO_TESTS and chosen else code
 
 
 def _campaigns(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[Job]:
@@ -242,9 +245,10 @@ def chosen_campaigns(arguments: Sequence[str]) -> list[str]:
     return named or [name for name in campaign.known() if name in SAMPLES]
 
 
-def _sample(lab: Lab, name: str, flavour: str) -> tuple[int, str]:
+def _sample(lab: Lab, name: str, flavour: str, *, output: JobOutput) -> int:
     (outcome,) = campaign.run(lab, name, (flavour,), SAMPLES.get(name, ()), timeout=3600)
-    return outcome.code, "1 passed" if outcome.code == 0 else "1 failed"
+    output.add(b"1 passed" if outcome.code == 0 else b"1 failed")
+    return outcome.code
 
 
 def named_kinds(arguments: Sequence[str]) -> list[str]:
@@ -269,7 +273,7 @@ def lanes(processors: int, memory: int) -> int:
 
 
 def _side_by_side(jobs: Sequence[Job]) -> list[Stage]:
-    """Run jobs, the longest first, as many at once as the machine can.
+    """Run jobs, the longest first, as many at once as the machine can, and tell every minute what has ended.
 
     Return the stages in the order of the jobs.
     """
@@ -277,6 +281,7 @@ def _side_by_side(jobs: Sequence[Job]) -> list[Stage]:
     for job in sorted(jobs, key=lambda job: -job.weight):
         waiting.put(job)
     stages: dict[str, Stage] = {}
+    outputs: dict[str, JobOutput] = {}
 
     def lane() -> None:
         while not waiting.empty():
@@ -284,7 +289,8 @@ def _side_by_side(jobs: Sequence[Job]) -> list[Stage]:
                 job = waiting.get_nowait()
             except queue.Empty:
                 return
-            stages[job.name] = job.run()
+            outputs[job.name] = JobOutput(job.name)
+            stages[job.name] = job.run(outputs[job.name])
 
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     threads = [
@@ -292,8 +298,7 @@ def _side_by_side(jobs: Sequence[Job]) -> list[Stage]:
     ]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    told_until_ended(threads, lambda: [output for name, output in list(outputs.items()) if name not in stages])
     return [stages[job.name] for job in jobs]
 
 
@@ -328,7 +333,8 @@ def run(lab: Lab, arguments: Sequence[str], *, all_flavours: bool = False) -> in
         jobs.append(Job("faults lab", USUAL, _lab_faults(lab, own, "not alone")))
     stages += _side_by_side(jobs)
     if alone:
-        stages.append(Job("faults lab, alone", 0, _lab_faults(lab, own, "alone")).run())
+        last = Job("faults lab, alone", 0, _lab_faults(lab, own, "alone"))
+        stages.append(last.run(JobOutput(last.name)))
     return _conclude(stages, time.monotonic() - began)
 
 
