@@ -15,10 +15,8 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
-from unittest.mock import Mock
 
 import pytest
-from botocore.exceptions import ClientError
 
 from tests.unit.support.faulty_store import Fault, FaultyStore
 from tests.unit.support.s3 import bucket, fill, s3
@@ -32,7 +30,7 @@ from zsnapdb.errors import (
     RepositoryError,
     UnreachableError,
 )
-from zsnapdb.store.base import Afterlife, ObjectHold, Store
+from zsnapdb.store.base import Afterlife, Store
 from zsnapdb.store.limited import LimitedStore
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.open import STORES, open_store
@@ -40,8 +38,7 @@ from zsnapdb.store.patient import PatientStore, Pauses
 from zsnapdb.store.s3 import S3Store
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import LifecycleRuleTypeDef
+    pass
 
 
 CALLS = ("check", "put", "get", "read_into", "read_version", "replace", "list", "folders", "delete", "delete_many")
@@ -249,89 +246,6 @@ def test_nothing_is_held_where_nobody_locked_it(store: Store) -> None:
     store.put("k", b"")
     assert (store.hold("k"), store.hold("none")) == (None, None)
     assert store.afterlife() == Afterlife(keeps_versions=False)
-
-
-@pytest.fixture
-def locked_bucket() -> Iterator[S3Client]:
-    with bucket(locked=True) as client:
-        yield client
-
-
-def test_a_locked_object_is_held_until_its_time_and_a_legal_hold_without_one(locked_bucket: S3Client) -> None:
-    until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3)
-    locked_bucket.put_object(
-        Bucket="backups", Key="locked", Body=b"", ObjectLockMode="COMPLIANCE", ObjectLockRetainUntilDate=until
-    )
-    locked_bucket.put_object(Bucket="backups", Key="held", Body=b"", ObjectLockLegalHoldStatus="ON")
-    locked_bucket.put_object(Bucket="backups", Key="free", Body=b"")
-    assert (s3().hold("locked"), s3().hold("held"), s3().hold("free")) == (ObjectHold(until), ObjectHold(None), None)
-
-
-def test_a_lock_that_has_run_out_holds_nothing(locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    until = datetime.now(UTC) + timedelta(seconds=1)
-    locked_bucket.put_object(
-        Bucket="backups", Key="locked", Body=b"", ObjectLockMode="COMPLIANCE", ObjectLockRetainUntilDate=until
-    )
-    monkeypatch.setattr(
-        "zsnapdb.store.s3_locks.datetime",
-        Mock(now=lambda zone: until + timedelta(seconds=1), fromisoformat=datetime.fromisoformat),
-    )
-    assert s3().hold("locked") is None
-
-
-def test_a_versioned_bucket_tells_how_long_removed_objects_stay(locked_bucket: S3Client) -> None:
-    assert s3().afterlife() == Afterlife(keeps_versions=True, days=None, has_locks=True)
-    rule: LifecycleRuleTypeDef = {
-        "ID": "old",
-        "Status": "Enabled",
-        "Filter": {"Prefix": ""},
-        "NoncurrentVersionExpiration": {"NoncurrentDays": 30},
-    }
-    locked_bucket.put_bucket_lifecycle_configuration(Bucket="backups", LifecycleConfiguration={"Rules": [rule]})
-    assert s3().afterlife() == Afterlife(keeps_versions=True, days=30, has_locks=True)
-
-
-def test_a_refused_removal_is_an_error_that_names_the_object(
-    locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = s3()
-    refused = {"Errors": [{"Key": "a", "Code": "AccessDenied", "Message": "no"}]}
-    monkeypatch.setattr(store._client, "delete_objects", lambda **_: refused)
-    with pytest.raises(RepositoryError, match=r"removing a in .* no \(AccessDenied\)"):
-        store.delete_many(["a", "b"])
-
-
-def test_a_provider_without_batches_is_asked_one_by_one(
-    locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = s3()
-    for key in ("a", "b", "c"):
-        store.put(key, b"")
-
-    def not_there(**_: object) -> None:
-        raise ClientError({"Error": {"Code": "NotImplemented"}}, "DeleteObjects")
-
-    monkeypatch.setattr(store._client, "delete_objects", not_there)
-    store.delete_many(["a", "b"])
-    assert [o.key for o in store.list("")] == ["c"]
-
-
-def test_a_missing_object_is_missing_although_the_provider_denies_to_read_it(
-    locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """S3 answers 403 for a missing object to an account whose right to list has a condition."""
-    store = s3()
-    store.put("secret", b"")
-
-    def denied(**_: object) -> None:
-        raise ClientError({"Error": {"Code": "AccessDenied"}}, "GetObject")
-
-    monkeypatch.setattr(store._client, "get_object", denied)
-    for read in (store.get, lambda key: store.read_into(key, memoryview(bytearray(1)))):
-        with pytest.raises(NotThere):
-            read("none")
-        with pytest.raises(RepositoryError, match="AccessDenied"):
-            read("secret")
 
 
 def test_check_passes_on_a_store_that_is_there(store: Store) -> None:
