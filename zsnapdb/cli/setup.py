@@ -20,11 +20,23 @@ if TYPE_CHECKING:
 _REFUSED = 4
 
 
-NewConfigFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", metavar="FILE", help="The configuration to write.", show_default="/etc/zsnapdb/zsnapdb.toml"
+RepositoryAddress = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="ADDRESS", help="Where backups go: s3://bucket/prefix or file:///folder.", show_default=False
     ),
+]
+NewInstance = Annotated[str, typer.Option("--instance", metavar="NAME", help="The name of the instance.")]
+ServerSocket = Annotated[
+    str | None,
+    typer.Option("--socket", metavar="PATH", help="The socket of the server.", show_default="that of the only server"),
+]
+ChosenPool = Annotated[
+    str | None,
+    typer.Option("--pool", metavar="NAME", help="The pool for files that are not on ZFS.", show_default="the only one"),
+]
+StoreEndpoint = Annotated[
+    str | None, typer.Option("--endpoint", metavar="URL", help="The endpoint of the S3 store.", show_default=False)
 ]
 CredentialsFile = Annotated[
     str | None,
@@ -32,51 +44,45 @@ CredentialsFile = Annotated[
         "--credentials-file", metavar="FILE", help="The file with the credentials of the store.", show_default=False
     ),
 ]
+PlainBackups = Annotated[bool, typer.Option("--plain", help="Do not encrypt the backups.")]
+NewConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="The configuration to write.", show_default="/etc/zsnapdb/zsnapdb.toml"
+    ),
+]
+MovedFiles = Annotated[
+    bool, typer.Option("--move", help="Stop the server and move its files to ZFS, if they are not there.")
+]
+Unproved = Annotated[
+    bool, typer.Option("--no-proof", help="Leave doctor, the first backup and the first drill to you.")
+]
+AnswersFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--answers",
+        metavar="FILE",
+        help="A file with all answers, in place of ADDRESS and options.",
+        show_default=False,
+    ),
+]
+Unasked = Annotated[bool, typer.Option("--yes", "-y", help="Do the steps without a question.")]
 
 
 def setup(
-    repository: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="ADDRESS", help="Where backups go: s3://bucket/prefix or file:///folder.", show_default=False
-        ),
-    ] = None,
-    instance: Annotated[str, typer.Option("--instance", metavar="NAME", help="The name of the instance.")] = "main",
-    socket: Annotated[
-        str | None,
-        typer.Option(
-            "--socket", metavar="PATH", help="The socket of the server.", show_default="that of the only server"
-        ),
-    ] = None,
-    pool: Annotated[
-        str | None,
-        typer.Option(
-            "--pool", metavar="NAME", help="The pool for files that are not on ZFS.", show_default="the only one"
-        ),
-    ] = None,
-    endpoint: Annotated[
-        str | None, typer.Option("--endpoint", metavar="URL", help="The endpoint of the S3 store.", show_default=False)
-    ] = None,
+    repository: RepositoryAddress = None,
+    instance: NewInstance = "main",
+    socket: ServerSocket = None,
+    pool: ChosenPool = None,
+    endpoint: StoreEndpoint = None,
     credentials_file: CredentialsFile = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Do not encrypt the backups.")] = False,
+    plain: PlainBackups = False,
     config: NewConfigFile = None,
     binary: ServerBinary = None,
-    move: Annotated[
-        bool, typer.Option("--move", help="Stop the server and move its files to ZFS, if they are not there.")
-    ] = False,
-    no_proof: Annotated[
-        bool, typer.Option("--no-proof", help="Leave doctor, the first backup and the first drill to you.")
-    ] = False,
-    answers: Annotated[
-        Path | None,
-        typer.Option(
-            "--answers",
-            metavar="FILE",
-            help="A file with all answers, in place of ADDRESS and options.",
-            show_default=False,
-        ),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do the steps without a question.")] = False,
+    move: MovedFiles = False,
+    no_proof: Unproved = False,
+    answers: AnswersFile = None,
+    yes: Unasked = False,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:

@@ -13,42 +13,44 @@ from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName
 from zsnapdb.cli.output import show
 from zsnapdb.errors import UsageError
 
+UndoneTransaction = Annotated[
+    str, typer.Option("--gtid", metavar="GTID", help="The transaction, as `zsnapdb binlog find` prints its GTID.")
+]
+WrittenInto = Annotated[
+    Path | None,
+    typer.Option("--into", metavar="FILE", help="Write the SQL that undoes it into this new file.", show_default=False),
+]
+TriedFirst = Annotated[
+    bool,
+    typer.Option("--try", help="Run it on a clone of the server first, which is destroyed; write no file if it fails."),
+]
+Applied = Annotated[
+    bool, typer.Option("--apply", help="Run it on the server itself, after it passed on a clone (as with --try).")
+]
+ApplyingUser = Annotated[
+    str, typer.Option("--user", metavar="NAME", help="With --apply: an account that may change the rows.")
+]
+ApplyingPasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        help="With --apply: a file that holds only the password of that account.",
+        show_default=False,
+    ),
+]
+Unasked = Annotated[bool, typer.Option("--yes", "-y", help="With --apply: do not ask.")]
+
 
 def undo(
-    gtid: Annotated[
-        str,
-        typer.Option("--gtid", metavar="GTID", help="The transaction, as `zsnapdb binlog find` prints its GTID."),
-    ],
+    gtid: UndoneTransaction,
     instance: InstanceName = None,
-    into: Annotated[
-        Path | None,
-        typer.Option(
-            "--into", metavar="FILE", help="Write the SQL that undoes it into this new file.", show_default=False
-        ),
-    ] = None,
-    tried: Annotated[
-        bool,
-        typer.Option(
-            "--try", help="Run it on a clone of the server first, which is destroyed; write no file if it fails."
-        ),
-    ] = False,
-    applied: Annotated[
-        bool,
-        typer.Option("--apply", help="Run it on the server itself, after it passed on a clone (as with --try)."),
-    ] = False,
-    user: Annotated[
-        str, typer.Option("--user", metavar="NAME", help="With --apply: an account that may change the rows.")
-    ] = "root",
-    password_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--password-file",
-            metavar="FILE",
-            help="With --apply: a file that holds only the password of that account.",
-            show_default=False,
-        ),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --apply: do not ask.")] = False,
+    into: WrittenInto = None,
+    tried: TriedFirst = False,
+    applied: Applied = False,
+    user: ApplyingUser = "root",
+    password_file: ApplyingPasswordFile = None,
+    yes: Unasked = False,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
