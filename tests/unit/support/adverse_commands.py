@@ -1,7 +1,8 @@
-"""Runs command lines with standard streams that are closed, full or read by nobody, each in a child of this process.
+"""Runs command lines without root, or with standard streams that are closed, full or read by nobody.
 
-`python -m tests.unit.support.closed_streams FOLDER` reads cases from stdin, and prints their ends, as JSON. It has
-imported the package, which takes longer than most commands. A child has the streams of a program that begins.
+`python -m tests.unit.support.adverse_commands FOLDER` reads cases from stdin, and prints their ends, as JSON. Each case
+runs in a child of this process, which has imported the package and made its commands: that takes longer than most
+commands. A child has the streams of a program that begins.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 
+from typer.main import get_command
+
 from tests.lab.inside.zygote import import_all
 from tests.unit.support.command_line import CHECKOUT
 from zsnapdb.cli import app
@@ -23,10 +26,11 @@ from zsnapdb.cli import app
 UNEXPECTED = 99
 """Exit code of a command that ended with an error which nobody expected."""
 _SECONDS = 300
+_NOBODY = 65534
 
 
-class Streams(StrEnum):
-    """What is wrong with the standard streams of a command."""
+class Adversity(StrEnum):
+    """What is wrong around a command."""
 
     NO_STDIN = "no stdin"
     NO_STDOUT = "no stdout"
@@ -34,22 +38,23 @@ class Streams(StrEnum):
     NONE = "none of them"
     FULL = "stdout is a full disk"
     GONE = "the reader of stdout has gone"
+    NOBODY = "no root"
 
 
 _CLOSED = {
-    Streams.NO_STDIN: (0,),
-    Streams.NO_STDOUT: (1,),
-    Streams.NO_STDERR: (2,),
-    Streams.NONE: (0, 1, 2),
+    Adversity.NO_STDIN: (0,),
+    Adversity.NO_STDOUT: (1,),
+    Adversity.NO_STDERR: (2,),
+    Adversity.NONE: (0, 1, 2),
 }
 
 
 @dataclass(frozen=True)
-class StreamCase:
-    """A command line and its streams."""
+class AdverseCase:
+    """A command line, and what is wrong around it."""
 
     words: tuple[str, ...]
-    streams: Streams
+    adversity: Adversity
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class CommandEnd:
     stderr: str
 
 
-def ends(cases: Sequence[StreamCase], folder: Path, environment: Mapping[str, str]) -> list[CommandEnd]:
+def ends(cases: Sequence[AdverseCase], folder: Path, environment: Mapping[str, str]) -> list[CommandEnd]:
     """Run every case, one after the other."""
     done = subprocess.run(
         [sys.executable, "-m", __name__, str(folder)],
@@ -75,7 +80,7 @@ def ends(cases: Sequence[StreamCase], folder: Path, environment: Mapping[str, st
     return [CommandEnd(**end) for end in json.loads(done.stdout)]
 
 
-def _end_of(case: StreamCase, folder: Path) -> CommandEnd:
+def _end_of(case: AdverseCase, folder: Path) -> CommandEnd:
     said = folder / "said"
     said.write_bytes(b"")
     child = os.fork()
@@ -88,20 +93,24 @@ def _end_of(case: StreamCase, folder: Path) -> CommandEnd:
     return CommandEnd(code, said.read_text(errors="replace"))
 
 
-def _become(case: StreamCase, said: Path) -> None:
+def _become(case: AdverseCase, said: Path) -> None:
     """Run the case with streams as at the start of a program."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
     os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), 2)
-    if case.streams is Streams.FULL:
+    if case.adversity is Adversity.FULL:
         os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
-    elif case.streams is Streams.GONE:
+    elif case.adversity is Adversity.GONE:
         reading, writing = os.pipe()
         os.dup2(writing, 1)
         os.close(reading)
+    elif case.adversity is Adversity.NOBODY:
+        os.setgroups([])
+        os.setgid(_NOBODY)
+        os.setuid(_NOBODY)
     os.closerange(3, 64)
-    closed = _CLOSED.get(case.streams, ())
+    closed = _CLOSED.get(case.adversity, ())
     for number in closed:
         os.close(number)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -123,8 +132,9 @@ def _unexpected(_kind: type[BaseException], error: BaseException, _where: Traceb
 
 def _main() -> None:
     import_all()
+    setattr(app, "app", get_command(app.app))  # noqa: B010 - what the application makes of itself at each start
     folder = Path(sys.argv[1])
-    cases = [StreamCase(tuple(case["words"]), Streams(case["streams"])) for case in json.load(sys.stdin)]
+    cases = [AdverseCase(tuple(case["words"]), Adversity(case["adversity"])) for case in json.load(sys.stdin)]
     print(json.dumps([asdict(_end_of(case, folder)) for case in cases]))
 
 
