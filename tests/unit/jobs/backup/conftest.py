@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.support.barn import Barn, make_barn
 from tests.unit.support.world import World, made
 
 
@@ -18,3 +19,9 @@ def world(tmp_path: Path) -> Iterator[World]:
         world.check_settled()
         world.steps.clear()
         yield world
+
+
+@pytest.fixture
+def barn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Barn:
+    """A host with a running virtual machine on two zvols."""
+    return make_barn(monkeypatch, tmp_path)

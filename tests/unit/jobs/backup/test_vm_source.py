@@ -2,102 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import subprocess
-import time
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.unit.support import machine_pool
-from tests.unit.support.events import Recorder
-from tests.unit.support.guests import FakeGuard, MemoryGuests
-from tests.unit.support.machine_pool import MachinePool
+from tests.unit.support.barn import GOLD, UUID, Barn
 from zsnapdb import config
-from zsnapdb.errors import CommandTimeout, ConfigError, ConsistencyError, LockNotGranted, PreflightError
-from zsnapdb.jobs.backup import guest_freeze, inside_server, snapshot_set
-from zsnapdb.jobs.backup.inside_server import ExaminedInside, HeldInside, ObservedInside
-from zsnapdb.jobs.backup.snapshot_set import Taken
-from zsnapdb.jobs.backup.vm_source import MachineProof, MachineSource
+from zsnapdb.errors import CommandTimeout, ConfigError, ConsistencyError, PreflightError
+from zsnapdb.jobs.backup import guest_freeze
 from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.host import THIS_HOST
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import BinlogCoordinates, Flavour, Position
-from zsnapdb.mysql import locks
-from zsnapdb.mysql.locks import HeldLock
-from zsnapdb.planning.backup.fitness import Severity
-from zsnapdb.planning.backup.lock_strategy import LockChoice
-from zsnapdb.planning.facts import ServerFacts
-from zsnapdb.planning.vm import grade
-from zsnapdb.planning.vm.domain import parse
-from zsnapdb.planning.vm.grade import Freeze, Grade, Power, ServerLock
+from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.report.source import detail_lines, result_lines, source_fields
 from zsnapdb.repository.machine_source import MachineSourcePart
 from zsnapdb.repository.manifest import Manifest, ZvolType
 from zsnapdb.vm import thawing
 from zsnapdb.vm.hypervisor import MachineState
-
-GOLD = (Path(__file__).parents[2] / "planning" / "vm" / "golden" / "base.xml").read_text()
-UUID = parse(GOLD).uuid
-DISKS = {"vda": "tank/vms/gold", "vdb": "tank/vms/gold-data"}
-SET = "20261122T120000Z-0001"
-
-
-@dataclass
-class Barn:
-    """A host with the running machine `gold` on two zvols, which has an agent."""
-
-    pool: MachinePool
-    guests: MemoryGuests
-    guard: FakeGuard
-    folder: Path
-    reported: list[str]
-    frozen_at_snapshot: list[bool]
-
-    def source(self, **settings: Any) -> MachineSource:
-        lines = "".join(f"{key} = {value!r}\n" for key, value in settings.items())
-        text = (
-            f'[instance.web]\nrepository = "r"\n[instance.web.vm]\ndomain = "gold"\n{lines}'
-            '[repository.r]\nurl = "file:///nowhere"\n'
-        )
-        host = replace(THIS_HOST, run=self.folder / "run")
-        instance = replace(Instance.of(config.parse(text, "test"), "web"), host=host)
-        assert instance.settings.vm is not None
-        return MachineSource(instance, instance.settings.vm, self.guests, self.guard.open)  # type: ignore[arg-type]
-
-    def take(self, **settings: Any) -> Taken[MachineProof]:
-        source = self.source(**settings)
-        return snapshot_set.take(source, source.observe(), "web", SET, Recorder(self.reported), run_id="1")
-
-    def grade(self, **settings: Any) -> Grade:
-        return self.take(**settings).proof.hold.reached.grade
-
-    def snapshots(self) -> list[str]:
-        return [name for name in self.pool.things if f"@zsnapdb-{SET}" in name]
-
-
-@pytest.fixture
-def barn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Barn:
-    pool, _ = machine_pool.install(monkeypatch, tmp_path)
-    guests, reported, seen = MemoryGuests(), [], []  # type: ignore[var-annotated]
-    pool.volume("tank/vms")
-    for name in DISKS.values():
-        pool.volume(name)
-    guests.add(GOLD, MachineState.RUNNING)
-
-    def run(argv: list[str], **more: Any) -> subprocess.CompletedProcess[bytes]:
-        if argv[1] == "snapshot":
-            seen.append(guests.is_frozen)
-        return pool.run(argv, **more)
-
-    monkeypatch.setattr("zsnapdb.zfs.command.subprocess.run", run)
-    monkeypatch.setattr("zsnapdb.zfs.zvols.is_partition", lambda path: False)
-    monkeypatch.setattr("zsnapdb.jobs.backup.vm_source.judge_volumes_space", lambda names: [])
-    return Barn(pool, guests, FakeGuard(), tmp_path, reported, seen)
 
 
 def test_a_running_machine_is_frozen_for_its_snapshot_and_its_grade_says_so(barn: Barn) -> None:
@@ -311,103 +233,3 @@ def test_a_machine_may_name_the_server_inside_it_by_its_address_alone() -> None:
 def test_a_minimum_of_frozen_needs_a_freeze(barn: Barn) -> None:
     with pytest.raises(ConfigError, match="set freeze_deadline to more than 0s"):
         barn.source(minimum_grade="frozen", freeze_deadline="0s")
-
-
-class FakeLock:
-    """The lock of a server inside the machine: it is granted, refused or lost as the test says."""
-
-    def __init__(self, barn: Barn) -> None:
-        self.barn = barn
-        self.refusals = 0
-        self.events: list[str] = []
-        server = ServerFacts(Flavour.MARIADB, "11.8.6-MariaDB", None, 1, {}, {"InnoDB": 1}, ())
-        self.inside = ObservedInside(server, LockChoice(locks.properties("stage"), "MariaDB knows it"))
-
-    def examine(self, instance: Instance, addresses: Collection[str], minimum: Grade) -> ExaminedInside:
-        assert addresses == ("10.0.0.7",)
-        return ExaminedInside(self.inside, ())
-
-    @contextlib.contextmanager
-    def locked(self, instance: Instance, observed: ObservedInside) -> Iterator[HeldInside]:
-        if self.refusals:
-            self.refusals -= 1
-            raise LockNotGranted("a statement is in the way")
-        self.events.append("locked")
-        held = HeldInside(observed.facts, observed.choice, _position(7), HeldLock(time.monotonic() + 5))
-        assert not self.barn.guests.is_frozen
-        yield held
-        assert not self.barn.guests.is_frozen
-        self.events.append("released")
-        held.after = _position(9)
-
-
-def _position(offset: int) -> Position:
-    return Position(Flavour.MARIADB, BinlogCoordinates("binlog.000001", offset), None, "server")
-
-
-@pytest.fixture
-def lock(barn: Barn, monkeypatch: pytest.MonkeyPatch) -> FakeLock:
-    lock = FakeLock(barn)
-    monkeypatch.setattr("zsnapdb.jobs.backup.inside_server.examine", lock.examine)
-    source = barn.source
-
-    def with_lock(**settings: Any) -> MachineSource:
-        return replace(source(**settings), lock=lock.locked)
-
-    monkeypatch.setattr(barn, "source", with_lock)
-    monkeypatch.setattr("zsnapdb.jobs.backup.vm_source.delays", lambda: itertools.repeat(0.01))
-    return lock
-
-
-def test_the_server_is_locked_before_the_freeze_and_released_after_the_thaw(barn: Barn, lock: FakeLock) -> None:
-    source = barn.source(minimum_grade="quiesced")
-    taken = barn.take(minimum_grade="quiesced")
-    assert taken.proof.hold.reached.grade is Grade.QUIESCED
-    assert (lock.events, barn.frozen_at_snapshot) == (["locked", "released"], [True])
-    part = source.describe(source.observe(), taken.proof).source
-    assert isinstance(part, MachineSourcePart)
-    assert part.server is not None
-    assert (part.server.lock, part.server.before.binlog_offset) == ("stage", 7)
-    assert part.server.after is not None
-    assert MachineSourcePart.model_validate_json(part.model_dump_json()) == part
-    assert "position  between binlog.000001:7 and binlog.000001:9" in detail_lines(part)
-    assert (source_fields(part)["server_inside"] or {})["lock"] == "stage"
-
-
-def test_a_lock_that_is_not_granted_at_once_is_tried_again(barn: Barn, lock: FakeLock) -> None:
-    lock.refusals = 3
-    assert barn.grade(minimum_grade="quiesced") is Grade.QUIESCED
-    assert barn.guard.told == ["opened 5", "freezing", "thawed"]
-
-
-def test_without_the_lock_the_guest_is_frozen_or_the_backup_fails(
-    barn: Barn, lock: FakeLock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("zsnapdb.jobs.backup.vm_source.delays", lambda: itertools.repeat(1e9))
-    lock.refusals = 1
-    with pytest.raises(LockNotGranted):
-        barn.take(minimum_grade="quiesced")
-    assert (barn.snapshots(), barn.guard.told) == ([], ["opened 5"])
-    lock.refusals = 1
-    assert barn.grade() is Grade.FROZEN
-    assert any("going on without the lock of the server" in line for line in barn.reported)
-
-
-def test_a_server_at_an_address_that_is_not_the_machines_proves_nothing(barn: Barn) -> None:
-    instance = barn.source().instance
-    inside = instance.settings.model_copy(update={"host": "127.0.0.1"})
-    instance = replace(instance, settings=inside)
-    for minimum, severity in ((Grade.QUIESCED, Severity.UNFIT), (Grade.CRASH, Severity.WARNING)):
-        examined = inside_server.examine(instance, ("10.0.0.7",), minimum)
-        assert examined.observed is None
-        (finding,) = examined.findings
-        assert finding.severity is severity
-        assert "127.0.0.1 (127.0.0.1) is not known to be in the machine, which has 10.0.0.7" in finding.detail
-
-
-def test_a_lock_without_a_freeze_is_no_grade() -> None:
-    held = ServerLock("ftwrl", True)
-    assert grade.reached(Power.RUNNING, Power.RUNNING, None, held).grade is Grade.CRASH
-    frozen = Freeze(2, 1.0)
-    assert grade.reached(Power.RUNNING, Power.RUNNING, frozen, held).grade is Grade.QUIESCED
-    assert grade.reached(Power.RUNNING, Power.RUNNING, frozen, ServerLock("none", False)).grade is Grade.FROZEN
