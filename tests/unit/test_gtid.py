@@ -34,6 +34,16 @@ def test_union_and_difference_are_those_of_sets(a: GtidSet, b: GtidSet) -> None:
     assert numbers(a.minus(b)) == numbers(a) - numbers(b)
 
 
+@given(SETS, SOURCES, st.integers(1, 3))
+def test_transactions_that_come_behind_the_last_of_a_source_join_it(a: GtidSet, source: str, count: int) -> None:
+    last = max((n for name, n in numbers(a) if name == source), default=0)
+    joined = a
+    for number in range(last + 1, last + count + 1):
+        joined = joined.union(GtidSet.of([(source, (number, number))]))
+    assert numbers(joined) == numbers(a) | {(source, number) for number in range(last + 1, last + count + 1)}
+    assert joined == GtidSet.of((name, (n, n)) for name, n in numbers(joined))
+
+
 @given(SETS, SETS)
 def test_containment_is_that_of_sets(a: GtidSet, b: GtidSet) -> None:
     assert a.contains(b) == (numbers(b) <= numbers(a))

@@ -109,7 +109,7 @@ def _fetch(work: Work, step: Replay, logs: RelayLogs) -> None:
 
     DamagedError if a binlog was removed or is shorter than when the restore was planned.
     """
-    archive = archive_of(work.instance, work.repository, only=frozenset(part.file for part in step.logs))
+    archive = archive_of(work.instance, work.repository, only={part.file: part.size for part in step.logs})
     files = {(file.incarnation, file.name): file for file in archive.load().files}
     local = LocalBinlogs.of(work.plan.variables)
     total, done = step.size, 0

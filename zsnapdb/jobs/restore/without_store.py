@@ -6,6 +6,7 @@ their bytes are copied and proved by these descriptions (`jobs/local_binlogs.py`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from zsnapdb import server_files
 from zsnapdb.errors import DamagedError, UnreachableError, ZsnapdbError
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.local_manifests import IN_NO_REPOSITORY
-from zsnapdb.jobs.binlog_spans import whole_span
+from zsnapdb.jobs.binlog_spans import SpanBuilder, whole_span
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.private_folder import make_private
@@ -66,11 +67,12 @@ def is_stand_in(repository: Repository) -> bool:
 
 
 def archive_of(
-    instance: Instance, repository: Repository, target: Target | None = None, only: frozenset[str] | None = None
+    instance: Instance, repository: Repository, target: Target | None = None, only: Mapping[str, int] | None = None
 ) -> BinlogArchive:
     """Return the binlog archive of the instance; of a stand-in, the binlogs that its server has on this host.
 
-    A stand-in describes only the binlogs that lead to the target, or only those named: describing reads them whole.
+    A stand-in describes only the binlogs that lead to the target, or only those named, each up to its end of a
+    transaction (bytes): describing reads the bytes, and looks for that end if it is not known.
     """
     if not is_stand_in(repository):
         return BinlogArchive(repository, instance.name)
@@ -95,7 +97,7 @@ class _HostArchive(BinlogArchive):
 
     sets: tuple[Manifest, ...]
     target: Target | None = None
-    only: frozenset[str] | None = None
+    only: Mapping[str, int] | None = None
 
     def load(self) -> Archive:
         """Return the server's binlogs, from the oldest that a local set needs. A binlog that is damaged ends them."""
@@ -118,7 +120,7 @@ class _HostArchive(BinlogArchive):
             if not is_archivable(name) or number_of(name) < first or (self.only is not None and name not in self.only):
                 continue
             try:
-                file = _described(path, self.instance, server)
+                file = _described(path, self.instance, server, self.only[name] if self.only is not None else None)
             except (ZsnapdbError, OSError) as error:
                 return Archive((history,), tuple(files), (DamagedError(f"binlog {name} cannot be read: {error}"),))
             if file is not None:
@@ -143,13 +145,16 @@ class _HostArchive(BinlogArchive):
         )
 
 
-def _described(path: Path, instance: str, server: ServerPart) -> ArchivedFile | None:
-    """Return the description of a binlog on this host up to its last complete transaction; None if it has none yet."""
+def _described(path: Path, instance: str, server: ServerPart, end: int | None) -> ArchivedFile | None:
+    """Return the description of a binlog on this host up to `end`. None if it has no transaction yet, or is shorter.
+
+    `end` None: to its last complete transaction. Otherwise the transactions in it are not looked at.
+    """
     with server_files.open_to_read(path) as file:
         head = read_head(file, path.name)
-        if head is None or head.end is None:
+        if head is None or head.end is None or file.seek(0, 2) < (end or 0):
             return None
-        span = whole_span(file, path.name)
+        span = whole_span(file, path.name) if end is None else SpanBuilder(0, end).span()
         chunks = []
         for start in range(0, span.end, _CHUNK):
             end, proof = min(start + _CHUNK, span.end), plain_hash()

@@ -76,18 +76,19 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned]) ->
     last: Scanned | None = None
     following: Scanned | None = None
     gtids, pending, later, passed = reached, reached, 0, 0
-    stop, is_sought = start, _stops_exactly(choice)
+    sought = _Sought.of(target, point.flavour)
+    stop = start
     for transaction in scanned:
         if transaction.end <= start:
             continue
         own = parse_gtids(point.flavour, transaction.gtid) if transaction.gtid is not None else None
         pending = joined(pending, own)
-        if _is_in(target, point.flavour, transaction, gtids):
+        if sought.includes(transaction, own, gtids):
             last, stop, gtids, following, later = transaction, transaction.end, pending, None, later + passed
             passed = 0
             continue
         following = following or transaction
-        if not isinstance(target, AtTime) and (last is not None or not is_sought):
+        if not isinstance(target, AtTime) and (last is not None or not sought.is_one_of_mariadb):
             break
         passed += 1
     if isinstance(target, AtGtids | BeforeGtid):
@@ -97,32 +98,36 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned]) ->
     return Boundary(stop, last, following, gtids, (note,) if later and isinstance(target, AtTime) else ())
 
 
-def _is_in(target: Target, flavour: Flavour, transaction: Scanned, reached: Gtids | None) -> bool:
-    """Whether a transaction belongs to the target state. `reached` are the transactions before it."""
-    if isinstance(target, AtTime):
-        return transaction.committed <= target.moment
-    if isinstance(target, BeforeGtid):
-        return transaction.gtid != target.text and not (
-            transaction.gtid is not None and parse_gtids(flavour, transaction.gtid) == parse_gtids(flavour, target.text)
-        )
-    if isinstance(target, AtGtids):
-        gtids = parse_gtids(flavour, target.text)
-        if _is_one_of_mariadb(gtids):
+@dataclass(frozen=True)
+class _Sought:
+    """What a target asks of each transaction. Its GTIDs are read once; there may be millions of transactions."""
+
+    target: Target
+    gtids: Gtids | None
+
+    @classmethod
+    def of(cls, target: Target, flavour: Flavour) -> _Sought:
+        named = parse_gtids(flavour, target.text) if isinstance(target, AtGtids | BeforeGtid) else None
+        return cls(target, named)
+
+    @property
+    def is_one_of_mariadb(self) -> bool:
+        """Whether the replay stops at a single GTID of MariaDB, and not at a set or a position of several domains."""
+        is_one = isinstance(self.gtids, GtidPosition) and len(self.gtids.heads) == 1
+        return is_one and isinstance(self.target, AtGtids)
+
+    def includes(self, transaction: Scanned, own: Gtids | None, reached: Gtids | None) -> bool:
+        """Whether a transaction, with the GTID `own`, belongs to the target state. `reached` are those before it."""
+        if isinstance(self.target, AtTime):
+            return transaction.committed <= self.target.moment
+        if isinstance(self.target, BeforeGtid):
+            return own is None or own != self.gtids
+        if self.is_one_of_mariadb:
             # Two servers may give the same number in one domain, in any order (gtid_strict_mode=OFF).
-            return transaction.gtid is not None and parse_gtids(flavour, transaction.gtid) == gtids
-        return reached is None or not contains(reached, gtids)
-    return True
-
-
-def _is_one_of_mariadb(gtids: Gtids) -> bool:
-    """Whether this is a single GTID of MariaDB, and not a set or a position of several domains."""
-    return isinstance(gtids, GtidPosition) and len(gtids.heads) == 1
-
-
-def _stops_exactly(choice: RestoreRoute) -> bool:
-    return isinstance(choice.target, AtGtids) and _is_one_of_mariadb(
-        parse_gtids(choice.point.flavour, choice.target.text)
-    )
+            return own is not None and own == self.gtids
+        if self.gtids is not None:
+            return reached is None or not contains(reached, self.gtids)
+        return True
 
 
 def to_transaction(transaction: Scanned | None, file: str) -> ArchivedTransaction | None:

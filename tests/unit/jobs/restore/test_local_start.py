@@ -15,6 +15,7 @@ from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.clone import fetch
 from zsnapdb.jobs.host import Host
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore import without_store
 from zsnapdb.jobs.restore.handover_plan import Handover
@@ -225,3 +226,12 @@ def test_without_a_store_the_binlogs_of_the_server_lead_to_any_transaction(
             True,
         )
         assert plan.point.gtids == f"0-1-{end}"
+        # What is copied later ends where the plan does, whatever the server has written since, and not before.
+        planned = without_store.archive_of(host.instance, repository, only={log.file: log.size}).load()
+        (copied,) = planned.files
+        archive = without_store.archive_of(host.instance, repository)
+        assert LocalBinlogs.of(variables).copy(archive, copied, tmp_path / to)
+        # The head is copied as the server leaves it when it closes the file.
+        assert (tmp_path / to).read_bytes()[file.marks["head"] :] == file.data[file.marks["head"] : file.marks[end]]
+    longer = without_store.archive_of(host.instance, repository, only={"binlog.000001": len(file.data) + 1}).load()
+    assert longer.files == ()
