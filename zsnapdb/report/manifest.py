@@ -10,10 +10,11 @@ from zsnapdb.repository.manifest import Manifest
 
 
 class VolumeFields(TypedDict):
-    """A volume of a backup."""
+    """A volume of a backup. `sent_from`: the scratch dataset that a consolidated backup was sent from."""
 
     role: str
     dataset: str
+    sent_from: str | None
     guid: int
     from_guid: int | None
     plain_bytes: int
@@ -52,6 +53,7 @@ def manifest_fields(m: Manifest | Summary) -> ManifestFields:
             {
                 "role": v.role,
                 "dataset": v.dataset,
+                "sent_from": v.sent_from,
                 "guid": v.guid,
                 "from_guid": v.from_guid,
                 "plain_bytes": v.plain_size,

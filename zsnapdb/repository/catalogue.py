@@ -43,6 +43,7 @@ class VolumeSummary(_Part):
     plain_size: int
     stored_size: int
     chunk_count: int
+    sent_from: str | None = None
 
 
 class Summary(_Part):
@@ -91,6 +92,7 @@ class Summary(_Part):
                 plain_size=v.plain_size,
                 stored_size=v.stored_size,
                 chunk_count=len(v.chunks),
+                sent_from=v.sent_from,
             )
             for v in m.volumes
         )

@@ -15,6 +15,7 @@ from zsnapdb.report.manifest import ManifestFields, kind_of, manifest_fields
 from zsnapdb.report.source import detail_lines
 from zsnapdb.report.units import table
 from zsnapdb.report.view import View
+from zsnapdb.repository.catalogue import Summary
 
 
 class ShownBackupFields(ManifestFields):
@@ -30,6 +31,10 @@ class BackupDetailDocument(TypedDict):
     chain: list[str]
     missing: list[MissingFields]
     known_damage: list[DamageFields]
+
+
+def _is_consolidated(backup: Summary) -> bool:
+    return any(volume.sent_from is not None for volume in backup.volumes)
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class BackupDetailView(View):
             ),
             *detail_lines(m.source),
             f"local     {'yes, can be cloned' if detail.entry.is_local else 'no, only in the repository'}",
+            *(["streams   consolidated from a chain, not sent by the source"] if _is_consolidated(m) else []),
             f"restores  from {' -> '.join(link.backup_id for link in detail.chain)}",
             *(f"damaged   {damage.describe()}" for damage in detail.damage),
         ]

@@ -17,12 +17,14 @@ from zsnapdb.config import parse
 from zsnapdb.errors import ConfigError, LeaseError, NotThere, PreflightError
 from zsnapdb.jobs.backup import send as backup_send
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.repository import inventory
 from zsnapdb.jobs.restore import steps, stored_chain
 from zsnapdb.jobs.trial import consolidate as job
 from zsnapdb.jobs.trial import scratch
 from zsnapdb.planning.backup.fitness import unfit
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.restore.steps import Receive
+from zsnapdb.report.repository.show import BackupDetailView
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.writer_lease import WriterLease
@@ -91,7 +93,7 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pool:
     return Pool(tmp_path / "store", monkeypatch)
 
 
-def test_the_new_backup_is_full_and_is_the_original_in_all_else(pool: Pool) -> None:
+def test_the_new_backup_is_full_and_is_the_original_in_all_else(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     names = pool.site.fill([None, 0, 1])
     made = pool.consolidate()
     original = pool.site.instance().open_repository().manifest("main", names[2])
@@ -107,6 +109,10 @@ def test_the_new_backup_is_full_and_is_the_original_in_all_else(pool: Pool) -> N
     kept = {"source", "created", "createtxg", "pool_guid", "repository_id", "instance"}
     assert {name: getattr(made, name) for name in kept} == {name: getattr(original, name) for name in kept}
     instance = pool.site.instance()
+    monkeypatch.setattr(inventory, "_local_guids", lambda *words: set())
+    detail = inventory.detail(pool.site.instance(), made.backup_id)
+    assert "consolidated from a chain" in BackupDetailView(detail).text()
+    assert "consolidated" not in BackupDetailView(inventory.detail(pool.site.instance(), names[2])).text()
     (damage,) = {stored_chain.judge_chunks(instance, instance.open_repository(), made)[0].severity}
     assert damage == "ok"
 
