@@ -53,8 +53,12 @@ def process(pid: int, datadir: Path) -> DiscoveredProcess:
 
 def test_a_server_is_found_by_its_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its words are read behind those of the loader that started it."""
-    words = ["python3", "-c", "import sys; sys.stdin.read()", "/usr/sbin/mysqld", "--defaults-file=/etc/my.cnf"]
-    ours = subprocess.Popen(words, executable=sys.executable, stdin=subprocess.PIPE)
+    program = "import sys; print(flush=True); sys.stdin.read()"
+    words = ["python3", "-c", program, "/usr/sbin/mysqld", "--defaults-file=/etc/my.cnf"]
+    ours = subprocess.Popen(words, executable=sys.executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    # A process has no words for a moment while the kernel executes its program.
+    assert ours.stdout is not None
+    ours.stdout.readline()
     seen = [process(ours.pid, tmp_path), process(1, tmp_path / "beside")]
     monkeypatch.setattr(discovery, "server_processes", lambda: seen)
     try:
