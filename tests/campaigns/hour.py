@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tests.campaigns.support.census import SOCKET, Census, changes, memory, take
+from tests.campaigns.support.census import SOCKET, Census, by_folder, changes, memory, take
 from tests.campaigns.support.faults import CONFIG, Site, add_innochecksum, must, run
 from tests.lab.inside import ledger
 from zsnapdb.agent.records import Records
@@ -123,6 +123,8 @@ def live(minutes: float, site: Site, load: ledger.Load, runs: Runs) -> list[Cens
         if len(censuses) % 6 == 0:
             shown = f"agent {one.agent >> 20} MiB, archiver {one.archiver >> 20} MiB, {one.snapshots} snapshots"
             print(f"minute {minute:.0f}: {one.transfers} transfers, backup {backup:.0f} s, {shown}", flush=True)
+        if len(censuses) % 15 == 0:
+            print(f"minute {minute:.0f}: files {({k: n for k, n in by_folder().items() if n})}", flush=True)
     return censuses
 
 

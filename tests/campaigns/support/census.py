@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,11 @@ from tests.lab.inside import ledger
 
 SOCKET = "/run/mysqld/mysqld.sock"
 FOLDERS = (Path("/var/lib/zsnapdb"), Path("/run/zsnapdb"))
+
+
+def by_folder() -> Counter[str]:
+    """Return how many files zsnapdb keeps on the host, by folder."""
+    return Counter({folder: len(files) for top in FOLDERS for folder, _, files in os.walk(top)})
 
 
 def _lines(*argv: str) -> list[str]:
@@ -85,7 +91,7 @@ def take(minute: float, transfers: int, wait: float, backup: float, agent: int, 
         holds=len(_lines("zfs", "holds", "-H", *snapshots)) if snapshots else 0,
         datasets=len(_lines("zfs", "list", "-H", "-o", "name")),
         mounts=len(Path("/proc/mounts").read_text().splitlines()),
-        files=sum(len(files) for folder in FOLDERS for _, _, files in os.walk(folder)),
+        files=by_folder().total(),
         free=int(available.split()[1]) << 10,
     )
 
