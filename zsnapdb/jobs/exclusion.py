@@ -14,7 +14,7 @@ from typing import TextIO
 from zsnapdb.errors import BusyError
 from zsnapdb.jobs.host import THIS_HOST
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.private_folder import open_lock
+from zsnapdb.jobs.private_folder import lock_file, open_lock
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.writer_lease import lease
 
@@ -38,10 +38,17 @@ def exclusive(
     """Run the block as the only holder of the lock `name` on this host.
 
     `folder` contains the lock files (None: the folder of this host). `tell` gets a line if this run has to wait.
-    BusyError if another run still holds the lock after `patience` seconds, PreflightError if there can be no lock file.
+    Afterwards the lock file is gone. BusyError if another run still holds the lock after `patience` seconds,
+    PreflightError if there can be no lock file.
     """
+    folder = folder or THIS_HOST.run
     with exclusive_with_child(name, doing=doing, patience=patience, folder=folder, tell=tell):
-        yield
+        try:
+            yield
+        finally:
+            # Many locks are named after a clone or a snapshot set: their files would become more and more.
+            with contextlib.suppress(OSError):
+                lock_file(folder, _file_name(name)).unlink()
 
 
 @contextlib.contextmanager
@@ -55,14 +62,14 @@ def exclusive_with_child(
 ) -> Iterator[int]:
     """Do as `exclusive`, and yield the descriptor that has the lock.
 
-    A child that inherits the descriptor has the lock too until it ends, whatever becomes of this process (flock(2)).
+    A child that inherits the descriptor has the lock too until it ends, whatever becomes of this process (flock(2)). So
+    the lock file stays.
     """
     deadline, is_told = time.monotonic() + patience, False
-    with open_lock(folder or THIS_HOST.run, name.replace("/", "-")) as file:
-        while True:
+    while True:
+        with open_lock(folder or THIS_HOST.run, _file_name(name)) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     raise BusyError(
@@ -72,11 +79,20 @@ def exclusive_with_child(
                 if not is_told:
                     tell(f"waiting up to {patience:g} s for another zsnapdb: {_holder(file)}")
                     is_told = True
-                time.sleep(_POLL_SECONDS)
-        file.truncate(0)
-        file.write(f"{os.getpid()} {doing}\n")
-        file.flush()
-        yield file.fileno()
+            else:
+                # A file that its last holder has removed since it was opened excludes nobody.
+                if os.fstat(file.fileno()).st_nlink:
+                    file.truncate(0)
+                    file.write(f"{os.getpid()} {doing}\n")
+                    file.flush()
+                    yield file.fileno()
+                    return
+                continue
+        time.sleep(_POLL_SECONDS)
+
+
+def _file_name(name: str) -> str:
+    return name.replace("/", "-")
 
 
 def _holder(file: TextIO) -> str:

@@ -45,13 +45,18 @@ def _make(folder: Path, mode: int) -> None:
         os.close(opened)
 
 
+def lock_file(folder: Path, name: str) -> Path:
+    """Return the path of the lock file of that name."""
+    return folder / f"{name}.lock"
+
+
 def open_lock(folder: Path, name: str) -> TextIO:
     """Return the open lock file of that name in a private folder; make both if they are missing.
 
     PreflightError as for `make_private`, or if the lock file is a link.
     """
     make_private(folder)
-    path = folder / f"{name}.lock"
+    path = lock_file(folder, name)
     try:
         opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:

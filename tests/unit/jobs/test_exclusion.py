@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,3 +75,26 @@ def test_an_instance_waits_as_long_as_it_was_told_and_reports_it(world: World) -
             with pytest.raises(BusyError), for_instance(waiting, "backup", "backing up"):
                 pass
             assert len(world.reported) == lines
+
+
+def test_the_file_of_a_lock_goes_with_its_holder_and_never_lets_two_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zsnapdb.jobs.exclusion._POLL_SECONDS", 0.0005)
+    inside, most, rounds = [0], [0], [0]
+
+    def work() -> None:
+        for _ in range(100):
+            with exclusive("clone-a", doing="working", patience=60, folder=tmp_path):
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                time.sleep(0)
+                inside[0] -= 1
+                rounds[0] += 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (most[0], rounds[0], list(tmp_path.iterdir())) == (1, 400, [])
