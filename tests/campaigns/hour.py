@@ -124,7 +124,7 @@ def live(minutes: float, site: Site, load: ledger.Load, runs: Runs) -> list[Cens
             shown = f"agent {one.agent >> 20} MiB, archiver {one.archiver >> 20} MiB, {one.snapshots} snapshots"
             print(f"minute {minute:.0f}: {one.transfers} transfers, backup {backup:.0f} s, {shown}", flush=True)
         if len(censuses) % 15 == 0:
-            print(f"minute {minute:.0f}: files {({k: n for k, n in by_folder().items() if n})}", flush=True)
+            print(f"minute {minute:.0f}: files { ({k: n for k, n in by_folder().items() if n}) }", flush=True)
     return censuses
 
 
