@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pymysql
 import pytest
+from pydantic import SecretStr
 
 from tests.lab.inside import ledger
+from zsnapdb.mysql.replay import make_durable
 from zsnapdb.mysql.server import ServerProcess
+from zsnapdb.mysql.session import Address, Session
 
-from .in_guest import SOCKET, Lab, started, without_bodies, zfs
+from .in_guest import SERVER, SOCKET, Lab, end_process, started, without_bodies, zfs
 
 AWAY = ('endpoint = "http://127.0.0.1:7070"', 'endpoint = "http://127.0.0.1:7"')
 """Nobody listens at that port."""
@@ -159,6 +163,25 @@ def test_a_finished_restore_goes_on_to_a_later_point_and_only_forward(lab: Lab, 
     finally:
         remove("tank/near")
         lab.sql("DROP DATABASE further")
+
+
+def test_what_a_replay_committed_without_syncs_survives_a_kill_once_it_is_made_durable(lab: Lab) -> None:
+    """The options are those of a replay; the log of InnoDB is flushed by nothing else in this time."""
+    lab.sql("DROP DATABASE IF EXISTS unsynced")
+    lab.sql("CREATE DATABASE unsynced")
+    lab.sql("CREATE TABLE unsynced.lines (number INT PRIMARY KEY)")
+    lab.sql("SET GLOBAL innodb_flush_log_at_timeout = 2700")
+    lab.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 0")
+    lab.sql("SET GLOBAL sync_binlog = 0")
+    written = list(range(300))
+    for number in written:
+        lab.sql(f"INSERT INTO unsynced.lines VALUES ({number})")
+    with Session.open(Address("root", Path(SOCKET)), SecretStr("")) as session:
+        make_durable(session)
+    end_process(int(Path(str(lab.sql("SELECT @@pid_file")[0][0])).read_text()))
+    subprocess.run([SERVER, "start"], check=True)
+    assert [number for (number,) in lab.sql("SELECT number FROM unsynced.lines ORDER BY number")] == written
+    lab.sql("DROP DATABASE unsynced")
 
 
 def as_root(restored: dict[str, Any]) -> pymysql.Connection[Any]:

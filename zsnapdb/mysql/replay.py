@@ -24,6 +24,7 @@ from zsnapdb.gtid import GtidPosition, Gtids, contains
 from zsnapdb.model import Flavour, parse_gtids
 from zsnapdb.mysql import server
 from zsnapdb.mysql.session import Session
+from zsnapdb.planning.server_copy.identity import BRIEF
 from zsnapdb.server_files import Owner
 
 CHANNEL = "zsnapdb_replay"
@@ -35,7 +36,7 @@ def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
     """Return the option file lines for a replay; they must follow all other lines.
 
     With one worker the parallel applier is off, which saves the handover of transactions. Nothing is synced: an
-    interrupted replay goes back to the snapshot before the replay, and a clean shutdown writes everything.
+    interrupted replay goes back to the snapshot before the replay, and `make_durable` writes everything in the end.
     """
     both = (
         "relay_log_recovery=OFF",
@@ -43,6 +44,7 @@ def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
         "sync_binlog=0",
         "innodb_flush_log_at_trx_commit=0",
         "event_scheduler=OFF",
+        *BRIEF,
     )
     workers = workers if workers > 1 else 0
     if flavour is Flavour.MARIADB:
@@ -61,6 +63,22 @@ def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
         "loose_replica_preserve_commit_order=ON",
         "loose_replica_max_allowed_packet=1073741824",
     )
+
+
+def make_durable(session: Session) -> None:
+    """Have the server write what it has committed, as its shutdown does.
+
+    Without syncs, the binlog of a server that is killed in its shutdown has transactions that the tables lost: its
+    GTIDs would not show it. InnoDB of MariaDB flushes its log here only if commits do (ha_innodb.cc,
+    innobase_flush_logs); engines without a log write when their tables are closed. Nothing goes to the binlog.
+    """
+    for statement in (
+        "SET GLOBAL innodb_flush_log_at_trx_commit = 1",
+        "SET GLOBAL sync_binlog = 1",
+        "FLUSH LOCAL TABLES",
+        "FLUSH LOCAL ENGINE LOGS",
+    ):
+        session.query(statement)
 
 
 CLIENT_OPTIONS = (

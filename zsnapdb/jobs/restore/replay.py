@@ -78,6 +78,7 @@ def _by_applier(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) 
             source,
             lambda done: work.events.progress(Progress(f"replay {step.name}", done, sum(sizes))),
         )
+        replaying.make_durable(session)
 
 
 def _by_client(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) -> None:
@@ -92,6 +93,7 @@ def _by_client(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) -
             source, sink = replaying.client_pipe(tool, client, login, files, step.logs[0].start, Path(scratch))
             programs.pipe(source, sink, timeout=_LONGEST_REPLAY)
         replaying.check_executed(session, work.plan.flavour, gtids)
+        replaying.make_durable(session)
 
 
 def _has_relay_log(work: Work) -> bool:

@@ -111,6 +111,13 @@ _QUIET = (
 """
 
 
+BRIEF = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
+"""With these options a server that runs for a moment does not read the pages that the source had in memory.
+
+It leaves the list of them (ib_buffer_pool) for the start of the server that is handed over.
+"""
+
+
 _REFUSED = frozenset(
     (
         "admin_address",
@@ -288,7 +295,7 @@ def _identity_lines(identity: ServerIdentity) -> list[str]:
     else:
         lines += ["skip_networking=OFF", f"bind_address={identity.bind_address}", f"port={identity.port}"]
     if identity.access is Access.PRIVATE_SOCKET:
-        lines.append("skip_grant_tables")
+        lines += ["skip_grant_tables", *BRIEF]
     if identity.trusts_creators:
         # Otherwise a server with a binlog demands SUPER (refman 8.4, "Stored Program Binary Logging").
         lines.append("loose_log_bin_trust_function_creators=ON")
