@@ -44,6 +44,8 @@ TYPED = ("tests", "packaging/tools")
 KINDS = ("unit", "system", "attacks", "campaigns", "faults")
 SHARDS = 2
 """Guests of each flavour that share the system tests."""
+OWN_GUEST = {"test_guides.py": "mysql"}
+"""Files of system tests that need a server as it is after its installation, and on which flavour they run."""
 FIRST = 10_000.0
 """The weight of a job that begins before all others, however long it takes."""
 LAB_FAULTS = "test_lab.py"
@@ -148,7 +150,11 @@ def _system(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[J
             for flavour in FLAVOURS
         ]
     jobs = []
-    names = sorted(path.name for path in (CHECKOUT / "tests/system").glob("test_*.py"))
+    names = sorted(path.name for path in (CHECKOUT / "tests/system").glob("test_*.py") if path.name not in OWN_GUEST)
+    for name, flavour in OWN_GUEST.items():
+        env = None if all_flavours else flavours.environment([])
+        work = functools.partial(_in_guest, lab, flavour, [f"tests/system/{name}", *own[1:]], env)
+        jobs.append(Job(f"system {name[5:-3]}, {flavour}", usual_seconds([name]), work))
     for number, files in enumerate(shared_out(names, SHARDS), 1):
         hands = _dealt([CHECKOUT / file for file in files])
         for flavour in FLAVOURS:

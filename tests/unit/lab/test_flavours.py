@@ -71,6 +71,12 @@ def test_with_all_flavours_nothing_is_left_out(kind: str) -> None:
     assert set(map(str, jobs(kind, all_flavours=True).values())) == {"{}"}
 
 
+def test_the_guides_have_a_server_that_no_other_test_has_used() -> None:
+    made = suite._system(LAB, (), all_flavours=False)
+    files = [job.work.args[2] for job in made]  # type: ignore[attr-defined]
+    assert [words for words in files if "tests/system/test_guides.py" in words] == [["tests/system/test_guides.py"]]
+
+
 def test_a_sample_of_a_campaign_runs_on_one_flavour_only_where_any_server_will_do() -> None:
     def names(*arguments: str, all_flavours: bool = False) -> list[str]:
         return [job.name.partition(",")[0] for job in suite._campaigns(LAB, arguments, all_flavours=all_flavours)]
