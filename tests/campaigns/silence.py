@@ -216,7 +216,7 @@ class Campaign:
         seen: dict[Sign, Sample] = {}
         while time.time() < give_up:
             for sign in Sign:
-                red = next((one for one in self.signs.since(sign, began) if one.is_red), None)
+                red = next((one for one in self.signs.until_now(sign, began) if one.is_red), None)
                 if red is not None:
                     seen.setdefault(sign, red)
             heard = {one.subject for one in self.receiver.told[told:] if one.event == "broken"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from zsnapdb.errors import ChangedError, ExistsError, NotThere, UnreachableError
+from zsnapdb.errors import ChangedError, ExistsError, NotThere, UnreachableError, ZsnapdbError
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
 from zsnapdb.store.layer import Layer
 
@@ -34,7 +34,9 @@ class Pauses:
 class PatientStore(Layer):
     """Repeats a call while the store cannot be reached or is busy, with growing pauses, for up to `patience` seconds.
 
-    All other errors are raised at once. `tell` gets a line before each long pause.
+    All other errors are raised at once. `tell` gets a line before each long pause. After a call that waited in vain for
+    all of `patience`, the following calls make one attempt each until the store answers: the calls of a run do not add
+    up their waits.
     """
 
     def __init__(
@@ -45,16 +47,18 @@ class PatientStore(Layer):
         self.pauses = pauses or Pauses()
         self.tell = tell
         self._over = threading.Event()
+        self._is_away = False
 
     def _again(self, attempt: Callable[[], T], patience: float) -> T:
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + (0.0 if self._is_away else patience)
         pause = self.pauses.first
         while True:
             try:
-                return attempt()
+                answer = attempt()
             except UnreachableError as error:
                 left = deadline - time.monotonic()
                 if left <= 0 or self._over.is_set():
+                    self._is_away = self._is_away or patience >= self.patience
                     raise
                 # Random pauses, so that not all workers try at the same moment. The last attempt is at the deadline.
                 wait = min(pause * random.uniform(0.75, 1.25), left)
@@ -63,6 +67,12 @@ class PatientStore(Layer):
                 if self._over.wait(wait):
                     raise
                 pause = min(pause * 2, self.pauses.longest)
+            except ZsnapdbError:
+                self._is_away = False
+                raise
+            else:
+                self._is_away = False
+                return answer
 
     def check(self) -> None:
         """Prove that the store can be reached. The patience is at most `pauses.check` seconds."""

@@ -168,6 +168,10 @@ class Signs:
         """Return the samples of the sign that began at the moment or later."""
         return [sample for sample in list(self.samples) if sample.sign is sign and sample.began >= moment]
 
+    def until_now(self, sign: Sign, moment: float) -> list[Sample]:
+        """Return the samples of the sign that ended at the moment or later: a look may be under way at the moment."""
+        return [sample for sample in list(self.samples) if sample.sign is sign and sample.ended >= moment]
+
     def are_green(self, moment: float) -> bool:
         """Whether every sign was looked at since the moment, and is green."""
         newest = [self.last(sign) for sign in Sign]

@@ -47,6 +47,23 @@ def test_it_ends_when_the_patience_does_with_the_error_of_the_last_attempt(tmp_p
     assert len(faulty.calls) > 3
 
 
+def test_the_calls_of_a_run_do_not_add_up_their_waits(tmp_path: Path) -> None:
+    store, faulty = patient(tmp_path, {"get": [Fault.UNREACHED] * 100_000}, patience=0.2)
+    store.put("k", b"body")
+    with pytest.raises(UnreachableError):
+        store.get("k")
+    waited = len(faulty.calls)
+    for _ in range(3):
+        with pytest.raises(UnreachableError):
+            store.get("k")
+    assert len(faulty.calls) == waited + 3
+    faulty.faults["get"] = [Fault.UNREACHED] * 5
+    with pytest.raises(UnreachableError):
+        store.get("k")
+    store.put("k", b"body")
+    assert store.get("k") == b"body"
+
+
 def test_without_patience_there_is_one_attempt(tmp_path: Path) -> None:
     store, faulty = patient(tmp_path, {"get": [Fault.UNREACHED]}, patience=0)
     with pytest.raises(UnreachableError):
