@@ -42,13 +42,16 @@ def exclusive(
     PreflightError if there can be no lock file.
     """
     folder = folder or THIS_HOST.run
-    with exclusive_with_child(name, doing=doing, patience=patience, folder=folder, tell=tell):
+    with exclusive_with_child(name, doing=doing, patience=patience, folder=folder, tell=tell) as opened:
         try:
             yield
         finally:
             # Many locks are named after a clone or a snapshot set: their files would become more and more.
             with contextlib.suppress(OSError):
-                lock_file(folder, _file_name(name)).unlink()
+                path = lock_file(folder, _file_name(name))
+                # If somebody removed the file meanwhile, another run may hold one of that name.
+                if os.path.samestat(os.fstat(opened), os.lstat(path)):
+                    path.unlink()
 
 
 @contextlib.contextmanager

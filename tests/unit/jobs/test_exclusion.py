@@ -98,3 +98,13 @@ def test_the_file_of_a_lock_goes_with_its_holder_and_never_lets_two_in(
     for thread in threads:
         thread.join()
     assert (most[0], rounds[0], list(tmp_path.iterdir())) == (1, 400, [])
+
+
+def test_the_end_of_a_lock_whose_file_was_removed_leaves_that_of_the_next_holder(tmp_path: Path) -> None:
+    with exclusive("x", doing="first", folder=tmp_path):
+        (tmp_path / "x.lock").unlink()
+        second = exclusive("x", doing="second", folder=tmp_path)
+        second.__enter__()
+    assert [path.name for path in tmp_path.iterdir()] == ["x.lock"]
+    second.__exit__(None, None, None)
+    assert list(tmp_path.iterdir()) == []
