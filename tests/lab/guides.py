@@ -111,8 +111,8 @@ def written_anew(page: str, where: str, answer: Callable[[str], str]) -> str:
     def block(match: re.Match[str]) -> str:
         if match["where"] != where:
             return match.group()
-        told = "\n\n".join(_told(GuideBlock(where, match["body"]), answer, names))
-        return f"<!-- tried: {where} -->\n```{match['kind']}\n{told}\n```"
+        answers = "\n\n".join(_told(GuideBlock(where, match["body"]), answer, names))
+        return f"<!-- tried: {where} -->\n```{match['kind']}\n{answers}\n```"
 
     return _MARKED.sub(block, page)
 

@@ -43,10 +43,10 @@ def told_until_ended(
     tell: Callable[[str], None] = lambda line: print(line, flush=True),
 ) -> None:
     """Wait for the threads. Tell after each while what has ended in the jobs that run."""
-    began = told = time.monotonic()
+    began = printed = time.monotonic()
     for thread in threads:
         while thread.is_alive():
-            thread.join(max(0.01, told + every - time.monotonic()))
-            if thread.is_alive() and time.monotonic() >= told + every:
-                told = time.monotonic()
-                tell(f"... {told - began:.0f} s, tests ended: " + "; ".join(job.so_far() for job in running()))
+            thread.join(max(0.01, printed + every - time.monotonic()))
+            if thread.is_alive() and time.monotonic() >= printed + every:
+                printed = time.monotonic()
+                tell(f"... {printed - began:.0f} s, tests ended: " + "; ".join(job.so_far() for job in running()))

@@ -145,7 +145,7 @@ KERNEL_OPTIONS = [
     "DEBUG_INFO_NONE",
 ]
 SEVERAL_PROCESSORS = ("SMP",)
-"""What a kernel for a guest of two processors has in addition (arch/um/Kconfig of Linux 7.2; NR_CPUS is 2 by default)."""
+"""What a kernel for two processors has in addition (arch/um/Kconfig of Linux 7.2; NR_CPUS is 2 by default)."""
 KERNEL_WITHOUT = ["SOUND", "WIRELESS", "DEBUG_KERNEL"]
 
 # Linux 6.12 reserves 2696 bytes for the extended processor state of a guest process (arch/x86/um/user-offsets.c);

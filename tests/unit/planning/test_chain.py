@@ -54,7 +54,8 @@ def local(*guids: int) -> dict[str, set[int]]:
 def choose(
     chain: list[Stored], known: dict[str, set[int]], *flags: tuple[str, ...], hours: float = 4, **more: object
 ) -> BasePlan[Stored]:
-    return choose_base(chain, known, flags or (FLAGS,), now=START + timedelta(hours=hours), **more)  # type: ignore[arg-type]
+    now = START + timedelta(hours=hours)
+    return choose_base(chain, known, flags or (FLAGS,), now=now, **more)  # type: ignore[arg-type]
 
 
 def test_the_newest_backup_whose_snapshots_are_known_here_is_the_base() -> None:
