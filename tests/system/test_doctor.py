@@ -237,7 +237,11 @@ def test_the_doctor_finds_what_is_planted_in_a_pool_that_is_full_and_in_the_opti
 
 def test_the_doctor_finds_free_space_that_is_fragmented(poor: poor_server.PoorServer) -> None:
     found = objections(poor.fragmented)
-    assert set(found) == (set(objections(poor.full)) - poor_server.OF_SPACE) | {"pool-fragmentation"}
+    assert "pool-space" not in found
+    # Whether its binlogs are many for what is free now depends on how much the guest's server has written.
+    assert set(found) - poor_server.OF_SPACE == (set(objections(poor.full)) - poor_server.OF_SPACE) | {
+        "pool-fragmentation"
+    }
     assert "remove snapshots and clones" in found["pool-fragmentation"]["hint"]
 
 

@@ -187,7 +187,8 @@ exec /usr/sbin/zfs "$@"
 
 def check_that_a_full_pool_changes_nothing(lab: Lab, config: Path, point: str) -> None:
     """What is prepared has no room. The server goes on, and nothing is left when the rewind is given up."""
-    zfs("set", "quota=1M", "tank/zsnapdb")
+    (used,) = zfs("get", "-H", "-p", "-o", "value", "used", "tank/zsnapdb")
+    zfs("set", f"quota={int(used) + (1 << 20)}", "tank/zsnapdb")
     try:
         full = lab.zsnapdb("rewind", "main", "--to", point, "--yes", "--no-backup", config=config)
     finally:
