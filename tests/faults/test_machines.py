@@ -154,18 +154,40 @@ def test_what_a_killed_run_leaves_doctor_names_and_reap_removes(host: Guest, not
     ]
 
 
-def test_libvirt_killed_before_the_machines_run_leaves_nothing_that_reap_does_not_remove(
-    host: Guest, nothing_left: None
-) -> None:
+def kill_libvirt(host: Guest, started: str) -> None:
+    """Clone two machines, and kill libvirt as soon as its status of the first one holds the text."""
     running = host.spawn(["zsnapdb", *CLONE, "--count", "2"])
-    defined = "until [ -e /etc/libvirt/qemu/pxc2.xml ]; do sleep 0.05; done; kill -9 $(pidof libvirtd)"
-    host.run(["sh", "-c", defined], timeout=300).check()
+    # At a priority at which libvirt does nothing between two looks.
+    kill = f"""p=$(pidof libvirtd); exec chrt -f 50 perl -e 'while (1) {{ select(undef, undef, undef, 0.0005);
+        open(my $status, "<", "{STARTING}") or next; local $/; last if <$status> =~ /{started}/; }} kill 9, '$p"""
+    host.run(["sh", "-c", kill], timeout=300).check()
     assert running.wait(300).code != 0
     assert halves(host) == ["pxc1", "pxc2"]
     host.run([virtual.START]).check()
+
+
+STARTING = "/run/libvirt/qemu/pxc1.xml"
+
+
+def test_libvirt_killed_before_the_machines_run_leaves_nothing_that_reap_does_not_remove(
+    host: Guest, nothing_left: None
+) -> None:
+    kill_libvirt(host, "pid=.[1-9]")
     assert swept(host) == ["pxc1", "pxc2"]
     assert halves(host) == []
     assert host.run(["pidof", "qemu-system-x86_64"]).code == 1
+
+
+def test_of_a_machine_that_libvirt_holds_for_ever_reap_says_what_frees_it_and_then_removes_it(
+    host: Guest, nothing_left: None
+) -> None:
+    kill_libvirt(host, "pid=.0")
+    held = host.run([QUICK, "reap"])
+    assert (held.code, f"remove {STARTING}" in held.stderr) == (9, True), held.stderr
+    assert halves(host) == ["pxc1"]
+    host.run(["sh", "-ec", f"kill -9 $(pidof libvirtd); rm {STARTING}; {virtual.START}"]).check()
+    assert swept(host) == ["pxc1"]
+    assert halves(host) == []
 
 
 def test_a_pool_that_is_full_makes_no_machine_and_a_full_enough_one_is_refused_before(

@@ -125,7 +125,7 @@ class Hypervisor:
         """Take the power from the domain. A domain that is off, or that does not exist, does not change."""
         handle = self._handle(uuid)
         if handle is not None and self._call(f"reading the domain {uuid}", handle.isActive):
-            self._when_free("ending a domain", lambda: self._end(handle))
+            self._when_free("ending a domain", handle, lambda: self._end(handle))
 
     def _end(self, handle: Any) -> None:
         try:
@@ -134,10 +134,12 @@ class Hypervisor:
             if handle.isActive():
                 raise
 
-    def _when_free(self, doing: str, act: Callable[[], object]) -> None:
+    def _when_free(self, doing: str, handle: Any, act: Callable[[], object]) -> None:
         """Do it, again while another job holds the domain: a libvirt that has restarted takes long to find its QEMU.
 
-        libvirt itself waits 30 s for the domain's lock (VIR_ERR_OPERATION_TIMEOUT).
+        libvirt itself waits 30 s for the domain's lock (VIR_ERR_OPERATION_TIMEOUT). A domain that is being started then
+        is an error at once: a libvirt that was killed after it wrote the domain's status and before QEMU had a process
+        holds it for ever (libvirt 11.3, seen in the lab).
         """
         deadline = time.monotonic() + _BUSY_SECONDS
         while True:
@@ -145,11 +147,25 @@ class Hypervisor:
                 act()
             except self._library.libvirtError as error:
                 busy = error.get_error_code() == self._library.VIR_ERR_OPERATION_TIMEOUT
+                if busy and self._is_starting(handle):
+                    raise self._never_started(doing, handle) from error
                 if not busy or time.monotonic() >= deadline:
                     raise self._error(doing, error) from error
                 time.sleep(_POLL_SECONDS)
             else:
                 return
+
+    def _is_starting(self, handle: Any) -> bool:
+        starting = [self._library.VIR_DOMAIN_PAUSED, self._library.VIR_DOMAIN_PAUSED_STARTING_UP]
+        return bool(self._call("reading the state of a domain", handle.state) == starting)
+
+    def _never_started(self, doing: str, handle: Any) -> CommandTimeout:
+        name = self._call("reading the name of a domain", handle.name)
+        return CommandTimeout(
+            f"{doing} at {self._uri}: libvirt says that the domain {name} is being started, and lets nobody change it",
+            hint="try again. If QEMU has no process for it, libvirt was killed while it started the domain: stop"
+            f" libvirt's daemon, remove /run/libvirt/qemu/{name}.xml, start the daemon, and run the command again",
+        )
 
     def undefine(self, uuid: str) -> None:
         """Let libvirt forget the domain, with its NVRAM file and saved state. No such domain: nothing is done."""
@@ -162,7 +178,7 @@ class Hypervisor:
             )
             if self._uri.startswith("test:"):
                 flags = 0
-            self._when_free(f"removing the domain {uuid}", lambda: handle.undefineFlags(flags))
+            self._when_free(f"removing the domain {uuid}", handle, lambda: handle.undefineFlags(flags))
 
     def agent_answers(self, uuid: str) -> bool:
         """Whether the agent inside the guest answers now."""

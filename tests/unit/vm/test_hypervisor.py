@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.planning.vm.test_clone_domain import FIRST
 from tests.unit.planning.vm.test_restored_domain import IDENTITY
-from zsnapdb.errors import CommandError, PreflightError
+from zsnapdb.errors import CommandError, CommandTimeout, PreflightError
 from zsnapdb.planning.vm import agent
 from zsnapdb.planning.vm.clone_domain import clone_xml, new_domain
 from zsnapdb.planning.vm.restored_domain import is_of_restore, restored
@@ -155,11 +155,19 @@ class BusyLibrary:
     """A library whose only domain is held by another job for a number of calls."""
 
     VIR_ERR_OPERATION_TIMEOUT = 68
+    VIR_DOMAIN_PAUSED, VIR_DOMAIN_PAUSED_STARTING_UP = 3, 11
     libvirtError = Busy  # noqa: N815 - the library's own name
 
-    def __init__(self, calls: int) -> None:
+    def __init__(self, calls: int, state: tuple[int, int] = (1, 1)) -> None:
         self.calls = calls
         self.runs = True
+        self.now = state
+
+    def state(self) -> list[int]:
+        return [*self.now]
+
+    def name(self) -> str:
+        return "pxc1"
 
     def lookupByUUIDString(self, _uuid: str) -> BusyLibrary:  # noqa: N802
         return self
@@ -183,3 +191,11 @@ def test_a_domain_that_another_job_of_libvirt_holds_is_ended_when_it_is_free(mon
     library = BusyLibrary(2)
     with pytest.raises(CommandError, match=r"ending a domain .* state change lock"):
         Hypervisor(library, library, URI).power_off(FIRST.uuid)
+
+
+def test_a_domain_that_libvirt_never_ends_to_start_is_an_error_at_once_which_says_what_to_do() -> None:
+    library = BusyLibrary(2, (BusyLibrary.VIR_DOMAIN_PAUSED, BusyLibrary.VIR_DOMAIN_PAUSED_STARTING_UP))
+    with pytest.raises(CommandTimeout, match="pxc1 is being started") as raised:
+        Hypervisor(library, library, URI).power_off(FIRST.uuid)
+    assert library.calls == 1
+    assert "remove /run/libvirt/qemu/pxc1.xml" in str(raised.value.hint)
