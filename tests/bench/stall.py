@@ -1,6 +1,6 @@
 """Measures how long commits wait for a snapshot.
 
-    python3 tests/bench/stall.py [--json FILE] [--rounds N] [--flavour mysql|mariadb]
+    python3 tests/bench/stall.py [--json FILE] [--rounds N] [--cases CASE…] [--flavour mysql|mariadb]
 
 A probe commits one row as fast as it can beside the ledger's load; the figure is the longest time between two
 acknowledged commits around an action (inside/run.py says which). It boots a guest of each flavour, one after the other,
@@ -60,6 +60,8 @@ EVEN_RATIOS = {
     "bare_snapshot_vs_nothing": ("bare_snapshot", "nothing"),
 }
 """The same in windows of one length, and what a bare snapshot adds to nothing at all."""
+ADDED_GOALS = {"median": "<= 2", "max": "<= 10"}
+"""Milliseconds that the default may add to a bare snapshot: what a user feels."""
 MAX_GOALS = {"default_long_select": "<= 5000", "ftwrl_long_select": "<= 2000"}
 """Milliseconds: lock.deadline, the default one and the one inside/run.py configures."""
 
@@ -129,7 +131,7 @@ def _waited_for_processor() -> float | None:
 def measure(lab: Lab, flavour: str, options: argparse.Namespace) -> Measured:
     """Return every sample of a flavour, measured in a guest of its own."""
     began = time.monotonic()
-    numbers = [str(options.rounds), str(options.long_rounds), str(options.long_seconds)]
+    numbers = [str(options.rounds), str(options.long_rounds), str(options.long_seconds), *options.cases]
     with Guest.boot(lab, flavour) as guest:
         print(f"{flavour}: a guest with its server is up after {guest.boot_seconds:.1f} s", flush=True)
         limit = 300 + 120 * options.rounds + (options.long_seconds + 120) * 4 * options.long_rounds
@@ -181,6 +183,10 @@ def figures(flavour: str, lines: Mapping[str, Line]) -> dict[str, Figure]:
         if above in lines and below in lines:
             values[f"{flavour}_{name}"] = Figure(lines[above].median_ms / lines[below].median_ms, "ratio", goal)
             values[f"{flavour}_{name}_of_minima"] = Figure(lines[above].min_ms / lines[below].min_ms, "ratio")
+    if "default" in lines and "bare_snapshot" in lines:
+        ours, bare = lines["default"], lines["bare_snapshot"]
+        for name, added in {"median": ours.median_ms - bare.median_ms, "max": ours.max_ms - bare.max_ms}.items():
+            values[f"{flavour}_added_to_bare_snapshot_{name}"] = Figure(added, "ms", ADDED_GOALS[name])
     for name, (above, below) in EVEN_RATIOS.items():
         if above in lines and below in lines:
             values[f"{flavour}_{name}_even_window"] = Figure(lines[above].even_ms / lines[below].even_ms, "ratio")
@@ -231,6 +237,7 @@ def _parser() -> argparse.ArgumentParser:
         "--long-seconds", type=float, default=60.0, metavar="S", help="how long that SELECT runs (default: 60)"
     )
     parser.add_argument("--flavour", choices=FLAVOURS, help="only this one (default: both)")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=[], metavar="CASE", help="only these short cases")
     return parser
 
 

@@ -32,12 +32,17 @@ from tests.lab.cache import Cache
 from tests.lab.host import LabError
 
 ENGINE = Path(__file__).parent / "engine.py"
-PARTS = ("backup", "restore", "memory", "increment")
+PARTS = ("backup", "restore", "memory", "increment", "slope")
 MIB = 1 << 20
+LONG_GIB = 8
+"""The length of the stream that shows the slope, in GiB: what a run costs once is small beside it."""
 GOALS = {
     "backup_wall_encrypted": "<= 0.60",
     "backup_cpu_encrypted": "<= 0.95",
     "restore_wall_encrypted": "<= 0.90",
+    "slope_backup_cpu": "<= 1.35",
+    "slope_restore_cpu": "<= 1.10",
+    "slope_restore_wall": "<= 0.90",
 }
 MEMORY_GOAL = "<= 256"
 
@@ -164,32 +169,58 @@ class Bench:
             + f", all else (HTTP, pipe, Python) {rest:.2f}"
         )
 
+    def downloads(self) -> dict[str, Callable[[], Run]]:
+        """What reads back what `uploads` stored, each through a pipe."""
+        back = ["zstd", "-d", "-q", "-c"]
+        rclone = [str(self.tools.rclone), "cat", f":s3:{BUCKET}/rclone"]
+        ours = {name: self.engine("restore", self.rows(name), key) for name, key in self.keys().items()}
+        encrypted = {**self.server.environment(), **OTHER}
+        return {
+            "aws | zstd": lambda: pipeline(self.server, [self.aws(f"s3://{BUCKET}/aws", "-"), back], None, sink=True),
+            "rclone | zstd": lambda: pipeline(self.server, [rclone, back], None, sink=True),
+            "zsnapdb plain": lambda: pipeline(self.server, [ours["plain"]], None, sink=True),
+            "zsnapdb encrypted": lambda: pipeline(self.server, [ours["encrypted"]], None, sink=True, env=encrypted),
+        }
+
+    def keys(self) -> dict[str, str]:
+        """Return the data key of each of our contenders, as the engine takes it."""
+        return {"plain": "-", "encrypted": self.key}
+
     def restore(self) -> None:
         """Downloads of what the uploads stored, through a pipe."""
         for run in self.uploads(self.streams.full).values():
             run()
-        back = ["zstd", "-d", "-q", "-c"]
-        runs = self.take_turns(
-            {
-                "aws | zstd": lambda: pipeline(
-                    self.server, [self.aws(f"s3://{BUCKET}/aws", "-"), back], None, sink=True
-                ),
-                "rclone | zstd": lambda: pipeline(
-                    self.server, [[str(self.tools.rclone), "cat", f":s3:{BUCKET}/rclone"], back], None, sink=True
-                ),
-                "zsnapdb plain": lambda: pipeline(
-                    self.server, [self.engine("restore", self.rows("plain"), "-")], None, sink=True
-                ),
-                "zsnapdb encrypted": lambda: pipeline(
-                    self.server,
-                    [self.engine("restore", self.rows("encrypted"), self.key)],
-                    None,
-                    sink=True,
-                    env={**self.server.environment(), **OTHER},
-                ),
-            }
-        )
+        runs = self.take_turns(self.downloads())
         self.compare("restore of the same, through a pipe", runs, ("aws | zstd", "rclone | zstd"), "restore")
+
+    def slope(self) -> None:
+        """Processor seconds per GiB of a long stream, encrypted: beside zstd alone, and back beside rclone and zstd."""
+        self.server.empty()
+        stream = self.server.folder / "long"
+        with stream.open("wb") as file:
+            maker = self.engine("make", str(LONG_GIB << 30), str(self.streams.full))
+            subprocess.run(maker, stdout=file, check=True, env=self.server.environment())
+        one = ["zstd", f"-{LEVEL}", "--single-thread", "-q", "-c"]
+        uploads, ours, peer = self.uploads(stream), "zsnapdb encrypted", "rclone | zstd"
+        alone = {"zstd alone": lambda: pipeline(self.server, [one], stream)}
+        up = self.take_turns({**alone, **{name: uploads[name] for name in ("zstd | rclone", ours)}})
+        down = self.take_turns({name: run for name, run in self.downloads().items() if name in (peer, ours)})
+        stream.unlink()
+        print(f"\n{LONG_GIB} GiB, encrypted: {self.rounds} rounds, in turns")
+        for name, runs in (*up.items(), *((f"{name}, back", runs) for name, runs in down.items())):
+            wall, cpu = (statistics.median(getattr(run, what) for run in runs) / LONG_GIB for what in ("wall", "cpu"))
+            print(f"{name:<24}{wall:6.2f} s and {cpu:5.2f} processor s per GiB, {max(r.memory for r in runs):5.0f} MiB")
+        for figure, ratios in {
+            "slope_backup_cpu": [our.cpu / zstd.cpu for our, zstd in zip(up[ours], up["zstd alone"], strict=True)],
+            "slope_restore_cpu": [our.cpu / other.cpu for our, other in zip(down[ours], down[peer], strict=True)],
+            "slope_restore_wall": [our.wall / other.wall for our, other in zip(down[ours], down[peer], strict=True)],
+        }.items():
+            self.figure(figure, statistics.median(ratios), "ratio", GOALS[figure])
+            print(
+                f"{figure}: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), {GOALS[figure]}"
+            )
+        self.figure("slope_memory", max(run.memory for run in (*up[ours], *down[ours])), "MiB", MEMORY_GOAL)
+        self.server.empty()
 
     def memory(self) -> None:
         """The largest memory of an upload and a restore of synthetic streams, with encryption, by their length."""

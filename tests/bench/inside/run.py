@@ -1,7 +1,7 @@
 """Measures in a guest how long commits wait around each kind of snapshot; writes every sample to /out/stall.json.
 
-`run.py ROUNDS LONG_ROUNDS LONG_SECONDS`. The cases take turns, so that drift of the machine hits all alike. Fails if it
-could not measure; judges nothing.
+`run.py ROUNDS LONG_ROUNDS LONG_SECONDS [CASE…]`. The cases take turns, so that drift of the machine hits all alike.
+Fails if it could not measure; judges nothing.
 """
 
 from __future__ import annotations
@@ -325,8 +325,8 @@ def script() -> Command:
     return Command((PYTHON, str(HERE / "script.py"), *SNAPSHOTS), _destroy)
 
 
-def short_rounds(bench: Bench, rounds: int) -> None:
-    """Measure every case without a long statement, in turns."""
+def short_rounds(bench: Bench, rounds: int, only: list[str]) -> None:
+    """Measure the cases without a long statement, in turns: those in `only`, all if it is empty."""
     cases: dict[str, Action] = {
         "nothing": Nothing(),
         "bare_snapshot": Command(("zfs", "snapshot", *SNAPSHOTS), _destroy),
@@ -338,6 +338,8 @@ def short_rounds(bench: Bench, rounds: int) -> None:
     }
     for number in range(1, rounds + 1):
         for case, action in cases.items():
+            if only and case not in only:
+                continue
             sample = bench.measure(case, number, action)
             if case == "default":
                 bench.even_seconds = sample.action_ms / 1000
@@ -360,7 +362,7 @@ def long_rounds(bench: Bench, rounds: int, seconds: float) -> None:
 
 def main() -> None:
     """Set everything up, measure, write the samples."""
-    rounds, longs, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    rounds, longs, seconds, only = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
     write_configs()
     ledger.set_up(SOCKET)
     load = ledger.Load(SOCKET, workers=3, rate=10.0)
@@ -372,7 +374,7 @@ def main() -> None:
         # The first backup is a full one and makes the repository; what is measured are increments.
         backup_command("auto").run()
         bench = Bench(load, probe)
-        short_rounds(bench, rounds)
+        short_rounds(bench, rounds, only)
         long_rounds(bench, longs, seconds)
     finally:
         probe.stop()
