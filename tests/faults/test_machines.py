@@ -349,6 +349,8 @@ def test_a_machine_comes_back_on_zvols_with_the_bytes_of_the_snapshot_and_a_doma
     assert off["grade"] == "quiesced"
     assert not needs_recovery(host, off)
     config = ("--config", "/run/web.toml")
+    made = document(host, "consolidate", "web", *config)["backup"]
+    assert (made["full"], made["grade"], len(made["volumes"])) == (True, "quiesced", 1)
     assert document(host, "verify", "web", "--deep", *config)
     planned = document(host, "restore", "web", "--target", BACK, "--plan", *config)
     assert "the restored domain lacks os/kernel /opt/vm/vmlinuz" in planned["notes"]
@@ -360,7 +362,10 @@ def test_a_machine_comes_back_on_zvols_with_the_bytes_of_the_snapshot_and_a_doma
     assert not set(back.macs) & set(running.macs)
     assert "web-back" not in host.run(["virsh", "-q", "list", "--name"]).check().stdout.split()
     assert host.run(["zfs", "get", "-H", "-o", "value", "volmode", f"{BACK}/vda"]).check().stdout.strip() == "dev"
-    compare_all(host, [item["backup_id"] for item in document(host, "list", "web", *config)["backups"]])
+    stored = [item["backup_id"] for item in document(host, "list", "web", *config)["backups"]]
+    assert stored[-1] == made["backup_id"]
+    compare_all(host, stored[:-1])
+    compare_all(host, stored[-1:], off["backup_id"])
     host.run(["sh", "-ec", f"virsh -q undefine web-back; zfs destroy -r {BACK}"]).check()
     kept = f"zfs list -H -d 1 -t snapshot,bookmark -o name {DISK} | grep -v @zsnapdb-start | xargs -n 1 zfs destroy"
     host.run(["sh", "-ec", kept]).check()
@@ -393,15 +398,18 @@ dumpe2fs -h /dev/zvol/tank/looked
     return "needs_recovery" in guest.run(["sh", "-ec", show]).check().stdout
 
 
-def compare_all(guest: Guest, backup_ids: list[str]) -> None:
-    """Compare the restored disk with the newest snapshot, and each backup by another reader of the repository."""
+def compare_all(guest: Guest, backup_ids: list[str], snapshot: str = "") -> None:
+    """Compare the restored disk with the newest snapshot, and each backup by another reader of the repository.
+
+    `snapshot` is the backup whose snapshot the newest one has, if it is not its own.
+    """
     copy = "tank/stored"
     for number, backup_id in enumerate(backup_ids):
         received = "-u" if number == 0 else "-uF"
         reader = "python /checkout/tests/independent_reader.py /run/machine-backups web"
         guest.run(["sh", "-ec", f"{reader} {backup_id} vda | zfs receive {received} {copy}"]).check()
     compare = f"""
-zfs clone {DISK}@zsnapdb-{backup_ids[-1]} tank/compared
+zfs clone {DISK}@zsnapdb-{snapshot or backup_ids[-1]} tank/compared
 udevadm settle
 cmp /dev/zvol/tank/compared /dev/zvol/{copy}
 cmp /dev/zvol/tank/compared /dev/zvol/{BACK}/vda

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -35,6 +36,8 @@ sql = "SELECT SUM(balance) FROM ledger.accounts"
 expect = 200000000
 """
 ENCRYPTION = 'addressing = "path"\n[repository.s3.encryption]\n'
+AS_IT_LIES = '[repository.s3.stream]\nsend = "compressed"\n'
+"""A chain of blocks as they lie. That of a machine in tests/faults/test_machines.py is plain."""
 KILLER = """#!/bin/sh
 case "$*" in
   {words}) if rm /run/consolidate-shim/armed 2>/dev/null; then kill -9 $PPID; exit 1; fi ;;
@@ -97,7 +100,7 @@ def chain(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Chain:
     config = lab.changed(
         ("[instance.main.server]", f"{POLICY}{PROBE}\n[instance.main.server]"),
         ('url = "s3://backups/lab"', f'url = "file://{STORE}"'),
-        ('addressing = "path"', f"{ENCRYPTION}{keys}"),
+        ('addressing = "path"', f"{ENCRYPTION}{keys}{AS_IT_LIES}"),
     )
     workers = {row[0]: row[1] for row in lab.sql("SELECT worker, MAX(number) FROM ledger.journal GROUP BY worker")}
     load = ledger.Load(SOCKET, first_number=workers)
@@ -156,6 +159,8 @@ def test_the_next_run_tidies_up_and_stores_a_full_backup_of_the_same_snapshots(
 ) -> None:
     assert scratch() == []
     made, original = consolidated["backup"], chain.backups[-1]
+    manifest = json.loads((STORE / f"main/manifests/{made['backup_id']}.json").read_text().splitlines()[0])
+    assert [volume["send_flags"] for volume in manifest["volumes"]] == [["-L", "-c"]] * 2
     assert (made["full"], consolidated["chain"], consolidated["original"]) == (True, chain.ids, chain.ids[-1])
     assert made["position"] == original["position"]
     assert [v["guid"] for v in made["volumes"]] == [v["guid"] for v in original["volumes"]]
