@@ -24,7 +24,7 @@ CRON = r"^\s*\S+(\s+\S+){4}\s*$"
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
 
 class ScheduleSettings(_Section):

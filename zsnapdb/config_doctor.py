@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class SilencedRule(BaseModel):
     """A rule that is silent up to and including the day `until` (UTC), and why. `instance` None: for all instances."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     rule: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
     reason: Annotated[str, Field(min_length=8, max_length=500)]
@@ -22,6 +22,6 @@ class SilencedRule(BaseModel):
 class DoctorSettings(BaseModel):
     """What `zsnapdb doctor` leaves out."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     silenced: tuple[SilencedRule, ...] = ()

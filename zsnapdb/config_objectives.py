@@ -22,7 +22,7 @@ class ObjectiveSettings(BaseModel):
     is a warning.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     rpo: _Time = None
     backup_age: _Time = None

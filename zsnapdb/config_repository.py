@@ -23,7 +23,7 @@ Count = Annotated[int, Field(ge=0, le=100_000)]
 class ConfigSection(BaseModel):
     """A table of the configuration. Unknown keys are errors, and errors show no value."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
 
 class KeepRules(ConfigSection):

@@ -16,7 +16,7 @@ class VmSourceSettings(BaseModel):
     frozen.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     domain: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f]{1,200}$")]
     minimum_grade: Literal["crash", "frozen", "quiesced"] = "crash"

@@ -158,7 +158,7 @@ class OtherSourcePart(Part):
     Its backups are listed, retained, verified, copied and removed like others. All its fields are kept unchanged.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=False)
 
     kind: str = Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")
 
@@ -283,6 +283,8 @@ class Manifest(Part):
 
     `run_id` is the run that wrote the manifest. The run that made the snapshots may be an earlier one.
     """
+
+    model_config = ConfigDict(defer_build=False)
 
     format: Literal[1] = 1
     backup_id: BackupId
