@@ -43,10 +43,10 @@ def measure(lab: Lab, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def figures(results: dict[str, Any]) -> dict[str, Figure]:
-    """Return medians by tool and measure, and our ratio to the better of the others, each with its goal."""
+    """Return medians by tool and measure, and our ratios to the better of the others, and of `auto` to zfs_uploader."""
     names = list(dict.fromkeys(sample["tool"] for sample in results["samples"]))
     result: dict[str, Figure] = {}
-    others = [name for name in names if name != "zsnapdb"]
+    others = [name for name in names if not name.startswith("zsnapdb")]
     for measure_name, unit in UNITS.items():
         scale = 1 << 20 if unit == "MiB" else 1
         medians = {
@@ -56,6 +56,9 @@ def figures(results: dict[str, Any]) -> dict[str, Figure]:
         result |= {f"{name}_{measure_name}": Figure(value, unit) for name, value in medians.items()}
         result[f"{measure_name}_vs_better_peer"] = Figure(
             medians["zsnapdb"] / min(medians[name] for name in others), "ratio", "<= 1.0"
+        )
+        result[f"auto_{measure_name}_vs_zfs_uploader"] = Figure(
+            medians["zsnapdb_auto"] / medians["zfs_uploader"], "ratio", "<= 1.0"
         )
     return result
 

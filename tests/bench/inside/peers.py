@@ -78,12 +78,17 @@ def measured(argv: Sequence[str], env: Mapping[str, str]) -> tuple[float, float,
     return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
-def zsnapdb(prefix: str) -> list[tuple[list[str], dict[str, str]]]:
+def zsnapdb(prefix: str, more: str = "") -> list[tuple[list[str], dict[str, str]]]:
     config = Path(f"/tmp/{prefix}.toml")
     config.write_text(
-        Path("/etc/zsnapdb/zsnapdb.toml").read_text().replace("s3://backups/lab", f"s3://backups/{prefix}")
+        Path("/etc/zsnapdb/zsnapdb.toml").read_text().replace("s3://backups/lab", f"s3://backups/{prefix}") + more
     )
     return [(["zsnapdb", "backup"], {"ZSNAPDB_CONFIG": str(config)})]
+
+
+def zsnapdb_auto(prefix: str) -> list[tuple[list[str], dict[str, str]]]:
+    """As it chooses by itself between plain streams and blocks as they lie in the pool."""
+    return zsnapdb(prefix, '\n[repository.s3.stream]\nsend = "auto"\n')
 
 
 def zfs_uploader(prefix: str) -> list[tuple[list[str], dict[str, str]]]:
@@ -119,7 +124,7 @@ def zfsbackup(prefix: str) -> list[tuple[list[str], dict[str, str]]]:
 
 def main() -> None:
     fill(int(sys.argv[1]))
-    tools = {"zsnapdb": zsnapdb, "zfs_uploader": zfs_uploader}
+    tools = {"zsnapdb": zsnapdb, "zsnapdb_auto": zsnapdb_auto, "zfs_uploader": zfs_uploader}
     if ZFSBACKUP.exists():
         tools["zfsbackup_go"] = zfsbackup
     samples = []
