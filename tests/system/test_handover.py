@@ -116,6 +116,8 @@ def _has_table(socket: str, name: str) -> bool:
         return bool(cursor.execute(f"SHOW TABLES LIKE '{name}'"))
 
 
+# What is exchanged is datasets, whichever server lies on them.
+@pytest.mark.any_server
 def test_a_promoted_restore_takes_the_place_of_the_old_one_which_is_kept(lab: Lab) -> None:
     # On one flavour from the snapshots on the host, on the other from the repository: what follows is the same.
     origin = "local" if lab.flavour == "mysql" else "repository"

@@ -141,6 +141,8 @@ def restored(lab: Lab) -> Iterator[Any]:
         end(lab, restore_made)
 
 
+# The replay is that of the restores here, which run on both flavours.
+@pytest.mark.any_server
 def test_a_clone_of_a_time_holds_exactly_the_transactions_up_to_it_and_can_be_cloned_again(
     lab: Lab, history: History
 ) -> None:
