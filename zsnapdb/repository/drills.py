@@ -22,7 +22,7 @@ from zsnapdb.repository.repository import Repository
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 ALL_PAGES = "all pages"

@@ -40,7 +40,7 @@ class VerificationRecord(BaseModel):
     `since` is when the damage was first found (None: by this check). `by` names the check.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     when: Moment
     damage: tuple[Words, ...] = ()
@@ -53,7 +53,7 @@ _CheckedName = Annotated[str, Field(pattern=rf"^{BACKUP_ID}(/{BINLOG})?$")]
 
 
 class _File(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     format: int = 1
     repository_id: RepositoryId

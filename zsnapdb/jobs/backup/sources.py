@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager
 
 from zsnapdb.jobs.backup.server_source import open_server
 from zsnapdb.jobs.backup.source import AnySource
-from zsnapdb.jobs.backup.vm_source import open_machine
 from zsnapdb.jobs.instance import Instance
 
 
@@ -16,5 +15,8 @@ def open_source(instance: Instance) -> AbstractContextManager[AnySource]:
     PreflightError if the source is a virtual machine and libvirt does not answer.
     """
     if instance.settings.vm is not None:
+        # The backup of a server does without these modules.
+        from zsnapdb.jobs.backup.vm_source import open_machine
+
         return open_machine(instance, instance.settings.vm)
     return open_server(instance)

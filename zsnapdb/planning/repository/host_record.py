@@ -27,7 +27,7 @@ _SHOWN = 3
 class RecordPart(BaseModel):
     """A part of a record. Unknown fields are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class RecordedVolume(RecordPart):
