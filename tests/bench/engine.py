@@ -134,7 +134,10 @@ def parts(stream: Path) -> None:
 
 
 def main() -> None:
-    """Do what the arguments say."""
+    """Do what the arguments say, in a process like that of a command."""
+    from zsnapdb.cli.garbage import collect_rarely
+
+    collect_rarely()
     what, *words = sys.argv[1:]
     if what == "make":
         make(int(words[0]), Path(words[1]))

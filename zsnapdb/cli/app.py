@@ -43,6 +43,7 @@ from zsnapdb.cli import (
 from zsnapdb.cli.clone import app as clone_app
 from zsnapdb.cli.clone import reap
 from zsnapdb.cli.evidencing import evidencing
+from zsnapdb.cli.garbage import collect_rarely
 from zsnapdb.cli.groups import Heading
 from zsnapdb.cli.notifying import notifying
 from zsnapdb.cli.vm import app as vm_app
@@ -115,6 +116,7 @@ def root(
 
 def main() -> None:
     """Run the command line and end with its exit code."""
+    collect_rarely()
     ending.open_standard_streams()
     ending.interrupt_on_signals()
     completion.answer_shells()
