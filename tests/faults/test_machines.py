@@ -128,8 +128,8 @@ def test_of_a_machine_that_libvirt_holds_for_ever_reap_says_what_frees_it_and_th
     host: Guest, nothing_left: None
 ) -> None:
     kill_libvirt(host, "pid=.0")
-    held = host.run([QUICK, "reap"])
-    assert (held.code, f"remove {STARTING}" in held.stderr) == (9, True), held.stderr
+    reap = host.run([QUICK, "reap"])
+    assert (reap.code, f"remove {STARTING}" in reap.stderr) == (9, True), reap.stderr
     assert halves(host) == ["pxc1"]
     host.run(["sh", "-ec", f"kill -9 $(pidof libvirtd); rm {STARTING}; {virtual.START}"]).check()
     assert swept(host) == ["pxc1"]
