@@ -35,6 +35,15 @@ repository = "folder"
 [repository.folder]
 url = "file:///run/machine-backups"
 """
+DRILLED = f"""
+[vms]
+start_timeout = "900s"
+[instance.web.vm.boot]
+kernel = "/opt/vm/vmlinuz"
+initrd = "/opt/vm/initrd-agent"
+cmdline = "{virtual.COMMAND_LINE}"
+"""
+"""What a drill of a machine needs more: the tiny machine boots from files of the host."""
 DISK = f"{HOME}/machines/web1/vda"
 BACK = "tank/web-back"
 READY = ("--wait-for", "serial:LAB READY")
@@ -130,6 +139,21 @@ def backup(guest: Guest, *, minimum: str = "crash", freeze: str = "30s") -> dict
     guest.run(["sh", "-ec", f"cat > /run/web.toml <<'X'\n{SOURCE % (minimum, freeze)}X\n"]).check()
     done: dict[str, Any] = document(guest, "backup", "web", "--config", "/run/web.toml")["backup"]
     return done
+
+
+def drill_and_kill(guest: Guest, listed: str) -> None:
+    """Drill the machine, and kill the drill with -9 as soon as `virsh LISTED` has its domain."""
+    drill = guest.spawn(["zsnapdb", "drill", "web", "--config", "/run/drill.toml"])
+    wait = f"until virsh -q {listed} --name | grep -q ^drill-; do sleep 0.2; done"
+    guest.run(["sh", "-c", wait], timeout=300).check()
+    drill.signal(9)
+    drill.wait(60)
+
+
+def drilled(guest: Guest) -> list[str]:
+    """Return the containers of the scratch copies of drills that are there."""
+    listed = "zfs list -H -r -d 1 -o name tank/zsnapdb/scratch/web/drill | tail -n +2"
+    return guest.run(["sh", "-c", listed]).check().stdout.split()
 
 
 def needs_recovery(guest: Guest, made: dict[str, Any]) -> bool:

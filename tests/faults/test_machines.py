@@ -14,6 +14,7 @@ from tests.faults.machines import (
     BASE,
     CLONE,
     DISK,
+    DRILLED,
     FULL,
     HOME,
     READY,
@@ -25,6 +26,8 @@ from tests.faults.machines import (
     compare_all,
     document,
     domain,
+    drill_and_kill,
+    drilled,
     everything,
     halves,
     hold_udev,
@@ -249,6 +252,32 @@ def test_machines_are_cloned_from_a_backup_of_a_running_machine_which_does_not_n
     assert everything(host) | {host.run(["virsh", "dumpxml", "web1"]).check().stdout} == before
     gone = host.run([QUICK, "vm", "clone", "web@20200101T000000Z-0000", *words[3:], "--config", "/run/web.toml"])
     assert (gone.code, "zsnapdb restore web" in gone.stderr) == (6, True)
+
+
+def test_a_drill_boots_the_machine_and_what_killed_drills_leave_is_named_and_goes_with_reap_and_the_next_drill(
+    host: Guest, running: Domain
+) -> None:
+    made = backup(host)
+    text = SOURCE % ("crash", "0s") + DRILLED
+    host.run(["sh", "-ec", f"cat > /run/drill.toml <<'X'\n{text}X\n"]).check()
+    config = ("--config", "/run/drill.toml")
+    before = everything(host)
+    drill_and_kill(host, "list --all")
+    (container,) = drilled(host)
+    named = host.run([QUICK, "doctor", "web", *config]).stdout
+    assert f"machine whose drill was killed: {container}" in named
+    reaped = document(host, "reap", *config)["swept"]
+    assert ("drilled machine", container, "reap") in [(row["what"], row["name"], row["verdict"]) for row in reaped]
+    assert drilled(host) == []
+    drill_and_kill(host, "list")
+    evidence = document(host, "drill", "web", *config)["drill"]
+    assert (evidence["outcome"], evidence["backup_id"]) == ("passed", made["backup_id"]), evidence
+    assert [check["kind"] for check in evidence["checks"]] == ["restore", "boot"]
+    left = everything(host) - before
+    assert left <= {"tank/zsnapdb/scratch", "tank/zsnapdb/scratch/web", "tank/zsnapdb/scratch/web/drill"}
+    assert before <= everything(host)
+    assert answer(host, running), "the machine that was backed up still serves"
+    assert document(host, "drills", "web", *config)["drills"] == [evidence]
 
 
 def test_a_machine_comes_back_on_zvols_with_the_bytes_of_the_snapshot_and_a_domain_of_its_own(

@@ -113,6 +113,10 @@ def inputs() -> tuple[str, ...]:
     return (*recipe.VM_PACKAGES, *recipe.VM_MODULES, str(recipe.VM_DISK_BYTES), _KERNEL, *files, "1")
 
 
+COMMAND_LINE = (
+    "console=ttyS0 rdinit=/agent quiet tsc=reliable no_timer_check mitigations=off nokaslr nosmp random.trust_cpu=on"
+)
+"""The command line of the tiny machine's kernel, as tiny.xml has it."""
 BRIDGE = "labbr"
 """The bridge of a guest on which machines and the guest itself are, and nothing else."""
 _PREPARE = f"""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli.drill_machine import MachineDrillOptions, drill_machine, refuse_server_options
 from zsnapdb.cli.options import (
     AcceptOlder,
     AsJson,
@@ -49,7 +50,7 @@ def drill(
     """Prove that a backup can be restored.
 
     Restore the backup to scratch datasets, start a server on them in isolation, check the data, store the evidence, and
-    remove the datasets.
+    remove the datasets. A virtual machine is booted without a network instead, and asked through its guest agent.
 
     Exit codes: 0 passed, 11 a check failed, 7 data is damaged.
     """
@@ -63,6 +64,11 @@ def drill(
     settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal).waiting(duration(wait))
+    if chosen.settings.vm is not None:
+        refuse_server_options(whole=whole, history=history, binary=binary)
+        code = drill_machine(settings, chosen, MachineDrillOptions(to, seed, accept_older, plan), json)
+        terminal.end()
+        raise typer.Exit(code)
     if plan:
         repository = chosen.open_repository()
         planned = job.plan(

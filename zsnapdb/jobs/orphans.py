@@ -1,4 +1,4 @@
-"""Servers that a killed restore, drill or rescue left running: `doctor` names them, `reap` ends them.
+"""Servers and machines that a killed restore, drill or rescue left: `doctor` names them, `reap` ends them.
 
 A half-made clone is named and removed with its server by `jobs/clone/reaper.py`. A server of a restore that was handed
 over, or of a clone, belongs to somebody and is never touched here.
@@ -13,16 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import DamagedError, PreflightError
+from zsnapdb.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.jobs.clone import locks
 from zsnapdb.jobs.clone.reaper import Leak, ReapOutcome
 from zsnapdb.jobs.restore.journal import Journals
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
+from zsnapdb.jobs.trial import machine_scratch, scratch
+from zsnapdb.jobs.trial.machine_scratch import DrilledMachine
 from zsnapdb.jobs.trial.scratch import SCRATCH_PROPERTY
 from zsnapdb.mysql import running
 from zsnapdb.mysql.running import RunningServer
 from zsnapdb.planning.clone.lease import LeaseVerdict
-from zsnapdb.zfs import mounts, owned
+from zsnapdb.zfs import datasets, mounts, owned
 from zsnapdb.zfs.owned import Mark
 
 _SCRATCH = re.compile(
@@ -55,24 +57,30 @@ class Orphan:
 
 
 def leaks(settings: Settings) -> list[Leak]:
-    """Return the orphaned servers of all instances, for `doctor`. Changes nothing."""
-    return [
+    """Return the orphaned servers and drilled machines of all instances, for `doctor`. Changes nothing."""
+    servers = [
         Leak(orphan.what, str(orphan.server.datadir), orphan.work.instance, orphan.work.hint)
         for orphan in _orphans(settings)
     ]
+    return [*servers, *(_leak(copy) for copy in _drilled(settings))]
 
 
 def plan(settings: Settings) -> list[ReapOutcome]:
     """Return what `reap` would do now; change nothing."""
-    return [_outcome(orphan) for orphan in _orphans(settings)]
+    servers = [_outcome(orphan) for orphan in _orphans(settings)]
+    return [*servers, *(_machine_outcome(copy) for copy in _drilled(settings))]
 
 
 def reap(settings: Settings) -> list[ReapOutcome]:
-    """End every orphaned server, each under the lock of the command that would use it. Its files stay.
+    """End every orphaned server and remove every drilled machine that is left, each under the lock of its command.
 
     The process is proved by its number, the time of its start, and its data directory below the mount point of the
-    restore or scratch copy: never by its name.
+    restore or scratch copy: never by its name. Its files stay. Of a machine the domain and the zvols go.
     """
+    return [*_end_servers(settings), *_remove_machines(settings)]
+
+
+def _end_servers(settings: Settings) -> list[ReapOutcome]:
     outcomes = []
     for orphan in _orphans(settings):
         with locks.if_free(orphan.work.lock) as is_free:
@@ -80,6 +88,38 @@ def reap(settings: Settings) -> list[ReapOutcome]:
             if is_free and orphan.server.place in _works(settings) and running.end(orphan.server, PRIVATE_FOLDER):
                 outcomes.append(_outcome(orphan))
     return outcomes
+
+
+def _remove_machines(settings: Settings) -> Iterator[ReapOutcome]:
+    for copy in _drilled(settings):
+        with locks.if_free(machine_scratch.lock_name(copy)) as is_free:
+            if not is_free or not datasets.exists(copy.container):
+                continue
+            outcome = _machine_outcome(copy)
+            try:
+                scratch.remove(copy.container, settings.restore.mount_root, machine_scratch.ending(settings))
+            except ZsnapdbError as error:
+                outcome = ReapOutcome(outcome.what, outcome.name, LeaseVerdict.KEEP, outcome.reason, error)
+            yield outcome
+
+
+def _drilled(settings: Settings) -> Iterator[DrilledMachine]:
+    """Yield the scratch copies of drilled machines on which no drill is at work."""
+    for copy in machine_scratch.copies(settings):
+        with locks.if_free(machine_scratch.lock_name(copy)) as is_free:
+            is_left = is_free and datasets.exists(copy.container)
+        if is_left:
+            yield copy
+
+
+def _leak(copy: DrilledMachine) -> Leak:
+    hint = f"run `zsnapdb reap` to remove it; the next drill of {copy.instance} removes it too"
+    return Leak("machine whose drill was killed", copy.container, copy.instance, hint)
+
+
+def _machine_outcome(copy: DrilledMachine) -> ReapOutcome:
+    reason = f"the drill of {copy.instance} was killed"
+    return ReapOutcome("drilled machine", copy.container, LeaseVerdict.REAP, reason)
 
 
 def _outcome(orphan: Orphan) -> ReapOutcome:

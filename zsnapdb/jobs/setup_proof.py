@@ -14,6 +14,7 @@ from zsnapdb.jobs.doctor import Diagnosis
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.trial import drill
+from zsnapdb.jobs.trial.drill_log import DrillResult
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.setup.plan import PROOF, SetupAction, SetupPlan
 from zsnapdb.repository.drills import Outcome
@@ -30,7 +31,7 @@ class SetupCheck:
     diagnosis: Diagnosis
 
 
-ProofResult = SetupCheck | run.BackupResult | drill.DrillResult
+ProofResult = SetupCheck | run.BackupResult | DrillResult
 
 
 def prove(plan: SetupPlan, events: Events) -> Iterator[ProofResult]:
@@ -70,6 +71,6 @@ def _check(result: ProofResult) -> None:
                 raise PreflightError(
                     f"the server is set up, and cannot be backed up: {finding.detail}", hint=finding.hint
                 )
-    elif isinstance(result, drill.DrillResult) and result.evidence.outcome is not Outcome.PASSED:
+    elif isinstance(result, DrillResult) and result.evidence.outcome is not Outcome.PASSED:
         kind = DamagedError if result.evidence.outcome is Outcome.DAMAGED else ConsistencyError
         raise kind("the first drill did not pass", hint="see its checks that did not pass, above")

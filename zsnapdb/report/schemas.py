@@ -34,7 +34,7 @@ from zsnapdb.report.document import VERSION, ErrorDocument
 from zsnapdb.report.repository import copy, evidence, forget, init, keys, pin, prune, show, status, verify
 from zsnapdb.report.repository import list as backups
 from zsnapdb.report.restore import machine, result, rewind, runbook
-from zsnapdb.report.trial import consolidate, drill, rescue
+from zsnapdb.report.trial import consolidate, drill, machine_drill, rescue
 from zsnapdb.report.view import View
 from zsnapdb.report.vm import base, machines
 
@@ -109,7 +109,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "copy": _types(copy.CopyView, copy.CopyPlanView),
     "diff": (DocumentType("difference", answers.DifferenceDocument),),
     "doctor": _types(doctor.DoctorView),
-    "drill": _types(drill.DrillView, drill.DrillPlanView),
+    "drill": _types(drill.DrillView, drill.DrillPlanView, machine_drill.MachineDrillPlanView),
     "drills": _types(drill.DrillsView, drill.EvidenceView),
     "example": _types(examples.ExampleView, examples.ExamplesView),
     "forget": _types(forget.ForgetView),

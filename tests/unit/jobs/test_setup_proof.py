@@ -16,6 +16,7 @@ from zsnapdb.jobs.doctor import Diagnosis
 from zsnapdb.jobs.events import SILENT
 from zsnapdb.jobs.setup_proof import ProofResult, SetupCheck
 from zsnapdb.jobs.trial import drill
+from zsnapdb.jobs.trial.drill_log import DrillResult
 from zsnapdb.model import Flavour
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
 from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
@@ -52,8 +53,8 @@ class ProvenHost:
 
         return job
 
-    def _drilled(self) -> drill.DrillResult:
-        return drill.DrillResult(evidence(self.outcome), "key")
+    def _drilled(self) -> DrillResult:
+        return DrillResult(evidence(self.outcome), "key")
 
     def prove(self, results: list[ProofResult]) -> None:
         """Do the steps. `results` gets those that were handed on before an error."""

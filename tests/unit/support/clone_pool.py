@@ -115,9 +115,11 @@ class ClonePool:
 
     def _get(self, words: list[str]) -> str:
         fields, keys, *names = words[words.index("-o") + 1 :]
-        if "-r" in words:
+        if "-r" in words or "-d" in words:
             wants_snapshots = "snapshot" in words
-            names = [n for n in self.below(names[0]) if ("@" in n) is wants_snapshots]
+            deepest = names[0].count("/") + (int(words[words.index("-d") + 1]) if "-d" in words else len(self.things))
+            below = (n for n in self.below(names[0]) if n.count("/") <= deepest)
+            names = [n for n in below if ("@" in n) is wants_snapshots]
         lines = []
         for name in names:
             for key in keys.split(","):

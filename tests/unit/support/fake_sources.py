@@ -91,6 +91,7 @@ MACHINE = """<domain type='kvm'>
     <disk type='block' device='disk'><source dev='/dev/zvol/tank/mysql/data'/><target dev='data'/></disk>
     <disk type='block' device='disk'><source dev='/dev/zvol/tank/mysql'/><target dev='parent'/></disk>
     <interface type='bridge'><mac address='52:54:00:00:00:01'/><source bridge='production'/></interface>
+    <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>
   </devices>
 </domain>"""
 

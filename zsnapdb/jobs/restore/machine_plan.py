@@ -30,7 +30,7 @@ from zsnapdb.planning.restore.steps import MakeTop, Receive
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, parse_target
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.planning.vm.request import checked_name
-from zsnapdb.planning.vm.restored_domain import RestoredIdentity, restored
+from zsnapdb.planning.vm.restored_domain import HostBoot, RestoredIdentity, restored
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.machine_source import MachineSourcePart
 from zsnapdb.repository.manifest import Manifest, VolumePart, ZvolType
@@ -46,13 +46,18 @@ class MachineRestoreRequest:
     """The requested restore: a backup of the machine, and the target dataset.
 
     The target is `top`, or `name` below our own datasets. The last part of the target is the name of the new domain.
-    `accept_older`: if the newest backup cannot be used, restore the newest that can.
+    `accept_older`: if the newest backup cannot be used, restore the newest that can. `domain` None: the name of the
+    domain is the last part of the target. `makes_parent`: the dataset above the target is made when the plan is
+    executed. `memory` (bytes) None: the machine gets as much as the original has.
     """
 
     to: str = "latest"
     top: str | None = None
     name: str | None = None
     accept_older: bool = False
+    domain: str | None = None
+    makes_parent: bool = False
+    memory: int | None = None
 
 
 def make(
@@ -80,12 +85,13 @@ def make(
     for link in chain:
         repository.ciphers(link)
     top = request.top or _default_top(manifest, request.name or f"{instance.name.replace('_', '-')}-restored")
-    domain = checked_name(top.rpartition("/")[2])
-    refuse_no_parent(top, is_own=request.top is None)
+    domain = checked_name(request.domain or top.rpartition("/")[2])
+    refuse_no_parent(top, is_own=request.top is None or request.makes_parent)
     refuse_existing(top)
     places = {volume.role: f"{top}/{volume.role}" for volume in manifest.volumes}
     restore_id = instance.host.new_backup_id()
-    defines = _define(source, RestoredPlace(domain, top, restore_id, places), settings, connect)
+    place = RestoredPlace(domain, top, restore_id, places, host_boot(instance), request.memory)
+    defines = _define(source, place, settings, connect)
     return MachineRestorePlan(
         restore_id=restore_id,
         instance=instance.name,
@@ -176,12 +182,25 @@ def _default_top(manifest: Manifest, name: str) -> str:
 
 @dataclass(frozen=True)
 class RestoredPlace:
-    """Where a machine is restored: its new name, the dataset above its zvols, the restore, the zvol of each role."""
+    """Where a machine is restored: its new name, the dataset above its zvols, the restore, the zvol of each role.
+
+    `boot` and `memory` are those of the new domain, see `RestoredIdentity`.
+    """
 
     domain: str
     top: str
     restore_id: str
     datasets: dict[str, str]
+    boot: HostBoot | None = None
+    memory: int | None = None
+
+
+def host_boot(instance: Instance) -> HostBoot | None:
+    """Return the files of this host that the instance's machine is configured to boot from, if it is."""
+    machine = instance.settings.vm
+    if machine is None or machine.boot is None:
+        return None
+    return HostBoot(machine.boot.kernel, machine.boot.initrd, machine.boot.cmdline)
 
 
 @dataclass(frozen=True)
@@ -206,6 +225,8 @@ def _define(source: MachineSourcePart, place: RestoredPlace, settings: Settings,
         dataset=place.top,
         restore_id=place.restore_id,
         disks={role: str(zvols.link_of(dataset)) for role, dataset in place.datasets.items()},
+        boot=place.boot,
+        memory=place.memory,
     )
     made = restored(text, identity, ISOLATED_NETWORK)
     notes = tuple(f"the restored domain lacks {part}" for part in made.left_out)

@@ -47,6 +47,7 @@ __all__ = [
     "abandon",
     "examine",
     "execute",
+    "execute_without_journal",
     "remove_all",
     "restore",
     "resume",
@@ -130,6 +131,22 @@ def execute(
             )
         refuse_existing(work.plan.top)
         return _carry_out(work, journals, MachineJournal(work.plan), confirm, stop_after)
+
+
+def execute_without_journal(work: MachineWork) -> MachineRestoreResult:
+    """Carry out the steps of exactly this plan for an ephemeral copy. What was made stays after an error.
+
+    ExistsError if the target was made since the plan.
+    """
+    with _alone(work.instance, work.plan.top):
+        refuse_existing(work.plan.top)
+        done = []
+        for step in work.plan.steps:
+            work.events.tell(f"{step.name}: {step.describe()}")
+            began = time.monotonic()
+            _do(work, step)
+            done.append(Done(step.name, work.instance.host.now(), round(time.monotonic() - began, 3)))
+    return MachineRestoreResult(work.plan, tuple(done))
 
 
 def resume(

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb import __version__
 from zsnapdb.config import Settings
 from zsnapdb.errors import (
     CommandError,
     ConsistencyError,
-    DamagedBackupError,
     DamagedError,
     PreflightError,
     ServerError,
-    ZsnapdbError,
 )
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial import scratch, scratch_restore
-from zsnapdb.jobs.trial.server_checks import CheckOutcome, Isolated, check_pages, check_probes, check_tables
+from zsnapdb.jobs.trial.drill_log import DrillLog, DrillResult, DrillSubject
+from zsnapdb.jobs.trial.server_checks import Isolated, check_pages, check_probes, check_tables
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import programs, server_program
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.trial.drill import choose_backup, seed_of
-from zsnapdb.repository import drills, verifications
+from zsnapdb.repository import drills
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome, StepPart
 from zsnapdb.repository.repository import Repository
-from zsnapdb.zfs import version
 
 PAGES, START, TABLES, PROBES = "pages", "start", "tables", "probes"
 
@@ -52,14 +45,6 @@ class DrillPlan:
     budget: int | None
     probes: int
     innochecksum: Path | None
-
-
-@dataclass(frozen=True)
-class DrillResult:
-    """A finished drill: its evidence, and the key of the evidence in the repository."""
-
-    evidence: Evidence
-    key: str
 
 
 def plan(
@@ -113,32 +98,6 @@ def innochecksum_for(instance: Instance, flavour: Flavour, binary: Path) -> Path
         raise PreflightError(error.message, hint=hint) from error
 
 
-@dataclass
-class _Log:
-    """The steps and check results of a drill so far."""
-
-    started: datetime
-    server_version: str = ""
-    position: str = ""
-    steps: list[StepPart] = field(default_factory=list)
-    checks: list[CheckPart] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    has_read_all_pages: bool = False
-    damaged: dict[str, str] = field(default_factory=dict)
-    """Backups with damaged stored objects, and what was found."""
-
-    @contextlib.contextmanager
-    def step(self, kind: str, what: str, size: int = 0) -> Iterator[None]:
-        """Note how long the block took, if it ended without an error."""
-        began = time.monotonic()
-        yield
-        self.steps.append(StepPart(kind=kind, what=what, seconds=round(time.monotonic() - began, 3), size=size))
-
-    def add(self, kind: str, check: CheckOutcome) -> None:
-        """Note the result of a check."""
-        self.checks.append(CheckPart(kind=kind, what=check.what, outcome=check.outcome, finding=check.finding))
-
-
 def drill(
     settings: Settings,
     instance: Instance,
@@ -170,39 +129,11 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
     Every result about the restored server goes into the evidence, bad or good. An error is raised only for reasons that
     say nothing about the backup: no repository, no space, no server program.
     """
-    log = _Log(instance.host.now())
+    log = DrillLog(instance.host.now(), server_version=planned.restore.server_version)
+    subject = DrillSubject(planned.drill_id, planned.requested, planned.restore.backup_id, planned.seed)
     with scratch.ephemeral(instance, planned.place, settings.restore.mount_root):
         _try(settings, instance, repository, planned, log)
-        evidence = Evidence(
-            drill_id=planned.drill_id,
-            instance=instance.name,
-            repository_id=repository.id,
-            requested=planned.requested,
-            backup_id=planned.restore.backup_id,
-            seed=planned.seed,
-            host=socket.gethostname(),
-            started=log.started,
-            finished=instance.host.now(),
-            tool_version=__version__,
-            run_id=instance.host.run_id(),
-            zfs_version=version.userland(),
-            server_version=log.server_version or planned.restore.server_version,
-            position=log.position,
-            steps=tuple(log.steps),
-            checks=tuple(log.checks),
-            notes=tuple(log.notes),
-            has_read_all_pages=log.has_read_all_pages,
-        )
-        key = drills.write(repository, evidence)
-        _record_damage(repository, evidence, log.damaged)
-    return DrillResult(evidence, key)
-
-
-def _record_damage(repository: Repository, evidence: Evidence, damaged: Mapping[str, str]) -> None:
-    """Record the backups whose stored objects the drill found damaged, like a finding of verify."""
-    if damaged:
-        damage = {backup_id: (finding,) for backup_id, finding in damaged.items()}
-        verifications.add(repository, evidence.instance, evidence.finished, damage, f"drill {evidence.drill_id}")
+        return log.store(instance, repository, subject)
 
 
 def _try(
@@ -210,16 +141,14 @@ def _try(
     instance: Instance,
     repository: Repository,
     planned: DrillPlan,
-    log: _Log,
+    log: DrillLog,
 ) -> None:
     """Restore, boot and check; the results go into the log."""
     backup_id = planned.restore.backup_id
     try:
         restored = scratch_restore.execute(settings, instance, repository, planned.restore)
     except (DamagedError, ConsistencyError, ServerError, CommandError) as error:
-        log.checks.append(CheckPart(kind="restore", what=backup_id, outcome=outcome_of(error), finding=error.message))
-        if isinstance(error, DamagedBackupError):
-            log.damaged[error.backup_id] = error.message
+        log.failed("restore", backup_id, error)
         return
     copy = restored.copy
     log.steps += restored.steps
@@ -238,7 +167,7 @@ def _try(
     _boot_and_ask(instance, planned, Isolated(copy, planned.restore.server_id, timeout), log)
 
 
-def _check_pages(copy: Copy, innochecksum: Path, planned: DrillPlan, timeout: float, log: _Log) -> None:
+def _check_pages(copy: Copy, innochecksum: Path, planned: DrillPlan, timeout: float, log: DrillLog) -> None:
     began, size = time.monotonic(), 0
     for page_check in check_pages(copy, innochecksum, planned.budget, planned.seed, timeout):
         log.add("pages", page_check.check)
@@ -248,7 +177,7 @@ def _check_pages(copy: Copy, innochecksum: Path, planned: DrillPlan, timeout: fl
     log.steps.append(StepPart(kind=PAGES, what="innochecksum", seconds=round(time.monotonic() - began, 3), size=size))
 
 
-def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, log: _Log) -> None:
+def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, log: DrillLog) -> None:
     """Start the server, unreachable for others, check it, and end it."""
     instance.events.tell("starting the server in isolation")
     try:
@@ -270,16 +199,9 @@ def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, lo
                 " not checked"
             )
     except (ServerError, ConsistencyError) as error:
-        log.checks.append(
-            CheckPart(kind="server", what="start and checks", outcome=outcome_of(error), finding=error.message)
-        )
+        log.failed("server", "start and checks", error)
     finally:
         isolated.end()
-
-
-def outcome_of(error: ZsnapdbError) -> Outcome:
-    """Return the outcome that an error means for the backup."""
-    return Outcome.DAMAGED if isinstance(error, DamagedError) else Outcome.FAILED
 
 
 def exit_code(evidence: Evidence) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,13 @@ from zsnapdb.zfs.owned import Mark
 
 SCRATCH_PROPERTY = f"{PROPERTY}:scratch"
 _NO_MOUNT = {"mountpoint": "none", "canmount": "off"}
+
+EndUsers = Callable[[str], None]
+"""Ends what uses the datasets in a container beside servers in a folder, before the datasets are destroyed."""
+
+
+def nobody(_container: str) -> None:
+    """End nothing: only servers in folders use the copy."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ def place(home_dataset: str, scratch_id: str, what: str) -> Scratch:
 
 
 @contextlib.contextmanager
-def ephemeral(instance: Instance, place: Scratch, mount_root: Path) -> Iterator[None]:
+def ephemeral(instance: Instance, place: Scratch, mount_root: Path, end_users: EndUsers = nobody) -> Iterator[None]:
     """Make the place, and remove it with all in it, however the block ends.
 
     Copies that a killed run left are removed first. A lock allows one block per instance, purpose and host. So every
@@ -71,35 +78,40 @@ def ephemeral(instance: Instance, place: Scratch, mount_root: Path) -> Iterator[
     """
     home_dataset = place.container.rpartition("/")[0]
     with for_instance(instance, place.what, f"at a {place.what} of"):
-        for left in sweep(home_dataset, mount_root):
+        for left in sweep(home_dataset, mount_root, end_users):
             instance.events.tell(f"removed {left}, which an interrupted run left")
         datasets.ensure(home_dataset, _NO_MOUNT)
         datasets.create(place.container, {**_NO_MOUNT, **NO_SNAPSHOTS, SCRATCH_PROPERTY: place.scratch_id})
         try:
             yield
         finally:
-            remove(place.container, mount_root)
+            remove(place.container, mount_root, end_users)
 
 
-def sweep(home_dataset: str, mount_root: Path) -> list[str]:
-    """Remove every scratch copy below the home dataset, and return their names.
-
-    The caller has the lock, so no copy is in use.
-    """
+def containers_in(home_dataset: str) -> list[str]:
+    """Return the containers of scratch copies below the home dataset, in use or not."""
     if not datasets.exists(home_dataset):
         return []
-    below = datasets.children(home_dataset, [SCRATCH_PROPERTY])
-    containers = [
+    below = datasets.children(home_dataset, [SCRATCH_PROPERTY], depth=1)
+    return [
         name
         for name, properties in below.items()
         if name.rpartition("/")[0] == home_dataset and properties[SCRATCH_PROPERTY].is_local
     ]
+
+
+def sweep(home_dataset: str, mount_root: Path, end_users: EndUsers = nobody) -> list[str]:
+    """Remove every scratch copy below the home dataset, and return their names.
+
+    The caller has the lock, so no copy is in use.
+    """
+    containers = containers_in(home_dataset)
     for container in containers:
-        remove(container, mount_root)
+        remove(container, mount_root, end_users)
     return containers
 
 
-def remove(container: str, mount_root: Path) -> None:
+def remove(container: str, mount_root: Path, end_users: EndUsers = nobody) -> None:
     """End the servers on a scratch copy and destroy its datasets.
 
     NotOursError, and nothing is destroyed, if a dataset does not have our mark. A copy that does not exist is no error.
@@ -107,6 +119,7 @@ def remove(container: str, mount_root: Path) -> None:
     # The copy has the mark of the restore that made it, all other datasets have the mark of this place.
     marks = (Mark(SCRATCH_PROPERTY, container.rpartition("/")[2]), Mark(RESTORED_PROPERTY))
     members = owned.members(container, *marks)
+    end_users(container)
     points = [datasets.properties(name, ["mountpoint"])["mountpoint"].value for name in members]
     folders = [Path(point) for point in points if point.startswith("/")]
     for folder in folders:

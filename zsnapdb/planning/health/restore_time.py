@@ -8,7 +8,7 @@ from zsnapdb.planning.trial.drill import Timing, expected_seconds
 
 _OF_BYTES = ("receive", "replay")
 """The kinds of steps whose duration depends on bytes."""
-_OF_CHECKS = ("pages", "tables", "probes")
+_OF_CHECKS = ("pages", "tables", "probes", "boot", "ask")
 """The kinds of steps that a drill makes and a restore does not."""
 
 

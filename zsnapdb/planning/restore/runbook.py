@@ -14,6 +14,7 @@ from typing import assert_never
 
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.handover_steps import LeaveStopped, LookAround, MakeReplica, Promote, RunBeside
+from zsnapdb.planning.restore.machine import MachineStep
 from zsnapdb.planning.restore.steps import (
     CheckServer,
     CloneSnapshot,
@@ -101,7 +102,7 @@ def entries(planned: RestorePlan, commands: Commands, history: Sequence[Timing])
     return tuple(pages)
 
 
-def size_of(step: Step) -> int:
+def size_of(step: Step | MachineStep) -> int:
     """Return the bytes that the step moves; 0 if its time does not depend on bytes."""
     if isinstance(step, Receive):
         return step.plain_bytes

@@ -129,10 +129,26 @@ class RestoredDomain:
 
 
 @dataclass(frozen=True)
+class HostBoot:
+    """Files of this host that a machine boots from. The administrator of this host named them, no repository did.
+
+    `initrd` None and `cmdline` "": there is none.
+    """
+
+    kernel: str
+    initrd: str | None = None
+    cmdline: str = ""
+
+
+_HOST_BOOT = ("kernel", "initrd", "cmdline")
+
+
+@dataclass(frozen=True)
 class RestoredIdentity:
     """All that a restored machine has of its own. `disks` has the device of each disk, by target.
 
-    `restore_id` is the id of the restore that made it, `dataset` the dataset above its zvols.
+    `restore_id` is the id of the restore that made it, `dataset` the dataset above its zvols. `boot` None: it boots as
+    its disks and its firmware say. `memory` (bytes) None: that of the original.
     """
 
     name: str
@@ -141,6 +157,8 @@ class RestoredIdentity:
     dataset: str
     restore_id: str
     disks: Mapping[str, str]
+    boot: HostBoot | None = None
+    memory: int | None = None
 
 
 def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDomain:
@@ -161,9 +179,13 @@ def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDom
             disks=identity.disks,
             network=CloneNetwork("network", network),
             serial_log=None,
+            memory=identity.memory,
         ),
     )
     root = root_of(xml)
+    if identity.boot is not None:
+        _boot_from_host(root, identity.boot)
+        left_out = tuple(part for part in left_out if not part.startswith(tuple(f"os/{tag}" for tag in _HOST_BOOT)))
     # The mark of a machine that was cloned would let the reaper take the domain.
     for metadata in root.findall("metadata"):
         metadata.clear()
@@ -172,6 +194,17 @@ def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDom
         ElementTree.SubElement(interface, "link", {"state": "down"})
     ElementTree.indent(root)
     return RestoredDomain(ElementTree.tostring(root, encoding="unicode") + "\n", left_out)
+
+
+def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
+    """Let the machine boot from these files. None of `_HOST_BOOT` is in the root: they are no part of `_DOMAIN`."""
+    system = root.find("os")
+    if system is None:
+        return
+    texts = {"kernel": boot.kernel, "initrd": boot.initrd, "cmdline": boot.cmdline}
+    for tag in _HOST_BOOT:
+        if texts[tag]:
+            ElementTree.SubElement(system, tag).text = texts[tag]
 
 
 def is_of_restore(text: str, restore_id: str) -> bool:

@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar
 
 from typing_extensions import TypedDict
 
-from zsnapdb.jobs.trial.drill import DrillPlan, DrillResult
+from zsnapdb.jobs.trial.drill import DrillPlan
+from zsnapdb.jobs.trial.drill_log import DrillResult
 from zsnapdb.quantities import size
 from zsnapdb.report.document import Dumped
 from zsnapdb.report.parts import Part, Table, TabularView
@@ -117,7 +118,7 @@ class EvidenceView(View):
                 f"  made      {evidence.started:%Y-%m-%d %H:%M:%S} UTC on {evidence.host} by zsnapdb"
                 f" {evidence.tool_version}, {evidence.seconds:.1f} s, seed {evidence.seed}"
             ),
-            f"  server    {evidence.server_version}",
+            f"  server    {evidence.server_version or 'none was asked'}",
         ]
         if evidence.position:
             lines.append(f"  position  {evidence.position}")

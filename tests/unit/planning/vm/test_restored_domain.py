@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from tests.unit.planning.vm.test_clone_domain import BASE, GOLDEN
 from zsnapdb.errors import DamagedError
 from zsnapdb.planning.vm.domain import parse, root_of
-from zsnapdb.planning.vm.restored_domain import RestoredIdentity, is_of_restore, restored
+from zsnapdb.planning.vm.restored_domain import HostBoot, RestoredIdentity, is_of_restore, restored
 
 IDENTITY = RestoredIdentity(
     name="web-restored",
@@ -71,6 +72,21 @@ def test_nothing_that_a_manifest_names_on_the_host_gets_into_the_domain() -> Non
     assert {"os/kernel /etc/shadow", "devices/disk", "devices/hostdev", "devices/filesystem", "devices/tpm"} <= set(
         made.left_out
     )
+
+
+def test_a_machine_boots_from_files_of_the_host_that_its_administrator_named_and_from_no_others() -> None:
+    boot = HostBoot("/opt/vm/vmlinuz", "/opt/vm/initrd", "root=/dev/vda quiet")
+    made = restored(HOSTILE, replace(IDENTITY, boot=boot, memory=64 << 20), NETWORK)
+    system = root_of(made.xml).find("os")
+    assert system is not None
+    assert {part.tag: part.text for part in system if part.tag not in ("type", "loader", "nvram")} == {
+        "kernel": boot.kernel,
+        "initrd": boot.initrd,
+        "cmdline": boot.cmdline,
+    }
+    assert "/etc/shadow" not in made.xml
+    assert not [part for part in made.left_out if part.startswith("os/kernel")]
+    assert root_of(made.xml).findtext("memory") == str(64 << 20)
 
 
 def test_a_guest_cannot_write_the_firmware_of_the_host() -> None:

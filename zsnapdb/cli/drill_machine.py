@@ -1,0 +1,51 @@
+"""`zsnapdb drill` of an instance that is a virtual machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zsnapdb.cli.output import show
+from zsnapdb.errors import UsageError
+
+if TYPE_CHECKING:
+    from zsnapdb.config import Settings
+    from zsnapdb.jobs.instance import Instance
+
+
+@dataclass(frozen=True)
+class MachineDrillOptions:
+    """The options of the command that a drill of a machine has."""
+
+    to: str
+    seed: int | None
+    accept_older: bool
+    plan: bool
+
+
+def drill_machine(settings: Settings, instance: Instance, options: MachineDrillOptions, json: bool) -> int:
+    """Drill the machine, or show the plan, and return the exit code."""
+    from zsnapdb.jobs.trial import drill, machine_drill
+    from zsnapdb.report.trial.drill import DrillView
+    from zsnapdb.report.trial.machine_drill import MachineDrillPlanView
+
+    request = machine_drill.MachineDrillRequest(options.to, options.seed, options.accept_older)
+    if options.plan:
+        planned = machine_drill.plan(settings, instance, instance.open_repository(), request)
+        show(MachineDrillPlanView(planned), json)
+        return 0
+    done = machine_drill.drill(settings, instance, request)
+    show(DrillView(done), json)
+    return drill.exit_code(done.evidence)
+
+
+def refuse_server_options(*, whole: bool, history: str | None, binary: Path | None) -> None:
+    """Raise UsageError if an option is given that the drill of a virtual machine does not have."""
+    given = {"--all": whole, "--history": history is not None, "--binary": binary is not None}
+    wrong = [name for name, is_given in given.items() if is_given]
+    if wrong:
+        raise UsageError(
+            f"{', '.join(wrong)} cannot be used with a virtual machine",
+            hint="the machine runs its own server; pages and tables in it are not checked by a drill",
+        )

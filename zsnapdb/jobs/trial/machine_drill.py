@@ -1,0 +1,199 @@
+"""A drill of a virtual machine: restore it to scratch zvols, boot it without a network, ask it, remove all of it.
+
+The guest runs what others wrote. It reaches nothing: its links are down and its network leads nowhere. What it answers
+is read by its form.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import (
+    CommandError,
+    CommandTimeout,
+    ConsistencyError,
+    DamagedError,
+    NotThere,
+    PreflightError,
+)
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore import machine_plan, machine_run
+from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest
+from zsnapdb.jobs.restore.machine_run import MachineWork
+from zsnapdb.jobs.trial import machine_scratch, scratch, scratch_restore
+from zsnapdb.jobs.trial.drill_log import DrillLog, DrillResult, DrillSubject
+from zsnapdb.jobs.trial.machine_scratch import DRILL
+from zsnapdb.jobs.trial.server_checks import CheckOutcome
+from zsnapdb.planning.restore.machine import DefineDomain, MachineRestorePlan
+from zsnapdb.planning.restore.runbook import size_of
+from zsnapdb.planning.trial.drill import choose_backup, seed_of
+from zsnapdb.planning.vm.domain import parse
+from zsnapdb.repository.drills import Outcome, StepPart
+from zsnapdb.repository.repository import Repository
+from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
+
+BOOT = "boot"
+_POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class MachineDrillPlan:
+    """What a drill of a machine will do: how it restores, and how many seconds the machine may take to boot."""
+
+    drill_id: str
+    requested: str
+    restore: MachineRestorePlan
+    define: DefineDomain
+    place: scratch.Scratch
+    seed: int
+    patience: float
+
+
+@dataclass(frozen=True)
+class MachineDrillRequest:
+    """The requested drill: `latest`, a backup's id or `random`, which the seed decides (None: a new seed)."""
+
+    to: str = "latest"
+    seed: int | None = None
+    accept_older: bool = False
+
+
+def plan(
+    settings: Settings,
+    instance: Instance,
+    repository: Repository,
+    request: MachineDrillRequest,
+    connect: Connect = connected,
+) -> MachineDrillPlan:
+    """Return the plan of a drill; nothing is changed.
+
+    The errors are those of the plan of a restore. PreflightError too if no domain can be defined of the backup, or if
+    the machine has no guest agent.
+    """
+    drill_id = instance.host.new_backup_id()
+    seed = seed_of(drill_id) if request.seed is None else request.seed
+    to = choose_backup(repository.backup_ids(instance.name), seed) if request.to == "random" else request.to
+    above = scratch.home(instance, scratch_restore.datasets_of_newest(instance, repository))
+    place = scratch.place(above, drill_id, DRILL)
+    machine = instance.settings.vm
+    restore = MachineRestoreRequest(
+        to,
+        place.top,
+        accept_older=request.accept_older,
+        domain=f"{DRILL}-{drill_id.lower()}",
+        makes_parent=True,
+        memory=machine.drill_memory if machine is not None else None,
+    )
+    planned = machine_plan.make(settings, instance, repository, restore, connect)
+    if planned.define is None:
+        raise PreflightError(
+            f"backup {planned.backup_id} cannot be drilled: {'; '.join(planned.notes)}",
+            hint="restore it (`zsnapdb restore`), and define a domain for its disks by hand",
+        )
+    if not parse(planned.define.xml).has_agent:
+        raise PreflightError(
+            f"the machine of {instance.name} has no channel of a guest agent, so a drill cannot see that it boots",
+            hint="add the channel org.qemu.guest_agent.0, install qemu-guest-agent in the machine, and back it up",
+        )
+    return MachineDrillPlan(drill_id, request.to, planned, planned.define, place, seed, settings.vms.start_timeout)
+
+
+def drill(
+    settings: Settings, instance: Instance, request: MachineDrillRequest, connect: Connect = connected
+) -> DrillResult:
+    """Plan a drill and execute that plan. The errors are those of `plan` and `execute`."""
+    repository = instance.open_repository()
+    planned = plan(settings, instance, repository, request, connect)
+    return execute(MachineWork(settings, instance, repository, planned.restore, connect), planned)
+
+
+def execute(work: MachineWork, planned: MachineDrillPlan, sleep: Callable[[float], None] = time.sleep) -> DrillResult:
+    """Carry out exactly this plan and store the evidence. Afterwards nothing of the machine is left.
+
+    What is found about the backup goes into the evidence. An error is raised only for reasons that say nothing about
+    the backup: no repository, no space, a libvirt that does not start machines.
+    """
+    instance, settings = work.instance, work.settings
+    log = DrillLog(instance.host.now())
+    subject = DrillSubject(planned.drill_id, planned.requested, planned.restore.backup_id, planned.seed)
+    end_users = machine_scratch.ending(settings, work.connect)
+    with scratch.ephemeral(instance, planned.place, settings.restore.mount_root, end_users):
+        if _is_restored(work, planned, log):
+            with work.connect(settings.vms.uri) as hypervisor:
+                _boot(hypervisor, work, planned, log, sleep)
+        return log.store(instance, work.repository, subject)
+
+
+def _is_restored(work: MachineWork, planned: MachineDrillPlan, log: DrillLog) -> bool:
+    """Restore the machine. Return False, and note why, if the backup cannot be restored.
+
+    NotThere if the backup was removed from the repository since the plan: what is missing then is no damage.
+    """
+    backup_id = planned.restore.backup_id
+    try:
+        done = machine_run.execute_without_journal(work)
+    except (DamagedError, ConsistencyError, CommandError, NotThere) as error:
+        if backup_id not in work.repository.backup_ids(work.instance.name):
+            raise NotThere(
+                f"backup {backup_id} was removed from the repository meanwhile", hint="run again; see `zsnapdb list`"
+            ) from error
+        if isinstance(error, NotThere):
+            raise
+        log.failed("restore", backup_id, error)
+        return False
+    for part in done.done:
+        step = planned.restore.step(part.step)
+        if step is not None:
+            log.steps.append(StepPart(kind=step.kind, what=step.describe(), seconds=part.seconds, size=size_of(step)))
+    grade = f"its disks have the grade {planned.restore.grade} ({planned.restore.grade_reason})"
+    log.add("restore", CheckOutcome(backup_id, Outcome.PASSED, f"GUIDs and sizes are those of the backup; {grade}"))
+    log.notes += planned.restore.notes
+    return True
+
+
+def _boot(
+    hypervisor: Hypervisor,
+    work: MachineWork,
+    planned: MachineDrillPlan,
+    log: DrillLog,
+    sleep: Callable[[float], None],
+) -> bool:
+    """Start the machine and wait for its agent. Return False, and note why, if it does not answer.
+
+    CommandError if libvirt does not start it, which says nothing about the backup.
+    """
+    name = planned.define.domain
+    work.events.tell(f"starting {name} without a network")
+    began = time.monotonic()
+    hypervisor.start(planned.define.uuid)
+    try:
+        with log.step(BOOT, "the machine, until its guest agent answers"):
+            _wait_for_agent(hypervisor, planned, sleep)
+    except (ConsistencyError, CommandTimeout) as error:
+        log.failed(BOOT, name, error)
+        return False
+    finding = f"its guest agent answered after {time.monotonic() - began:.0f} s"
+    log.add(BOOT, CheckOutcome(name, Outcome.PASSED, finding))
+    return True
+
+
+def _wait_for_agent(hypervisor: Hypervisor, planned: MachineDrillPlan, sleep: Callable[[float], None]) -> None:
+    """Wait for the agent. ConsistencyError if the machine ends meanwhile, CommandTimeout if it does not answer."""
+    deadline = time.monotonic() + planned.patience
+    while not hypervisor.agent_answers(planned.define.uuid):
+        known = hypervisor.find(planned.define.uuid)
+        state = MachineState.MISSING if known is None else known.state
+        if state is not MachineState.RUNNING:
+            raise ConsistencyError(
+                f"the machine is {state}, and its guest agent never answered",
+                hint="restore the backup, and look at the machine's console",
+            )
+        if time.monotonic() >= deadline:
+            raise CommandTimeout(
+                f"the guest agent did not answer within {planned.patience:g} s (vms.start_timeout)",
+                hint="restore the backup, and look at the machine's console",
+            )
+        sleep(_POLL_SECONDS)
