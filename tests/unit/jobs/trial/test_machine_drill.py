@@ -13,7 +13,7 @@ from zsnapdb.config_vm import HostBootSettings, VmSourceSettings
 from zsnapdb.errors import CommandError, PreflightError, UsageError
 from zsnapdb.jobs import orphans
 from zsnapdb.jobs.restore.machine_run import MachineWork
-from zsnapdb.jobs.trial import drill, drill_log, machine_drill, machine_scratch
+from zsnapdb.jobs.trial import drill, machine_drill, machine_scratch
 from zsnapdb.jobs.trial.drill_log import DrillResult
 from zsnapdb.jobs.trial.machine_drill import MachineDrillPlan, MachineDrillRequest
 from zsnapdb.planning.vm.domain import parse, root_of
@@ -21,6 +21,7 @@ from zsnapdb.report.trial.machine_drill import MachineDrillPlanView
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, MachineState
+from zsnapdb.zfs import version
 
 NEWEST = MachineDrillRequest(seed=1)
 HOMES = {"tank/zsnapdb", "tank/zsnapdb/scratch", "tank/zsnapdb/scratch/main", "tank/zsnapdb/scratch/main/drill"}
@@ -29,7 +30,7 @@ HOMES = {"tank/zsnapdb", "tank/zsnapdb/scratch", "tank/zsnapdb/scratch/main", "t
 @pytest.fixture
 def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Yard:
     made = made_yard(tmp_path, monkeypatch)
-    monkeypatch.setattr(drill_log.version, "userland", lambda: "zfs-2.3.2")
+    monkeypatch.setattr(version, "userland", lambda: "zfs-2.3.2")
     return configured(made, VmSourceSettings(domain="web1"))
 
 
@@ -120,7 +121,11 @@ def test_what_a_killed_drill_left_is_named_and_the_next_drill_and_reap_remove_it
         copy = xml.replace(plan.define.uuid, "99999999-0000-4000-8000-000000000001", 1).replace("drill-", "copy-")
         yard.libvirt.add(copy, MachineState.RUNNING)
         (leak,) = orphans.leaks(yard.settings)
-        assert (leak.what, leak.where, leak.instance) == ("machine whose drill was killed", plan.place.container, "main")
+        assert (leak.what, leak.where, leak.instance) == (
+            "machine whose drill was killed",
+            plan.place.container,
+            "main",
+        )
         if end == "drill":
             executed(yard, planned(yard))
         else:
