@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import mmap
 import threading
 from enum import StrEnum
 from typing import Annotated, NamedTuple, Protocol
@@ -16,6 +14,7 @@ from pydantic import Field
 from zsnapdb.errors import DamagedError
 from zsnapdb.patterns import KeyId, Sha256
 from zsnapdb.stream.crypto import NONCE_BYTES, OVERHEAD_BYTES, ChunkCipher
+from zsnapdb.stream.memory import SlotPool
 
 Body = bytes | bytearray | memoryview
 """The bytes of a chunk. The type is the one that needs no copy."""
@@ -95,18 +94,24 @@ class ChunkSource(ChunkPlaces, Protocol):
 
 
 class Workspace(threading.local):
-    """The zstd contexts and the buffer that each thread uses for all its chunks. One object serves all threads."""
+    """The zstd contexts that each thread uses for all its chunks. One object serves all threads."""
 
     def __init__(self) -> None:
         self._compressors: dict[int, zstandard.ZstdCompressor] = {}
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW)
-        self._scratch = memoryview(b"")
 
-    def compress(self, plain: Body, level: int) -> bytes:
-        """Return the bytes as one zstd frame with its content size."""
+    def compress(self, plain: Body, level: int, into: memoryview) -> int:
+        """Write the bytes as one zstd frame with its content size to the beginning of `into`. Return its size.
+
+        ZstdError if the frame does not fit; `room_for()` is enough.
+        """
         if level not in self._compressors:
             self._compressors = {level: zstandard.ZstdCompressor(level=level, write_content_size=True)}
-        return self._compressors[level].compress(plain)
+        with self._compressors[level].stream_reader(plain, size=len(plain)) as reader:
+            done: int = reader.readinto(into)
+            if reader.read(1):
+                raise zstandard.ZstdError(f"the frame does not fit in {len(into)} bytes")
+        return done
 
     def decompress(self, frame: Body, into: memoryview) -> int:
         """Write the content of the frame to the beginning of `into`. Return the number of bytes.
@@ -122,34 +127,14 @@ class Workspace(threading.local):
                 raise zstandard.ZstdError(f"the frame contains more than the expected {len(into)} bytes")
         return done
 
-    def scratch(self, size: int) -> memoryview:
-        """Return a buffer of this size. The thread may use it until its next call."""
-        if len(self._scratch) < size:
-            # The old buffer is freed first. The new one is a little larger, because the next chunk may be larger.
-            self._scratch = memoryview(b"")
-            self._scratch = new_slot(size + (size >> 3))
-        return self._scratch[:size]
 
+def room_for(size: int) -> int:
+    """Return the number of bytes that are enough for the stored form of a slice of this size.
 
-def room_for(chunk_size: int) -> int:
-    """Return the size in bytes of a slot in which a slice at `NONCE_BYTES` can be sealed in place.
-
-    The size is enough even if the slice does not compress.
+    That is so even if the slice does not compress.
     """
     # ZSTD_compressBound() of zstd.h, rounded up.
-    return chunk_size + (chunk_size >> 8) + 1024 + OVERHEAD_BYTES
-
-
-def new_slot(size: int) -> memoryview:
-    """Return memory that is reused for complete slices.
-
-    The system allocates its pages when they are first used.
-    """
-    memory = mmap.mmap(-1, max(size, 1))
-    # Large pages, if the system has them, save page faults.
-    with contextlib.suppress(AttributeError, OSError):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return memoryview(memory)
+    return size + (size >> 8) + 1024 + OVERHEAD_BYTES
 
 
 def seal(
@@ -160,21 +145,24 @@ def seal(
     associated: bytes,
     *,
     workspace: Workspace | None = None,
-    slot: memoryview | None = None,
+    into: memoryview | None = None,
     known_hash: str | None = None,
 ) -> tuple[Body, Chunk]:
     """Return the stored form of a slice and its description. Without a cipher `associated` is not used.
 
-    `slot` is memory of `room_for()` bytes in which `plain` lies at `NONCE_BYTES`: an encrypted chunk overwrites it.
-    Without a slot, `plain` does not change. `known_hash` is the slice's plain hash, if the caller has it.
+    `into` is memory of `room_for()` bytes for the stored form. An uncompressed slice may lie in it, at `NONCE_BYTES`,
+    and is overwritten if it is encrypted. `known_hash` is the slice's plain hash, if the caller has it.
     """
     size, digest = len(plain), known_hash or plain_hash(plain).hexdigest()
     body: Body = plain
+    room = into
+    if room is None:
+        room = memoryview(bytearray(room_for(size) if (codec, cipher) != (Codec.NONE, None) else 0))
     if codec is Codec.ZSTD:
-        body = (workspace or Workspace()).compress(plain, level)
+        frame = room[NONCE_BYTES:]
+        body = frame[: (workspace or Workspace()).compress(plain, level, frame)]
     if cipher is not None:
-        target = slot if slot is not None else memoryview(bytearray(len(body) + OVERHEAD_BYTES))
-        body = target[: cipher.encrypt_into(body, associated, target)]
+        body = room[: cipher.encrypt_into(body, associated, room)]
     return body, Chunk(size, digest, len(body), hashlib.sha256(body).hexdigest(), cipher.key_id if cipher else None)
 
 
@@ -187,19 +175,20 @@ def unseal(
     what: str,
     *,
     workspace: Workspace | None = None,
+    memory: SlotPool | None = None,
     into: memoryview | None = None,
 ) -> Body:
     """Return the plain slice, proved by its hash and, if encrypted, its tag.
 
     DamagedError names `what` and the first thing that is wrong. `cipher` belongs to the chunk's key id; it is None for
-    a chunk without a key id. The slice may be written to `into`.
+    a chunk without a key id. The slice may be written to `into`. `memory` gives what is needed meanwhile.
     """
     if len(body) != chunk.stored_size:
         raise DamagedError(
             f"{what}: the object has {len(body)} bytes, the manifest says {chunk.stored_size}", hint=_DAMAGED
         )
     try:
-        plain = _open(body, chunk, codec, cipher, associated, workspace or Workspace(), into)
+        plain = _open(body, chunk, codec, cipher, associated, workspace or Workspace(), memory or SlotPool(), into)
         if len(plain) == chunk.plain_size and plain_hash(plain).hexdigest() == chunk.plain_hash:
             return plain
         why = "the plain bytes do not have the BLAKE3 hash in the manifest"
@@ -252,15 +241,21 @@ def _open(
     cipher: ChunkCipher | None,
     associated: bytes,
     workspace: Workspace,
+    memory: SlotPool,
     into: memoryview | None,
 ) -> Body:
-    if cipher is not None:
-        room = workspace.scratch(max(0, len(body) - OVERHEAD_BYTES)) if codec is Codec.ZSTD or into is None else into
-        body = room[: cipher.decrypt_into(body, associated, room)]
     if codec is not Codec.ZSTD:
-        return body
+        return body if cipher is None else _decrypted(body, cipher, associated, into)
     target = into[: chunk.plain_size] if into is not None else memoryview(bytearray(chunk.plain_size))
-    return target[: workspace.decompress(body, target)]
+    if cipher is None:
+        return target[: workspace.decompress(body, target)]
+    with memory.lent(len(body)) as room:
+        return target[: workspace.decompress(_decrypted(body, cipher, associated, room), target)]
+
+
+def _decrypted(body: Body, cipher: ChunkCipher, associated: bytes, into: memoryview | None) -> memoryview:
+    room = into if into is not None else memoryview(bytearray(max(0, len(body) - OVERHEAD_BYTES)))
+    return room[: cipher.decrypt_into(body, associated, room)]
 
 
 def stream_hash(chunks: tuple[Chunk, ...]) -> str:

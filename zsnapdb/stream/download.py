@@ -1,12 +1,11 @@
 """Fetches, proves and decompresses chunks ahead of the reader, and writes them to a pipe in order.
 
-Memory: `concurrency` slots of one chunk, and for each worker the stored form of its chunk. The length of the stream
-does not matter.
+Memory: `concurrency` slices, each plain or in its stored form, and for each worker that decompresses both forms. The
+length of the stream does not matter.
 """
 
 from __future__ import annotations
 
-import queue
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from zsnapdb.errors import ConfigError, DamagedError, NotThere
-from zsnapdb.stream.chunks import Body, Chunk, ChunkSource, Codec, Workspace, new_slot, unseal, unseal_in_place
+from zsnapdb.stream.chunks import Body, Chunk, ChunkSource, Codec, Workspace, unseal, unseal_in_place
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.expected import ExpectedStream
+from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.stream.records import Walker
 
 
@@ -31,6 +31,7 @@ def download(
     on_bytes: Callable[[int], None],
     ciphers: Mapping[str, ChunkCipher] | None = None,
     expected: ExpectedStream | None = None,
+    memory: TransferMemory | None = None,
 ) -> int:
     """Write the plain stream to `pipe`. Return the number of bytes.
 
@@ -38,11 +39,12 @@ def download(
     sends never make; no byte of that chunk is written. `expected` is what the stream's BEGIN record must say. The last
     chunk is written only if it ends with the END record.
     `ciphers` has the ciphers by key id. ConfigError, before anything is fetched, if a chunk needs another one.
+    `memory` is what several streams use one after the other.
     BrokenPipeError if the pipe's reader has ended. While a call of the store waits, the reader waits too; it sees no
     end of the stream.
     """
-    fetcher = _Fetcher(store, chunks, codec, name, dict(ciphers or {}))
-    fetcher.prepare(concurrency)
+    fetcher = _Fetcher(store, chunks, codec, name, dict(ciphers or {}), memory or TransferMemory())
+    fetcher.refuse_missing_keys()
     total, written = 0, 0
     walker = Walker(expected)
     if not chunks:
@@ -63,7 +65,7 @@ def download(
             _walk(walker, rest, name(written), last=written == len(chunks))
             while rest:
                 rest = rest[pipe.write(rest) :]
-            fetcher.slots.put(fetched.slot)
+            fetcher.memory.plain.give(fetched.slot)
             for index in following:
                 pending.append(pool.submit(fetcher.fetch, index))
                 break
@@ -103,11 +105,11 @@ class _Fetcher:
     codec: Codec
     name: Callable[[int], str]
     keys: Mapping[str, ChunkCipher]
+    memory: TransferMemory
     workspace: Workspace = field(default_factory=Workspace)
-    slots: queue.SimpleQueue[memoryview] = field(default_factory=queue.SimpleQueue)
 
-    def prepare(self, count: int) -> None:
-        """Make the slots. ConfigError if a data key is missing."""
+    def refuse_missing_keys(self) -> None:
+        """ConfigError if a data key is missing."""
         missing = {chunk.key_id for chunk in self.chunks} - {None} - set(self.keys)
         if missing:
             raise ConfigError(
@@ -115,30 +117,25 @@ class _Fetcher:
                 " available",
                 hint="set identity_file to an age identity that the backup is encrypted to",
             )
-        # An uncompressed slice is decrypted in the memory that its stored form was read to.
-        size = max(
-            (max(chunk.plain_size, chunk.stored_size if self.codec is Codec.NONE else 0) for chunk in self.chunks),
-            default=0,
-        )
-        for _ in range(count):
-            self.slots.put(new_slot(size))
 
     def fetch(self, index: int) -> _Fetched:
         """Return the slice. A damaged chunk is read a second time: it may have been damaged in transfer."""
         chunk = self.chunks[index - 1]
         cipher = self.keys[chunk.key_id] if chunk.key_id is not None else None
         associated = self.store.associated(index, last=index == len(self.chunks))
-        # There are as many slots as running fetches, so no fetch waits here forever.
-        slot = self.slots.get()
+        # An uncompressed slice is decrypted in the memory that its stored form was read to.
+        is_plain = self.codec is Codec.NONE
+        slots = self.memory.plain if is_plain else self.memory.stored
+        stored = slots.take(max(chunk.plain_size, chunk.stored_size), filled=chunk.stored_size)
+        slot = stored
         try:
-            target = slot if self.codec is Codec.NONE else self.workspace.scratch(chunk.stored_size)
-            size = self.store.read_chunk(index, target)
+            size = self.store.read_chunk(index, stored)
+            if not is_plain:
+                slot = self.memory.plain.take(chunk.plain_size, filled=chunk.plain_size)
             try:
-                if size <= len(target):
-                    return _Fetched(
-                        unseal_in_place(target[:size], chunk, self.codec, cipher, associated, self.workspace, slot),
-                        slot,
-                    )
+                if size <= len(stored):
+                    plain = unseal_in_place(stored[:size], chunk, self.codec, cipher, associated, self.workspace, slot)
+                    return _Fetched(plain, slot)
             except DamagedError:
                 pass
             body = self.store.get_chunk(index)
@@ -147,8 +144,19 @@ class _Fetcher:
                 f"{self.name(index)} is missing",
                 hint="the object was removed after it was written; restore another backup, see `zsnapdb list`",
             ) from error
+        finally:
+            if slot is not stored:
+                self.memory.stored.give(stored)
         # The second time every proof is checked, and the error says which one failed.
-        return _Fetched(
-            unseal(body, chunk, self.codec, cipher, associated, self.name(index), workspace=self.workspace, into=slot),
-            slot,
+        proved = unseal(
+            body,
+            chunk,
+            self.codec,
+            cipher,
+            associated,
+            self.name(index),
+            workspace=self.workspace,
+            memory=self.memory.stored,
+            into=slot,
         )
+        return _Fetched(proved, slot)

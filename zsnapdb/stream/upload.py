@@ -1,13 +1,12 @@
 """Reads a stream to its END record, and compresses, hashes and stores its chunks in parallel to the reading.
 
-Memory: `concurrency + 1` slots of one chunk, and for each worker its compressed chunk. The length of the stream does
-not matter.
+Memory: `concurrency + 1` slices, each plain or in its stored form, and for each worker that compresses both forms. The
+length of the stream does not matter.
 """
 
 from __future__ import annotations
 
 import os
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,9 +15,10 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from zsnapdb.planning.backup.level import next_level
-from zsnapdb.stream.chunks import Chunk, ChunkSink, Codec, Workspace, new_slot, plain_hash, room_for, seal, stream_hash
+from zsnapdb.stream.chunks import Chunk, ChunkSink, Codec, Workspace, plain_hash, room_for, seal, stream_hash
 from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
 from zsnapdb.stream.expected import BeginRecord, ExpectedStream
+from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.stream.records import Walker
 
 _AHEAD_BYTES = 512
@@ -146,6 +146,7 @@ class _Work:
         cipher: ChunkCipher | None,
         known: Mapping[int, KnownChunk],
         on_stored: Callable[[int, KnownChunk], None] | None,
+        memory: TransferMemory,
     ) -> None:
         self.store = store
         self.settings = settings
@@ -153,19 +154,27 @@ class _Work:
         self.known = known
         self.on_stored = on_stored
         self.failed = threading.Event()
-        self.slots: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
-        for _ in range(settings.concurrency + 1):
-            self.slots.put(new_slot(room_for(settings.chunk_size)))
+        self._room = room_for(settings.chunk_size)
+        self._memory = memory
+        self._free = threading.Semaphore(settings.concurrency + 1)
         self._level = _Level(settings)
         self._workspace = Workspace()
 
+    def take(self) -> memoryview:
+        """Return a slot for the next slice, when fewer than `concurrency + 1` slices are neither stored nor failed."""
+        self._free.acquire()
+        return self._memory.plain.take(self._room)
+
     def do(self, index: int, part: _Slice) -> Chunk:
         """Seal and store one slice, unless an earlier run did so. Its slot is free afterwards."""
+        slot = part.slot
         try:
             earlier = self.known.get(index)
             if earlier is not None and earlier.is_of(len(part.plain), part.hash, part.last):
                 return earlier.chunk
             began = time.monotonic()
+            if self.settings.codec is not Codec.NONE:
+                slot = self._memory.stored.take(self._room)
             body, chunk = seal(
                 part.plain,
                 self.settings.codec,
@@ -173,9 +182,12 @@ class _Work:
                 self.cipher,
                 self.store.associated(index, last=part.last),
                 workspace=self._workspace,
-                slot=part.slot,
+                into=slot,
                 known_hash=part.hash,
             )
+            if slot is not part.slot:
+                # What is stored has a slot of its own, so another slice can have this one.
+                self._memory.plain.give(part.slot)
             self._level.sealed(time.monotonic() - began)
             self.store.put_chunk(index, body, chunk.stored_sha256)
             if self.on_stored is not None:
@@ -185,7 +197,8 @@ class _Work:
             self.failed.set()
             raise
         finally:
-            self.slots.put(part.slot)
+            (self._memory.plain if slot is part.slot else self._memory.stored).give(slot)
+            self._free.release()
 
 
 def upload(
@@ -198,22 +211,24 @@ def upload(
     known: Mapping[int, KnownChunk] | None = None,
     on_stored: Callable[[int, KnownChunk], None] | None = None,
     expected: ExpectedStream | None = None,
+    memory: TransferMemory | None = None,
 ) -> Uploaded:
     """Store the stream in `pipe` to its end and return its chunks.
 
     `on_bytes` gets the number of plain bytes read so far. `known` are the chunks that an earlier run stored of the same
     stream: a slice with the same size, hash and end is not stored again. `on_stored` gets each newly stored chunk, from
     several threads at once, in any order; the upload fails if it raises. `expected` is what the BEGIN record must say.
+    `memory` is what several streams use one after the other.
     DamagedError if the stream does not consist of complete records from BEGIN to END of the types that our own sends
     make; a restore accepts no other stream. Errors of the store are passed on. The caller must check that `zfs send`
     ended with status 0.
     """
-    work = _Work(store, settings, cipher, known or {}, on_stored)
+    work = _Work(store, settings, cipher, known or {}, on_stored, memory or TransferMemory())
     futures: list[Future[Chunk]] = []
     walker, total = Walker(expected), 0
     pool = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="chunk")
     try:
-        for part in _slices(pipe, work.slots.get, settings.chunk_size):
+        for part in _slices(pipe, work.take, settings.chunk_size):
             if work.failed.is_set():
                 break
             walker.feed(part.plain)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from zsnapdb.errors import DamagedError, RepositoryError, ZsnapdbError
 from zsnapdb.jobs.backup import local_manifests
@@ -34,6 +34,7 @@ from zsnapdb.repository.unfinished import SnapshotMark, Unfinished, remove
 from zsnapdb.repository.writer_lease import WriterLease
 from zsnapdb.stream.chunks import Body, ChunkSink
 from zsnapdb.stream.crypto import ChunkCipher
+from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.stream.upload import KnownChunk, Uploaded, UploadSettings, upload
 from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.streams import SendStream, estimate
@@ -74,6 +75,7 @@ class Sender:
     journal: BackupJournal
     lease: WriterLease
     present: Mapping[ChunkKey, int]
+    memory: TransferMemory = field(default_factory=TransferMemory)
 
     @classmethod
     def of(
@@ -162,6 +164,7 @@ class Sender:
             key,
             known=known,
             on_stored=stored_now,
+            memory=self.memory,
         )
         part = VolumePart(
             **volume.model_dump(),
@@ -196,10 +199,12 @@ def store_stream(
     *,
     known: Mapping[int, KnownChunk] | None = None,
     on_stored: Callable[[int, KnownChunk], None] | None = None,
+    memory: TransferMemory | None = None,
 ) -> Uploaded:
     """Send a volume's snapshot and store the stream. Afterwards all chunks are stored, and `zfs send` succeeded.
 
-    `base` is the snapshot or bookmark to send from, None for a full stream. `known` and `on_stored` are as in `upload`.
+    `base` is the snapshot or bookmark to send from, None for a full stream. `known`, `on_stored` and
+    `memory` are as in `upload`.
     """
     total = estimate(volume.full_name, base, volume.send_flags)
     with SendStream(volume.full_name, base, volume.send_flags) as stream:
@@ -213,6 +218,7 @@ def store_stream(
                 known=known,
                 on_stored=on_stored,
                 expected=expected_stream(volume),
+                memory=memory,
             )
         except DamagedError:
             # The error of `zfs send` explains more than the broken stream.

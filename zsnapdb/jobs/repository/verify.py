@@ -30,8 +30,9 @@ from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Checks
 from zsnapdb.repository.verifications import Depth as Depth
-from zsnapdb.stream.chunks import Body, stream_hash, unseal
+from zsnapdb.stream.chunks import Body, Workspace, stream_hash, unseal
 from zsnapdb.stream.crypto import ChunkCipher
+from zsnapdb.stream.memory import SlotPool
 from zsnapdb.stream.records import Walker
 
 _LISTERS = 8
@@ -295,6 +296,7 @@ class _Reader:
 
     def __init__(self, repository: Repository, concurrency: int, total: int, events: Events) -> None:
         self._repository, self._concurrency, self._total, self._events = repository, concurrency, total, events
+        self._memory, self._workspace = SlotPool(), Workspace()
         self.done = 0
 
     def read(self, manifest: Manifest, volume: VolumePart, unread: set[int]) -> list[str]:
@@ -346,7 +348,14 @@ class _Reader:
                 cipher = ciphers[chunk.key_id] if chunk.key_id is not None else None
                 body = store.get_chunk(index)
                 plain = unseal(
-                    body, chunk, volume.codec, cipher, store.associated(index, last=index == len(chunks)), what
+                    body,
+                    chunk,
+                    volume.codec,
+                    cipher,
+                    store.associated(index, last=index == len(chunks)),
+                    what,
+                    workspace=self._workspace,
+                    memory=self._memory,
                 )
                 if hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
                     return DamagedError(

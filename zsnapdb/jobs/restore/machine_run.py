@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import DamagedError, NotThere, PreflightError, UsageError
@@ -35,6 +35,7 @@ from zsnapdb.planning.restore.steps import MakeTop, Receive
 from zsnapdb.planning.vm.restored_domain import is_of_restore
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
+from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.vm.hypervisor import Hypervisor, connected
 from zsnapdb.zfs import datasets, foreign, owned, zvols
 
@@ -69,6 +70,7 @@ class MachineWork:
     repository: Repository
     plan: MachineRestorePlan
     connect: Connect = connected
+    memory: TransferMemory = field(default_factory=TransferMemory)
 
     @property
     def events(self) -> Events:

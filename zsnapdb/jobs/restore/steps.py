@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -37,6 +37,7 @@ from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.repository.manifest import FilesystemType, Manifest, PositionPart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import download
+from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.zfs import datasets, mounting, owned, snapshots
 from zsnapdb.zfs.owned import Mark
 from zsnapdb.zfs.streams import ReceiveStream
@@ -73,6 +74,8 @@ class ReceivingWork(Protocol):
     def plan(self) -> RestoreIdentity: ...
     @property
     def events(self) -> Events: ...
+    @property
+    def memory(self) -> TransferMemory: ...
     def manifest(self, backup_id: str) -> Manifest:
         """Return a backup's manifest."""
 
@@ -99,6 +102,7 @@ class Work:
     repository: Repository
     plan: RestorePlan
     in_place: Callable[[], None] = _nothing
+    memory: TransferMemory = field(default_factory=TransferMemory)
 
     @property
     def events(self) -> Events:
@@ -174,6 +178,7 @@ def receive(work: ReceivingWork, step: Receive) -> None:
                 name=lambda index: f"chunk {stored.key(index)}",
                 ciphers=work.repository.ciphers(manifest),
                 expected=expected_stream(volume, volume.features),
+                memory=work.memory,
                 on_bytes=lambda done: work.events.progress(
                     Progress(f"receive {step.role} of {step.backup_id}", done, step.plain_bytes)
                 ),
@@ -212,6 +217,8 @@ def _proved_guid(part: MountPart) -> int:
 
 def mount(work: Work, step: MountVolumes) -> None:
     """Compare GUIDs, restore properties, mount, outermost first."""
+    # The server that starts next needs the memory more.
+    work.memory.clear()
     for part in step.parts:
         name = f"{part.dataset}@{part.snapshot}"
         if _proved_guid(part) != part.guid:

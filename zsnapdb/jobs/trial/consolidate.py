@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from zsnapdb import __version__
 from zsnapdb.config import Settings
@@ -41,6 +41,7 @@ from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository, VolumeChunks
 from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.stream.chunks import Body
+from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.zfs import datasets, version
 
 _COMMIT_PATIENCE = 3600.0
@@ -106,6 +107,7 @@ class _Work:
     instance: Instance
     repository: Repository
     plan: ConsolidatePlan
+    memory: TransferMemory = field(default_factory=TransferMemory)
 
     @property
     def events(self) -> Events:
