@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 from datetime import datetime
 from typing import Any
 
 import botocore.session
 from botocore.exceptions import ClientError
-from botocore.loaders import Loader, create_loader
+from botocore.loaders import Loader
 from botocore.utils import parse_timestamp
 
 
@@ -39,10 +40,29 @@ def _timestamp(value: Any) -> datetime:
         return parse_timestamp(value)
 
 
+class _AnyService(list[str]):
+    """A list of services with every name in it."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+class _Loader(Loader):
+    """Loads descriptions of services without a look at all four hundred of them, which only refuses unknown names."""
+
+    def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002 - the library names it
+        """Return a list that has every name. To load a service that does not exist fails later."""
+        return _AnyService()
+
+
 @functools.cache
 def _loader(folders: str | None) -> Loader:
-    """Return the loader of AWS's service descriptions. It is cached: loading is most of the time to make a client."""
-    return create_loader(folders)
+    """Return the loader of AWS's service descriptions. It is cached: loading is most of the time to make a client.
+
+    `folders` are those of the setting `data_path`, as in botocore.loaders.create_loader.
+    """
+    named = folders.split(os.pathsep) if folders else []
+    return _Loader(extra_search_paths=[os.path.expanduser(os.path.expandvars(folder)) for folder in named])
 
 
 def client_core() -> botocore.session.Session:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.unit.stream.test_stream import MemoryChunks, stream_of
+from tests.unit.stream.test_stream import MemoryChunks
+from tests.unit.support.streams import stream_of
 from zsnapdb.stream import memory
 from zsnapdb.stream.chunks import Codec, room_for
 from zsnapdb.stream.download import download
