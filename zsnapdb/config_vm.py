@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from zsnapdb.quantities import Seconds, Size
 
+_Argument = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,1000}$")]
 _LocalFile = Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f-\x9f]{1,4094}$")]
 
 
@@ -28,7 +29,9 @@ class VmSourceSettings(BaseModel):
     """A libvirt domain as the source of backups, and the lowest grade of consistency that its backups may have.
 
     `freeze_deadline`: the longest time, in seconds, that the file systems inside the guest stay frozen. 0: never
-    frozen. `drill_memory`: the bytes of memory that a drill gives the machine (None: as much as the machine has).
+    frozen. `client`: the command line of the client of the server inside, which the guest agent runs in a drill (None:
+    that of the server's family, by the socket as root). `drill_memory`: the bytes of memory that a drill gives the
+    machine (None: as much as the machine has).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
@@ -37,6 +40,7 @@ class VmSourceSettings(BaseModel):
     minimum_grade: Literal["crash", "frozen", "quiesced"] = "crash"
     freeze_deadline: Annotated[Seconds, Field(ge=0, le=60)] = 5.0
     boot: HostBootSettings | None = None
+    client: Annotated[tuple[_Argument, ...], Field(min_length=1)] | None = None
     drill_memory: Annotated[Size, Field(ge=1 << 20)] | None = None
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
 """Campaign: three virtual machines are cloned from one base and run at once, on real zvols with a real libvirt.
 
-    python3 tests/lab campaign machines [--rounds 1] [--only clones|backups|servers|cluster|power]
+    python3 tests/lab campaign machines [--rounds 1] [--only clones|backups|servers|drill|cluster|power]
 
 It runs on the host, in one guest. In every round the three machines must have UUIDs and MAC addresses of their own,
 answer on their own addresses with them, keep what they write on their own disks, and forget it by a reset. Afterwards
@@ -13,6 +13,10 @@ the original. The journal of the file system needs a replay after a crash alone.
 Then three machines with a MariaDB in them are cloned; each is waited for until its server greets. One is backed up in
 each grade while transfers are made in it over TCP, `quiesced` by the lock of its own server and a freeze. Each backup
 is restored and booted: its server holds the ledger's invariant and every transfer that had been acknowledged before.
+
+Then a machine with a MariaDB and QEMU's own guest agent is backed up while transfers are made in it, and drilled: its
+server is asked through the agent, and its GTIDs lie between what it had published before and after the snapshot. A
+drill whose client cannot be run has failed, says why, and leaves nothing either.
 
 Then three clones of a Galera node that was shut down form a cluster of three, without a copy of data, and each reads
 what the others wrote. Their servers run in the lab's guest, on the disks of the machines, which stay off.
@@ -33,7 +37,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.campaigns.support import cluster, server_machines
+from tests.campaigns.support import cluster, machine_drills, server_machines
 from tests.lab import virtual
 from tests.lab.guest import Guest, Lab
 
@@ -206,7 +210,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--flavour")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--only", choices=("clones", "backups", "servers", "cluster", "power"))
+    parser.add_argument("--only", choices=("clones", "backups", "servers", "drill", "cluster", "power"))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     with virtual.with_libvirt(Lab.ready()) as guest:
@@ -222,6 +226,8 @@ def main() -> int:
         if options.only in (None, "servers"):
             server_machines.make_base(guest, document)
             server_machines.run_servers(guest, document, NETWORK)
+        if options.only in (None, "drill"):
+            machine_drills.run_drills(guest, document, NETWORK)
         if options.only in (None, "cluster"):
             cluster.run_cluster(guest, document, NETWORK)
         if options.only in (None, "power"):

@@ -78,8 +78,8 @@ class Inside:
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
 
-    def start_agent(self) -> None:
-        self.running = self.guest.spawn(AGENT.split())
+    def start_agent(self, *options: str) -> None:
+        self.running = self.guest.spawn([*AGENT.split(), *options])
         self.guest.run(["sh", "-c", "until [ -S /run/qga.sock ]; do sleep 0.1; done"], timeout=300).check()
 
     def kill_agent(self) -> None:
@@ -210,3 +210,27 @@ def test_a_holder_that_ends_is_told_of_at_the_thaw(inside: Inside, number: str, 
     lost = inside.agent("guest-fsfreeze-thaw")
     assert "does not answer" in lost["error"]["desc"]
     assert inside.agent("guest-fsfreeze-thaw") == {"return": 0}
+
+
+def test_a_server_says_through_the_agent_what_it_had_recovered_to_and_a_blocked_agent_what_allows_it(
+    inside: Inside,
+) -> None:
+    variable = "gtid_executed" if inside.guest.flavour == "mysql" else "gtid_binlog_pos"
+    server = "/checkout/tests/lab/inside/server"
+    inside.sql("INSERT INTO held.t VALUES ()")
+    published = inside.sql(f"SELECT @@GLOBAL.{variable}").strip()
+    inside.guest.run(["sh", "-ec", f"{server} kill; {server} start"], timeout=300).check()
+    inside.sql("INSERT INTO held.t VALUES ()")
+    client = inside.argv[:-1]
+    answer = inside.agent("ask", *client)
+    assert (answer["recovered"], answer["executed"] != published) == (published, True), answer
+    assert answer["version"] == inside.sql("SELECT @@GLOBAL.version").strip()
+    wrong = inside.agent("ask", client[0], "--no-defaults", "-unobody", "-pwrong", *client[3:])
+    assert "Access denied" in wrong["refused"]
+    inside.kill_agent()
+    inside.start_agent("--block-rpcs=guest-exec")
+    refused = inside.agent("ask", *client)["refused"]
+    assert "guest-exec" in refused.partition("hint")[0]
+    assert "must not be in block-rpcs" in refused
+    inside.kill_agent()
+    inside.start_agent()

@@ -20,6 +20,8 @@ class Family:
     """The name as people write it."""
     server_programs: tuple[str, ...]
     client_programs: tuple[str, ...]
+    local_client_options: tuple[str, ...]
+    """Options of the client for a server on its own host: by the socket, without a certificate to be checked."""
     dump_programs: tuple[str, ...]
     binlog_programs: tuple[str, ...]
     dump_options: tuple[str, ...]
@@ -81,6 +83,7 @@ MYSQL = Family(
     title="MySQL",
     server_programs=("mysqld",),
     client_programs=("mysql",),
+    local_client_options=(),
     dump_programs=("mysqldump",),
     binlog_programs=("mysqlbinlog",),
     dump_options=("--set-gtid-purged=OFF",),
@@ -116,6 +119,9 @@ MARIADB = Family(
     title="MariaDB",
     server_programs=("mariadbd", "mysqld"),
     client_programs=("mariadb", "mysql"),
+    # From 11.4 on the client checks the server's certificate (MariaDB manual, "Zero-configuration TLS"). 11.8 does so
+    # on a socket too (seen in the lab).
+    local_client_options=("--skip-ssl",),
     dump_programs=("mariadb-dump", "mysqldump"),
     binlog_programs=("mariadb-binlog", "mysqlbinlog"),
     dump_options=(),

@@ -310,6 +310,14 @@ _ZFS_OUTPUTS = (
     "zfs-2.3.9-1\nzfs-kmod-2.3.9-1\n",
     "full\ttank/a@b\t600\nsize\t600\n",
 )
+_INSIDE = (
+    "version\t11.8.3-MariaDB-log\nserver_id\t1\nlog_bin\tON\n",
+    "version\t9.7.4\nserver_uuid\t3e11fa47-71ca-11e1-9e33-c80aa9429562\nserver_id\t1\nlog_bin\tON\n",
+    "binlog.000001\t330\nbinlog.000002\t4096\tNo\n",
+    "binlog.000002\t256\tGtid_list\t1\t285\t[0-1-7,5-2-9]\n",
+    f"binlog.000002\t126\tPrevious_gtids\t1\t197\t{GTIDS}\\n\n",
+    f"{GTIDS}\n",
+)
 _PROCESS = (
     "mysqld\0--defaults-file=/clones/one/.zsnapdb/server.cnf\0--user=mysql\0\n"
     "7 (my) sqld) S 1 7 7 0 -1 4194560 1 0 0 0 1 1 0 0 20 0 39 0 4242 1 1\n"
@@ -328,6 +336,10 @@ def _of_hosts() -> Iterator[ForeignParser]:
     yield ForeignParser("journal of a restore", _documents(_FORM.dump_json(restore)), hosts.restore_journal)
     answers = (b'{"return": 3}', b'{"return": "frozen"}', b'{"return": [{"mountpoint": "/"}]}')
     yield ForeignParser("answer of a guest agent", _documents(*answers), hosts.guest_agent)
+    ended = {"exited": True, "exitcode": 0, "out-data": "MA==", "err-data": "", "out-truncated": False}
+    programs = (b'{"return": {"pid": 7}}', json.dumps({"return": ended}).encode(), b'{"return": {"exited": false}}')
+    yield ForeignParser("end of a program in a guest", _documents(*programs), hosts.guest_program)
+    yield ForeignParser("answers of a server in a guest", _lines(*_INSIDE), hosts.server_inside)
     greetings = (GREETING, b"\x17\0\0\0\xff\x6a\x04Host is not allowed")
     yield ForeignParser(
         "greeting of a server", st.one_of(*map(mutations.spoiled, greetings)), lambda body, _: read_greeting(body)

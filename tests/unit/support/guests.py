@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 from collections.abc import Iterator
@@ -91,3 +92,36 @@ class FakeGuard:
 
     def thawed(self) -> None:
         self.told.append("thawed")
+
+
+class MemoryClient(MemoryHypervisor):
+    """A libvirt whose guests have a client of a server: it prints what the test says for each statement's beginning.
+
+    `errors` are what it says first, one try after the other, before it answers.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.printed: dict[str, str] = {}
+        self.errors: list[str] = []
+        self.refuses = ""
+        self.argv: list[list[str]] = []
+        self._sql: list[str] = []
+
+    def ask_agent(self, uuid: str, command: str, seconds: float) -> str:
+        asked = json.loads(command)
+        arguments = asked["arguments"]
+        if asked["execute"] == "guest-exec":
+            if self.refuses:
+                raise CommandError(self.refuses)
+            self.argv.append([arguments["path"], *arguments["arg"]])
+            self._sql.append(base64.b64decode(arguments["input-data"]).decode())
+            return json.dumps({"return": {"pid": len(self._sql)}})
+        assert self.known[uuid][1] is MachineState.RUNNING
+        if self.errors:
+            said = base64.b64encode(self.errors.pop(0).encode()).decode()
+            return json.dumps({"return": {"exited": True, "exitcode": 1, "err-data": said}})
+        sql = self._sql[arguments["pid"] - 1]
+        (out,) = (text for begin, text in self.printed.items() if sql.startswith(begin))
+        data = base64.b64encode(out.encode()).decode()
+        return json.dumps({"return": {"exited": True, "exitcode": 0, "out-data": data}})

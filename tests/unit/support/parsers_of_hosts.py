@@ -6,6 +6,7 @@ import io
 import os
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -18,8 +19,8 @@ from zsnapdb.jobs.clone import catalogue as clone_catalogue
 from zsnapdb.jobs.clone import credentials as clone_credentials
 from zsnapdb.jobs.record_file import HostRecord
 from zsnapdb.jobs.restore.journal import Journals
-from zsnapdb.model import Flavour
-from zsnapdb.mysql import binlog, running
+from zsnapdb.model import BinlogCoordinates, Flavour, Position
+from zsnapdb.mysql import binlog, inside_questions, running
 from zsnapdb.mysql.paths import keyring_paths
 from zsnapdb.mysql.row_changes import row_changes
 from zsnapdb.mysql.transaction_changes import transaction_changes
@@ -27,7 +28,8 @@ from zsnapdb.mysql.transactions import read_head, transactions
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy import origin as server_origin
 from zsnapdb.planning.server_copy.identity import rewrite_index
-from zsnapdb.planning.vm import agent
+from zsnapdb.planning.trial.inside import judge_position
+from zsnapdb.planning.vm import agent, guest_exec
 from zsnapdb.planning.vm.domain import parse, root_of
 from zsnapdb.planning.vm.restored_domain import TRUSTED, RestoredIdentity, restored
 from zsnapdb.repository import catalogue
@@ -69,6 +71,26 @@ def checksummed_journal(body: bytes, folder: Path) -> None:
 def guest_agent(body: bytes, folder: Path) -> None:
     text = body.decode(errors="replace")
     each(lambda: agent.count(text), lambda: agent.is_frozen(text), lambda: agent.mount_points(text))
+
+
+def guest_program(body: bytes, folder: Path) -> None:
+    text = body.decode(errors="replace")
+    each(lambda: guest_exec.started(text), lambda: guest_exec.ended(text))
+
+
+def server_inside(body: bytes, folder: Path) -> None:
+    """What the client in a guest printed for each question: whatever it says, a position is judged or refused."""
+    rows = inside_questions.rows(body.decode(errors="replace"))
+    each(lambda: inside_questions.variables(rows), lambda: inside_questions.binlogs(rows))
+    for flavour in Flavour:
+
+        def judged(flavour: Flavour = flavour) -> None:
+            listed = inside_questions.recovered(flavour, rows)
+            answer = inside_questions.answered({"version": "1"}, (("b.000001", 7),), listed, listed)
+            before = Position(flavour, BinlogCoordinates("b.000001", 4), listed, "fuzz")
+            assert judge_position(before, before, replace(answer, flavour=flavour)).reason
+
+        each(judged, lambda flavour=flavour: inside_questions.gtids_now(flavour, rows))  # type: ignore[misc]
 
 
 def stored_domain(body: bytes, folder: Path) -> None:

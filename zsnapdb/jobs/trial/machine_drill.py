@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zsnapdb.config import Settings
+from zsnapdb.config import ProbeSettings, Settings
 from zsnapdb.errors import (
     CommandError,
     CommandTimeout,
@@ -18,30 +18,39 @@ from zsnapdb.errors import (
     DamagedError,
     NotThere,
     PreflightError,
+    ServerError,
 )
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import machine_plan, machine_run
 from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest
 from zsnapdb.jobs.restore.machine_run import MachineWork
-from zsnapdb.jobs.trial import machine_scratch, scratch, scratch_restore
+from zsnapdb.jobs.trial import machine_checks, machine_scratch, scratch, scratch_restore
 from zsnapdb.jobs.trial.drill_log import DrillLog, DrillResult, DrillSubject
+from zsnapdb.jobs.trial.machine_checks import InsideClient
 from zsnapdb.jobs.trial.machine_scratch import DRILL
 from zsnapdb.jobs.trial.server_checks import CheckOutcome
+from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.machine import DefineDomain, MachineRestorePlan
 from zsnapdb.planning.restore.runbook import size_of
 from zsnapdb.planning.trial.drill import choose_backup, seed_of
+from zsnapdb.planning.trial.inside import InsideAnswer, InsideResult
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.repository.drills import Outcome, StepPart
+from zsnapdb.repository.machine_source import ServerInsidePart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
 
-BOOT = "boot"
+BOOT, ASK = "boot", "ask"
 _POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class MachineDrillPlan:
-    """What a drill of a machine will do: how it restores, and how many seconds the machine may take to boot."""
+    """What a drill of a machine will do: how it restores, and how many seconds the machine may take to boot.
+
+    `client` is the command line that asks the server inside (None: no server is known, so none is asked). `server` has
+    what the server had published around the snapshot (None: it was not locked, so nothing is known).
+    """
 
     drill_id: str
     requested: str
@@ -50,6 +59,9 @@ class MachineDrillPlan:
     place: scratch.Scratch
     seed: int
     patience: float
+    client: tuple[str, ...] | None
+    server: ServerInsidePart | None
+    probes: tuple[ProbeSettings, ...]
 
 
 @dataclass(frozen=True)
@@ -98,7 +110,31 @@ def plan(
             f"the machine of {instance.name} has no channel of a guest agent, so a drill cannot see that it boots",
             hint="add the channel org.qemu.guest_agent.0, install qemu-guest-agent in the machine, and back it up",
         )
-    return MachineDrillPlan(drill_id, request.to, planned, planned.define, place, seed, settings.vms.start_timeout)
+    server = machine_plan.machine_source(repository.manifest(instance.name, planned.backup_id)).server
+    return MachineDrillPlan(
+        drill_id,
+        request.to,
+        planned,
+        planned.define,
+        place,
+        seed,
+        settings.vms.start_timeout,
+        client_of(machine.client if machine is not None else None, server),
+        server,
+        instance.settings.drill.probe,
+    )
+
+
+def client_of(configured: tuple[str, ...] | None, server: ServerInsidePart | None) -> tuple[str, ...] | None:
+    """Return the command line of the client in the guest; None if no server is known.
+
+    Without a setting it is the client of the server's family. The agent runs it as root, which the socket of MariaDB
+    and of Debian's MySQL lets in.
+    """
+    if configured is not None or server is None:
+        return configured
+    kind = family(server.flavour)
+    return (kind.client_programs[0], *kind.local_client_options)
 
 
 def drill(
@@ -123,7 +159,8 @@ def execute(work: MachineWork, planned: MachineDrillPlan, sleep: Callable[[float
     with scratch.ephemeral(instance, planned.place, settings.restore.mount_root, end_users):
         if _is_restored(work, planned, log):
             with work.connect(settings.vms.uri) as hypervisor:
-                _boot(hypervisor, work, planned, log, sleep)
+                if _boot(hypervisor, work, planned, log, sleep):
+                    _ask(hypervisor, work, planned, log, sleep)
         return log.store(instance, work.repository, subject)
 
 
@@ -178,6 +215,56 @@ def _boot(
     finding = f"its guest agent answered after {time.monotonic() - began:.0f} s"
     log.add(BOOT, CheckOutcome(name, Outcome.PASSED, finding))
     return True
+
+
+def _ask(
+    hypervisor: Hypervisor,
+    work: MachineWork,
+    planned: MachineDrillPlan,
+    log: DrillLog,
+    sleep: Callable[[float], None],
+) -> None:
+    """Ask the server inside, and note what is proved and what is not."""
+    log.notes.append("pages and tables in the machine were not checked")
+    if planned.client is None:
+        log.notes.append(
+            "no server was asked: the backup knows of none in the machine, and no client is configured under"
+            f" [instance.{work.instance.name}.vm]"
+        )
+        return
+    work.events.tell("asking the server in the machine")
+    timeout = work.instance.settings.drill.check_timeout
+    client = InsideClient(hypervisor, planned.define.uuid, planned.client, timeout, sleep)
+    try:
+        with log.step(ASK, f"the server inside, by {planned.client[0]} through the guest agent"):
+            answer = machine_checks.ask(client, planned.patience)
+            _note_position(planned, answer, log)
+            for check in machine_checks.check_probes(client, planned.probes):
+                log.add("probe", check)
+    except (ServerError, CommandError, DamagedError) as error:
+        finding = f"{error.message}; {error.hint}" if error.hint else error.message
+        log.add("server", CheckOutcome("the server inside", Outcome.FAILED, finding))
+        log.notes.append("the machine boots; nothing of its server is proved")
+    if not planned.probes:
+        log.notes.append(
+            f"no probes are configured under [[instance.{work.instance.name}.drill.probe]]: the meaning of the data was"
+            " not checked"
+        )
+
+
+def _note_position(planned: MachineDrillPlan, answer: InsideAnswer, log: DrillLog) -> None:
+    log.server_version = f"{answer.flavour.value} {answer.version}"
+    log.position = str(answer.recovered) if answer.recovered is not None else ""
+    if planned.server is None:
+        log.add("server", CheckOutcome("the server inside", Outcome.PASSED, f"{log.server_version} answers"))
+        log.notes.append("the position was not checked: the server was not locked when it was backed up")
+        return
+    log.add("server", machine_checks.check_server(answer, planned.server))
+    verdict = machine_checks.judge_bounds(answer, planned.server)
+    if verdict.result is InsideResult.UNPROVABLE:
+        log.notes.append(f"the position cannot be proved: {verdict.reason}")
+        return
+    log.add("position", machine_checks.position_check(planned.restore.backup_id, verdict))
 
 
 def _wait_for_agent(hypervisor: Hypervisor, planned: MachineDrillPlan, sleep: Callable[[float], None]) -> None:

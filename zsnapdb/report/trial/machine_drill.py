@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +13,10 @@ from zsnapdb.report.view import View
 
 
 class MachineDrillPlanDocument(TypedDict):
-    """What a drill of a virtual machine would do. `patience` is in seconds."""
+    """What a drill of a virtual machine would do. `patience` is in seconds.
+
+    `client` asks the server inside (null: none is asked). `has_bounds`: what the server had published is known.
+    """
 
     instance: str
     backup_id: str
@@ -23,6 +27,9 @@ class MachineDrillPlanDocument(TypedDict):
     xml: str
     seed: int
     patience: float
+    client: list[str] | None
+    has_bounds: bool
+    probes: int
     notes: list[str]
 
 
@@ -38,6 +45,8 @@ class MachineDrillPlanView(View):
         steps = [
             *(step.describe() for step in restore.steps),
             f"start {plan.define.domain} without a network, and wait up to {plan.patience:g} s for its guest agent",
+            *([f"ask its server: {shlex.join(plan.client)}; compare its position"] if plan.client is not None else ()),
+            *([f"run {len(plan.probes)} configured probe(s)"] if plan.client is not None and plan.probes else ()),
             f"write the evidence to the repository, remove {plan.define.domain}, destroy {plan.place.container}",
         ]
         return "\n".join(
@@ -64,5 +73,8 @@ class MachineDrillPlanView(View):
             "xml": plan.define.xml,
             "seed": plan.seed,
             "patience": plan.patience,
+            "client": list(plan.client) if plan.client is not None else None,
+            "has_bounds": plan.server is not None,
+            "probes": len(plan.probes),
             "notes": list(plan.restore.notes),
         }

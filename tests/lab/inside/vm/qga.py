@@ -3,6 +3,7 @@
 qga.py COMMAND    asks the agent, and prints its answer
 qga.py hold       freezes by zsnapdb's own code, thaws, and prints why the freeze does not count
 qga.py hold FILE  does not thaw before it could write to the file
+qga.py ask CLIENT… asks the server as a drill of a machine does, by this client, and prints what it answers
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from zsnapdb import config
-from zsnapdb.errors import CommandError
+from zsnapdb.errors import CommandError, ServerError
 from zsnapdb.jobs.backup.guest_freeze import prepared
 from zsnapdb.jobs.host import THIS_HOST
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.trial import machine_checks
+from zsnapdb.jobs.trial.machine_checks import InsideClient
 from zsnapdb.vm.thaw_guard import ThawGuard
 
 SOCKET = "/run/qga.sock"
@@ -75,10 +78,24 @@ def hold(files: list[str]) -> None:
     print(json.dumps({"count": freeze.count, "problem": freeze.problem}))
 
 
+def ask(client: list[str]) -> None:
+    """Ask the server by the client, and print its answers, or why there are none."""
+    try:
+        answer = machine_checks.ask(InsideClient(ListeningAgent(), UUID, tuple(client), 60.0), 60.0)
+    except (CommandError, ServerError) as error:
+        print(json.dumps({"refused": str(error)}))
+        return
+    names = ("version", "server_uuid", "recovered", "executed", "binlogs")
+    print(json.dumps({name: getattr(answer, name) for name in names}, default=str))
+
+
 def main() -> None:
     """Do what the command line says."""
     if sys.argv[1] == "hold":
         hold(sys.argv[2:])
+        return
+    if sys.argv[1] == "ask":
+        ask(sys.argv[2:])
         return
     try:
         print(ListeningAgent().ask_agent(UUID, json.dumps({"execute": sys.argv[1]}), 30.0).strip())

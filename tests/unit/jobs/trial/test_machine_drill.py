@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.support.guests import MemoryClient
 from tests.unit.support.machine_yard import Receiver, Yard, made_yard
-from zsnapdb.config import InstanceSettings
+from zsnapdb.config import InstanceSettings, ProbeSettings
 from zsnapdb.config_vm import HostBootSettings, VmSourceSettings
 from zsnapdb.errors import CommandError, PreflightError, UsageError
 from zsnapdb.jobs import orphans
@@ -16,10 +17,12 @@ from zsnapdb.jobs.restore.machine_run import MachineWork
 from zsnapdb.jobs.trial import drill, machine_drill, machine_scratch
 from zsnapdb.jobs.trial.drill_log import DrillResult
 from zsnapdb.jobs.trial.machine_drill import MachineDrillPlan, MachineDrillRequest
+from zsnapdb.model import Flavour
 from zsnapdb.planning.vm.domain import parse, root_of
 from zsnapdb.report.trial.machine_drill import MachineDrillPlanView
 from zsnapdb.repository import drills
-from zsnapdb.repository.drills import Outcome
+from zsnapdb.repository.drills import Evidence, Outcome
+from zsnapdb.repository.machine_source import BoundPart, ServerInsidePart
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, MachineState
 from zsnapdb.zfs import version
 
@@ -172,3 +175,109 @@ def test_a_point_between_backups_and_a_machine_without_an_agent_are_refused(
     monkeypatch.setattr(machine_drill, "parse", lambda xml: replace(parse(xml), has_agent=False))
     with pytest.raises(PreflightError, match="no channel of a guest agent"):
         planned(yard)
+
+
+SERVER = ServerInsidePart(
+    flavour=Flavour.MARIADB,
+    version="11.8.3-MariaDB",
+    server_uuid=None,
+    server_id=1,
+    lock="backup-stage",
+    lock_reason="it is MariaDB",
+    held_ms=1.0,
+    before=BoundPart(binlog_file="b.000007", binlog_offset=900, gtids="0-1-90"),
+    after=BoundPart(binlog_file="b.000007", binlog_offset=990, gtids="0-1-99"),
+)
+PRINTED = {
+    "SHOW GLOBAL VARIABLES": "version\t11.8.3-MariaDB\nserver_id\t1\nlog_bin\tON\n",
+    "SHOW BINARY LOGS": "b.000007\t950\nb.000008\t330\n",
+    "SHOW BINLOG EVENTS IN 'b.000008'": "b.000008\t256\tGtid_list\t1\t299\t[0-1-95]\n",
+    "SELECT @@GLOBAL.gtid_binlog_pos": "0-1-120\n",
+    "SELECT SUM(balance)": "1000\n",
+}
+PROBES = (ProbeSettings(name="sum", sql="SELECT SUM(balance) FROM accounts;", expect=1000),)
+
+
+def asked(yard: Yard, libvirt: MemoryClient, server: ServerInsidePart | None = SERVER) -> Evidence:
+    """Return the evidence of a drill of a machine with this server, whose answers the libvirt has."""
+    libvirt.known = yard.libvirt.known
+    yard.libvirt = libvirt
+    client = machine_drill.client_of(None, server) or ("mariadb",)
+    plan = replace(planned(yard), server=server, client=client, probes=PROBES)
+    assert "compare its position" in MachineDrillPlanView(plan).text()
+    return executed(yard, plan).evidence
+
+
+def answering(**changes: str) -> MemoryClient:
+    libvirt = MemoryClient()
+    libvirt.printed = {**PRINTED, **{begin.replace("_", " "): text for begin, text in changes.items()}}
+    return libvirt
+
+
+def outcomes(evidence: Evidence) -> dict[str, str]:
+    return {check.kind: check.outcome.value for check in evidence.checks}
+
+
+def test_the_server_inside_is_asked_by_its_own_client_and_its_position_proved_by_the_bounds(yard: Yard) -> None:
+    libvirt = answering()
+    libvirt.errors = ["ERROR 2002 (HY000): Can't connect to local server through socket", "ERROR 2013 (HY000): Lost"]
+    evidence = asked(yard, libvirt)
+    assert outcomes(evidence) == dict.fromkeys(("restore", "boot", "server", "position", "probe"), "passed")
+    assert (evidence.server_version, evidence.position) == ("mariadb 11.8.3-MariaDB", "0-1-95")
+    assert libvirt.argv[0] == ["mariadb", "--skip-ssl", "--batch", "--skip-column-names"]
+    (check,) = [check for check in evidence.checks if check.kind == "position"]
+    assert check.finding == "recovered to 0-1-95: all of 0-1-90, and nothing beyond 0-1-99"
+    assert [step.kind for step in evidence.steps][-2:] == ["boot", "ask"]
+    assert "pages and tables in the machine were not checked" in evidence.notes
+
+
+def test_a_server_that_lost_what_it_had_published_fails_the_drill_whatever_was_written_since(yard: Yard) -> None:
+    libvirt = answering()
+    libvirt.printed["SHOW BINLOG EVENTS IN 'b.000008'"] = "b.000008\t256\tGtid_list\t1\t299\t[0-1-89]\n"
+    evidence = asked(yard, libvirt)
+    assert (outcomes(evidence)["position"], drill.exit_code(evidence)) == ("failed", 11)
+
+
+def test_an_agent_that_runs_no_programs_fails_the_drill_with_what_allows_it(yard: Yard) -> None:
+    libvirt = answering()
+    libvirt.refuses = "Command guest-exec has been disabled: the command is not allowed"
+    evidence = asked(yard, libvirt)
+    assert outcomes(evidence) == {"restore": "passed", "boot": "passed", "server": "failed"}
+    (check,) = [check for check in evidence.checks if check.kind == "server"]
+    assert "has been disabled" in check.finding
+    assert "must not be in block-rpcs" in check.finding
+    assert "the machine boots; nothing of its server is proved" in evidence.notes
+
+
+def test_a_client_that_may_not_log_in_is_not_asked_again_and_one_whose_server_stays_down_only_until_the_deadline(
+    yard: Yard,
+) -> None:
+    for said, timeout in (("ERROR 1045 (28000): Access denied", 60.0), ("ERROR 2002 (HY000): Can't connect", 0.0)):
+        libvirt = answering()
+        libvirt.errors = [said] * 2
+        patient = yard.settings.vms.model_copy(update={"start_timeout": timeout})
+        yard.settings = yard.settings.model_copy(update={"vms": patient})
+        evidence = asked(yard, libvirt)
+        (check,) = [check for check in evidence.checks if check.kind == "server"]
+        assert (check.outcome, said in check.finding) == (Outcome.FAILED, True)
+        assert len(libvirt.argv) == 1
+
+
+def test_what_a_guest_answers_in_another_form_is_no_proof(yard: Yard) -> None:
+    libvirt = answering()
+    libvirt.printed["SHOW BINARY LOGS"] = "b'; DROP\tx\n"
+    assert outcomes(asked(yard, libvirt))["server"] == "failed"
+
+
+def test_of_a_server_that_was_not_locked_the_evidence_says_that_its_position_was_not_checked(yard: Yard) -> None:
+    evidence = asked(yard, answering(), None)
+    assert "position" not in outcomes(evidence)
+    assert evidence.outcome is Outcome.PASSED
+    assert "the position was not checked: the server was not locked when it was backed up" in evidence.notes
+
+
+def test_a_wrong_answer_to_a_probe_fails_the_drill(yard: Yard) -> None:
+    libvirt = answering()
+    libvirt.printed["SELECT SUM(balance)"] = "999\n"
+    evidence = asked(yard, libvirt)
+    assert (outcomes(evidence)["position"], outcomes(evidence)["probe"]) == ("passed", "failed")

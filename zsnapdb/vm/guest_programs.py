@@ -1,0 +1,48 @@
+"""Runs a program in a guest through its agent, and waits for its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from zsnapdb.errors import CommandError, CommandTimeout
+from zsnapdb.planning.vm import guest_exec
+from zsnapdb.planning.vm.guest_exec import GuestProgramEnd
+from zsnapdb.vm.thawing import Agent
+
+_ANSWER_SECONDS = 30.0
+_PAUSE_SECONDS = 0.2
+
+
+def run(
+    hypervisor: Agent,
+    uuid: str,
+    argv: Sequence[str],
+    text: str,
+    deadline: float,
+    sleep: Callable[[float], None] = time.sleep,
+) -> GuestProgramEnd:
+    """Run the program with the text as its stdin, and return how it ended.
+
+    CommandError if the agent refuses, as many are configured to do; CommandTimeout if the program has not ended at
+    `deadline` (of the monotonic clock). Nothing ends it then. DamagedError for a strange answer.
+    """
+    try:
+        number = guest_exec.started(hypervisor.ask_agent(uuid, guest_exec.start(argv, text), _ANSWER_SECONDS))
+    except CommandTimeout:
+        raise
+    except CommandError as error:
+        raise CommandError(
+            f"the guest agent does not run {argv[0]}: {error.message}",
+            hint="let the agent in the guest run programs: guest-exec and guest-exec-status must not be in block-rpcs,"
+            f" and must be in allow-rpcs if that is set (qemu-ga.conf); and see that {argv[0]} is installed there",
+        ) from error
+    while True:
+        end = guest_exec.ended(hypervisor.ask_agent(uuid, guest_exec.status(number), _ANSWER_SECONDS))
+        if end is not None:
+            return end
+        if time.monotonic() >= deadline:
+            raise CommandTimeout(
+                f"{argv[0]} in the guest has not ended in time", hint="raise vms.start_timeout or drill.check_timeout"
+            )
+        sleep(_PAUSE_SECONDS)
