@@ -132,7 +132,8 @@ def _unexpected(_kind: type[BaseException], error: BaseException, _where: Traceb
 
 def _main() -> None:
     import_all()
-    setattr(app, "app", get_command(app.app))  # noqa: B010 - what the application makes of itself at each start
+    whole = get_command(app.app)
+    setattr(app, "narrowed", lambda _words: whole)  # noqa: B010 - what the application makes of itself at each start
     folder = Path(sys.argv[1])
     cases = [AdverseCase(tuple(case["words"]), Adversity(case["adversity"])) for case in json.load(sys.stdin)]
     print(json.dumps([asdict(_end_of(case, folder)) for case in cases]))
