@@ -141,13 +141,13 @@ def backup(guest: Guest, *, minimum: str = "crash", freeze: str = "30s") -> dict
     return done
 
 
-def drill_and_kill(guest: Guest, listed: str) -> None:
-    """Drill the machine, and kill the drill with -9 as soon as `virsh LISTED` has its domain."""
+def drill_and_kill(guest: Guest, listed: str, number: int = 9) -> int:
+    """Drill the machine, send the drill a signal as soon as `virsh LISTED` has its domain, and return how it ended."""
     drill = guest.spawn(["zsnapdb", "drill", "web", "--config", "/run/drill.toml"])
     wait = f"until virsh -q {listed} --name | grep -q ^drill-; do sleep 0.2; done"
     guest.run(["sh", "-c", wait], timeout=300).check()
-    drill.signal(9)
-    drill.wait(60)
+    drill.signal(number)
+    return drill.wait(300).code
 
 
 def drilled(guest: Guest) -> list[str]:

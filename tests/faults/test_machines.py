@@ -262,6 +262,9 @@ def test_a_drill_boots_the_machine_and_what_killed_drills_leave_is_named_and_goe
     host.run(["sh", "-ec", f"cat > /run/drill.toml <<'X'\n{text}X\n"]).check()
     config = ("--config", "/run/drill.toml")
     before = everything(host)
+    homes = {"tank/zsnapdb/scratch", "tank/zsnapdb/scratch/web", "tank/zsnapdb/scratch/web/drill"}
+    assert drill_and_kill(host, "list --all", signal.SIGTERM) == 130
+    assert everything(host) - before <= homes
     drill_and_kill(host, "list --all")
     (container,) = drilled(host)
     named = host.run([QUICK, "doctor", "web", *config]).stdout
@@ -273,11 +276,11 @@ def test_a_drill_boots_the_machine_and_what_killed_drills_leave_is_named_and_goe
     evidence = document(host, "drill", "web", *config)["drill"]
     assert (evidence["outcome"], evidence["backup_id"]) == ("passed", made["backup_id"]), evidence
     assert [check["kind"] for check in evidence["checks"]] == ["restore", "boot"]
-    left = everything(host) - before
-    assert left <= {"tank/zsnapdb/scratch", "tank/zsnapdb/scratch/web", "tank/zsnapdb/scratch/web/drill"}
+    assert everything(host) - before <= homes
     assert before <= everything(host)
     assert answer(host, running), "the machine that was backed up still serves"
     assert document(host, "drills", "web", *config)["drills"] == [evidence]
+    assert document(host, "status", "web", *config)["drill"]["drill_id"] == evidence["drill_id"]
 
 
 def test_a_machine_comes_back_on_zvols_with_the_bytes_of_the_snapshot_and_a_domain_of_its_own(

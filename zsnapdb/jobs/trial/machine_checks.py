@@ -29,6 +29,9 @@ from zsnapdb.vm.thawing import Agent
 
 _POLL_SECONDS = 1.0
 _LONGEST_ERROR = 300
+_LONGEST_ANSWER = 1000
+_LONGEST_POSITION = 1 << 16
+"""Of what a guest says so many characters get into the evidence. A set of GTIDs of many servers is shorter."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,12 @@ def bound_position(flavour: Flavour, bound: BoundPart) -> Position:
     return Position(flavour, at, gtids, "manifest")
 
 
+def position_of(answer: InsideAnswer) -> str:
+    """Return the GTIDs that the server recovered to, for the evidence; "" if it has none."""
+    text = str(answer.recovered) if answer.recovered is not None else ""
+    return text if len(text) <= _LONGEST_POSITION else f"{text[:_LONGEST_POSITION]}…"
+
+
 def position_check(what: str, verdict: InsideVerdict) -> CheckOutcome:
     """Return the check that a judgement on the position is. Call it for one that is proved or wrong."""
     return _outcome(what, verdict)
@@ -148,5 +157,5 @@ def check_probes(client: InsideClient, probes: Sequence[ProbeSettings]) -> Itera
             yield CheckOutcome(what, Outcome.FAILED, error.message)
             continue
         wrong = judge_probe(item, rows)
-        finding = f"{rows[0][0]}" if wrong is None else f"it answered {wrong}"
+        finding = (f"{rows[0][0]}" if wrong is None else f"it answered {wrong}")[:_LONGEST_ANSWER]
         yield CheckOutcome(what, Outcome.PASSED if wrong is None else Outcome.FAILED, finding)

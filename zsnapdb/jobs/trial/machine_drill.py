@@ -254,7 +254,7 @@ def _ask(
 
 def _note_position(planned: MachineDrillPlan, answer: InsideAnswer, log: DrillLog) -> None:
     log.server_version = f"{answer.flavour.value} {answer.version}"
-    log.position = str(answer.recovered) if answer.recovered is not None else ""
+    log.position = machine_checks.position_of(answer)
     if planned.server is None:
         log.add("server", CheckOutcome("the server inside", Outcome.PASSED, f"{log.server_version} answers"))
         log.notes.append("the position was not checked: the server was not locked when it was backed up")

@@ -281,3 +281,13 @@ def test_a_wrong_answer_to_a_probe_fails_the_drill(yard: Yard) -> None:
     libvirt.printed["SELECT SUM(balance)"] = "999\n"
     evidence = asked(yard, libvirt)
     assert (outcomes(evidence)["position"], outcomes(evidence)["probe"]) == ("passed", "failed")
+
+
+def test_however_long_the_answers_of_a_guest_are_the_evidence_is_stored(yard: Yard) -> None:
+    libvirt = answering()
+    heads = ",".join(f"{domain}-1-7" for domain in range(200_000))
+    libvirt.printed["SHOW BINLOG EVENTS IN 'b.000008'"] = f"b.000008\t256\tGtid_list\t1\t299\t[{heads}]\n"
+    libvirt.printed["SELECT SUM(balance)"] = "x" * 2_000_000
+    evidence = asked(yard, libvirt)
+    assert (outcomes(evidence)["position"], outcomes(evidence)["probe"]) == ("failed", "failed")
+    assert len(evidence.encode()) < 100_000
