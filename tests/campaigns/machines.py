@@ -16,7 +16,8 @@ is restored and booted: its server holds the ledger's invariant and every transf
 
 Then a machine with a MariaDB and QEMU's own guest agent is backed up while transfers are made in it, and drilled: its
 server is asked through the agent, and its GTIDs lie between what it had published before and after the snapshot. A
-drill whose client cannot be run has failed, says why, and leaves nothing either.
+drill whose client cannot be run has failed, and so has one of a backup whose manifest claims that the server had
+published more. They say why, and leave nothing either.
 
 Then three clones of a Galera node that was shut down form a cluster of three, without a copy of data, and each reads
 what the others wrote. Their servers run in the lab's guest, on the disks of the machines, which stay off.

@@ -71,9 +71,12 @@ def run_drills(guest: Guest, document: Document, network: str) -> None:
     kinds = [(check["kind"], check["outcome"]) for check in passed["checks"]]
     assert kinds == [(kind, "passed") for kind in ("restore", "boot", "server", "position", "probe")], passed["checks"]
     configure(guest, address, total, 'client = ["/usr/bin/no-such-client"]')
-    failed = drilled(guest, document, 11)
-    (check,) = [check for check in failed["checks"] if check["outcome"] == "failed"]
+    (check,) = failures(drilled(guest, document, 11))
     assert (check["kind"], "does not run /usr/bin/no-such-client" in check["finding"]) == ("server", True), check
+    configure(guest, address, total, "")
+    claim_more(guest, backup_id)
+    (check,) = failures(drilled(guest, document, 11))
+    assert (check["kind"], "lacks transactions up to" in check["finding"]) == ("position", True), check
     left = everything(guest) - before
     assert left <= {f"tank/zsnapdb/scratch{below}" for below in ("", "/inside", "/inside/drill")}, left
     assert before <= everything(guest)
@@ -108,8 +111,22 @@ def back_up(guest: Guest, document: Document, address: str) -> str:
     return str(done["backup_id"])
 
 
+def claim_more(guest: Guest, backup_id: str) -> None:
+    """Let the manifest say that the server had published more before the snapshot than it had."""
+    one = 's/\\("%s":{[^}]*"gtids":"[0-9]*-[0-9]*-\\)/\\19/'
+    change = "; ".join(one % bound for bound in ("before", "after"))
+    file = f"/run/drill-backups/inside/manifests/{backup_id}.json"
+    script = f"sed -i '{change}' {file}; grep -o '\"before\":{{[^}}]*}}' {file}"
+    print(guest.run(["sh", "-ec", script]).check().stdout, flush=True)
+
+
+def failures(evidence: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the checks that did not pass."""
+    return [check for check in evidence["checks"] if check["outcome"] != "passed"]
+
+
 def drilled(guest: Guest, document: Document, code: int) -> dict[str, Any]:
-    """Drill the machine, and return the evidence."""
+    """Drill the newest backup, and return the evidence."""
     done = guest.run(["zsnapdb", "drill", "inside", *CONFIG], timeout=3600)
     print(done.stdout, done.stderr, flush=True)
     assert done.code == code, done.code
