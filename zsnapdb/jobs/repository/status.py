@@ -26,6 +26,7 @@ from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.drills import Evidence
 from zsnapdb.repository.known_damage import known_damage
+from zsnapdb.repository.machine_source import MachineSourcePart
 from zsnapdb.repository.manifest import Manifest
 
 _MICROSECONDS = 1_000_000
@@ -57,6 +58,8 @@ class ProtectionStatus:
     missing: tuple[StoredFinding, ...] = ()
     """What the repository lacks of what this host stored."""
     known_damage: tuple[KnownDamage, ...] = ()
+    machines: tuple[str, ...] = ()
+    """The backups of virtual machines that can be restored, oldest first. The window knows servers alone."""
 
 
 def status(instance: Instance) -> ProtectionStatus:
@@ -91,6 +94,9 @@ def status(instance: Instance) -> ProtectionStatus:
         damaged=damaged,
         missing=checked.findings,
         known_damage=tuple(item for item in damage.known if item.name in present),
+        machines=tuple(
+            backup.backup_id for backup in stored.restorable if isinstance(backup.source, MachineSourcePart)
+        ),
     )
 
 
@@ -101,9 +107,9 @@ def alarm(status: ProtectionStatus) -> ZsnapdbError | None:
             f"something of instance {status.instance} in the repository is damaged, or is missing there",
             hint="run `zsnapdb verify`, which says what can still be restored",
         )
-    if not status.window.ranges:
+    if not status.window.ranges and not status.machines:
         return NotThere(
-            f"nothing of instance {status.instance} can be restored: the repository has no backup of its server",
+            f"nothing of instance {status.instance} can be restored: the repository has no backup that can",
             hint="run `zsnapdb backup`; if there were backups, check the repository and the configuration",
         )
     return None

@@ -163,6 +163,14 @@ def window_lines(window: Window) -> list[str]:
     return lines or ["recoverable   nothing: there is no backup that can be restored"]
 
 
+def _machine_lines(backups: Sequence[str]) -> list[str]:
+    """Return what can be restored of a virtual machine, if it is one: its backups, and no point between them."""
+    if not backups:
+        return []
+    span = backups[0] if len(backups) == 1 else f"{backups[0]} to {backups[-1]}"
+    return [f"recoverable   {len(backups)} backup(s) of a virtual machine, {span}"]
+
+
 @dataclass(frozen=True)
 class StatusView(TabularView):
     """The state of protection."""
@@ -173,7 +181,7 @@ class StatusView(TabularView):
 
     def parts(self) -> Sequence[Part]:
         status = self.status
-        lines = [f"instance      {status.instance}", *window_lines(status.window)]
+        lines = [f"instance      {status.instance}", *(_machine_lines(status.machines) or window_lines(status.window))]
         if status.newest is not None and status.backup_age is not None:
             lines.append(f"last backup   {status.newest.backup_id}, {duration(status.backup_age)} ago")
         else:

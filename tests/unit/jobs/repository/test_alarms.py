@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.unit.support.machine_yard import made_yard
 from tests.unit.support.stored_backups import Site
 from zsnapdb.jobs.repository import status, verify
+from zsnapdb.report.repository.status import StatusView
 from zsnapdb.repository.verifications import Depth
 
 
@@ -35,3 +39,13 @@ def test_damage_is_not_good(site: Site, bases: list[int | None]) -> None:
     (manifest,) = (site.folder / key for key in site.objects("main/manifests/") if last in key)
     manifest.write_bytes(b"{}")
     assert codes(site) == [7, 7]
+
+
+def test_a_machine_with_backups_is_no_alarm_and_its_status_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard = made_yard(tmp_path, monkeypatch)
+    seen = status.status(yard.instance)
+    assert status.alarm(seen) is None
+    assert seen.machines == tuple(yard.ids)
+    assert f"recoverable   2 backup(s) of a virtual machine, {yard.ids[0]} to {yard.ids[1]}" in StatusView(seen).text()
