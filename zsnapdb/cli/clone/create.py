@@ -132,32 +132,36 @@ def create(
 
     The server is isolated from its source.
     """
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
-    from zsnapdb.jobs.clone import create as job
-    from zsnapdb.jobs.clone import create_plan
-    from zsnapdb.jobs.instance import Instance
-    from zsnapdb.quantities import duration
-    from zsnapdb.report.clone import create as report
+    from zsnapdb.jobs.backup.low_priority import at_low_priority
 
-    _check_point(source, at, history)
-    settings = load(config).with_binary(instance, binary)
-    terminal = Terminal()
-    chosen = Instance.of(settings, instance, terminal)
-    request = create_plan.CloneRequest(
-        owner=owner or _owner(),
-        name=name,
-        source=source,
-        at=at,
-        history=history,
-        ttl=duration(ttl) if ttl is not None else None,
-        profile=create_plan.profile_of(profile.value),
-        bind_address=bind,
-        starts=not no_start,
-        masks=mask,
-        rights=create_plan.rights_of(is_admin=admin),
-        accepts_older=accept_older,
-    )
+    # Somebody's server works on this host, perhaps beside the start of ten such commands.
+    with at_low_priority():
+        from zsnapdb.cli.progress import Terminal
+        from zsnapdb.config import load
+        from zsnapdb.jobs.clone import create as job
+        from zsnapdb.jobs.clone import create_plan
+        from zsnapdb.jobs.instance import Instance
+        from zsnapdb.quantities import duration
+        from zsnapdb.report.clone import create as report
+
+        _check_point(source, at, history)
+        settings = load(config).with_binary(instance, binary)
+        terminal = Terminal()
+        chosen = Instance.of(settings, instance, terminal)
+        request = create_plan.CloneRequest(
+            owner=owner or _owner(),
+            name=name,
+            source=source,
+            at=at,
+            history=history,
+            ttl=duration(ttl) if ttl is not None else None,
+            profile=create_plan.profile_of(profile.value),
+            bind_address=bind,
+            starts=not no_start,
+            masks=mask,
+            rights=create_plan.rights_of(is_admin=admin),
+            accepts_older=accept_older,
+        )
     if count is not None or topology is not TopologyOption.independent:
         create_set(settings, chosen, request, count or 0, topology.value, terminal, plan=plan, json=json)
         return

@@ -97,7 +97,9 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
     with contextlib.ExitStack() as locked:
         locked.enter_context(locks.on_clone(str(request.name), patience=0))
         # The plan refuses what must be refused before anything is taken or received. Exactly its source is used.
-        source = _obtain(settings, instance, plan(settings, instance, request).source, locked)
+        with at_low_priority():
+            chosen = plan(settings, instance, request).source
+        source = _obtain(settings, instance, chosen, locked)
         obtained = time.monotonic()
         with undone_on_error(lambda: drop_live(source)), at_low_priority():
             planned, server_id = _make_datasets(settings, instance, request, source)
