@@ -18,6 +18,9 @@ from zsnapdb.repository.drills import CheckPart, Evidence, Outcome, StepPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import version
 
+BOOT = "boot"
+"""The kind of the step and of the check that a machine boots. Only drills of machines have them."""
+
 
 @dataclass(frozen=True)
 class DrillResult:

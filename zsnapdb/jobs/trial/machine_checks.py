@@ -19,6 +19,7 @@ from zsnapdb.planning.trial.inside import (
     InsideIdentity,
     InsideResult,
     InsideVerdict,
+    binlog_of_start,
     judge_identity,
     judge_position,
 )
@@ -87,14 +88,19 @@ class NotUpError(ServerError):
     """The server in the machine does not answer yet."""
 
 
-def ask(client: InsideClient, patience: float) -> InsideAnswer:
-    """Return what the server says of itself, as soon as it answers. The errors are those of `InsideClient`."""
+def ask(client: InsideClient, patience: float, part: ServerInsidePart | None) -> InsideAnswer:
+    """Return what the server says of itself, as soon as it answers. The errors are those of `InsideClient`.
+
+    `part` is what the backup says of it (None: nothing).
+    """
     known = questions.variables(client.query_once_up(questions.VARIABLES, patience))
     if not questions.has_binlog(known):
         return questions.answered(known, (), None, None)
     logs = questions.binlogs(client.query(questions.BINLOGS))
     alone = questions.answered(known, logs, None, None)
-    begins = client.query(questions.beginning(logs[-1][0]))
+    published = (part.after or part.before).binlog_file if part is not None else None
+    start = binlog_of_start([name for name, _ in logs], published)
+    begins = client.query(questions.beginning(start))
     now = client.query(questions.executed(alone.flavour))
     listed = questions.recovered(alone.flavour, begins)
     return questions.answered(known, logs, listed, questions.gtids_now(alone.flavour, now))

@@ -25,7 +25,7 @@ from zsnapdb.jobs.restore import machine_plan, machine_run
 from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest
 from zsnapdb.jobs.restore.machine_run import MachineWork
 from zsnapdb.jobs.trial import machine_checks, machine_scratch, scratch, scratch_restore
-from zsnapdb.jobs.trial.drill_log import DrillLog, DrillResult, DrillSubject
+from zsnapdb.jobs.trial.drill_log import BOOT, DrillLog, DrillResult, DrillSubject
 from zsnapdb.jobs.trial.machine_checks import InsideClient
 from zsnapdb.jobs.trial.machine_scratch import DRILL
 from zsnapdb.jobs.trial.server_checks import CheckOutcome
@@ -40,7 +40,7 @@ from zsnapdb.repository.machine_source import ServerInsidePart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
 
-BOOT, ASK = "boot", "ask"
+ASK = "ask"
 _POLL_SECONDS = 0.5
 
 
@@ -128,8 +128,8 @@ def plan(
 def client_of(configured: tuple[str, ...] | None, server: ServerInsidePart | None) -> tuple[str, ...] | None:
     """Return the command line of the client in the guest; None if no server is known.
 
-    Without a setting it is the client of the server's family. The agent runs it as root, which the socket of MariaDB
-    and of Debian's MySQL lets in.
+    Without a setting it is the client of the server's family. The agent runs it as root, whom MariaDB lets in by its
+    socket, and MySQL only if its root has auth_socket.
     """
     if configured is not None or server is None:
         return configured
@@ -237,7 +237,7 @@ def _ask(
     client = InsideClient(hypervisor, planned.define.uuid, planned.client, timeout, sleep)
     try:
         with log.step(ASK, f"the server inside, by {planned.client[0]} through the guest agent"):
-            answer = machine_checks.ask(client, planned.patience)
+            answer = machine_checks.ask(client, planned.patience, planned.server)
             _note_position(planned, answer, log)
             for check in machine_checks.check_probes(client, planned.probes):
                 log.add("probe", check)

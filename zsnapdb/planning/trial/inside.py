@@ -1,8 +1,8 @@
 """Judges what a server in a drilled machine says of its position, by what it had published around the snapshot. Pure.
 
 The server has recovered when it answers, and programs in its machine may have written since. What it had recovered to
-is what its newest binlog begins with: a server begins one at each start, and lists in it what the older ones contain
-(Gtid_list of MariaDB, Previous_gtids of MySQL).
+is what the binlog of its start begins with: a server begins one at each start, and lists in it what the older ones
+contain (Gtid_list of MariaDB, Previous_gtids of MySQL).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST = 400
 class InsideAnswer:
     """A server's answers: its family, version and identity, and its binlogs with their bytes, oldest first.
 
-    `recovered` is what the newest binlog begins with, `executed` what all contain now. None: it has no GTIDs.
+    `recovered` is what the binlog of its start begins with, `executed` what all contain now. None: it has no GTIDs.
     """
 
     flavour: Flavour
@@ -58,6 +58,16 @@ class InsideIdentity:
     server_id: int
 
 
+def binlog_of_start(names: Sequence[str], published: str | None) -> str:
+    """Return the binlog that the server began when it started in the drill. `names` are all, oldest first.
+
+    It is the first one after `published`, the last to which it had written around the snapshot: later ones may have
+    been begun since (FLUSH LOGS of a log rotation). If that is not known (None) or not there, it is the newest.
+    """
+    later = [name for name in names if published is not None and _number(name) > _number(published)]
+    return later[0] if later else names[-1]
+
+
 def judge_identity(expected: InsideIdentity, answer: InsideAnswer) -> InsideVerdict:
     """Return whether the server is the one that was backed up."""
     if expected.flavour is not answer.flavour:
@@ -81,7 +91,7 @@ def judge_position(before: Position, after: Position | None, answer: InsideAnswe
     if before.coordinates is None:
         return InsideVerdict(InsideResult.UNPROVABLE, "the server that was backed up wrote no binlog")
     if before.gtids is not None:
-        return _wrong("it has no GTIDs in its newest binlog, and had some when it was backed up")
+        return _wrong("it has no GTIDs in the binlog of its start, and had some when it was backed up")
     return _by_files(before, after, answer)
 
 

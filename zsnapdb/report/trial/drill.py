@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from typing_extensions import TypedDict
 
 from zsnapdb.jobs.trial.drill import DrillPlan
-from zsnapdb.jobs.trial.drill_log import DrillResult
+from zsnapdb.jobs.trial.drill_log import BOOT, DrillResult
 from zsnapdb.quantities import size
 from zsnapdb.report.document import Dumped
 from zsnapdb.report.parts import Part, Table, TabularView
@@ -127,8 +127,7 @@ class EvidenceView(View):
             + (f", {size(step.size)}" if step.size else "")
             for step in evidence.steps
         ]
-        good = Counter(check.kind for check in evidence.checks if check.outcome is Outcome.PASSED)
-        lines += [f"  passed    {count:5d}  {kind}" for kind, count in sorted(good.items())]
+        lines += _passed(evidence)
         lines += [
             f"  {check.outcome.value:<9} {check.kind} {check.what}: {check.finding}"
             for check in evidence.checks
@@ -141,6 +140,15 @@ class EvidenceView(View):
         return {
             "drill": _document(self.evidence),
         }
+
+
+def _passed(evidence: Evidence) -> list[str]:
+    """Return the checks that passed: each with its finding of a machine, which has few, else their number by kind."""
+    good = [check for check in evidence.checks if check.outcome is Outcome.PASSED]
+    if any(check.kind == BOOT for check in evidence.checks):
+        return [f"  passed    {check.kind}: {check.finding}" for check in good]
+    counts = Counter(check.kind for check in good)
+    return [f"  passed    {count:5d}  {kind}" for kind, count in sorted(counts.items())]
 
 
 def _document(evidence: Evidence) -> dict[str, Any]:

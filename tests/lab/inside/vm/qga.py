@@ -81,7 +81,7 @@ def hold(files: list[str]) -> None:
 def ask(client: list[str]) -> None:
     """Ask the server by the client, and print its answers, or why there are none."""
     try:
-        answer = machine_checks.ask(InsideClient(ListeningAgent(), UUID, tuple(client), 60.0), 60.0)
+        answer = machine_checks.ask(InsideClient(ListeningAgent(), UUID, tuple(client), 60.0), 60.0, None)
     except (CommandError, ServerError) as error:
         print(json.dumps({"refused": str(error)}))
         return

@@ -19,6 +19,7 @@ from zsnapdb.jobs.trial.drill_log import DrillResult
 from zsnapdb.jobs.trial.machine_drill import MachineDrillPlan, MachineDrillRequest
 from zsnapdb.model import Flavour
 from zsnapdb.planning.vm.domain import parse, root_of
+from zsnapdb.report.trial.drill import EvidenceView
 from zsnapdb.report.trial.machine_drill import MachineDrillPlanView
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Evidence, Outcome
@@ -227,8 +228,16 @@ def test_the_server_inside_is_asked_by_its_own_client_and_its_position_proved_by
     assert libvirt.argv[0] == ["mariadb", "--skip-ssl", "--batch", "--skip-column-names"]
     (check,) = [check for check in evidence.checks if check.kind == "position"]
     assert check.finding == "recovered to 0-1-95: all of 0-1-90, and nothing beyond 0-1-99"
+    assert f"  passed    position: {check.finding}\n" in EvidenceView(evidence).text()
     assert [step.kind for step in evidence.steps][-2:] == ["boot", "ask"]
     assert "pages and tables in the machine were not checked" in evidence.notes
+
+
+def test_what_programs_wrote_into_a_later_binlog_of_the_drill_does_not_count(yard: Yard) -> None:
+    libvirt = answering()
+    libvirt.printed["SHOW BINARY LOGS"] = "b.000007\t950\nb.000008\t700\nb.000009\t330\n"
+    libvirt.printed["SHOW BINLOG EVENTS IN 'b.000009'"] = "b.000009\t256\tGtid_list\t1\t299\t[0-1-120]\n"
+    assert outcomes(asked(yard, libvirt))["position"] == "passed"
 
 
 def test_a_server_that_lost_what_it_had_published_fails_the_drill_whatever_was_written_since(yard: Yard) -> None:

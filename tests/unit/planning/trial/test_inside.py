@@ -14,6 +14,7 @@ from zsnapdb.planning.trial.inside import (
     InsideAnswer,
     InsideIdentity,
     InsideResult,
+    binlog_of_start,
     judge_identity,
     judge_position,
 )
@@ -91,6 +92,14 @@ def test_a_server_without_a_binlog_is_unprovable_and_one_that_lost_its_gtids_is_
     assert judge_position(nothing, nothing, MYSQL).result is InsideResult.UNPROVABLE
     without = replace(MYSQL, recovered=None)
     assert judge_position(at(Flavour.MYSQL, f"{OWN}:1"), None, without).result is InsideResult.WRONG
+
+
+def test_the_binlog_of_the_start_is_the_first_after_those_of_the_backup_though_logs_were_rotated_since() -> None:
+    names = ["b.000007", "b.000008", "b.000009"]
+    assert binlog_of_start(names, "b.000007") == "b.000008"
+    assert binlog_of_start(names, "b.000006") == "b.000007"
+    assert binlog_of_start(names, "b.000009") == "b.000009"
+    assert binlog_of_start(names, None) == "b.000009"
 
 
 def test_another_server_is_not_the_one_that_was_backed_up() -> None:
