@@ -65,8 +65,8 @@ def drill(
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal).waiting(duration(wait))
     if chosen.settings.vm is not None:
-        refuse_server_options(whole=whole, history=history, binary=binary)
-        code = drill_machine(settings, chosen, MachineDrillOptions(to, seed, accept_older, plan), json)
+        refuse_server_options(history=history, binary=binary)
+        code = drill_machine(settings, chosen, MachineDrillOptions(to, seed, accept_older, plan, whole), json)
         terminal.end()
         raise typer.Exit(code)
     if plan:

@@ -22,6 +22,7 @@ class MachineDrillOptions:
     seed: int | None
     accept_older: bool
     plan: bool
+    whole: bool
 
 
 def drill_machine(settings: Settings, instance: Instance, options: MachineDrillOptions, json: bool) -> int:
@@ -30,7 +31,7 @@ def drill_machine(settings: Settings, instance: Instance, options: MachineDrillO
     from zsnapdb.report.trial.drill import DrillView
     from zsnapdb.report.trial.machine_drill import MachineDrillPlanView
 
-    request = machine_drill.MachineDrillRequest(options.to, options.seed, options.accept_older)
+    request = machine_drill.MachineDrillRequest(options.to, options.seed, options.accept_older, options.whole)
     if options.plan:
         planned = machine_drill.plan(settings, instance, instance.open_repository(), request)
         show(MachineDrillPlanView(planned), json)
@@ -40,12 +41,12 @@ def drill_machine(settings: Settings, instance: Instance, options: MachineDrillO
     return drill.exit_code(done.evidence)
 
 
-def refuse_server_options(*, whole: bool, history: str | None, binary: Path | None) -> None:
+def refuse_server_options(*, history: str | None, binary: Path | None) -> None:
     """Raise UsageError if an option is given that the drill of a virtual machine does not have."""
-    given = {"--all": whole, "--history": history is not None, "--binary": binary is not None}
+    given = {"--history": history is not None, "--binary": binary is not None}
     wrong = [name for name, is_given in given.items() if is_given]
     if wrong:
         raise UsageError(
             f"{', '.join(wrong)} cannot be used with a virtual machine",
-            hint="the machine runs its own server; pages and tables in it are not checked by a drill",
+            hint="a backup of a machine has no history of points, and the machine runs its own server",
         )

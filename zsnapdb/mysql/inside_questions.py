@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from zsnapdb.errors import DamagedError
 from zsnapdb.gtid import Gtids
 from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.mysql.schema_catalogue import STORED_TABLES, table_of
 from zsnapdb.patterns import BINLOG, is_line
 from zsnapdb.planning.family import family, flavour_of
+from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.trial.inside import InsideAnswer
 
 CLIENT_OPTIONS = ("--batch", "--skip-column-names")
@@ -28,6 +30,8 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LONGEST_WORD = 200
 _MOST_LOGS = 100_000
+TABLES_AT_ONCE = 10_000
+"""The agent's answer with so many tables has about a megabyte. libvirt takes at most 10 MiB."""
 # The events at the beginning of a binlog that say what the binlogs before it contain.
 _LISTING = ("Gtid_list", "Previous_gtids")
 _UNKNOWN_SERVER = re.compile(r"ERROR (?:2002|2003|2006|2013|1040|1053)\b")
@@ -105,6 +109,36 @@ def gtids_now(flavour: Flavour, answer: Rows) -> Gtids | None:
     if [len(row) for row in answer] not in ([1], []):
         raise _strange("its GTIDs")
     return _gtids(flavour, (answer[0][0] or "") if answer else "")
+
+
+def tables_from(number: int) -> str:
+    """Return the question for at most TABLES_AT_ONCE tables, from the one with this number on."""
+    return f"{STORED_TABLES} LIMIT {TABLES_AT_ONCE} OFFSET {number};\n"
+
+
+def tables(answer: Rows) -> list[CatalogueTable]:
+    """Return the tables in the answer to STORED_TABLES. DamagedError for a row of another form."""
+    found = []
+    for row in answer:
+        is_table = len(row) == 6 and row[0] and row[1] and row[2] and _NUMBER.fullmatch(row[5] or "")
+        if not is_table or not is_line(f"{row[0]}{row[1]}"):
+            raise _strange("its tables")
+        found.append(table_of(tuple(row)))
+    return found
+
+
+def check_of(chosen: Sequence[CatalogueTable]) -> str:
+    """Return the statement that checks these tables."""
+    return f"CHECK TABLE {', '.join(table.quoted for table in chosen)};\n"
+
+
+def checked(chosen: Sequence[CatalogueTable], answer: Rows) -> dict[str, list[tuple[str, ...]]]:
+    """Return the rows of the answer to `check_of` by the table's quoted name. One without a row has none."""
+    by_name: dict[str, list[tuple[str, ...]]] = {f"{table.schema}.{table.name}": [] for table in chosen}
+    for row in answer:
+        if len(row) == 4 and row[0] in by_name:
+            by_name[row[0]].append(tuple(field or "" for field in row))
+    return {table.quoted: by_name[f"{table.schema}.{table.name}"] for table in chosen}
 
 
 def answered(

@@ -24,6 +24,11 @@ _COLUMNS = (
     "table_schema, table_name, table_type, engine, COALESCE(create_options, ''), COALESCE(data_length, 0) +"
     " COALESCE(index_length, 0)"
 )
+STORED_TABLES = (
+    f"SELECT {_COLUMNS} FROM information_schema.tables WHERE {HAS_ROWS} AND table_schema NOT IN {_WITHOUT_FILES}"
+    " ORDER BY table_schema, table_name"
+)
+"""The question for all tables with rows of their own; `table_of` reads a row of the answer."""
 _ENGINE_LIBRARY = re.compile(r"ha_[a-z0-9_]{1,60}(?:\.so)?")
 """Libraries of storage engines in both families. The name comes from the data, so only such a name is used."""
 _SEQUENCE_VALUE = re.compile(r"\b(?:next|last)val\(`((?:[^`]|``)+)`\.`((?:[^`]|``)+)`\)", re.IGNORECASE)
@@ -34,11 +39,7 @@ def stored_tables(session: Session) -> list[CatalogueTable]:
 
     These are base tables, system-versioned tables and sequences, of all engines.
     """
-    rows = session.query(
-        f"SELECT {_COLUMNS} FROM information_schema.tables WHERE {HAS_ROWS} AND"
-        f" table_schema NOT IN {_WITHOUT_FILES} ORDER BY table_schema, table_name"
-    )
-    return [_table(row) for row in rows]
+    return [table_of(row) for row in session.query(STORED_TABLES)]
 
 
 def engine_counts(session: Session, without_schemas: Sequence[str]) -> dict[str, int]:
@@ -173,10 +174,11 @@ def _tables(session: Session, schema: str, more: str = "", values: Sequence[str]
         f" 'TEMPORARY%%'{more} ORDER BY table_name",
         (schema, *values),
     )
-    return tuple(_table(row) for row in rows)
+    return tuple(table_of(row) for row in rows)
 
 
-def _table(row: Row) -> CatalogueTable:
+def table_of(row: Row) -> CatalogueTable:
+    """Return the table in a row of the answer to STORED_TABLES."""
     schema, name, kind, engine, options, size = row
     return CatalogueTable(
         str(schema), str(name), _type(str(kind)), None if engine is None else str(engine), str(options), int(size)

@@ -68,8 +68,10 @@ def run_drills(guest: Guest, document: Document, network: str) -> None:
     before = everything(guest)
     passed = drilled(guest, document, 0)
     assert passed["backup_id"] == backup_id
-    kinds = [(check["kind"], check["outcome"]) for check in passed["checks"]]
-    assert kinds == [(kind, "passed") for kind in ("restore", "boot", "server", "position", "probe")], passed["checks"]
+    kinds = dict.fromkeys(check["kind"] for check in passed["checks"])
+    assert list(kinds) == ["restore", "boot", "server", "position", "table", "probe"], passed["checks"]
+    assert failures(passed) == []
+    assert {"`ledger`.`accounts`", "`mysql`.`db`"} <= {check["what"] for check in passed["checks"]}
     configure(guest, address, total, 'client = ["/usr/bin/no-such-client"]')
     (check,) = failures(drilled(guest, document, 11))
     assert (check["kind"], "does not run /usr/bin/no-such-client" in check["finding"]) == ("server", True), check
@@ -131,7 +133,7 @@ def drilled(guest: Guest, document: Document, code: int) -> dict[str, Any]:
     print(done.stdout, done.stderr, flush=True)
     assert done.code == code, done.code
     evidence: dict[str, Any] = document(guest, "drills", "inside", "latest", *CONFIG)["drill"]
-    for check in evidence["checks"]:
+    for check in (check for check in evidence["checks"] if check["kind"] != "table"):
         print(f"{check['kind']} {check['outcome']}: {check['finding']}", flush=True)
     return evidence
 

@@ -317,6 +317,8 @@ _INSIDE = (
     "binlog.000002\t256\tGtid_list\t1\t285\t[0-1-7,5-2-9]\n",
     f"binlog.000002\t126\tPrevious_gtids\t1\t197\t{GTIDS}\\n\n",
     f"{GTIDS}\n",
+    "app\tt\tBASE TABLE\tInnoDB\t\t16384\napp\ts\tSEQUENCE\tNULL\t\t0\n",
+    "app.t\tcheck\tstatus\tOK\n",
 )
 _PROCESS = (
     "mysqld\0--defaults-file=/clones/one/.zsnapdb/server.cnf\0--user=mysql\0\n"

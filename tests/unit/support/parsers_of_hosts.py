@@ -28,6 +28,7 @@ from zsnapdb.mysql.transactions import read_head, transactions
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy import origin as server_origin
 from zsnapdb.planning.server_copy.identity import rewrite_index
+from zsnapdb.planning.trial.drill import judge_table
 from zsnapdb.planning.trial.inside import judge_position
 from zsnapdb.planning.vm import agent, guest_exec
 from zsnapdb.planning.vm.domain import parse, root_of
@@ -82,6 +83,7 @@ def server_inside(body: bytes, folder: Path) -> None:
     """What the client in a guest printed for each question: whatever it says, a position is judged or refused."""
     rows = inside_questions.rows(body.decode(errors="replace"))
     each(lambda: inside_questions.variables(rows), lambda: inside_questions.binlogs(rows))
+    each(lambda: judge_table(next(iter(inside_questions.checked(inside_questions.tables(rows), rows).values()), ())))
     for flavour in Flavour:
 
         def judged(flavour: Flavour = flavour) -> None:

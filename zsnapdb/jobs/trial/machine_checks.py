@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.config import ProbeSettings
 from zsnapdb.errors import CommandError, CommandTimeout, DamagedError, ServerError
-from zsnapdb.jobs.trial.server_checks import CheckOutcome
+from zsnapdb.jobs.trial.server_checks import CHECKED, CheckOutcome, sized
 from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.mysql import inside_questions as questions
 from zsnapdb.mysql.inside_questions import Rows
 from zsnapdb.patterns import printable
-from zsnapdb.planning.trial.drill import judge_probe
+from zsnapdb.planning.schema_content import CatalogueTable
+from zsnapdb.planning.trial.drill import judge_probe, judge_table, sample_whole
 from zsnapdb.planning.trial.inside import (
     InsideAnswer,
     InsideIdentity,
@@ -31,6 +33,7 @@ from zsnapdb.vm.thawing import Agent
 _POLL_SECONDS = 1.0
 _LONGEST_ERROR = 300
 _LONGEST_ANSWER = 1000
+_TABLES_AT_ONCE, _MOST_TABLES = 50, 1_000_000
 _LONGEST_POSITION = 1 << 16
 """Of what a guest says so many characters get into the evidence. A set of GTIDs of many servers is shorter."""
 
@@ -151,6 +154,28 @@ def position_check(what: str, verdict: InsideVerdict) -> CheckOutcome:
 def _outcome(what: str, verdict: InsideVerdict) -> CheckOutcome:
     outcome = Outcome.PASSED if verdict.result is InsideResult.PROVED else Outcome.FAILED
     return CheckOutcome(what, outcome, verdict.reason)
+
+
+def _tables(client: InsideClient) -> Iterator[CatalogueTable]:
+    for number in itertools.count(step=questions.TABLES_AT_ONCE):
+        found = questions.tables(client.query(questions.tables_from(number)))
+        yield from found
+        if len(found) < questions.TABLES_AT_ONCE or number > _MOST_TABLES:
+            return
+
+
+def check_tables(client: InsideClient, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
+    """Let the server check about `budget` bytes of tables (None: all). Sequences are left out: nothing checks them."""
+    listed = list(_tables(client))
+    known = {table.quoted: table for table in listed if table.row_place in CHECKED and not table.is_sequence}
+    chosen = [known[item.name] for item in sample_whole([sized(table) for table in known.values()], budget, seed)]
+    for first in range(0, len(chosen), _TABLES_AT_ONCE):
+        batch = chosen[first : first + _TABLES_AT_ONCE]
+        rows = questions.checked(batch, client.query(questions.check_of(batch)))
+        for table in batch:
+            wrong = judge_table(rows[table.quoted])
+            outcome = Outcome.PASSED if wrong is None else Outcome.DAMAGED
+            yield CheckOutcome(table.quoted[:_LONGEST_ANSWER], outcome, (wrong or "")[:_LONGEST_ANSWER])
 
 
 def check_probes(client: InsideClient, probes: Sequence[ProbeSettings]) -> Iterator[CheckOutcome]:

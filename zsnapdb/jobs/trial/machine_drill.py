@@ -25,6 +25,7 @@ from zsnapdb.jobs.restore import machine_plan, machine_run
 from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest
 from zsnapdb.jobs.restore.machine_run import MachineWork
 from zsnapdb.jobs.trial import machine_checks, machine_scratch, scratch, scratch_restore
+from zsnapdb.jobs.trial.drill import PROBES, TABLES
 from zsnapdb.jobs.trial.drill_log import BOOT, DrillLog, DrillResult, DrillSubject
 from zsnapdb.jobs.trial.machine_checks import InsideClient
 from zsnapdb.jobs.trial.machine_scratch import DRILL
@@ -49,7 +50,8 @@ class MachineDrillPlan:
     """What a drill of a machine will do: how it restores, and how many seconds the machine may take to boot.
 
     `client` is the command line that asks the server inside (None: no server is known, so none is asked). `server` has
-    what the server had published around the snapshot (None: it was not locked, so nothing is known).
+    what the server had published around the snapshot (None: it was not locked, so nothing is known). About `budget`
+    bytes of its tables are checked (None: all).
     """
 
     drill_id: str
@@ -62,15 +64,20 @@ class MachineDrillPlan:
     client: tuple[str, ...] | None
     server: ServerInsidePart | None
     probes: tuple[ProbeSettings, ...]
+    budget: int | None
 
 
 @dataclass(frozen=True)
 class MachineDrillRequest:
-    """The requested drill: `latest`, a backup's id or `random`, which the seed decides (None: a new seed)."""
+    """The requested drill: `latest`, a backup's id or `random`, which the seed decides (None: a new seed).
+
+    `whole`: every table is checked, and no sample.
+    """
 
     to: str = "latest"
     seed: int | None = None
     accept_older: bool = False
+    whole: bool = False
 
 
 def plan(
@@ -122,6 +129,7 @@ def plan(
         client_of(machine.client if machine is not None else None, server),
         server,
         instance.settings.drill.probe,
+        None if request.whole else instance.settings.drill.sample,
     )
 
 
@@ -225,13 +233,14 @@ def _ask(
     sleep: Callable[[float], None],
 ) -> None:
     """Ask the server inside, and note what is proved and what is not."""
-    log.notes.append("pages and tables in the machine were not checked")
     if planned.client is None:
+        log.notes.append("pages and tables in the machine were not checked")
         log.notes.append(
             "no server was asked: the backup knows of none in the machine, and no client is configured under"
             f" [instance.{work.instance.name}.vm]"
         )
         return
+    log.notes.append("pages in the machine were not checked")
     work.events.tell("asking the server in the machine")
     timeout = work.instance.settings.drill.check_timeout
     client = InsideClient(hypervisor, planned.define.uuid, planned.client, timeout, sleep)
@@ -239,12 +248,17 @@ def _ask(
         with log.step(ASK, f"the server inside, by {planned.client[0]} through the guest agent"):
             answer = machine_checks.ask(client, planned.patience, planned.server)
             _note_position(planned, answer, log)
+        work.events.tell("checking tables in the machine")
+        with log.step(TABLES, "CHECK TABLE"):
+            for check in machine_checks.check_tables(client, planned.budget, planned.seed):
+                log.add("table", check)
+        with log.step(PROBES, f"{len(planned.probes)} probe(s)"):
             for check in machine_checks.check_probes(client, planned.probes):
                 log.add("probe", check)
     except (ServerError, CommandError, DamagedError) as error:
         finding = f"{error.message}; {error.hint}" if error.hint else error.message
         log.add("server", CheckOutcome("the server inside", Outcome.FAILED, finding))
-        log.notes.append("the machine boots; nothing of its server is proved")
+        log.notes.append("the machine boots; of its server nothing is proved beyond the checks that passed")
     if not planned.probes:
         log.notes.append(
             f"no probes are configured under [[instance.{work.instance.name}.drill.probe]]: the meaning of the data was"

@@ -25,7 +25,8 @@ from zsnapdb.planning.trial.drill import Sized, judge_probe, judge_table, sample
 from zsnapdb.repository.drills import ALL_PAGES, Outcome
 
 _UNDO = ("undo_*", "undo[0-9]*", "*.ibu")
-_CHECKED = (RowPlace.FILES, RowPlace.OTHER_TABLES)
+CHECKED = (RowPlace.FILES, RowPlace.OTHER_TABLES)
+"""Where the rows of tables are that CHECK TABLE is asked about. Rows on other hosts must not be accessed by a drill."""
 _SMALLEST_TABLE = 16384
 
 
@@ -182,10 +183,10 @@ def checkable_tables(session: Session) -> list[CatalogueTable]:
 
     Rows on other hosts must not be accessed by a drill.
     """
-    return [table for table in stored_tables(session) if table.row_place in _CHECKED]
+    return [table for table in stored_tables(session) if table.row_place in CHECKED]
 
 
-def _sized(table: CatalogueTable) -> Sized:
+def sized(table: CatalogueTable) -> Sized:
     """Return the table by its quoted name, with its approximate bytes.
 
     A table that cannot be opened is listed without its engine (MariaDB does so for a damaged table). It counts as
@@ -198,7 +199,7 @@ def check_tables(isolated: Isolated, budget: int | None, seed: int) -> Iterator[
     """Let the server check about `budget` bytes of tables (None: all). The checks end early if the server ends."""
     with isolated.session() as session:
         tables = {table.quoted: table for table in checkable_tables(session)}
-        for chosen in sample_whole([_sized(table) for table in tables.values()], budget, seed):
+        for chosen in sample_whole([sized(table) for table in tables.values()], budget, seed):
             try:
                 wrong = judge_table(check(session, tables[chosen.name]))
             except ServerError as error:

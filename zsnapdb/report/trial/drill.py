@@ -143,12 +143,15 @@ class EvidenceView(View):
 
 
 def _passed(evidence: Evidence) -> list[str]:
-    """Return the checks that passed: each with its finding of a machine, which has few, else their number by kind."""
+    """Return the number of checks that passed by kind; of a machine the findings of those that are not tables."""
     good = [check for check in evidence.checks if check.outcome is Outcome.PASSED]
-    if any(check.kind == BOOT for check in evidence.checks):
-        return [f"  passed    {check.kind}: {check.finding}" for check in good]
-    counts = Counter(check.kind for check in good)
-    return [f"  passed    {count:5d}  {kind}" for kind, count in sorted(counts.items())]
+    is_machine = any(check.kind == BOOT for check in evidence.checks)
+    told = [check for check in good if is_machine and check.kind != "table"]
+    counts = Counter(check.kind for check in good if check not in told)
+    return [
+        *(f"  passed    {check.kind}: {check.finding}" for check in told),
+        *(f"  passed    {count:5d}  {kind}" for kind, count in sorted(counts.items())),
+    ]
 
 
 def _document(evidence: Evidence) -> dict[str, Any]:

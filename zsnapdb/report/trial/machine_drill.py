@@ -9,6 +9,7 @@ from typing import ClassVar
 from typing_extensions import TypedDict
 
 from zsnapdb.jobs.trial.machine_drill import MachineDrillPlan
+from zsnapdb.quantities import size
 from zsnapdb.report.view import View
 
 
@@ -16,6 +17,7 @@ class MachineDrillPlanDocument(TypedDict):
     """What a drill of a virtual machine would do. `patience` is in seconds.
 
     `client` asks the server inside (null: none is asked). `has_bounds`: what the server had published is known.
+    `sample_bytes` null: all tables are checked.
     """
 
     instance: str
@@ -30,6 +32,7 @@ class MachineDrillPlanDocument(TypedDict):
     client: list[str] | None
     has_bounds: bool
     probes: int
+    sample_bytes: int | None
     notes: list[str]
 
 
@@ -45,8 +48,7 @@ class MachineDrillPlanView(View):
         steps = [
             *(step.describe() for step in restore.steps),
             f"start {plan.define.domain} without a network, and wait up to {plan.patience:g} s for its guest agent",
-            *([f"ask its server: {shlex.join(plan.client)}; compare its position"] if plan.client is not None else ()),
-            *([f"run {len(plan.probes)} configured probe(s)"] if plan.client is not None and plan.probes else ()),
+            *self._questions(),
             f"write the evidence to the repository, remove {plan.define.domain}, destroy {plan.place.container}",
         ]
         return "\n".join(
@@ -60,6 +62,17 @@ class MachineDrillPlanView(View):
                 *(f"  {number}. {step}" for number, step in enumerate(steps, 1)),
             ]
         )
+
+    def _questions(self) -> list[str]:
+        plan = self.plan
+        if plan.client is None:
+            return []
+        part = "all" if plan.budget is None else f"about {size(plan.budget)}"
+        return [
+            f"ask its server: {shlex.join(plan.client)}; compare its position",
+            f"CHECK TABLE of {part} of its tables",
+            f"run {len(plan.probes)} configured probe(s)",
+        ]
 
     def fields(self) -> MachineDrillPlanDocument:
         plan = self.plan
@@ -76,5 +89,6 @@ class MachineDrillPlanView(View):
             "client": list(plan.client) if plan.client is not None else None,
             "has_bounds": plan.server is not None,
             "probes": len(plan.probes),
+            "sample_bytes": plan.budget,
             "notes": list(plan.restore.notes),
         }

@@ -194,6 +194,11 @@ PRINTED = {
     "SHOW BINARY LOGS": "b.000007\t950\nb.000008\t330\n",
     "SHOW BINLOG EVENTS IN 'b.000008'": "b.000008\t256\tGtid_list\t1\t299\t[0-1-95]\n",
     "SELECT @@GLOBAL.gtid_binlog_pos": "0-1-120\n",
+    "SELECT table_schema": (
+        "app\taccounts\tBASE TABLE\tInnoDB\t\t32768\napp\tids\tSEQUENCE\tInnoDB\t\t16384\n"
+        "app\ta`b\tBASE TABLE\tInnoDB\t\t16384\napp\tfar\tBASE TABLE\tFEDERATED\t\t0\n"
+    ),
+    "CHECK TABLE `app`.`a``b`, `app`.`accounts`;": "app.accounts\tcheck\tstatus\tOK\napp.a`b\tcheck\tstatus\tOK\n",
     "SELECT SUM(balance)": "1000\n",
 }
 PROBES = (ProbeSettings(name="sum", sql="SELECT SUM(balance) FROM accounts;", expect=1000),)
@@ -223,14 +228,17 @@ def test_the_server_inside_is_asked_by_its_own_client_and_its_position_proved_by
     libvirt = answering()
     libvirt.errors = ["ERROR 2002 (HY000): Can't connect to local server through socket", "ERROR 2013 (HY000): Lost"]
     evidence = asked(yard, libvirt)
-    assert outcomes(evidence) == dict.fromkeys(("restore", "boot", "server", "position", "probe"), "passed")
+    assert outcomes(evidence) == dict.fromkeys(("restore", "boot", "server", "position", "table", "probe"), "passed")
+    assert [check.what for check in evidence.checks if check.kind == "table"] == ["`app`.`a``b`", "`app`.`accounts`"]
     assert (evidence.server_version, evidence.position) == ("mariadb 11.8.3-MariaDB", "0-1-95")
     assert libvirt.argv[0] == ["mariadb", "--skip-ssl", "--batch", "--skip-column-names"]
     (check,) = [check for check in evidence.checks if check.kind == "position"]
     assert check.finding == "recovered to 0-1-95: all of 0-1-90, and nothing beyond 0-1-99"
-    assert f"  passed    position: {check.finding}\n" in EvidenceView(evidence).text()
-    assert [step.kind for step in evidence.steps][-2:] == ["boot", "ask"]
-    assert "pages and tables in the machine were not checked" in evidence.notes
+    text = EvidenceView(evidence).text()
+    assert f"  passed    position: {check.finding}\n" in text
+    assert "  passed        2  table\n" in text
+    assert [step.kind for step in evidence.steps][-4:] == ["boot", "ask", "tables", "probes"]
+    assert "pages in the machine were not checked" in evidence.notes
 
 
 def test_what_programs_wrote_into_a_later_binlog_of_the_drill_does_not_count(yard: Yard) -> None:
@@ -255,7 +263,7 @@ def test_an_agent_that_runs_no_programs_fails_the_drill_with_what_allows_it(yard
     (check,) = [check for check in evidence.checks if check.kind == "server"]
     assert "has been disabled" in check.finding
     assert "must not be in block-rpcs" in check.finding
-    assert "the machine boots; nothing of its server is proved" in evidence.notes
+    assert "the machine boots; of its server nothing is proved beyond the checks that passed" in evidence.notes
 
 
 def test_a_client_that_may_not_log_in_is_not_asked_again_and_one_whose_server_stays_down_only_until_the_deadline(
@@ -283,6 +291,15 @@ def test_of_a_server_that_was_not_locked_the_evidence_says_that_its_position_was
     assert "position" not in outcomes(evidence)
     assert evidence.outcome is Outcome.PASSED
     assert "the position was not checked: the server was not locked when it was backed up" in evidence.notes
+
+
+def test_a_table_that_is_damaged_or_of_which_nothing_is_said_is_damage(yard: Yard) -> None:
+    for said in ("app.accounts\tcheck\terror\tCorrupt\napp.a`b\tcheck\tstatus\tOK\n", "app.a`b\tcheck\tstatus\tOK\n"):
+        libvirt = answering()
+        libvirt.printed = {key: said if key.startswith("CHECK") else text for key, text in libvirt.printed.items()}
+        evidence = asked(yard, libvirt)
+        wrong = [check.what for check in evidence.checks if check.outcome is Outcome.DAMAGED]
+        assert (wrong, drill.exit_code(evidence)) == (["`app`.`accounts`"], 7)
 
 
 def test_a_wrong_answer_to_a_probe_fails_the_drill(yard: Yard) -> None:
