@@ -300,6 +300,8 @@ def _check(work: MachineWork, step: CheckVolumes) -> None:
 
     DamagedError if a zvol is another one; ConsistencyError if a device does not say that it is of its zvol.
     """
+    # The machine that may start next needs the memory more.
+    work.memory.clear()
     owned.prove([part.dataset for part in step.parts], restored_mark(work.plan))
     seen = zvols.describe([part.dataset for part in step.parts])
     for part in step.parts:
