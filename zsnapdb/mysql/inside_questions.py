@@ -61,8 +61,8 @@ def question(sql: str) -> str:
 
 def variables(answer: Rows) -> Mapping[str, str]:
     """Return the variables in the answer to VARIABLES. DamagedError if there is no version."""
-    found = {row[0].lower(): row[1] for row in answer if len(row) == 2 and row[0] and row[1] is not None}
-    known = {name: found[name] for name in _NAMES if name in found}
+    values = {row[0].lower(): row[1] for row in answer if len(row) == 2 and row[0] and row[1] is not None}
+    known = {name: values[name] for name in _NAMES if name in values}
     if not known.get("version") or not all(is_line(v) and len(v) <= _LONGEST_WORD for v in known.values()):
         raise _strange("its variables")
     return known
@@ -118,13 +118,13 @@ def tables_from(number: int) -> str:
 
 def tables(answer: Rows) -> list[CatalogueTable]:
     """Return the tables in the answer to STORED_TABLES. DamagedError for a row of another form."""
-    found = []
+    listed = []
     for row in answer:
         is_table = len(row) == 6 and row[0] and row[1] and row[2] and _NUMBER.fullmatch(row[5] or "")
         if not is_table or not is_line(f"{row[0]}{row[1]}"):
             raise _strange("its tables")
-        found.append(table_of(tuple(row)))
-    return found
+        listed.append(table_of(tuple(row)))
+    return listed
 
 
 def check_of(chosen: Sequence[CatalogueTable]) -> str:

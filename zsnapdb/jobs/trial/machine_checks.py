@@ -158,9 +158,9 @@ def _outcome(what: str, verdict: InsideVerdict) -> CheckOutcome:
 
 def _tables(client: InsideClient) -> Iterator[CatalogueTable]:
     for number in itertools.count(step=questions.TABLES_AT_ONCE):
-        found = questions.tables(client.query(questions.tables_from(number)))
-        yield from found
-        if len(found) < questions.TABLES_AT_ONCE or number > _MOST_TABLES:
+        page = questions.tables(client.query(questions.tables_from(number)))
+        yield from page
+        if len(page) < questions.TABLES_AT_ONCE or number > _MOST_TABLES:
             return
 
 

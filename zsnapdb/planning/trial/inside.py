@@ -96,11 +96,11 @@ def judge_position(before: Position, after: Position | None, answer: InsideAnswe
 
 
 def _by_gtids(before: Gtids, after: Gtids | None, answer: InsideAnswer, recovered: Gtids) -> InsideVerdict:
-    held = _held(answer, recovered)
-    if not contains(held, before):
+    certain = _held(answer, recovered)
+    if not contains(certain, before):
         return _wrong(
-            f"it recovered to {_short(recovered)} and lacks {_lacking(before, held)}, which it had published before the"
-            " snapshot"
+            f"it recovered to {_short(recovered)} and lacks {_lacking(before, certain)}, which it had published before"
+            " the snapshot"
         )
     if after is not None and not contains(after, recovered):
         return _wrong(

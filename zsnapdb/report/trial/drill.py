@@ -146,10 +146,10 @@ def _passed(evidence: Evidence) -> list[str]:
     """Return the number of checks that passed by kind; of a machine the findings of those that are not tables."""
     good = [check for check in evidence.checks if check.outcome is Outcome.PASSED]
     is_machine = any(check.kind == BOOT for check in evidence.checks)
-    told = [check for check in good if is_machine and check.kind != "table"]
-    counts = Counter(check.kind for check in good if check not in told)
+    one_by_one = [check for check in good if is_machine and check.kind != "table"]
+    counts = Counter(check.kind for check in good if check not in one_by_one)
     return [
-        *(f"  passed    {check.kind}: {check.finding}" for check in told),
+        *(f"  passed    {check.kind}: {check.finding}" for check in one_by_one),
         *(f"  passed    {count:5d}  {kind}" for kind, count in sorted(counts.items())),
     ]
 
