@@ -17,8 +17,6 @@ import pymysql
 import pytest
 
 from tests.lab.inside import ledger
-from zsnapdb.errors import ExistsError, NotThere, ZsnapdbError
-from zsnapdb.zfs import core, snapshots
 
 from .in_guest import SOCKET, Done, Lab, everything, holds, started, zfs
 
@@ -347,56 +345,3 @@ def test_a_snapshot_says_whose_it_is_and_where_it_stands(lab: Lab) -> None:
             properties["zsnapdb:position"]
             == f"{position['binlog_file']}:{position['binlog_offset']} {position['gtids']}"
         )
-
-
-@pytest.fixture(params=["library", "command"])
-def make(request: pytest.FixtureRequest) -> Any:
-    if request.param == "command":
-        return snapshots.by_command
-    library = core.load()
-    assert library is not None
-    return library.snapshot
-
-
-@pytest.fixture
-def scratch() -> Iterator[list[str]]:
-    zfs("create", "-o", "mountpoint=none", "tank/scratch")
-    zfs("create", "tank/scratch/below")
-    yield ["tank/scratch", "tank/scratch/below"]
-    zfs("destroy", "-r", "tank/scratch")
-
-
-@pytest.mark.any_server
-def test_snapshots_are_of_one_transaction_group_and_carry_their_properties(make: Any, scratch: list[str]) -> None:
-    value = "x" * 8191
-    make([f"{dataset}@s" for dataset in scratch], {"zsnapdb:backup": "one two", "zsnapdb:position": value})
-    made = snapshots.describe([f"{dataset}@s" for dataset in scratch])
-    snapshots.check_one_group(made)
-    for dataset in scratch:
-        assert zfs("get", "-H", "-o", "value,source", "zsnapdb:backup,zsnapdb:position", f"{dataset}@s") == [
-            "one two\tlocal",
-            f"{value}\tlocal",
-        ]
-
-
-@pytest.mark.parametrize(
-    ("names", "error"),
-    [(("tank/scratch@s", "tank/scratch/below@old"), ExistsError), (("tank/scratch@s", "tank/nowhere@s"), NotThere)],
-)
-@pytest.mark.any_server
-def test_either_all_snapshots_are_made_or_none_and_the_reason_is_told(
-    make: Any, scratch: list[str], names: tuple[str, ...], error: type
-) -> None:
-    zfs("snapshot", "tank/scratch/below@old")
-    with pytest.raises(error) as caught:
-        make(list(names), {"zsnapdb:backup": "x"})
-    assert isinstance(caught.value, ZsnapdbError)
-    assert names[1] in caught.value.message
-    assert zfs("list", "-H", "-t", "snapshot", "-o", "name", "-r", "tank/scratch") == ["tank/scratch/below@old"]
-
-
-@pytest.mark.any_server
-def test_a_property_that_is_too_long_makes_no_snapshot(make: Any, scratch: list[str]) -> None:
-    with pytest.raises(ZsnapdbError):
-        make(["tank/scratch@s"], {"zsnapdb:position": "x" * 8193})
-    assert zfs("list", "-H", "-t", "snapshot", "-o", "name", "-r", "tank/scratch") == []

@@ -1,18 +1,20 @@
-"""Makes a snapshot set by one call of libzfs_core, in this process.
+"""Changes snapshots by calls of libzfs_core, in this process: one call and one transaction group for a whole set.
 
 The lock lasts as long as the snapshot. The snapshot itself takes about two milliseconds; starting the `zfs` command
 takes many times that. `zfs snapshot` calls lzc_snapshot() too: one request to the kernel, one transaction group, all
-snapshots or none (libzfs_core.h: "The snapshots are created atomically"; the library's interface is committed). If the
-library cannot be loaded, the command is run instead.
+snapshots or none (libzfs_core.h: "The snapshots are created atomically"; the library's interface is committed). What
+follows a snapshot is done the same way: each transaction group that is forced makes the server's commits wait for the
+disks. If the library cannot be loaded, the commands are run instead.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from zsnapdb.errors import CommandError, ExistsError, NotThere, PreflightError, ZsnapdbError
 
@@ -25,6 +27,21 @@ _NAMES = (
 
 _UNIQUE_NAME = 1
 """NV_UNIQUE_NAME in nvpair.h."""
+
+_UNTIL_RELEASED = -1
+"""No file descriptor whose end would release the hold (libzfs_core.c, lzc_hold)."""
+
+_SET_ALL = b"""
+arguments = ...
+for name in pairs(arguments["names"]) do
+    for key, value in pairs(arguments["values"]) do
+        assert(zfs.sync.set_prop(name, key, value) == 0)
+    end
+end
+"""
+"""A channel program: all that it does is in one transaction group (zfs-program(8))."""
+_INSTRUCTIONS, _MEMORY = 10_000_000, 10 << 20
+"""The limits of a channel program that zfs-program(8) has as defaults."""
 
 _KNOWN = {
     errno.EEXIST: (ExistsError, "choose another name; nothing is overwritten"),
@@ -55,19 +72,88 @@ class Core:
 
         If one fails, none is made and the reason is raised.
         """
-        snapshots, values, failed = self._list(), self._list(), ctypes.c_void_p()
-        try:
+        with self._lists() as make, self._failed() as failed:
+            wanted = make()
             for name in names:
-                self._add(self._nvpair.nvlist_add_boolean(snapshots, os.fsencode(name)))
-            for key, value in properties.items():
-                self._add(self._nvpair.nvlist_add_string(values, os.fsencode(key), os.fsencode(value)))
-            status = self._core.lzc_snapshot(snapshots, values, ctypes.byref(failed))
-            if status != 0:
-                raise _failure(names, status, self._errors(failed))
+                self._add(self._nvpair.nvlist_add_boolean(wanted, os.fsencode(name)))
+            status = self._core.lzc_snapshot(wanted, self._texts(make, properties), ctypes.byref(failed))
+            self._check("making the snapshots", names, status, failed)
+
+    def hold(self, names: Sequence[str], tag: str) -> None:
+        """Hold all snapshots, which are of one pool, under the tag. If one fails, none is held."""
+        with self._lists() as make, self._failed() as failed:
+            status = self._core.lzc_hold(
+                self._texts(make, dict.fromkeys(names, tag)), _UNTIL_RELEASED, ctypes.byref(failed)
+            )
+            self._check("holding", names, status, failed)
+
+    def release(self, names: Sequence[str], tag: str) -> None:
+        """Release the hold of the tag on all snapshots, which are of one pool. If one fails, none is released."""
+        with self._lists() as make, self._failed() as failed:
+            tags, held = make(), make()
+            self._add(self._nvpair.nvlist_add_boolean(tags, os.fsencode(tag)))
+            for name in names:
+                self._add(self._nvpair.nvlist_add_nvlist(held, os.fsencode(name), tags))
+            status = self._core.lzc_release(held, ctypes.byref(failed))
+            self._check("releasing", names, status, failed)
+
+    def bookmark(self, sources: Mapping[str, str]) -> None:
+        """Make each bookmark, by full name, of its snapshot. All are of one pool. If one fails, none is made."""
+        with self._lists() as make, self._failed() as failed:
+            status = self._core.lzc_bookmark(self._texts(make, sources), ctypes.byref(failed))
+            self._check("making the bookmarks", list(sources), status, failed)
+
+    def set_on(self, names: Sequence[str], values: Mapping[str, str]) -> bool:
+        """Set the user properties on all snapshots, which are of one pool, in one transaction group.
+
+        Return whether all are set. Only root may do this (zfs-program(8)); `zfs set` says why something fails.
+        """
+        with self._lists() as make, self._failed() as answer:
+            arguments = make()
+            for key, texts in (("names", dict.fromkeys(names, "")), ("values", values)):
+                self._add(self._nvpair.nvlist_add_nvlist(arguments, os.fsencode(key), self._texts(make, texts)))
+            pool = names[0].partition("@")[0].partition("/")[0]
+            status: int = self._core.lzc_channel_program(
+                os.fsencode(pool), _SET_ALL, _INSTRUCTIONS, _MEMORY, arguments, ctypes.byref(answer)
+            )
+            return status == 0
+
+    @contextlib.contextmanager
+    def _lists(self) -> Iterator[Callable[[], ctypes.c_void_p]]:
+        """Yield what makes empty lists. They are freed behind the block."""
+        made: list[ctypes.c_void_p] = []
+
+        def make() -> ctypes.c_void_p:
+            made.append(self._list())
+            return made[-1]
+
+        try:
+            yield make
         finally:
-            for nvlist in (snapshots, values, failed):
-                if nvlist:
-                    self._nvpair.nvlist_free(nvlist)
+            for nvlist in made:
+                self._nvpair.nvlist_free(nvlist)
+
+    @contextlib.contextmanager
+    def _failed(self) -> Iterator[ctypes.c_void_p]:
+        """Yield the place for a list that the library makes. The list is freed behind the block."""
+        answer = ctypes.c_void_p()
+        try:
+            yield answer
+        finally:
+            if answer:
+                self._nvpair.nvlist_free(answer)
+
+    def _texts(self, make: Callable[[], ctypes.c_void_p], texts: Mapping[str, str]) -> ctypes.c_void_p:
+        nvlist = make()
+        for key, value in texts.items():
+            self._add(self._nvpair.nvlist_add_string(nvlist, os.fsencode(key), os.fsencode(value)))
+        return nvlist
+
+    def _check(self, doing: str, names: Sequence[str], status: int, failed: ctypes.c_void_p) -> None:
+        """Raise the reason if the call failed, or left out one of the names, as it does with what is not there."""
+        errors = self._errors(failed)
+        if status != 0 or errors:
+            raise _failure(doing, names, status, errors)
 
     def _list(self) -> ctypes.c_void_p:
         nvlist = ctypes.c_void_p()
@@ -93,14 +179,14 @@ class Core:
         return numbers
 
 
-def _failure(names: Sequence[str], status: int, errors: Mapping[str, int]) -> ZsnapdbError:
+def _failure(doing: str, names: Sequence[str], status: int, errors: Mapping[str, int]) -> ZsnapdbError:
     reasons = "; ".join(f"{name}: {os.strerror(number)}" for name, number in sorted(errors.items())) or os.strerror(
         status
     )
     kind, hint = _KNOWN.get(
         next(iter(errors.values()), status), (CommandError, "see `zpool status` and `zfs list` for the datasets' state")
     )
-    return kind(f"making the snapshots {', '.join(names)} failed: {reasons}", hint=hint)
+    return kind(f"{doing} {', '.join(names)} failed: {reasons}", hint=hint)
 
 
 @functools.cache
@@ -120,7 +206,19 @@ def load() -> Core | None:
         nvpair.nvpair_name.argtypes = [ctypes.c_void_p]
         nvpair.nvpair_name.restype = ctypes.c_char_p
         nvpair.nvpair_value_int32.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        nvpair.nvlist_add_nvlist.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         core.lzc_snapshot.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+        core.lzc_hold.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+        core.lzc_release.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        core.lzc_bookmark.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        core.lzc_channel_program.argtypes = [
+            ctypes.c_char_p,
+            ctypes.c_char_p,
+            ctypes.c_uint64,
+            ctypes.c_uint64,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+        ]
         if core.libzfs_core_init() == 0:
             return Core(core, nvpair)
     return None

@@ -19,9 +19,9 @@ _SNAPSHOT_SECONDS = 600.0
 
 
 class PendingSnapshots:
-    """A snapshot set that is being made: one request for all names, one transaction group, all snapshots or none.
+    """A request for a snapshot set that is under way: for all names at once, all or none.
 
-    See zfs-snapshot(8).
+    The snapshots are of one transaction group. See zfs-snapshot(8).
     """
 
     def __init__(self, make: Callable[[], None]) -> None:
@@ -155,13 +155,35 @@ def has_clones(name: str) -> bool:
 
 
 def set_on(names: Sequence[str], values: Mapping[str, str]) -> None:
-    """Set user properties on snapshots, in one command."""
-    run([ZFS, "set", *[f"{key}={value}" for key, value in values.items()], *names])
+    """Set user properties on snapshots of one pool.
+
+    `zfs set` needs a transaction group for each snapshot, the library one for all, but only root may use it so.
+    """
+    library = core.load()
+    if library is None or not library.set_on(names, values):
+        run([ZFS, "set", *[f"{key}={value}" for key, value in values.items()], *names])
 
 
 def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
-    """Hold the snapshots under our tag: `zfs destroy` of them fails until released (zfs-hold(8))."""
-    run([ZFS, "hold", tag, *names])
+    """Hold the snapshots of one pool under our tag: `zfs destroy` of them fails until released (zfs-hold(8))."""
+    library = core.load()
+    if library is None:
+        run([ZFS, "hold", tag, *names])
+    else:
+        library.hold(names, tag)
+
+
+def hold_and_set(names: Sequence[str], values: Mapping[str, str]) -> None:
+    """Hold the snapshots of one pool under our tag, and set user properties on them.
+
+    Both are requested at once, so that they share a transaction group as a rule. Both have ended afterwards.
+    """
+    holding = PendingSnapshots(lambda: hold(names))
+    holding.start()
+    try:
+        set_on(names, values)
+    finally:
+        holding.finish()
 
 
 def hold_tags(name: str) -> tuple[str, ...]:
@@ -169,29 +191,37 @@ def hold_tags(name: str) -> tuple[str, ...]:
     return tuple(row[1] for row in rows([ZFS, "holds", "-H", name]) if len(row) > 1)
 
 
-def is_held(name: str, tag: str = HOLD_TAG) -> bool:
-    """Whether the snapshot has a hold with our tag."""
-    return tag in hold_tags(name)
+def held(names: Sequence[str], tag: str = HOLD_TAG) -> list[str]:
+    """Return those of the snapshots that have a hold with our tag."""
+    if not names:
+        return []
+    with_tag = {row[0] for row in rows([ZFS, "holds", "-H", *names]) if len(row) > 1 and row[1] == tag}
+    return [name for name in names if name in with_tag]
 
 
-def ensure_held(name: str, tag: str) -> None:
-    """Hold the snapshot under the tag, unless it has such a hold."""
-    if not is_held(name, tag):
-        hold([name], tag)
+def ensure_held(names: Sequence[str], tag: str) -> None:
+    """Hold the snapshots of one pool under the tag, but for those that have such a hold."""
+    known = held(names, tag)
+    missing = [name for name in names if name not in known]
+    if missing:
+        hold(missing, tag)
 
 
 def held_snapshots(dataset: str, tag: str) -> list[str]:
     """Return the dataset's own snapshots that have a hold with the tag."""
     # userrefs is the number of holds (zfsprops(7)). Listing the holds of each of thousands of snapshots takes long.
     listed = table([ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs", dataset], 2)
-    return [name for name, count in listed if count not in ("0", "-") and is_held(name, tag)]
+    return held([name for name, count in listed if count not in ("0", "-")], tag)
 
 
 def release(names: Sequence[str], tag: str = HOLD_TAG) -> None:
-    """Release our hold on each snapshot that has it."""
-    for name in names:
-        if is_held(name, tag):
-            run([ZFS, "release", tag, name])
+    """Release our hold on each snapshot that has it. The snapshots are of one pool."""
+    known = held(names, tag)
+    library = core.load()
+    if known and library is not None:
+        library.release(known, tag)
+    elif known:
+        run([ZFS, "release", tag, *known])
 
 
 def by_guid(dataset: str) -> dict[int, str]:
@@ -209,14 +239,19 @@ def bookmarks(dataset: str) -> dict[int, str]:
     return _names_by_guid("bookmark", dataset)
 
 
-def bookmark(snapshot: Snapshot) -> str:
-    """Make a bookmark with the snapshot's name, unless the snapshot has a bookmark. Return the bookmark's full name."""
-    name = f"{snapshot.dataset}#{snapshot.name}"
-    existing = bookmarks(snapshot.dataset)
-    if snapshot.guid in existing:
-        return existing[snapshot.guid]
-    run([ZFS, "bookmark", snapshot.full_name, name])
-    return name
+def bookmark(chosen: Sequence[Snapshot]) -> None:
+    """Make a bookmark of each snapshot, with its name, unless the snapshot has one. The snapshots are of one pool."""
+    missing = {
+        f"{snapshot.dataset}#{snapshot.name}": snapshot.full_name
+        for snapshot in chosen
+        if snapshot.guid not in bookmarks(snapshot.dataset)
+    }
+    library = core.load()
+    if missing and library is not None:
+        library.bookmark(missing)
+        return
+    for name, source in missing.items():
+        run([ZFS, "bookmark", source, name])
 
 
 @dataclass(frozen=True)

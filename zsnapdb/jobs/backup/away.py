@@ -48,8 +48,7 @@ class EarlySet:
 
     def becomes_backup(self) -> None:
         """Make the set that of a backup that is not stored yet. The caller writes its journal next."""
-        for name in self.names:
-            snapshots.ensure_held(name, snapshots.HOLD_TAG)
+        snapshots.ensure_held(self.names, snapshots.HOLD_TAG)
         snapshots.set_on(self.names, {STATE_PROPERTY: TAKEN})
         local_manifests.remove(self.instance, self.set.backup_id)
 
@@ -101,9 +100,7 @@ def take_early(
         )
     local_manifests.write(instance, made.described, made.set, made.created)
     # Rules about local sets spare a set with this hold.
-    for name in made.names:
-        snapshots.ensure_held(name, BASE_TAG)
-    snapshots.release(made.names)
+    snapshots.ensure_held(made.names, BASE_TAG)
     return made
 
 

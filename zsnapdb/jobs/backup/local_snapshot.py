@@ -150,8 +150,6 @@ def snapshot(instance: Instance, *, opener: SourceOpener = open_source) -> Local
             with at_low_priority():
                 described = source.describe(observed, taken.proof)
                 local_manifests.write(instance, described, taken.set, instance.host.now())
-        # No backup is made of the set, so it needs no hold. ZFS destroys no snapshot that has clones.
-        snapshots.release([made.full_name for made in taken.set.snapshots.values()])
         with at_low_priority(may_stay_low=True):
             expired = _expire(instance, events)
     position = taken.proof.properties.get(POSITION_PROPERTY, "")

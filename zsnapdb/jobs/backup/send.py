@@ -259,13 +259,10 @@ def _bases_held(volumes: Sequence[VolumeBegun]) -> Iterator[None]:
 
     The next run releases the holds that a killed run leaves.
     """
-    names = []
-    for volume in volumes:
-        name = _base_name(volume)
-        if name is not None and "@" in name:
-            snapshots.ensure_held(name, BASE_TAG)
-            names.append(name)
+    bases = [_base_name(volume) for volume in volumes]
+    names = [name for name in bases if name is not None and "@" in name]
     try:
+        snapshots.ensure_held(names, BASE_TAG)
         yield
     except BaseException:
         with contextlib.suppress(ZsnapdbError):
@@ -295,8 +292,7 @@ def protect(names: Sequence[str]) -> None:
 
     Call this before the first byte is sent.
     """
-    for snapshot in snapshots.describe(names):
-        snapshots.bookmark(snapshot)
+    snapshots.bookmark(snapshots.describe(names))
 
 
 def keep_as_base(names: Sequence[str], repository: Repository) -> None:

@@ -38,8 +38,9 @@ def take(
 ) -> Taken[P]:
     """Make the snapshot set `backup_id` of the source of an instance, and prove the set.
 
-    Afterwards the snapshots are held, and the request has marked them with `state`. On an error the snapshots are
-    removed. The errors are those of the source; ConsistencyError if the snapshots are not of one transaction group.
+    The request marks the snapshots with `state`. Afterwards those that a backup is made of are held; others need no
+    hold, as ZFS destroys no snapshot that has clones. On an error the snapshots are removed. The errors are those of
+    the source; ConsistencyError if the snapshots are not of one transaction group.
     """
     request = SnapshotRequest(instance, backup_id, dict(observed.volumes), state, run_id)
     with undone_on_error(request.withdraw):
@@ -47,6 +48,8 @@ def take(
         with at_low_priority():
             made = request.made()
             proof = source.prove(observed, hold, made)
-            snapshots.hold(list(request.names))
-            snapshots.set_on(list(request.names), dict(proof.properties))
+            if state == TAKEN:
+                snapshots.hold_and_set(request.names, proof.properties)
+            else:
+                snapshots.set_on(request.names, proof.properties)
     return Taken(made, proof)

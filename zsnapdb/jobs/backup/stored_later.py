@@ -57,7 +57,6 @@ def open_set(instance: Instance, requested: str) -> EarlySet:
             hint="run `zsnapdb backup`, which makes a new set",
         )
     made = sets[name]
-    for snapshot in made.snapshots.values():
-        snapshots.ensure_held(snapshot.full_name, BASE_TAG)
+    snapshots.ensure_held([snapshot.full_name for snapshot in made.snapshots.values()], BASE_TAG)
     described = SourceDescription(manifest.source, {volume.role: volume.type for volume in manifest.volumes})
     return EarlySet(instance, _RecordedSource(instance.volumes), described, made, manifest.created, 0.0)

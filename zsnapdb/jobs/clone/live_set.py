@@ -11,7 +11,6 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import LIVE
 from zsnapdb.mysql.paths import absolute_tablespaces
 from zsnapdb.planning.server_copy.origin import Origin
-from zsnapdb.zfs import snapshots
 
 
 def _origin(observed: Observed) -> Origin:
@@ -41,6 +40,4 @@ def take_live(instance: Instance) -> CloneSource:
                 LIVE,
                 run_id=instance.host.run_id(),
             )
-    # No backup is made of the set, so it needs no hold. ZFS does not destroy a snapshot that has clones.
-    snapshots.release([snapshot.full_name for snapshot in taken.set.snapshots.values()])
     return CloneSource(SourceKind.LIVE, taken.set, _origin(observed))

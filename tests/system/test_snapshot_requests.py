@@ -1,0 +1,145 @@
+"""The library and the `zfs` commands change snapshots alike: a whole set at once, all or none, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from zsnapdb.errors import ExistsError, NotThere, ZsnapdbError
+from zsnapdb.zfs import core, snapshots
+
+from .in_guest import zfs
+
+pytestmark = [pytest.mark.usefixtures("first"), pytest.mark.any_server]
+
+TAG = snapshots.HOLD_TAG
+
+
+@pytest.fixture(params=["library", "command"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether the library or the commands change the snapshots."""
+    assert core.load() is not None
+    if request.param == "command":
+        monkeypatch.setattr(core, "load", lambda: None)
+    return str(request.param)
+
+
+@pytest.fixture
+def make(way: str) -> Any:
+    library = core.load()
+    return snapshots.by_command if library is None else library.snapshot
+
+
+@pytest.fixture
+def scratch() -> Iterator[list[str]]:
+    zfs("create", "-o", "mountpoint=none", "tank/scratch")
+    zfs("create", "tank/scratch/below")
+    yield ["tank/scratch", "tank/scratch/below"]
+    zfs("destroy", "-r", "tank/scratch")
+
+
+def test_snapshots_are_of_one_transaction_group_and_carry_their_properties(make: Any, scratch: list[str]) -> None:
+    value = "x" * 8191
+    make([f"{dataset}@s" for dataset in scratch], {"zsnapdb:backup": "one two", "zsnapdb:position": value})
+    made = snapshots.describe([f"{dataset}@s" for dataset in scratch])
+    snapshots.check_one_group(made)
+    for dataset in scratch:
+        assert zfs("get", "-H", "-o", "value,source", "zsnapdb:backup,zsnapdb:position", f"{dataset}@s") == [
+            "one two\tlocal",
+            f"{value}\tlocal",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("names", "error"),
+    [(("tank/scratch@s", "tank/scratch/below@old"), ExistsError), (("tank/scratch@s", "tank/nowhere@s"), NotThere)],
+)
+def test_either_all_snapshots_are_made_or_none_and_the_reason_is_told(
+    make: Any, scratch: list[str], names: tuple[str, ...], error: type
+) -> None:
+    zfs("snapshot", "tank/scratch/below@old")
+    with pytest.raises(error) as caught:
+        make(list(names), {"zsnapdb:backup": "x"})
+    assert isinstance(caught.value, ZsnapdbError)
+    assert names[1] in caught.value.message
+    assert zfs("list", "-H", "-t", "snapshot", "-o", "name", "-r", "tank/scratch") == ["tank/scratch/below@old"]
+
+
+def test_a_property_that_is_too_long_makes_no_snapshot(make: Any, scratch: list[str]) -> None:
+    with pytest.raises(ZsnapdbError):
+        make(["tank/scratch@s"], {"zsnapdb:position": "x" * 8193})
+    assert zfs("list", "-H", "-t", "snapshot", "-o", "name", "-r", "tank/scratch") == []
+
+
+@pytest.fixture
+def pair(scratch: list[str]) -> Iterator[list[str]]:
+    names = [f"{dataset}@s" for dataset in scratch]
+    zfs("snapshot", *names)
+    yield names
+    for name in zfs("list", "-H", "-r", "-t", "snapshot", "-o", "name", scratch[0]):
+        for tag in snapshots.hold_tags(name):
+            zfs("release", tag, name)
+
+
+def test_a_hold_is_on_all_snapshots_and_can_be_asked_for_again_and_released_again(way: str, pair: list[str]) -> None:
+    snapshots.hold(pair[:1])
+    assert snapshots.held(pair) == pair[:1]
+    snapshots.ensure_held(pair, TAG)
+    assert [snapshots.hold_tags(name) for name in pair] == [(TAG,), (TAG,)]
+    with pytest.raises(ZsnapdbError):
+        snapshots.hold(pair)
+    zfs("release", TAG, pair[0])
+    snapshots.release(pair)
+    snapshots.release(pair)
+    assert snapshots.held(pair) == []
+
+
+def test_what_is_not_there_cannot_be_held_or_bookmarked_and_the_reason_is_told(way: str, pair: list[str]) -> None:
+    made = snapshots.describe(pair)
+    zfs("destroy", pair[1])
+    with pytest.raises(NotThere) as caught:
+        snapshots.hold(pair)
+    assert pair[1] in caught.value.message
+    with pytest.raises(NotThere):
+        snapshots.bookmark(made)
+
+
+def test_each_snapshot_has_one_bookmark_however_often_it_is_asked_for(way: str, pair: list[str]) -> None:
+    made = snapshots.describe(pair)
+    snapshots.bookmark(made[:1])
+    snapshots.bookmark(made)
+    snapshots.bookmark(made)
+    assert [snapshots.bookmarks(each.dataset) for each in made] == [
+        {each.guid: each.full_name.replace("@", "#")} for each in made
+    ]
+
+
+def test_a_hold_and_properties_are_set_together_and_any_text_stays_as_it_is(way: str, pair: list[str]) -> None:
+    values = {"zsnapdb:position": "x" * 8191, "zsnapdb:lock": 'a "b" = \\ ]] \u00e4\n--'}
+    snapshots.hold_and_set(pair, values)
+    assert snapshots.held(pair) == pair
+    for name in pair:
+        seen = zfs("get", "-H", "-p", "-o", "value", ",".join(values), name)
+        assert "\n".join(seen) == "\n".join(values.values())
+
+
+def test_a_property_that_is_too_long_is_refused_with_the_reason_of_the_command(way: str, pair: list[str]) -> None:
+    with pytest.raises(ZsnapdbError) as caught:
+        snapshots.hold_and_set(pair, {"zsnapdb:position": "x" * 8193})
+    assert "zfs set" in caught.value.message
+    assert snapshots.held(pair) == pair, "the hold has ended when the error is raised"
+
+
+def test_the_library_sets_the_properties_of_a_set_without_a_command(
+    pair: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(argv: list[str], timeout: float = 0.0) -> str:
+        raise AssertionError(argv)
+
+    with monkeypatch.context() as without:
+        without.setattr(snapshots, "run", refuse)
+        snapshots.hold_and_set(pair, {"zsnapdb:state": "taken"})
+    for name in pair:
+        assert zfs("get", "-H", "-o", "value,source", "zsnapdb:state", name) == ["taken\tlocal"]
