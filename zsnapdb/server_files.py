@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -25,6 +26,8 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """O_DIRECTORY also mounts a snapshot below .zfs that is not mounted yet; O_PATH alone would not (open(2))."""
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """O_NONBLOCK: the open of a pipe does not wait for its other end."""
+_BELOW_OPENED = re.compile(r"(?P<opened>/proc/self/fd/[0-9]{1,9})(?P<rest>/.*|)", re.DOTALL)
+"""A path below a folder that this process has opened, which is walked from there (proc(5), /proc/PID/fd)."""
 _SPECIAL = "is not a regular file"
 _MOST_LINKS = 40
 _DEEPEST = 64
@@ -49,8 +52,8 @@ def folder(path: Path, *, makes: bool = False) -> Iterator[int]:
 
     UnsafeFileError if a link that another account can make leads to it.
     """
-    names = deque(_names(os.path.abspath(path)))
-    opened, links = os.open("/", _FOLDER), 0
+    start, names = _start(os.path.abspath(path))
+    opened, links = os.open(start, _FOLDER), 0
     try:
         while names:
             name = names.popleft()
@@ -72,6 +75,14 @@ def folder(path: Path, *, makes: bool = False) -> Iterator[int]:
         yield opened
     finally:
         os.close(opened)
+
+
+def _start(path: str) -> tuple[str, deque[str]]:
+    """Return where the walk along the path begins, and the names from there on."""
+    below = _BELOW_OPENED.fullmatch(path)
+    if below is None:
+        return "/", deque(_names(path))
+    return f"{below['opened']}/.", deque(_names(below["rest"]))
 
 
 @contextlib.contextmanager

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from zsnapdb import server_files
 from zsnapdb.errors import ExistsError, NotThere, ZsnapdbError
-from zsnapdb.zfs import core, snapshots
+from zsnapdb.zfs import core, snapshot_files, snapshots
 
 from .in_guest import zfs
 
@@ -143,3 +145,35 @@ def test_the_library_sets_the_properties_of_a_set_without_a_command(
         snapshots.hold_and_set(pair, {"zsnapdb:state": "taken"})
     for name in pair:
         assert zfs("get", "-H", "-o", "value,source", "zsnapdb:state", name) == ["taken\tlocal"]
+
+
+def test_the_files_of_a_snapshot_are_read_without_a_mount_that_others_see_or_that_stays() -> None:
+    zfs("create", "tank/files")
+    try:
+        mountpoint = Path(zfs("get", "-H", "-o", "value", "mountpoint", "tank/files")[0])
+        (mountpoint / "a").write_text("then")
+        zfs("snapshot", "tank/files@s")
+        (mountpoint / "a").write_text("now")
+        mounts = Path("/proc/self/mountinfo").read_text()
+        with snapshot_files.root_of("tank/files@s", mountpoint) as root:
+            assert server_files.read_text(root / "a") == "then"
+            assert Path("/proc/self/mountinfo").read_text() == mounts
+            with pytest.raises(OSError, match="Read-only"):
+                (root / "a").write_text("changed")
+        zfs("destroy", "tank/files@s")
+        assert not list(mountpoint.glob(".zfs/snapshot/*"))
+    finally:
+        zfs("destroy", "-r", "tank/files")
+
+
+def test_without_the_right_to_mount_the_files_of_a_snapshot_are_below_zfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    zfs("create", "tank/files")
+    try:
+        mountpoint = Path(zfs("get", "-H", "-o", "value", "mountpoint", "tank/files")[0])
+        (mountpoint / "a").write_text("then")
+        zfs("snapshot", "tank/files@s")
+        monkeypatch.setattr(snapshot_files, "_mounted", lambda snapshot: None)
+        with snapshot_files.root_of("tank/files@s", mountpoint) as root:
+            assert server_files.read_text(root / "a") == "then"
+    finally:
+        zfs("destroy", "-r", "tank/files")

@@ -157,7 +157,7 @@ HOMES = {
     "boto3": set(),
     "botocore": {"store/s3.py", "store/s3_client.py", "store/s3_locks.py"},
     "typer": None,
-    "ctypes": {"zfs/core.py", "zfs/mounting.py", "mysql/sandbox_launcher.py"},
+    "ctypes": {"zfs/core.py", "zfs/mounting.py", "zfs/snapshot_files.py", "mysql/sandbox_launcher.py"},
     "zstandard": {"stream/chunks.py", "mysql/event_bytes.py"},
     "apscheduler": {"agent/schedule.py"},
     "blake3": {"stream/chunks.py"},

@@ -211,3 +211,22 @@ def test_folders_that_no_server_makes_end_in_an_error(planted: Path) -> None:
     deep.mkdir(parents=True)
     with pytest.raises(UnsafeFileError, match="more than 64 folders above it"):
         server_files.give_tree(planted.parent, [planted.name], server_files.Owner(os.geteuid(), os.getegid()))
+
+
+def test_a_path_below_an_open_folder_is_walked_from_that_folder_whatever_its_name_is_now(tmp_path: Path) -> None:
+    folder = tmp_path / "volume"
+    (folder / "db").mkdir(parents=True)
+    (folder / "db" / "a").write_text("here")
+    (folder / "link").symlink_to(folder / "db")
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        folder.rename(tmp_path / "renamed")
+        root = Path(f"/proc/self/fd/{opened}")
+        assert server_files.read_text(root / "db" / "a") == "here"
+        (tmp_path / "renamed" / "top").write_text("top")
+        assert server_files.read_text(root / "top") == "top"
+        os.chown(tmp_path / "renamed", 65534, -1)
+        with pytest.raises(UnsafeFileError):
+            server_files.read_text(root / "link" / "a")
+    finally:
+        os.close(opened)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from zsnapdb.jobs.dataset_tuning import kept_properties
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
-from zsnapdb.model import Position, Snapshot, SnapshotSet
+from zsnapdb.model import Position, SnapshotSet
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog import position_in
 from zsnapdb.mysql.ddl_log import statements_half_done
@@ -46,6 +46,7 @@ from zsnapdb.repository.manifest import (
     ServerPart,
     ServerSourcePart,
 )
+from zsnapdb.zfs import snapshot_files
 
 _CATCH_UP_SECONDS = 30.0
 _AT_ONCE_SECONDS = 1.0
@@ -119,7 +120,7 @@ class ServerSource:
 
     def prove(self, observed: Observed, hold: ServerHold, made: SnapshotSet) -> ServerProof:
         """Return the position in the set's own binlog. ConsistencyError if published transactions are missing in it."""
-        position = _prove_position(self.instance, observed, self.session, made.snapshots, hold.before)
+        position = _prove_position(self.instance, observed, self.session, made.backup_id, hold.before)
         return ServerProof(position, hold.choice, hold.held_ms, hold.channels)
 
     def describe(self, observed: Observed, proof: ServerProof) -> SourceDescription:
@@ -280,9 +281,8 @@ def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: LockCh
     """
     if choice.lock.holds_ddl or not family(observed.facts.flavour).finishes_ddl:
         return
-    half_done = statements_half_done(
-        _in_snapshot(observed.facts.variables["datadir"], observed, instance, snapshot_name(request.backup_id))
-    )
+    with _in_snapshot([observed.facts.variables["datadir"]], observed, instance, request.backup_id) as (datadir,):
+        half_done = statements_half_done(datadir)
     if half_done:
         request.withdraw()
         raise LockNotGranted(
@@ -292,7 +292,7 @@ def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: LockCh
 
 
 def _prove_position(
-    instance: Instance, observed: Observed, session: Session, made: Mapping[str, Snapshot], before: Position
+    instance: Instance, observed: Observed, session: Session, backup_id: str, before: Position
 ) -> Position:
     """Return the position from the snapshot's own binlog.
 
@@ -303,13 +303,8 @@ def _prove_position(
     if not facts.has_binlog or paths is None:
         return before
     base, index = paths
-    short = next(iter(made.values())).name
-    position = position_in(
-        _in_snapshot(index, observed, instance, short),
-        _in_snapshot(os.path.dirname(base), observed, instance, short),
-        facts.flavour,
-        has_gtids=before.gtids is not None,
-    )
+    with _in_snapshot([index, os.path.dirname(base)], observed, instance, backup_id) as (its_index, folder):
+        position = position_in(its_index, folder, facts.flavour, has_gtids=before.gtids is not None)
     if isinstance(position.gtids, gtid.GtidSet):
         # Transactions that are in no binlog at all (gtid_purged) are part of the state too (refman 8.4, "gtid_purged").
         position = replace(position, gtids=position.gtids.union(facts.gtid_purged))
@@ -346,8 +341,18 @@ def _number(file: str) -> int:
     return int(file.rpartition(".")[2])
 
 
-def _in_snapshot(path: str, observed: Observed, instance: Instance, short: str) -> Path:
-    """Return the path below `.zfs/snapshot` (zfsconcepts(7)) of a server path in the snapshot of that short name."""
-    real = os.path.realpath(path)
-    root = observed.mountpoints[role_of(real, observed, instance)]
-    return Path(root) / ".zfs" / "snapshot" / short / os.path.relpath(real, root)
+@contextlib.contextmanager
+def _in_snapshot(paths: Sequence[str], observed: Observed, instance: Instance, backup_id: str) -> Iterator[list[Path]]:
+    """Yield the paths of the server's files in the snapshot set of the backup, valid during the block."""
+    roots: dict[str, Path] = {}
+    with contextlib.ExitStack() as opened:
+        inside = []
+        for path in paths:
+            real = os.path.realpath(path)
+            role = role_of(real, observed, instance)
+            mountpoint = observed.mountpoints[role]
+            if role not in roots:
+                name = f"{observed.volumes[role]}@{snapshot_name(backup_id)}"
+                roots[role] = opened.enter_context(snapshot_files.root_of(name, Path(mountpoint)))
+            inside.append(roots[role] / os.path.relpath(real, mountpoint))
+        yield inside

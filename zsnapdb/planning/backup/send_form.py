@@ -33,17 +33,34 @@ _AS_SMALL = 1.1
 
 
 @dataclass(frozen=True)
+class ZstdEffect:
+    """What zstd makes of the data: the compressed bytes by the plain bytes, and where that was seen.
+
+    `seconds` of a processor for a GiB; None if they are not known.
+    """
+
+    ratio: float
+    where: str
+    seconds: float | None = None
+
+    def describe(self) -> str:
+        """Return the facts in a few words."""
+        cost = f" for {self.seconds:.1f} s of a processor per GiB" if self.seconds is not None else ""
+        return f"zstd {self.ratio:.0%} {self.where}{cost}"
+
+
+@dataclass(frozen=True)
 class Compressibility:
     """What is known about the data before a new chain begins, in bytes and processors.
 
     `logical` is the data before the pool's compression, `lying` what the pool stores (`logicalreferenced` and
-    `referenced`, zfsprops(7)). `zstd_ratio`: the stored bytes by the plain bytes of the newest full backup that was
-    sent plain (None: there is none). `level` is the first zstd level of a plain stream; 0: it is stored as it is.
+    `referenced`, zfsprops(7)). `zstd` is None if nothing is known. `level` is the first zstd level of a plain stream;
+    0: it is stored as it is.
     """
 
     logical: int
     lying: int
-    zstd_ratio: float | None
+    zstd: ZstdEffect | None
     level: int
     processors: int
 
@@ -79,11 +96,11 @@ def choose_form(known: Compressibility) -> FormChoice:
     pool = f"the pool stores {lying:.0%} of the data's bytes"
     if known.level == 0:
         return FormChoice(SendForm.COMPRESSED, f"{pool}, and level 0 saves none")
+    seen = f", {known.zstd.describe()}" if known.zstd is not None else ""
     if known.processors <= 1:
-        return FormChoice(SendForm.COMPRESSED, f"{pool}, and the server needs the only processor")
-    if known.zstd_ratio is None:
-        return FormChoice(SendForm.PLAIN, "no plain full backup is stored yet that says what zstd saves")
-    zstd = f"zstd {known.zstd_ratio:.0%}"
-    if lying <= known.zstd_ratio * _AS_SMALL:
-        return FormChoice(SendForm.COMPRESSED, f"{pool}, {zstd}, which costs processor time")
-    return FormChoice(SendForm.PLAIN, f"{pool}, {zstd}")
+        return FormChoice(SendForm.COMPRESSED, f"{pool}{seen}, and the server needs the only processor")
+    if known.zstd is None:
+        return FormChoice(SendForm.PLAIN, "nothing is known of what zstd saves")
+    if lying <= known.zstd.ratio * _AS_SMALL:
+        return FormChoice(SendForm.COMPRESSED, f"{pool}{seen}: zstd would cost processor time and save little")
+    return FormChoice(SendForm.PLAIN, f"{pool}{seen}")

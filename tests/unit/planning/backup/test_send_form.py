@@ -12,18 +12,19 @@ from zsnapdb.planning.backup.send_form import (
     SEND_FLAGS,
     Compressibility,
     SendForm,
+    ZstdEffect,
     choose_form,
     form_of,
     forms_of,
 )
 
-HALVED = Compressibility(logical=100 << 30, lying=50 << 30, zstd_ratio=0.3, level=3, processors=8)
+HALVED = Compressibility(logical=100 << 30, lying=50 << 30, zstd=ZstdEffect(0.3, "in it"), level=3, processors=8)
 sizes = st.integers(min_value=0, max_value=1 << 50)
 facts = st.builds(
     Compressibility,
     logical=sizes,
     lying=sizes,
-    zstd_ratio=st.none() | st.floats(min_value=0.01, max_value=1.1),
+    zstd=st.none() | st.builds(ZstdEffect, st.floats(min_value=0.01, max_value=1.1), st.just("in it")),
     level=st.integers(min_value=0, max_value=19),
     processors=st.integers(min_value=1, max_value=256),
 )
@@ -32,10 +33,14 @@ facts = st.builds(
 @pytest.mark.parametrize(
     ("known", "form", "reason"),
     [
-        (HALVED, SendForm.PLAIN, "the pool stores 50% of the data's bytes, zstd 30%"),
+        (HALVED, SendForm.PLAIN, "the pool stores 50% of the data's bytes, zstd 30% in it"),
         (replace(HALVED, processors=1), SendForm.COMPRESSED, "the server needs the only processor"),
-        (replace(HALVED, zstd_ratio=0.49), SendForm.COMPRESSED, "zstd 49%, which costs processor time"),
-        (replace(HALVED, zstd_ratio=None), SendForm.PLAIN, "no plain full backup is stored yet"),
+        (
+            replace(HALVED, zstd=ZstdEffect(0.49, "in it", 3.14)),
+            SendForm.COMPRESSED,
+            "zstd 49% in it for 3.1 s of a processor",
+        ),
+        (replace(HALVED, zstd=None), SendForm.PLAIN, "nothing is known of what zstd saves"),
         (replace(HALVED, level=0), SendForm.COMPRESSED, "level 0 saves none"),
         (replace(HALVED, lying=99 << 30, processors=1), SendForm.PLAIN, "99% of the data's bytes, so it saves little"),
         (replace(HALVED, logical=0, lying=0, processors=1), SendForm.PLAIN, "saves little"),
