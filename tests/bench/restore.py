@@ -3,7 +3,8 @@
     python3 tests/bench/restore.py [--json FILE] [--mebibytes N …] [--rounds N] [--flavour mysql|mariadb]
 
 A backup of tables of that size is restored from the S3 server of the guest, with the share of each step, beside `zfs
-receive` of the same streams from files and the server's own recovery and shutdown. It boots a guest for each size and
+receive` of the same streams from files into datasets with the same properties, and the server's own recovery and
+shutdown. It boots a guest for each size and
 flavour, prints a table, and ends with 0 whenever it could measure.
 """
 

@@ -142,10 +142,10 @@ def set_on_all(names: Sequence[str], values: Mapping[str, str]) -> None:
         run([ZFS, "set", *[f"{key}={value}" for key, value in values.items()], *names])
 
 
-def inherit(dataset: str, names: Sequence[str]) -> None:
-    """Remove the local values of user properties from one dataset."""
-    for name in names:
-        run([ZFS, "inherit", name, dataset])
+def inherit(datasets: Sequence[str], names: Sequence[str]) -> None:
+    """Remove the local values of user properties from each of the datasets."""
+    for name in names if datasets else ():
+        run([ZFS, "inherit", name, *datasets])
 
 
 def rename(dataset: str, new: str) -> None:

@@ -43,6 +43,12 @@ def is_ours(name: str, *marks: Mark) -> bool:
     return True
 
 
+def ours(names: Sequence[str], *marks: Mark) -> list[str]:
+    """Return those of the datasets that carry one of the marks. NotThere if one does not exist."""
+    seen = datasets.properties_of(names, [mark.name for mark in marks])
+    return [name for name in names if any(mark.is_on(seen[name]) for mark in marks)]
+
+
 def prove(names: Sequence[str], *marks: Mark) -> None:
     """Raise NotOursError for the first of the datasets or snapshots that carries none of the marks.
 

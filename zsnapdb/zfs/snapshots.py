@@ -224,6 +224,12 @@ def release(names: Sequence[str], tag: str = HOLD_TAG) -> None:
         run([ZFS, "release", tag, *known])
 
 
+def names(datasets: Sequence[str]) -> list[str]:
+    """Return the full names of the snapshots of the datasets, and not of those below them."""
+    listed = table([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", *datasets], 1)
+    return [name for (name,) in listed]
+
+
 def by_guid(dataset: str) -> dict[int, str]:
     """Return the full names of the dataset's own snapshots, by GUID. It does not matter who made them."""
     return _names_by_guid("snapshot", dataset)

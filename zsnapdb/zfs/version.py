@@ -32,13 +32,12 @@ See zpool-features(7). Bit 22 (compressed) needs no feature of its own.
 
 def missing_features(pool: str, bits: int) -> list[str]:
     """Return the features that a stream with these bits needs and that are not enabled in the pool."""
-    needed = [name for bit, name in _FEATURES.items() if bits >> bit & 1]
-    missing = []
-    for name in needed:
-        value = run(["zpool", "get", "-H", "-p", "-o", "value", f"feature@{name}", pool]).strip()
-        if value not in ("enabled", "active"):
-            missing.append(name)
-    return missing
+    needed = {f"feature@{name}": name for bit, name in _FEATURES.items() if bits >> bit & 1}
+    if not needed:
+        return []
+    listed = run(["zpool", "get", "-H", "-p", "-o", "property,value", ",".join(needed), pool]).splitlines()
+    there = {line.partition("\t")[0] for line in listed if line.partition("\t")[2] in ("enabled", "active")}
+    return [name for feature, name in needed.items() if feature not in there]
 
 
 def release_in(text: str) -> tuple[int, ...]:

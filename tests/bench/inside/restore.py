@@ -28,6 +28,8 @@ ORIGINAL_ROWS = 2**30 // ROW
 COPIED_ROWS = 2**27 // ROW
 """Rows that one transaction copies."""
 VOLUMES = ("", "/data")
+PROPERTIES = "recordsize,compression,atime,xattr,primarycache,logbias,sync,redundant_metadata,checksum,dnodesize"
+"""What a volume must have again, also by hand. What the server then writes has these properties, which takes longer."""
 
 
 def run(*argv: str) -> str:
@@ -88,7 +90,7 @@ def start_and_stop(option_file: str, socket: str) -> float:
 
 
 def by_hand(backup_id: str, option_file: str) -> dict[str, float]:
-    """Receive the same streams from files, mount, let the server recover and shut down.
+    """Receive the same streams from files, set properties, mount, let the server recover and shut down.
 
     Return the seconds of each part.
     """
@@ -111,6 +113,8 @@ def by_hand(backup_id: str, option_file: str) -> dict[str, float]:
                 check=True,
             )
     for volume in VOLUMES:
+        values = run("zfs", "get", "-H", "-p", "-o", "property,value", PROPERTIES, f"tank/mysql{volume}").splitlines()
+        run("zfs", "set", *[value.replace("\t", "=") for value in values], f"tank/hand{volume}")
         run("zfs", "mount", f"tank/hand{volume}")
     received = time.monotonic()
     lines = Path(option_file).read_text()

@@ -53,8 +53,7 @@ def hand_over(work: Work, step: HandoverStep) -> HandedOver:
         return look_around(work, step)
     if not isinstance(step, Promote):
         be_mounted(work)
-        for dataset in work.datasets:
-            datasets.set_properties(dataset, {"canmount": "on"})
+        datasets.set_on_all(work.datasets, {"canmount": "on"})
         _open_to_snapshot_programs(work)
     if isinstance(step, LeaveStopped):
         return _leave_stopped(work, step)
@@ -67,16 +66,13 @@ def hand_over(work: Work, step: HandoverStep) -> HandedOver:
 
 def _open_to_snapshot_programs(work: Work) -> None:
     """Let other snapshot programs work on the restored datasets again: from now on they belong to the site."""
-    for dataset in {work.plan.layout.top, *work.datasets}:
-        if owned.is_ours(dataset, restored_mark(work.plan)):
-            datasets.inherit(dataset, list(NO_SNAPSHOTS))
+    named = sorted({work.plan.layout.top, *work.datasets})
+    datasets.inherit(owned.ours(named, restored_mark(work.plan)), list(NO_SNAPSHOTS))
 
 
 def _drop_step_snapshots(work: Work) -> None:
-    for dataset in work.datasets:
-        if datasets.exists(dataset):
-            for name in step_snapshots(dataset):
-                owned.destroy_snapshot(name, restored_mark(work.plan))
+    for name in step_snapshots(work.datasets):
+        owned.destroy_snapshot(name, restored_mark(work.plan))
 
 
 def _leave_stopped(work: Work, step: LeaveStopped) -> HandedOver:
@@ -234,7 +230,7 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
             # An earlier run came this far: all its snapshots now belong to the site.
             continue
         _take_over_snapshots(work.plan, part)
-        datasets.inherit(part.place, [*NO_SNAPSHOTS, RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
+        datasets.inherit([part.place], [*NO_SNAPSHOTS, RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
     is_sealed = replaced.seal(step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan))
     kept = tuple(
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import DamagedError, NotThere, PreflightError, UsageError
@@ -63,7 +63,10 @@ NO_PARTITIONS = {"volmode": "dev"}
 
 @dataclass(frozen=True)
 class MachineWork:
-    """A restore of a machine that is being executed."""
+    """A restore of a machine that is being executed.
+
+    `is_first_run`: the target did not exist when this run began, so no earlier run left anything in it.
+    """
 
     settings: Settings
     instance: Instance
@@ -71,6 +74,7 @@ class MachineWork:
     plan: MachineRestorePlan
     connect: Connect = connected
     memory: TransferMemory = field(default_factory=TransferMemory)
+    is_first_run: bool = False
 
     @property
     def events(self) -> Events:
@@ -132,7 +136,7 @@ def execute(
                 hint="continue with --resume, or give the restore up with --abandon",
             )
         refuse_existing(work.plan.top)
-        return _carry_out(work, journals, MachineJournal(work.plan), confirm, stop_after)
+        return _carry_out(replace(work, is_first_run=True), journals, MachineJournal(work.plan), confirm, stop_after)
 
 
 def execute_without_journal(work: MachineWork) -> MachineRestoreResult:
@@ -142,6 +146,7 @@ def execute_without_journal(work: MachineWork) -> MachineRestoreResult:
     """
     with _alone(work.instance, work.plan.top):
         refuse_existing(work.plan.top)
+        work = replace(work, is_first_run=True)
         done = []
         for step in work.plan.steps:
             work.events.tell(f"{step.name}: {step.describe()}")

@@ -81,12 +81,13 @@ def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --targe
                 f"run `zpool upgrade {step.pool}`",
             )
         )
-    here, there = version.kernel_release(), version.release_in(step.zfs_version)
+    installed = version.userland()
+    here, there = version.release_in(installed), version.release_in(step.zfs_version)
     if here and there and here[:2] < there[:2]:
         text = f"this host has OpenZFS {'.'.join(map(str, here))}, the streams were made by {'.'.join(map(str, there))}"
         findings.append(warning("zfs", text, "if `zfs receive` refuses them, use a host with the newer OpenZFS"))
     else:
-        findings.append(ok("zfs", version.userland()))
+        findings.append(ok("zfs", installed))
     return findings
 
 

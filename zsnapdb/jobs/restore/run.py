@@ -174,7 +174,7 @@ def execute(
         refuse_begun(journals, planned.layout)
         restore_plan.refuse_existing(planned.layout)
         return _carry_out(
-            Work(settings, instance, repository, planned),
+            Work(settings, instance, repository, planned, is_first_run=True),
             journals,
             RestoreJournal(planned),
             confirm,
@@ -212,7 +212,7 @@ def execute_without_journal(
     """
     with alone(instance, planned.layout):
         restore_plan.refuse_existing(planned.layout)
-        work = Work(settings, instance, repository, planned)
+        work = Work(settings, instance, repository, planned, is_first_run=True)
         try:
             return _Run(work, None, RestoreJournal(planned)).go(lambda _step: True, None)
         except BaseException as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -76,6 +76,10 @@ class ReceivingWork(Protocol):
     def events(self) -> Events: ...
     @property
     def memory(self) -> TransferMemory: ...
+    @property
+    def is_first_run(self) -> bool:
+        """Whether the target did not exist when this run began: no earlier run left anything in it."""
+
     def manifest(self, backup_id: str) -> Manifest:
         """Return a backup's manifest."""
 
@@ -95,6 +99,7 @@ class Work:
     """A restore that is being executed.
 
     `in_place` is called when restored datasets took the place of the server's own, and a server can be started there.
+    `is_first_run`: the target did not exist when this run began, so no earlier run left anything in it.
     """
 
     settings: Settings
@@ -103,6 +108,7 @@ class Work:
     plan: RestorePlan
     in_place: Callable[[], None] = _nothing
     memory: TransferMemory = field(default_factory=TransferMemory)
+    is_first_run: bool = False
 
     @property
     def events(self) -> Events:
@@ -147,7 +153,7 @@ def receive(work: ReceivingWork, step: Receive) -> None:
     Every chunk is verified, and the records in it are checked, before a byte of it is received. NotOursError if
     somebody else made the dataset.
     """
-    if _is_received(work.plan, step):
+    if not work.is_first_run and _is_received(work.plan, step):
         return
     manifest = work.manifest(step.backup_id)
     volume = manifest.volume(step.role)
@@ -209,21 +215,25 @@ def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
     return False
 
 
-def _proved_guid(part: MountPart) -> int:
-    """Return the GUID of the snapshot that the volume was received with, or cloned from."""
-    origin = datasets.properties(part.dataset, ["origin"])["origin"].value
-    return datasets.guid(origin if origin not in ("", datasets.UNSET) else f"{part.dataset}@{part.snapshot}")
+def _proved_guids(parts: Sequence[MountPart]) -> dict[str, int]:
+    """Return the GUID of the snapshot that each volume was received with, or cloned from, by dataset."""
+    origins = datasets.properties_of([part.dataset for part in parts], ["origin"])
+    names = {part.dataset: origins[part.dataset]["origin"].value for part in parts}
+    names |= {
+        part.dataset: f"{part.dataset}@{part.snapshot}" for part in parts if names[part.dataset] in ("", datasets.UNSET)
+    }
+    return dict(zip(names, (made.guid for made in snapshots.describe(list(names.values()))), strict=True))
 
 
 def mount(work: Work, step: MountVolumes) -> None:
     """Compare GUIDs, restore properties, mount, outermost first."""
     # The server that starts next needs the memory more.
     work.memory.clear()
+    proved = _proved_guids(step.parts)
     for part in step.parts:
-        name = f"{part.dataset}@{part.snapshot}"
-        if _proved_guid(part) != part.guid:
+        if proved[part.dataset] != part.guid:
             raise DamagedError(
-                f"{name} was received with a GUID other than {part.guid}",
+                f"{part.dataset}@{part.snapshot} was received with a GUID other than {part.guid}",
                 hint="the repository's chain is inconsistent; restore another backup",
             )
     for part in step.parts:
@@ -258,7 +268,7 @@ def keep(work: Work, step: str) -> None:
 
     The snapshots of the steps before are destroyed.
     """
-    before = [name for dataset in work.datasets for name in step_snapshots(dataset)]
+    before = step_snapshots(work.datasets)
     made = snapshots.PendingSnapshots.of(
         [f"{dataset}@{STEP_SNAPSHOT}{step}" for dataset in work.datasets], restored_property(work.plan)
     )
@@ -275,7 +285,7 @@ def was_kept(work: Work, step: str) -> bool:
     step before, from which it would begin, may be gone. What is left of them goes now.
     """
     own = {f"{dataset}@{STEP_SNAPSHOT}{step}" for dataset in work.datasets}
-    known = [name for dataset in work.datasets for name in step_snapshots(dataset)]
+    known = step_snapshots(work.datasets)
     if not own <= set(known):
         return False
     for name in known:
@@ -284,9 +294,9 @@ def was_kept(work: Work, step: str) -> bool:
     return True
 
 
-def step_snapshots(dataset: str) -> list[str]:
-    """Return the snapshots on the dataset that steps of a restore made."""
-    return [name for name in snapshots.by_guid(dataset).values() if name.partition("@")[2].startswith(STEP_SNAPSHOT)]
+def step_snapshots(datasets: Sequence[str]) -> list[str]:
+    """Return the snapshots on the datasets that steps of a restore made."""
+    return [name for name in snapshots.names(datasets) if name.partition("@")[2].startswith(STEP_SNAPSHOT)]
 
 
 def recover(work: Work, step: Recover) -> None:
@@ -294,10 +304,11 @@ def recover(work: Work, step: Recover) -> None:
 
     It must recover to exactly the recorded GTIDs. It keeps its identity: the restored server is the old server.
     """
-    be_mounted(work)
-    work.copy.process().kill_all()
-    for part in next(other for other in work.plan.steps if isinstance(other, MountVolumes)).parts:
-        owned.roll_back(part.dataset, part.snapshot, STEP_SNAPSHOT, restored_mark(work.plan))
+    if not work.is_first_run:
+        be_mounted(work)
+        work.copy.process().kill_all()
+        for part in next(other for other in work.plan.steps if isinstance(other, MountVolumes)).parts:
+            owned.roll_back(part.dataset, part.snapshot, STEP_SNAPSHOT, restored_mark(work.plan))
     copy = work.copy
     copy.make_private()
     recorded = PositionPart(

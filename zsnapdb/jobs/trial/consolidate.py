@@ -114,6 +114,11 @@ class _Work:
         """What takes the events of this run."""
         return self.instance.events
 
+    @property
+    def is_first_run(self) -> bool:
+        """True: a scratch place is new, and no consolidation is continued."""
+        return True
+
     def manifest(self, backup_id: str) -> Manifest:
         """Return the manifest of a backup of the chain, as it was planned."""
         return next(manifest for manifest in self.plan.chain if manifest.backup_id == backup_id)

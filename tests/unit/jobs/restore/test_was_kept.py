@@ -38,10 +38,11 @@ def test_a_step_is_kept_once_all_its_snapshots_are_there(
     monkeypatch: pytest.MonkeyPatch, here: list[str], is_kept: bool, gone: list[str]
 ) -> None:
     destroyed: list[str] = []
-    known = {
-        name: {at: f"{name}@{steps.STEP_SNAPSHOT}{step}" for at, step in enumerate(here)} for name in Two().datasets
-    }
-    monkeypatch.setattr(snapshots, "by_guid", lambda dataset: known[dataset])
+    monkeypatch.setattr(
+        snapshots,
+        "names",
+        lambda datasets: [f"{name}@{steps.STEP_SNAPSHOT}{step}" for name in datasets for step in here],
+    )
     monkeypatch.setattr(owned, "destroy_snapshot", lambda name, *_marks: destroyed.append(name))
     assert was_kept(cast("Work", cast("Any", Two())), "replay-1") is is_kept
     assert destroyed == gone
