@@ -147,33 +147,34 @@ def test_the_library_sets_the_properties_of_a_set_without_a_command(
         assert zfs("get", "-H", "-o", "value,source", "zsnapdb:state", name) == ["taken\tlocal"]
 
 
-def test_the_files_of_a_snapshot_are_read_without_a_mount_that_others_see_or_that_stays() -> None:
-    zfs("create", "tank/files")
+@pytest.fixture
+def volume() -> Iterator[Path]:
+    """The mount point of `tank/files`, whose file was changed after the snapshot `s`."""
+    mountpoint = Path("/mnt/files")
+    zfs("create", "-o", f"mountpoint={mountpoint}", "tank/files")
     try:
-        mountpoint = Path(zfs("get", "-H", "-o", "value", "mountpoint", "tank/files")[0])
         (mountpoint / "a").write_text("then")
         zfs("snapshot", "tank/files@s")
         (mountpoint / "a").write_text("now")
-        mounts = Path("/proc/self/mountinfo").read_text()
-        with snapshot_files.root_of("tank/files@s", mountpoint) as root:
-            assert server_files.read_text(root / "a") == "then"
-            assert Path("/proc/self/mountinfo").read_text() == mounts
-            with pytest.raises(OSError, match="Read-only"):
-                (root / "a").write_text("changed")
-        zfs("destroy", "tank/files@s")
-        assert not list(mountpoint.glob(".zfs/snapshot/*"))
+        yield mountpoint
     finally:
         zfs("destroy", "-r", "tank/files")
 
 
-def test_without_the_right_to_mount_the_files_of_a_snapshot_are_below_zfs(monkeypatch: pytest.MonkeyPatch) -> None:
-    zfs("create", "tank/files")
-    try:
-        mountpoint = Path(zfs("get", "-H", "-o", "value", "mountpoint", "tank/files")[0])
-        (mountpoint / "a").write_text("then")
-        zfs("snapshot", "tank/files@s")
-        monkeypatch.setattr(snapshot_files, "_mounted", lambda snapshot: None)
-        with snapshot_files.root_of("tank/files@s", mountpoint) as root:
-            assert server_files.read_text(root / "a") == "then"
-    finally:
-        zfs("destroy", "-r", "tank/files")
+def test_the_files_of_a_snapshot_are_read_without_a_mount_that_others_see_or_that_stays(volume: Path) -> None:
+    mounts = Path("/proc/self/mountinfo").read_text()
+    with snapshot_files.root_of("tank/files@s", volume) as root:
+        assert server_files.read_text(root / "a") == "then"
+        assert Path("/proc/self/mountinfo").read_text() == mounts
+        with pytest.raises(OSError, match="Read-only"):
+            (root / "a").write_text("changed")
+    zfs("destroy", "tank/files@s")
+
+
+def test_without_the_right_to_mount_the_files_of_a_snapshot_are_below_zfs(
+    volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_files, "_mounted", lambda snapshot: None)
+    with snapshot_files.root_of("tank/files@s", volume) as root:
+        assert root.is_relative_to(volume)
+        assert server_files.read_text(root / "a") == "then"
