@@ -34,9 +34,10 @@ class _File:
 def zstd_effect(mountpoints: Iterable[Path], level: int) -> ZstdEffect | None:
     """Return what zstd of the level makes of 64 blocks of the files below the mount points.
 
-    None if no file has bytes that are not zero. Only these file systems are read, and no link is followed.
+    None if no file that this account may read has bytes that are not zero. Only these file systems are read, and no
+    link is followed.
     """
-    files = [file for mountpoint in mountpoints for file in itertools.islice(_files(mountpoint), _MOST_FILES)]
+    files = [file for mountpoint in mountpoints for file in _some_files(mountpoint)]
     plain = b"".join(_blocks(files))
     if not plain:
         return None
@@ -47,6 +48,14 @@ def zstd_effect(mountpoints: Iterable[Path], level: int) -> ZstdEffect | None:
         f"in {len(plain) >> 20} MiB of samples",
         (time.thread_time() - began) / len(plain) * (1 << 30),
     )
+
+
+def _some_files(mountpoint: Path) -> list[_File]:
+    found: list[_File] = []
+    # A backup does not fail because a sample of it cannot be read.
+    with contextlib.suppress(OSError, UnsafeFileError):
+        found.extend(itertools.islice(_files(mountpoint), _MOST_FILES))
+    return found
 
 
 def _files(mountpoint: Path) -> Iterator[_File]:

@@ -49,6 +49,7 @@ def test_no_link_is_followed_and_no_pipe_is_opened(tmp_path: Path) -> None:
     assert zstd_effect([inside], 1) is None
 
 
-def test_an_empty_volume_says_nothing(tmp_path: Path) -> None:
+def test_a_volume_that_is_empty_or_cannot_be_read_says_nothing(tmp_path: Path) -> None:
     assert zstd_effect([tmp_path], 1) is None
+    assert zstd_effect([tmp_path / "gone"], 1) is None
     assert zstd_effect([], 1) is None
