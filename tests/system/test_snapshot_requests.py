@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -178,3 +181,35 @@ def test_without_the_right_to_mount_the_files_of_a_snapshot_are_below_zfs(
     with snapshot_files.root_of("tank/files@s", volume) as root:
         assert root.is_relative_to(volume)
         assert server_files.read_text(root / "a") == "then"
+
+
+AS_DELEGATED = """
+import sys
+from zsnapdb.zfs import core, snapshots
+names = sys.argv[1:]
+assert core.load() is not None
+made = snapshots.PendingSnapshots.of(names, {"zsnapdb:state": "taken"})
+made.start()
+made.finish()
+snapshots.hold_and_set(names, {"zsnapdb:position": "proved"})
+snapshots.bookmark(snapshots.describe(names))
+print(*snapshots.held(names))
+snapshots.release(names)
+"""
+
+
+def test_an_account_with_delegated_rights_changes_snapshots_as_root_does(scratch: list[str]) -> None:
+    zfs("allow", "nobody", "snapshot,hold,release,bookmark,userprop,mount", scratch[0])
+    names = [f"{dataset}@s" for dataset in scratch]
+    done = subprocess.run(
+        [sys.executable, "-c", AS_DELEGATED, *names],
+        user="nobody",
+        env={**os.environ, "PYTHONPATH": str(Path(core.__file__).parents[2])},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout.split()) == (0, names), done.stderr
+    assert snapshots.held(names) == []
+    for dataset, name in zip(scratch, names, strict=True):
+        assert zfs("get", "-H", "-o", "value", "zsnapdb:state,zsnapdb:position", name) == ["taken", "proved"]
+        assert len(snapshots.bookmarks(dataset)) == 1
