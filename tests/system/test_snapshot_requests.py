@@ -171,6 +171,10 @@ def test_the_files_of_a_snapshot_are_read_without_a_mount_that_others_see_or_tha
         assert Path("/proc/self/mountinfo").read_text() == mounts
         with pytest.raises(OSError, match="Read-only"):
             (root / "a").write_text("changed")
+    with pytest.raises(NotThere) as caught, snapshot_files.root_of("tank/files@s", volume) as root:
+        raise NotThere(f"{root}/b is not there", hint="none")
+    assert caught.value.message == f"{volume}/.zfs/snapshot/s/b is not there"
+    assert str(caught.value).startswith(str(volume))
     zfs("destroy", "tank/files@s")
 
 

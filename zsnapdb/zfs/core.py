@@ -44,7 +44,7 @@ _INSTRUCTIONS, _MEMORY = 10_000_000, 10 << 20
 """The limits of a channel program that zfs-program(8) has as defaults."""
 
 _KNOWN = {
-    errno.EEXIST: (ExistsError, "choose another name; nothing is overwritten"),
+    errno.EEXIST: (ExistsError, "see `zfs list -t all` and `zfs holds`; nothing was overwritten"),
     errno.ENOENT: (NotThere, "check the dataset with `zfs list`"),
     errno.EPERM: (
         PreflightError,
@@ -73,10 +73,10 @@ class Core:
         If one fails, none is made and the reason is raised.
         """
         with self._lists() as make, self._failed() as failed:
-            wanted = make()
+            snapshots = make()
             for name in names:
-                self._add(self._nvpair.nvlist_add_boolean(wanted, os.fsencode(name)))
-            status = self._core.lzc_snapshot(wanted, self._texts(make, properties), ctypes.byref(failed))
+                self._add(self._nvpair.nvlist_add_boolean(snapshots, os.fsencode(name)))
+            status = self._core.lzc_snapshot(snapshots, self._texts(make, properties), ctypes.byref(failed))
             self._check("making the snapshots", names, status, failed)
 
     def hold(self, names: Sequence[str], tag: str) -> None:

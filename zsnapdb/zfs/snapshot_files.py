@@ -13,6 +13,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from zsnapdb.errors import ZsnapdbError
+
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 """Numbers of system calls, the same on all architectures; Linux has them since 5.2 (syscalls(2))."""
 _SET_STRING, _CREATE = 1, 6
@@ -27,14 +29,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def root_of(snapshot: str, mountpoint: Path) -> Iterator[Path]:
     """Yield the folder with the files of the snapshot (full name) of the filesystem mounted at `mountpoint`.
 
-    It is valid during the block. It lies below `.zfs` if this account may not mount, or the kernel cannot do it so.
+    It is valid during the block. It lies below `.zfs` if this account may not mount, or the kernel cannot do it so. An
+    error of ours that the block raises names the files by their places below `.zfs` in any case.
     """
+    visible = mountpoint / ".zfs" / "snapshot" / snapshot.partition("@")[2]
     opened = _mounted(snapshot)
     if opened is None:
-        yield mountpoint / ".zfs" / "snapshot" / snapshot.partition("@")[2]
+        yield visible
         return
+    root = Path(f"/proc/self/fd/{opened}")
     try:
-        yield Path(f"/proc/self/fd/{opened}")
+        yield root
+    except ZsnapdbError as error:
+        # Who reads the message can look there, and not into a folder of this process.
+        error.message = error.message.replace(f"{root}/", f"{visible}/")
+        raise
     finally:
         os.close(opened)
 

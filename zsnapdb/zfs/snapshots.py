@@ -224,7 +224,7 @@ def release(names: Sequence[str], tag: str = HOLD_TAG) -> None:
         run([ZFS, "release", tag, *known])
 
 
-def names(datasets: Sequence[str]) -> list[str]:
+def names_of(datasets: Sequence[str]) -> list[str]:
     """Return the full names of the snapshots of the datasets, and not of those below them."""
     listed = table([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", *datasets], 1)
     return [name for (name,) in listed]

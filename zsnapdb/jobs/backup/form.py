@@ -36,13 +36,13 @@ def choose(
         continued = form_of(base.volumes[0].send_flags)
         assert continued is not None, "a base was sent with flags of ours"
         return FormChoice(continued, "as the rest of the chain")
-    found = datasets.properties_of(list(volumes.values()), [_LYING, _LOGICAL, _MOUNTED, _MOUNTPOINT])
+    by_dataset = datasets.properties_of(list(volumes.values()), [_LYING, _LOGICAL, _MOUNTED, _MOUNTPOINT])
     level = instance.upload_settings().level
     return choose_form(
         Compressibility(
-            logical=sum(int(values[_LOGICAL].value) for values in found.values()),
-            lying=sum(int(values[_LYING].value) for values in found.values()),
-            zstd=_stored_effect(stored) or _sampled(found.values(), level),
+            logical=sum(int(values[_LOGICAL].value) for values in by_dataset.values()),
+            lying=sum(int(values[_LYING].value) for values in by_dataset.values()),
+            zstd=_stored_effect(stored) or _sampled(by_dataset.values(), level),
             level=level,
             processors=len(os.sched_getaffinity(0)),
         )

@@ -38,14 +38,15 @@ def zstd_effect(mountpoints: Iterable[Path], level: int) -> ZstdEffect | None:
     link is followed.
     """
     files = [file for mountpoint in mountpoints for file in _some_files(mountpoint)]
-    plain = b"".join(_blocks(files))
+    blocks = list(_blocks(files))
+    plain = b"".join(blocks)
     if not plain:
         return None
     began = time.thread_time()
     size = Workspace().compress(plain, level, memoryview(bytearray(room_for(len(plain)))))
     return ZstdEffect(
         size / len(plain),
-        f"in {len(plain) >> 20} MiB of samples",
+        f"in {len(blocks)} sampled blocks",
         (time.thread_time() - began) / len(plain) * (1 << 30),
     )
 

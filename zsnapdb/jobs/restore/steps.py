@@ -294,9 +294,9 @@ def was_kept(work: Work, step: str) -> bool:
     return True
 
 
-def step_snapshots(datasets: Sequence[str]) -> list[str]:
-    """Return the snapshots on the datasets that steps of a restore made."""
-    return [name for name in snapshots.names(datasets) if name.partition("@")[2].startswith(STEP_SNAPSHOT)]
+def step_snapshots(places: Sequence[str]) -> list[str]:
+    """Return the snapshots on the datasets `places` that steps of a restore made."""
+    return [name for name in snapshots.names_of(places) if name.partition("@")[2].startswith(STEP_SNAPSHOT)]
 
 
 def recover(work: Work, step: Recover) -> None:

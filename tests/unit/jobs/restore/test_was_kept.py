@@ -40,7 +40,7 @@ def test_a_step_is_kept_once_all_its_snapshots_are_there(
     destroyed: list[str] = []
     monkeypatch.setattr(
         snapshots,
-        "names",
+        "names_of",
         lambda datasets: [f"{name}@{steps.STEP_SNAPSHOT}{step}" for name in datasets for step in here],
     )
     monkeypatch.setattr(owned, "destroy_snapshot", lambda name, *_marks: destroyed.append(name))
