@@ -13,19 +13,32 @@ def replace(file: Path, content: bytes, mode: int = 0o600) -> None:
 
     A link in its place is replaced, not followed. OSError if the disk refuses: then the old file is there.
     """
+    _replace(file, content, mode, is_durable=True)
+    sync_folder(file.parent)
+
+
+def replace_disposable(file: Path, content: bytes) -> None:
+    """Replace the file as `replace` does, but wait for no disk. After a power cut it may have any content.
+
+    For files that may be lost, and whose readers know a half one from a whole one.
+    """
+    _replace(file, content, 0o600, is_durable=False)
+
+
+def _replace(file: Path, content: bytes, mode: int, *, is_durable: bool) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=".new-")
     try:
         with open(descriptor, "wb") as out:
             out.write(content)
             out.flush()
             os.fchmod(out.fileno(), mode)
-            os.fsync(out.fileno())
+            if is_durable:
+                os.fsync(out.fileno())
         os.replace(temporary, file)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    sync_folder(file.parent)
 
 
 def sync_folder(folder: Path) -> None:

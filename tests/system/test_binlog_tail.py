@@ -19,7 +19,8 @@ from tests.lab.inside import ledger
 from zsnapdb.errors import DamagedError, PreflightError
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.model import BinlogCoordinates, Flavour, parse_gtids
-from zsnapdb.mysql.binlog import position_in, read_tail
+from zsnapdb.mysql.binlog import find_position, position_in, read_tail
+from zsnapdb.mysql.known_tail import KnownTail
 from zsnapdb.mysql.binlog_events import HEADER, MAGIC
 
 from .binlog_flavours import EVERYTHING, FLAVOUR, KINDS, WORDS
@@ -36,6 +37,7 @@ class Server:
     lab: Lab
     lines: Path
     open: dict[str, pymysql.Connection[Any]] = field(default_factory=dict)
+    known: KnownTail | None = None
 
     def connection(self, name: str) -> pymysql.Connection[Any]:
         if name not in self.open:
@@ -93,10 +95,13 @@ class Server:
         while True:
             said = self.says()
             position = position_in(INDEX, FOLDER, FLAVOUR, has_gtids=True)
+            from_known = find_position(INDEX, FOLDER, FLAVOUR, self.known, has_gtids=True)
             if self.says() == said:
                 break
             assert time.monotonic() < deadline
         assert (position.coordinates, str(position.gtids)) == (said[0], str(said[1])), f"after {after}"
+        assert from_known.position == position, f"after {after}, from {self.known}"
+        self.known = from_known.tail
 
     def live(self) -> Path:
         return FOLDER / self.says()[0].file

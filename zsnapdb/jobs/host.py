@@ -41,6 +41,11 @@ class Host:
         return self.records.with_name("local")
 
     @property
+    def tails(self) -> Path:
+        """How far this host has read the newest binlog of each instance, a file per instance (`tail_record.py`)."""
+        return self.records.with_name("tails")
+
+    @property
     def policies(self) -> Path:
         """Which policy this host recorded in the evidence logs of repositories, a folder per instance."""
         return self.records.with_name("policies")

@@ -18,6 +18,7 @@ from zsnapdb.model import BinlogCoordinates, Flavour, Position
 from zsnapdb.mysql.binlog_bytes import fingerprint
 from zsnapdb.mysql.binlog_events import MAGIC, MALFORMED, decisive_events, malformed
 from zsnapdb.mysql.binlog_walk import Walk
+from zsnapdb.mysql.known_tail import KnownTail, digest_of
 from zsnapdb.mysql.transactions import gtid_text, read_head
 
 
@@ -35,11 +36,16 @@ class Tail:
     last_gtid: str | None = None
 
 
-def tail_of(file: BinaryIO, name: str) -> Tail:
-    """Return the tail of an open binlog. DamagedError if an event is wrong, PreflightError if it is encrypted."""
+def tail_of(file: BinaryIO, name: str, known: KnownTail | None = None) -> Tail:
+    """Return the tail of an open binlog. DamagedError if an event is wrong, PreflightError if it is encrypted.
+
+    With a `known` tail of this very binlog, only what follows it is read and checked.
+    """
     size = file.seek(0, os.SEEK_END)
-    walk = Walk()
-    events = decisive_events(file, name, size)
+    if known is not None and not (known.file == name and known.is_of(file, size)):
+        known = None
+    walk = Walk() if known is None else Walk.after(known.gtids)
+    events = decisive_events(file, name, size, None if known is None else known.offset)
     try:
         while True:
             event = next(events)
@@ -48,16 +54,30 @@ def tail_of(file: BinaryIO, name: str) -> Tail:
         walk.finish(end.value)
     except MALFORMED as error:
         raise malformed(name, error) from error
-    return Tail(walk.offset, walk.gtids(), size - walk.offset, None if walk.last is None else gtid_text(walk.last))
+    last = None if walk.last is None else gtid_text(walk.last)
+    if known is not None and not walk.has_closed:
+        last = known.last_gtid
+    return Tail(walk.offset, walk.gtids(), size - walk.offset, last)
 
 
-def read_tail(path: Path) -> Tail:
-    """Return the tail of a binlog file.
+def read_tail(path: Path, known: KnownTail | None = None) -> Tail:
+    """Return the tail of a binlog file; `known` is as in `tail_of`.
 
     The file is not memory-mapped: a mapping would outlive an interrupt and keep the snapshot busy.
     """
     with server_files.open_to_read(path) as file:
-        return tail_of(file, path.name)
+        return tail_of(file, path.name, known)
+
+
+@dataclass(frozen=True)
+class FoundPosition:
+    """The position to which a server recovers, and the tail that proves it.
+
+    `tail` is None if the binlog says nothing about GTIDs (servers of long ago): such a file is always read whole.
+    """
+
+    position: Position
+    tail: KnownTail | None
 
 
 def _fingerprint(path: Path) -> str | None:
@@ -96,8 +116,24 @@ def index_entries(index: Path) -> list[str]:
     return entries
 
 
+def _known(path: Path, tail: Tail) -> KnownTail | None:
+    if tail.gtids is None:
+        return None
+    with server_files.open_to_read(path) as file:
+        return KnownTail(path.name, tail.offset, tail.gtids, tail.last_gtid, digest_of(file, tail.offset))
+
+
 def position_in(index: Path, folder: Path, flavour: Flavour, *, has_gtids: bool) -> Position:
-    """Return the position to which a server recovers with this index and the binlogs in `folder`.
+    """Return the position to which a server recovers with this index and the binlogs in `folder`."""
+    return find_position(index, folder, flavour, None, has_gtids=has_gtids).position
+
+
+def find_position(
+    index: Path, folder: Path, flavour: Flavour, known: KnownTail | None, *, has_gtids: bool
+) -> FoundPosition:
+    """Return the position to which a server recovers with this index and the binlogs in `folder`, with its tail.
+
+    If the newest binlog is that of the `known` tail, only what follows this tail is read.
 
     The position is the end of the last complete transaction in the newest binlog (MySQL sql/binlog/recovery.cc). If
     the newest binlog is still empty during a rotation, the position is the end of the binlog before it.
@@ -115,10 +151,10 @@ def position_in(index: Path, folder: Path, flavour: Flavour, *, has_gtids: bool)
                 f"{index} names {name}, which is not in {folder}",
                 hint="was a binlog removed by hand? see `SHOW BINARY LOGS`",
             )
-        tail = read_tail(file)
+        tail = read_tail(file, known)
         if tail.offset <= len(MAGIC) or (has_gtids and tail.gtids is None):
             continue
-        return Position(
+        position = Position(
             flavour,
             BinlogCoordinates(name, tail.offset),
             tail.gtids if has_gtids else None,
@@ -126,4 +162,5 @@ def position_in(index: Path, folder: Path, flavour: Flavour, *, has_gtids: bool)
             _fingerprint(file),
             tail.last_gtid if has_gtids else None,
         )
+        return FoundPosition(position, _known(file, tail))
     raise ConsistencyError(f"no binlog in {index} contains a complete event", hint="run the backup again")

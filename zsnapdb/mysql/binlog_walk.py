@@ -68,7 +68,8 @@ class Walk:
     """Follows transactions through the decisive events: the open transaction, and the last complete one.
 
     `opened` is the event that began the transaction. `number` is the GTID of the transaction: source
-    and number (MySQL), or domain, server and sequence (MariaDB). `last` is that of the last complete transaction.
+    and number (MySQL), or domain, server and sequence (MariaDB). `has_closed` tells whether a transaction was completed,
+    `last` is the GTID of the last one.
     """
 
     def __init__(self) -> None:
@@ -78,12 +79,23 @@ class Walk:
         self.heads: dict[int, tuple[int, int]] = {}
         self.family: Flavour | None = None
         self.has_gtids = False
+        self.has_closed = False
         self._open = False
         self._begun = False
         self.opened: Event | None = None
         self.number: tuple[str, int] | tuple[int, int, int] | None = None
         self.last: tuple[str, int] | tuple[int, int, int] | None = None
         self._sources: dict[bytes, str] = {}
+
+    @classmethod
+    def after(cls, gtids: Gtids) -> Walk:
+        """Return a walk that begins behind the head of a file, after transactions with these GTIDs."""
+        walk = cls()
+        if isinstance(gtids, GtidPosition):
+            walk.family, walk.has_gtids, walk.heads = Flavour.MARIADB, True, dict(gtids.heads)
+        else:
+            walk.family, walk.base = Flavour.MYSQL, gtids
+        return walk
 
     def see(self, event: Event) -> bool:
         """Process the next event; return whether it ends a transaction."""
@@ -147,7 +159,7 @@ class Walk:
         return not self._begun or text in (b"COMMIT", b"ROLLBACK")
 
     def _close(self, offset: int) -> None:
-        self.offset, self._open, self.last = offset, False, self.number
+        self.offset, self._open, self.last, self.has_closed = offset, False, self.number, True
         if self.number is None:
             return
         if len(self.number) == 2:

@@ -8,8 +8,6 @@ says is read again. A cache that cannot be read or written is ignored.
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from zsnapdb import whole_file
 from zsnapdb.errors import DamagedError, NotThere
 from zsnapdb.patterns import Moment
 from zsnapdb.planning.chain import in_order
@@ -157,18 +156,10 @@ class Cache:
 
     def write(self, entries: dict[str, _Cached]) -> None:
         """Replace the file atomically. Errors of the file system are ignored."""
-        temporary: str | None = None
+        content = _FILE.dump_json(_CacheFile(version=_VERSION, trust=self.trust, entries=entries))
         with contextlib.suppress(OSError):
-            try:
-                self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                descriptor, temporary = tempfile.mkstemp(dir=self.file.parent)
-                with open(descriptor, "wb") as out:
-                    out.write(_FILE.dump_json(_CacheFile(version=_VERSION, trust=self.trust, entries=entries)))
-                os.rename(temporary, self.file)
-                temporary = None
-            finally:
-                if temporary is not None:
-                    os.unlink(temporary)
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            whole_file.replace_disposable(self.file, content)
 
 
 def summaries(repository: Repository, instance: str, cache: Cache | None) -> Summaries:

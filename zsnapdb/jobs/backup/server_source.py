@@ -15,7 +15,7 @@ from pathlib import Path
 
 from zsnapdb import gtid
 from zsnapdb.errors import ConsistencyError, LockError, LockNotGranted, PreflightError
-from zsnapdb.jobs.backup import applier
+from zsnapdb.jobs.backup import applier, tail_record
 from zsnapdb.jobs.backup.hooks import Hooked
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.preflight import Observed, observe, role_of
@@ -26,7 +26,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.model import Position, SnapshotSet
 from zsnapdb.mysql import locks
-from zsnapdb.mysql.binlog import position_in
+from zsnapdb.mysql.binlog import find_position
 from zsnapdb.mysql.ddl_log import statements_half_done
 from zsnapdb.mysql.paths import absolute_tablespaces, keyring_paths
 from zsnapdb.mysql.probe import published_position, what_may_have_changed
@@ -303,8 +303,10 @@ def _prove_position(
     if not facts.has_binlog or paths is None:
         return before
     base, index = paths
+    known = tail_record.read(instance, facts.flavour)
     with _in_snapshot([index, os.path.dirname(base)], observed, instance, backup_id) as (its_index, folder):
-        position = position_in(its_index, folder, facts.flavour, has_gtids=before.gtids is not None)
+        found = find_position(its_index, folder, facts.flavour, known, has_gtids=before.gtids is not None)
+    position = found.position
     if isinstance(position.gtids, gtid.GtidSet):
         # Transactions that are in no binlog at all (gtid_purged) are part of the state too (refman 8.4, "gtid_purged").
         position = replace(position, gtids=position.gtids.union(facts.gtid_purged))
@@ -323,6 +325,8 @@ def _prove_position(
                 hint="check whether the server restarted or its binlog was reset; run the backup again",
             )
         time.sleep(0.05)
+    if found.tail is not None:
+        tail_record.write(instance, facts.flavour, found.tail)
     return position
 
 
