@@ -20,8 +20,8 @@ from zsnapdb.errors import DamagedError, PreflightError
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.model import BinlogCoordinates, Flavour, parse_gtids
 from zsnapdb.mysql.binlog import find_position, position_in, read_tail
-from zsnapdb.mysql.known_tail import KnownTail
 from zsnapdb.mysql.binlog_events import HEADER, MAGIC
+from zsnapdb.mysql.known_tail import KnownTail
 
 from .binlog_flavours import EVERYTHING, FLAVOUR, KINDS, WORDS
 from .in_guest import SOCKET, Lab, run

@@ -95,6 +95,23 @@ def test_ddl_in_the_way_of_the_instance_lock_is_not_waited_for(lab: Lab) -> None
     lab.sql("DROP TABLE ledger.altered")
 
 
+def test_the_lesser_stage_of_mariadb_is_not_enough_as_it_lets_accounts_change(lab: Lab) -> None:
+    if lab.flavour == "mysql":
+        pytest.skip("MySQL has no BACKUP STAGE")
+    with ledger.connect(SOCKET, "root", "", None) as owner, owner.cursor() as stage:
+        stage.execute("BACKUP STAGE START")
+        stage.execute("BACKUP STAGE BLOCK_DDL")
+        lab.sql("CREATE USER passes@localhost")
+        lab.sql("GRANT SELECT ON ledger.* TO passes@localhost")
+        lab.sql("DROP USER passes@localhost")
+        stage.execute("BACKUP STAGE BLOCK_COMMIT")
+        with ledger.connect(SOCKET, "root", "", None) as other, other.cursor() as cursor:
+            cursor.execute("SET SESSION lock_wait_timeout = 1")
+            with pytest.raises(pymysql.OperationalError, match="1205"):
+                cursor.execute("CREATE USER waits@localhost")
+        stage.execute("BACKUP STAGE END")
+
+
 def test_a_long_select_delays_neither_the_default_lock_nor_any_writer(lab: Lab, load_running: ledger.Load) -> None:
     with long_select(lab, LONG):
         load_running.longest_wait = 0.0

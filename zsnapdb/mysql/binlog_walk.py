@@ -67,9 +67,9 @@ class Numbers:
 class Walk:
     """Follows transactions through the decisive events: the open transaction, and the last complete one.
 
-    `opened` is the event that began the transaction. `number` is the GTID of the transaction: source
-    and number (MySQL), or domain, server and sequence (MariaDB). `has_closed` tells whether a transaction was completed,
-    `last` is the GTID of the last one.
+    `opened` is the event that began the transaction. `number` is the GTID of the transaction: source and number
+    (MySQL), or domain, server and sequence (MariaDB). `has_closed` tells whether the walk saw the end of a transaction,
+    `last` is the GTID of the last complete one.
     """
 
     def __init__(self) -> None:

@@ -46,7 +46,9 @@ def test_the_tail_of_a_server_of_the_other_family_is_none(instance: Instance) ->
     assert tail_record.read(instance, Flavour.MARIADB) is None
 
 
-@pytest.mark.parametrize("change", [("4711", "3"), (UUID, "not-a-uuid"), ("0" * 64, "0"), ('"file"', '"field"'), ("}", "")])
+@pytest.mark.parametrize(
+    "change", [("4711", "3"), (UUID, "not-a-uuid"), ("0" * 64, "0"), ('"file"', '"field"'), ("}", "")]
+)
 def test_a_record_that_cannot_be_read_is_none(instance: Instance, change: tuple[str, str]) -> None:
     tail_record.write(instance, Flavour.MYSQL, TAILS[Flavour.MYSQL])
     text = file(instance).read_text()
