@@ -103,8 +103,10 @@ class Sender:
         begun = self.journal.begun
         _announce(self.instance.name, self.repository, self.journal)
         key = self._new_key()
-        with _bases_held(begun.volumes):
-            volumes = tuple(self._finished(volume) or self._send(volume, key) for volume in begun.volumes)
+        with _bases_held(begun.volumes) as bases:
+            volumes = tuple(
+                self._finished(volume) or self._send(volume, bases[volume.role], key) for volume in begun.volumes
+            )
         used = {chunk.key_id for volume in volumes for chunk in volume.chunks}
         keys = tuple(part for key_id, part in self.journal.keys.items() if key_id in used)
         manifest = begun.draft.model_copy(update={"keys": keys, "volumes": volumes})
@@ -139,8 +141,8 @@ class Sender:
             return None
         return part
 
-    def _send(self, volume: VolumeBegun, key: DataKey | None) -> VolumePart:
-        """Send one volume.
+    def _send(self, volume: VolumeBegun, base: str | None, key: DataKey | None) -> VolumePart:
+        """Send one volume from the base, a snapshot or bookmark by its full name (None: a full stream).
 
         Afterwards all its chunks are stored, the END record of the stream was read, and `zfs send` succeeded.
         """
@@ -157,7 +159,7 @@ class Sender:
 
         stored = store_stream(
             volume,
-            _base_name(volume),
+            base,
             _JournalledChunks(chunks, self.journal, self.lease),
             self._settings(),
             self.instance.events,
@@ -244,26 +246,27 @@ def _base_name(volume: VolumeBegun) -> str | None:
     """
     if volume.from_guid is None:
         return None
-    bases = {**snapshots.bookmarks(volume.dataset), **snapshots.by_guid(volume.dataset)}
-    if volume.from_guid not in bases:
-        raise DamagedError(
-            f"neither a snapshot nor a bookmark with GUID {volume.from_guid} is left on {volume.dataset}",
-            hint="somebody removed the base of this backup during the backup; run the backup again",
-        )
-    return bases[volume.from_guid]
+    for names in (snapshots.by_guid, snapshots.bookmarks):
+        base = names(volume.dataset).get(volume.from_guid)
+        if base is not None:
+            return base
+    raise DamagedError(
+        f"neither a snapshot nor a bookmark with GUID {volume.from_guid} is left on {volume.dataset}",
+        hint="somebody removed the base of this backup during the backup; run the backup again",
+    )
 
 
 @contextlib.contextmanager
-def _bases_held(volumes: Sequence[VolumeBegun]) -> Iterator[None]:
-    """Hold the base snapshots during the block. A bookmark cannot be held.
+def _bases_held(volumes: Sequence[VolumeBegun]) -> Iterator[Mapping[str, str | None]]:
+    """Hold the base snapshots during the block, and yield the base of each volume by role. A bookmark cannot be held.
 
     The next run releases the holds that a killed run leaves.
     """
-    bases = [_base_name(volume) for volume in volumes]
-    names = [name for name in bases if name is not None and "@" in name]
+    bases = {volume.role: _base_name(volume) for volume in volumes}
+    names = [name for name in bases.values() if name is not None and "@" in name]
     try:
         snapshots.ensure_held(names, BASE_TAG)
-        yield
+        yield bases
     except BaseException:
         with contextlib.suppress(ZsnapdbError):
             snapshots.release(names, BASE_TAG)
