@@ -168,6 +168,7 @@ def products() -> list[Product]:
                 "without",
                 *recipe.KERNEL_WITHOUT,
                 *recipe.KERNEL_EDITS,
+                recipe.KERNEL_PATCH.read_text(),
                 recipe.KERNEL_STACK_ORDER,
             ),
             ("toolroot",),
@@ -204,7 +205,8 @@ def products() -> list[Product]:
 def several_processors() -> list[Product]:
     """Return what a guest with several processors boots instead. Benchmarks alone ask for it."""
     options = (*recipe.KERNEL_OPTIONS, *recipe.SEVERAL_PROCESSORS)
-    inputs = (*options, *recipe.KERNEL_WITHOUT, *recipe.KERNEL_EDITS, recipe.KERNEL_STACK_ORDER)
+    edits = (*recipe.KERNEL_EDITS, recipe.KERNEL_PATCH.read_text())
+    inputs = (*options, *recipe.KERNEL_WITHOUT, *edits, recipe.KERNEL_STACK_ORDER)
     # An older kernel of the mirror drops the option without a word.
     make = steps.kernel(options, check="grep -q ^CONFIG_SMP=y .config")
     return [

@@ -152,6 +152,8 @@ KERNEL_WITHOUT = ["SOUND", "WIRELESS", "DEBUG_KERNEL"]
 # a processor with AMX has 11008, and ptrace refuses to set less than all of it. The reserve lies on the stack.
 KERNEL_EDITS = ("s/HOST_FP_SIZE, 2696/HOST_FP_SIZE, 12288/", "arch/x86/um/user-offsets.c")
 KERNEL_STACK_ORDER = "4"
+KERNEL_PATCH = Path(__file__).with_name("page-faults.patch")
+"""What makes page faults of guests cheaper. A kernel that it does not fit is built without it, and is slower."""
 
 PROJECT = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
 # typer brings rich.

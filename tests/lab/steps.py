@@ -99,10 +99,12 @@ def kernel(options: Sequence[str], check: str = "true") -> Callable[[Builder, Pa
         jobs = (os.cpu_count() or 2) + 1
         script = (
             f"cp -a /usr/src/linux /out/src; cd /out/src; sed -i '{recipe.KERNEL_EDITS[0]}' {recipe.KERNEL_EDITS[1]};"
+            " if patch -s -p1 --dry-run < /out/patch; then patch -p1 < /out/patch; fi;"
             f" make -s ARCH=um defconfig; scripts/config {enable} {disable} --set-val KERNEL_STACK_ORDER"
             f" {recipe.KERNEL_STACK_ORDER}; make -s ARCH=um olddefconfig; {check}; make ARCH=um -j{jobs} linux"
             " modules; cp linux .config /out/"
         )
+        shutil.copyfile(recipe.KERNEL_PATCH, out / "patch")
         b.chroot(b.paths["toolroot"], script, [host.Bind(out, "/out")])
 
     return make
