@@ -1,13 +1,14 @@
 """The recorded answers that unit tests replay are the answers of a real server.
 
-The server of this guest is compared with its file in tests/unit/recorded. Only the answers that decide something are
-compared, not values such as positions; the patch level may differ from the recorded one.
+The server of this guest is compared with its file in tests/unit/recorded: that of its series, of its release or of the
+newest one before. Only the answers that decide something are compared, not values such as positions.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,14 @@ from zsnapdb.planning.family import flavour_of
 from .in_guest import SOCKET, Lab
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "unit" / "recorded"
-FILES = {"mysql": "mysql-9.7", "mariadb": "mariadb-11.8"}
+SERIES = {"mysql": "mysql-9.7", "mariadb": "mariadb-11.8"}
 
 
 @pytest.fixture(scope="module")
 def recorded(lab: Lab) -> Recorded:
-    return Recorded.load(FILES[lab.flavour])
+    release = tuple(int(number) for number in re.findall(r"\d+", lab.sql("SELECT VERSION()")[0][0])[:3])
+    of_series = [Recorded.load(file.stem) for file in RECORDINGS.glob(f"{SERIES[lab.flavour]}*.json")]
+    return max((file for file in of_series if file.release <= release), key=lambda file: file.release)
 
 
 @pytest.fixture(scope="module")

@@ -76,6 +76,9 @@ KNOWN = (
     KnownCapability(
         "SHOW BINARY LOG STATUS", _UPSTREAM, "8.2.0", "", "refman 8.4, 'SHOW BINARY LOG STATUS'; release notes 8.2.0"
     ),
+    KnownCapability(
+        "SHOW BINARY LOG STATUS", (MARIADB,), "11.8.9", "12.0", "seen in 11.8.9, not in 11.8.6; 12 was not tried"
+    ),
     KnownCapability("SHOW BINLOG STATUS", (MARIADB,), "10.5.2", "", "MariaDB manual, 'SHOW MASTER STATUS'"),
     KnownCapability("SHOW MASTER STATUS", _UPSTREAM, "", "8.4.0", "release notes 8.2.0 (deprecated), 8.4.0 (removed)"),
     KnownCapability("SHOW MASTER STATUS", (MARIADB,), "", "", "MariaDB manual, 'SHOW MASTER STATUS'"),

@@ -32,6 +32,9 @@ MASTER_SLAVES = Dialect(
     "SHOW MASTER STATUS", "SHOW ALL SLAVES STATUS", "STOP SLAVE SQL_THREAD", "START SLAVE SQL_THREAD"
 )
 SLAVES = Dialect("SHOW BINLOG STATUS", "SHOW ALL SLAVES STATUS", "STOP REPLICA SQL_THREAD", "START REPLICA SQL_THREAD")
+SLAVES_LOG = Dialect(
+    "SHOW BINARY LOG STATUS", "SHOW ALL SLAVES STATUS", "STOP REPLICA SQL_THREAD", "START REPLICA SQL_THREAD"
+)
 
 SERVERS: dict[str, tuple[Flavour, set[str], Dialect, str, str]] = {
     # name: flavour, features, statement forms, the lock with only InnoDB tables, the lock with MyISAM tables too
@@ -53,6 +56,7 @@ SERVERS: dict[str, tuple[Flavour, set[str], Dialect, str, str]] = {
     "mariadb-10.11": (Flavour.MARIADB, {STAGE}, SLAVES, "stage", "stage"),
     "mariadb-11.4": (Flavour.MARIADB, {STAGE}, SLAVES, "stage", "stage"),
     "mariadb-11.8": (Flavour.MARIADB, {STAGE}, SLAVES, "stage", "stage"),
+    "mariadb-11.8.9": (Flavour.MARIADB, {STAGE}, SLAVES_LOG, "stage", "stage"),
     "mariadb-12.3": (Flavour.MARIADB, {STAGE}, SLAVES, "stage", "stage"),
 }
 NOT_ATOMIC = ("mysql-5.7.42", "percona-5.7", "mariadb-10.3", "mariadb-10.4", "mariadb-10.5")
