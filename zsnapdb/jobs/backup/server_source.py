@@ -15,7 +15,8 @@ from pathlib import Path
 
 from zsnapdb import gtid
 from zsnapdb.errors import ConsistencyError, LockError, LockNotGranted, PreflightError
-from zsnapdb.jobs.backup import applier, tail_record
+from zsnapdb.jobs import tail_record
+from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.backup.hooks import Hooked
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.preflight import Observed, observe, role_of

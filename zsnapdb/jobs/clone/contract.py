@@ -18,6 +18,7 @@ from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import Position
 from zsnapdb.mysql import accounts, applier, server
+from zsnapdb.mysql.known_tail import KnownTail
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT, Promise, broken
@@ -60,9 +61,10 @@ class CloneServer:
         return self.copy.start(identity, INTERNAL_ACCOUNT, password, connects=self.follows is not None)
 
 
-def make_separate(clone: CloneServer) -> Position:
+def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
     """Remove the identity of the source from the files, before a server starts on them; return the recorded position.
 
+    `known` is the tail of the source's newest binlog that this host proved last, if there is one.
     The files belong to the account of the clone's server then. The private folder of an earlier server on these files
     (the parent of a committed clone) is removed too.
     """
@@ -71,7 +73,7 @@ def make_separate(clone: CloneServer) -> Position:
     volumes.give(copy)
     copy.make_private()
     server.remove_identity(copy.datadir)
-    return copy.recorded_position(has_gtids=clone.origin.has_gtids)
+    return copy.recorded_position(known, has_gtids=clone.origin.has_gtids)
 
 
 def first_start(clone: CloneServer, position: Position, password: SecretStr) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pydantic import SecretStr
 
 from zsnapdb.config import Settings
+from zsnapdb.jobs import tail_record
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.clone import contract, credentials, fetch, locks, masking_policy, properties, reusable_sets
@@ -158,7 +159,7 @@ def _separate(
         planned.rights,
         follows,
     )
-    position = contract.make_separate(clone)
+    position = contract.make_separate(clone, tail_record.read(instance, planned.origin.flavour))
     if not planned.starts:
         return _Separated(position, None, None, time.monotonic())
     report = masking_policy.ensure(

@@ -12,12 +12,14 @@ from pydantic import SecretStr
 
 from zsnapdb.config import ServerSettings, Settings
 from zsnapdb.errors import ConfigError, LockNotGranted, PreflightError, ServerError, UsageError
+from zsnapdb.jobs import tail_record
 from zsnapdb.jobs.clock import fresh_backup_id, now
 from zsnapdb.jobs.clone import contract, credentials, locks, masking_policy, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.properties import ClonePhase
 from zsnapdb.jobs.fresh import fresh_password
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import SnapshotSet
@@ -94,7 +96,8 @@ def start_locked(settings: Settings, info: CloneInfo, password: SecretStr | None
     volumes.mount(info.volumes.values())
     clone = server_of(settings, info)
     if info.phase is ClonePhase.NEW:
-        position = contract.make_separate(clone)
+        instance = Instance.of(settings, info.instance)
+        position = contract.make_separate(clone, tail_record.read(instance, info.flavour))
         masking_policy.ensure(
             settings.instance[info.instance].masking,
             clone,

@@ -6,6 +6,7 @@ from pydantic import SecretStr
 
 from zsnapdb import server_files
 from zsnapdb.config import Settings
+from zsnapdb.jobs import tail_record
 from zsnapdb.jobs.clone import fetch, locks, properties, reusable_sets
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.locate import locate
@@ -29,6 +30,7 @@ from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered
 from zsnapdb.jobs.set_properties import snapshot_name
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.mysql import server
+from zsnapdb.mysql.known_tail import KnownTail
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.zfs import datasets
 
@@ -65,7 +67,8 @@ def _prepare(settings: Settings, instance: Instance, top: str, source: CloneSour
 
     with undone_on_error(undo):
         clone_volumes(source, layout, {KEPT_PROPERTY: set_id})
-        _recover_once(copy, source, [dataset for _, dataset in outer_first(layout)])
+        known = tail_record.read(instance, source.origin.flavour)
+        _recover_once(copy, source, known, [dataset for _, dataset in outer_first(layout)])
         snapshot(layout.datasets, snapshot_name(set_id), {KEPT_PROPERTY: set_id})
         for _, dataset in reversed(outer_first(layout)):
             datasets.unmount(dataset)
@@ -74,14 +77,14 @@ def _prepare(settings: Settings, instance: Instance, top: str, source: CloneSour
     return prepared_form(top, source)
 
 
-def _recover_once(copy: Copy, source: CloneSource, volumes: list[str]) -> None:
+def _recover_once(copy: Copy, source: CloneSource, known: KnownTail | None, volumes: list[str]) -> None:
     """Start an unreachable server on the files, check its position, shut it down, and remove its identity."""
     mount(volumes)
     server_files.remove_tree(copy.folder)
     give(copy)
     copy.make_private()
     server.remove_identity(copy.datadir)
-    position = copy.recorded_position(has_gtids=source.origin.has_gtids)
+    position = copy.recorded_position(known, has_gtids=source.origin.has_gtids)
     identity = copy.identity(server_id=fresh_server_id(), port=None, access=Access.PRIVATE_SOCKET)
     with locks.turn(), copy.start(identity, "root", SecretStr("")) as session:
         check_recovered(session, position, source.origin.unlogged_gtids)

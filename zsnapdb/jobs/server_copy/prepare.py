@@ -20,7 +20,8 @@ from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.gtid import GtidSet, contains
 from zsnapdb.model import Flavour, Position
 from zsnapdb.mysql import encrypted_tables, processes, server, server_program
-from zsnapdb.mysql.binlog import LOG_LISTS, position_in
+from zsnapdb.mysql.binlog import LOG_LISTS, find_position
+from zsnapdb.mysql.known_tail import KnownTail
 from zsnapdb.mysql.paths import links_in, written_paths
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.mysql.processes import Limits
@@ -154,13 +155,16 @@ class Copy:
         """Write the option file for the identity."""
         server.write_private(Path(identity.option_file), self.render(identity, last), self.settings.user)
 
-    def recorded_position(self, *, has_gtids: bool) -> Position:
-        """Return the position to which the copy must recover: the end of the newest binlog in its own files."""
+    def recorded_position(self, known: KnownTail | None = None, *, has_gtids: bool) -> Position:
+        """Return the position to which the copy must recover: the end of the newest binlog in its own files.
+
+        If this binlog is that of the `known` tail, only what follows the tail is read.
+        """
         paths = binlog_paths(self.variables, "log_bin")
         if self.variables.get("log_bin") != "ON" or paths is None:
             return Position(self.flavour, None, None, "no binlog")
         base, index = (Path(self.paths.translate(path)) for path in paths)
-        return position_in(index, base.parent, self.flavour, has_gtids=has_gtids)
+        return find_position(index, base.parent, self.flavour, known, has_gtids=has_gtids).position
 
     def identity(
         self,

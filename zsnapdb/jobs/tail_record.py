@@ -1,7 +1,8 @@
 """The tail of the newest binlog that this host proved last: a file per instance, below the host's state folder.
 
-The proof of the next set reads only what the server wrote since then. The record may be removed at any time: without
-it, or with one that does not fit the binlog, the whole binlog is read. What is read is the same.
+The proof of the next set reads only what the server wrote since then, and so does the check of a clone. The record may
+be removed at any time: without it, or with one that does not fit the binlog, the whole binlog is read. What is read is
+the same.
 """
 
 from __future__ import annotations

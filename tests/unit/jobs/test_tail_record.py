@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.support.stored_backups import Site
 from zsnapdb.gtid import GtidPosition, GtidSet
-from zsnapdb.jobs.backup import tail_record
+from zsnapdb.jobs import tail_record
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.known_tail import KnownTail
