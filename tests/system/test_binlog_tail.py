@@ -19,7 +19,7 @@ from tests.lab.inside import ledger
 from zsnapdb.errors import DamagedError, PreflightError
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.model import BinlogCoordinates, Flavour, parse_gtids
-from zsnapdb.mysql.binlog import find_position, position_in, read_tail
+from zsnapdb.mysql.binlog import find_position, read_tail
 from zsnapdb.mysql.binlog_events import HEADER, MAGIC
 from zsnapdb.mysql.known_tail import KnownTail
 
@@ -94,7 +94,7 @@ class Server:
         deadline = time.monotonic() + 300
         while True:
             said = self.says()
-            position = position_in(INDEX, FOLDER, FLAVOUR, has_gtids=True)
+            position = find_position(INDEX, FOLDER, FLAVOUR, None, has_gtids=True).position
             from_known = find_position(INDEX, FOLDER, FLAVOUR, self.known, has_gtids=True)
             if self.says() == said:
                 break
@@ -312,7 +312,7 @@ def test_while_a_rotation_is_under_way_the_position_is_the_end_of_one_file_or_th
     data = header_of(FOLDER / new, tmp_path).read_bytes()
     for size in range(len(data), -1, -3):
         os.truncate(tmp_path / new, size)
-        position = position_in(tmp_path / "binlog.index", tmp_path, FLAVOUR, has_gtids=True)
+        position = find_position(tmp_path / "binlog.index", tmp_path, FLAVOUR, None, has_gtids=True).position
         assert position.coordinates == (end if size < len(data) else BinlogCoordinates(new, size)), f"{size} bytes"
         assert str(position.gtids) == str(gtids), f"{size} bytes"
 

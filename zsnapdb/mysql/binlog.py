@@ -123,11 +123,6 @@ def _known(path: Path, tail: Tail) -> KnownTail | None:
         return KnownTail(path.name, tail.offset, tail.gtids, tail.last_gtid, digest_of(file, tail.offset))
 
 
-def position_in(index: Path, folder: Path, flavour: Flavour, *, has_gtids: bool) -> Position:
-    """Return the position to which a server recovers with this index and the binlogs in `folder`."""
-    return find_position(index, folder, flavour, None, has_gtids=has_gtids).position
-
-
 def find_position(
     index: Path, folder: Path, flavour: Flavour, known: KnownTail | None, *, has_gtids: bool
 ) -> FoundPosition:

@@ -33,7 +33,7 @@ from tests.unit.support.binlog_file import (
 from zsnapdb.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.gtid import GtidPosition, GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour
-from zsnapdb.mysql.binlog import Tail, position_in, read_tail, tail_of
+from zsnapdb.mysql.binlog import Tail, find_position, read_tail, tail_of
 from zsnapdb.mysql.binlog_bytes import fingerprint
 from zsnapdb.mysql.binlog_events import MAGIC
 
@@ -246,7 +246,7 @@ def write(folder: Path, **files: File | None) -> Path:
 def test_the_newest_file_of_the_index_counts(tmp_path: Path) -> None:
     newest = File().previous(7).mark("head").transaction(8).mark("end")
     index = write(tmp_path, binlog_000001=mysql(), binlog_000002=newest)
-    position = position_in(index, tmp_path, Flavour.MYSQL, has_gtids=True)
+    position = find_position(index, tmp_path, Flavour.MYSQL, None, has_gtids=True).position
     assert position.coordinates == BinlogCoordinates("binlog.000002", newest.marks["end"])
     assert position.gtids == GtidSet.parse(f"{UUID}:1-8")
     assert position.last_gtid == f"{UUID}:8"
@@ -256,21 +256,21 @@ def test_the_newest_file_of_the_index_counts(tmp_path: Path) -> None:
 def test_a_newest_file_still_empty_stands_for_the_end_of_the_one_before(tmp_path: Path) -> None:
     before = mysql()
     index = write(tmp_path, binlog_000001=before, binlog_000002=None)
-    assert position_in(index, tmp_path, Flavour.MYSQL, has_gtids=True).coordinates == BinlogCoordinates(
-        "binlog.000001", before.marks["two"]
-    )
+    assert find_position(
+        index, tmp_path, Flavour.MYSQL, None, has_gtids=True
+    ).position.coordinates == BinlogCoordinates("binlog.000001", before.marks["two"])
 
 
 def test_a_file_the_index_names_must_be_there(tmp_path: Path) -> None:
     index = write(tmp_path, binlog_000001=mysql())
     (tmp_path / "binlog.000001").unlink()
     with pytest.raises(ConsistencyError, match=r"names binlog\.000001"):
-        position_in(index, tmp_path, Flavour.MYSQL, has_gtids=True)
+        find_position(index, tmp_path, Flavour.MYSQL, None, has_gtids=True)
 
 
 def test_an_empty_mariadb_binlog_has_an_empty_position(tmp_path: Path) -> None:
     index = write(tmp_path, binlog_000001=File().add(M_LIST, struct.pack("<I", 0)))
-    assert position_in(index, tmp_path, Flavour.MARIADB, has_gtids=True).gtids == GtidPosition()
+    assert find_position(index, tmp_path, Flavour.MARIADB, None, has_gtids=True).position.gtids == GtidPosition()
     assert read_tail(tmp_path / "binlog.000001").unfinished == 0
 
 
@@ -295,6 +295,6 @@ def test_an_event_of_another_form_is_damage(tmp_path: Path) -> None:
 
 def test_while_the_index_is_replaced_the_crash_safe_one_stands_for_it(tmp_path: Path) -> None:
     index = write(tmp_path, binlog_000001=mysql())
-    expected = position_in(index, tmp_path, Flavour.MYSQL, has_gtids=True)
+    expected = find_position(index, tmp_path, Flavour.MYSQL, None, has_gtids=True).position
     index.rename(index.with_suffix(".index_crash_safe"))
-    assert position_in(index, tmp_path, Flavour.MYSQL, has_gtids=True) == expected
+    assert find_position(index, tmp_path, Flavour.MYSQL, None, has_gtids=True).position == expected
