@@ -29,6 +29,7 @@ class NotifiedJob(StrEnum):
     VERIFY = "verify"
     PRUNE = "prune"
     COPY = "copy"
+    REWIND = "rewind"
     OBJECTIVES = "objectives"
 
 

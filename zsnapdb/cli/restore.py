@@ -106,6 +106,7 @@ def restore(
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.restore import continued as continuing
+    from zsnapdb.jobs.restore import give_up as giving_up
     from zsnapdb.jobs.restore import run as job
     from zsnapdb.report.restore import result as report
 
@@ -121,8 +122,8 @@ def restore(
         terminal.end()
         return
     if abandon:
-        given_up = job.abandon(settings, chosen, target, with_foreign_snapshots=may_go)
-        show(report.AbandonedView(given_up), json)
+        given_up = giving_up.abandon(settings, chosen, target, with_foreign_snapshots=may_go)
+        show(report.AbandonedView(given_up.plan, given_up.left), json)
         return
     confirm = _confirm_on_terminal if step else _always_continue
     last = handover_of(handover, port, server_id, source, source_user, source_password_file)

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, ZsnapdbError
-from zsnapdb.jobs import host_record, object_locks, orphans, replaced
+from zsnapdb.jobs import exchanges, host_record, object_locks, orphans, replaced
 from zsnapdb.jobs.advice import advise, silences
 from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.backup.vm_source import open_machine
@@ -21,7 +21,9 @@ from zsnapdb.jobs.clone.reaper import Leak, leaks
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import recoverable
 from zsnapdb.jobs.repeated_gtids import repeated
+from zsnapdb.jobs.replaced import ReplacedServer
 from zsnapdb.jobs.repository.status import status
+from zsnapdb.jobs.restore_journal import Journals
 from zsnapdb.jobs.vm import reaper as vm_reaper
 from zsnapdb.mysql import programs, server, server_program
 from zsnapdb.planning.advice.catalogue import Silence
@@ -92,6 +94,7 @@ def _diagnose_one(
     except ZsnapdbError as error:
         what = "server" if instance.settings.vm is None else "machine"
         findings, observed = [unfit(what, error.message, error.hint)], None
+    findings += _exchanges(instance)
     if observed is not None:
         findings += _server_programs(instance, observed.facts)
         findings += _replaced(settings, instance.with_volumes(observed.volumes))
@@ -239,7 +242,7 @@ def _damage(instance: Instance) -> list[FitnessFinding]:
 _LONG_KEPT = timedelta(days=14)
 """After so long somebody should say what becomes of the datasets of a replaced server."""
 
-_JUDGED_ABOVE = (Objective.RESTORABLE, Objective.INTACT)
+_JUDGED_ABOVE = (Objective.RESTORABLE, Objective.INTACT, Objective.SERVER)
 """What the findings about the repository, the histories and damage say in more detail."""
 
 
@@ -290,13 +293,37 @@ def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
         expires = one.expires(settings.restore.keep_replaced)
         text = f"{', '.join(one.datasets.values())}: replaced at {stamp(one.replaced)}, {size(one.used)}"
         if expires is not None and expires <= now:
-            findings.append(warning("replaced", f"{text}; expired", "run `zsnapdb reap`"))
+            findings.append(_expired(settings, one, f"{text}; expired"))
         elif expires is None and now - one.replaced > _LONG_KEPT:
             hint = "if nobody needs them, destroy them, or set restore.keep_replaced and run `zsnapdb reap`"
             findings.append(warning("replaced", f"{text}; nothing says how long they are kept", hint))
         else:
             findings.append(ok("replaced", text))
     return findings
+
+
+def _exchanges(instance: Instance) -> list[FitnessFinding]:
+    """Return a finding for each restore under way that replaces the server, with both ways out."""
+    findings = []
+    for exchange in exchanges.under_way(instance):
+        onward, back = exchange.ways
+        hint = f"`{onward}` goes on, `{back}` gives it up"
+        if exchange.stopped is not None:
+            text = f"a rewind that did not end stopped the server at {stamp(exchange.stopped)}"
+            findings.append(unfit("rewind", text, hint))
+        else:
+            text = f"a restore that replaces the server was begun at {stamp(exchange.begun)} and did not end"
+            findings.append(warning("rewind", text, hint))
+    return findings
+
+
+def _expired(settings: Settings, server: ReplacedServer, text: str) -> FitnessFinding:
+    """Return the finding about an expired replaced server: whether a reap removes it."""
+    try:
+        replaced.refuse_removal(server, exchanges.claimed(Journals(settings.restore.journal)))
+    except ZsnapdbError as error:
+        return warning("replaced", f"{text}, and kept: {error.message}", error.hint)
+    return warning("replaced", text, "run `zsnapdb reap`")
 
 
 def _clones(instance: Instance, clone_leaks: Sequence[Leak]) -> list[FitnessFinding]:

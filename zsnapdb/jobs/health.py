@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from zsnapdb.errors import DamagedError, ZsnapdbError
-from zsnapdb.jobs import record_room
+from zsnapdb.jobs import exchanges, record_room
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import recoverable, restorable_of
 from zsnapdb.model import backup_time
@@ -94,6 +94,7 @@ def facts(instance: Instance, repository: Repository, stored: Stored, at: dateti
         copies=tuple(_copy(instance, name) for name in sorted(instance.copies)),
         lock=_lock(repository, stored.backups, restorable) if objectives.immutable_for is not None else None,
         restore_seconds=restore_seconds(drills.timings(passed), _sizes(stored, restorable)),
+        exchanges=exchanges.under_way(instance) if instance.is_own_repository else (),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from zsnapdb.config import InstanceSettings, MachineSettings, Settings
 from zsnapdb.config_repository import KeepSettings, RepositorySettings
@@ -44,6 +45,8 @@ class Instance:
     """The other repositories that an objective of the instance names."""
     vms: MachineSettings = field(default_factory=MachineSettings)
     """How libvirt is reached."""
+    restores: Path = Path("/var/lib/zsnapdb/restores")
+    """The folder with the journals of restores (`restore.journal`)."""
     wait: float = 0.0
     """How many seconds a run waits for another run that is at work on the instance."""
 
@@ -57,7 +60,15 @@ class Instance:
         check_name(instance.lock.strategy, locks.STRATEGIES)
         copies = {name: settings.repository[name] for name in instance.objectives.copies}
         repository = settings.repository[instance.repository]
-        return cls(instance_name, instance, repository, events, copies=copies, vms=settings.vms)
+        return cls(
+            instance_name,
+            instance,
+            repository,
+            events,
+            copies=copies,
+            vms=settings.vms,
+            restores=settings.restore.journal,
+        )
 
     @classmethod
     def at(cls, settings: Settings, name: str | None, repository: str | None, events: Events = SILENT) -> Instance:

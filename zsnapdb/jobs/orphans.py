@@ -16,7 +16,7 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.jobs.clone import locks
 from zsnapdb.jobs.clone.reaper import Leak, ReapOutcome
-from zsnapdb.jobs.restore.journal import Journals
+from zsnapdb.jobs.restore_journal import Journals
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.jobs.trial import machine_scratch, scratch
 from zsnapdb.jobs.trial.machine_scratch import DrilledMachine

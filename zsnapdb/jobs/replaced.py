@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from zsnapdb.errors import PreflightError
+from zsnapdb.jobs import production
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, REPLACED, STATE_PROPERTY, snapshot_name
 from zsnapdb.model import PROPERTY, Snapshot, SnapshotSet, is_backup_id
 from zsnapdb.patterns import ROLE
 from zsnapdb.planning.clone.lease import FOREVER, read_stamp, stamp
-from zsnapdb.planning.restore.handover_steps import PromotePart, replaced_suffix
+from zsnapdb.planning.restore.handover_steps import PromotePart, place_of, replaced_suffix
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.zfs import datasets, owned, snapshots
 from zsnapdb.zfs.datasets import Property
@@ -58,15 +59,17 @@ class ReplacedServer:
 
 
 def mark(parts: Sequence[PromotePart], restore_id: str, instance: str, now: datetime) -> None:
-    """Mark the datasets that will be replaced, while they still have their own names.
+    """Mark the datasets that were replaced. Only from then on they can be removed, so this ends an exchange.
 
-    A part that was renamed by an interrupted run is left as it is: another dataset may have its name by now.
+    A part that an interrupted run marked keeps its time.
     """
     for part in parts:
-        if part.old is None or datasets.exists(part.old) or not datasets.exists(part.place):
+        if part.old is None:
             continue
-        values = {REPLACED_PROPERTY: restore_id, _INSTANCE: instance, _ROLE: part.role, _AT: stamp(now)}
-        datasets.set_properties(part.place, values)
+        # The volumes inside inherit the property of the outer one, which says nothing about them.
+        if not owned.is_ours(part.old, Mark(REPLACED_PROPERTY, restore_id)):
+            values = {REPLACED_PROPERTY: restore_id, _INSTANCE: instance, _ROLE: part.role, _AT: stamp(now)}
+            datasets.set_properties(part.old, values)
 
 
 def seal(parts: Sequence[PromotePart], restore_id: str, instance: str, origin: Origin) -> bool:
@@ -76,10 +79,9 @@ def seal(parts: Sequence[PromotePart], restore_id: str, instance: str, origin: O
     """
     olds = [part.old for part in parts if part.old is not None]
     names = [f"{old}@{snapshot_name(restore_id)}" for old in olds]
-    if len(olds) != len(parts):
-        return False
-    if any(datasets.exists(name) for name in names):
-        return True
+    is_whole = len(olds) == len(parts)
+    if not olds or any(datasets.exists(name) for name in names):
+        return is_whole
     facts = {
         BACKUP_PROPERTY: restore_id,
         INSTANCE_PROPERTY: instance,
@@ -87,7 +89,7 @@ def seal(parts: Sequence[PromotePart], restore_id: str, instance: str, origin: O
         ORIGIN_PROPERTY: origin.encode(),
     }
     snapshots.by_command(names, facts)
-    return True
+    return is_whole
 
 
 def listing(instance: Instance) -> list[ReplacedServer]:
@@ -153,22 +155,30 @@ def named(instance: Instance, restore_id: str) -> ReplacedServer | None:
     return next((server for server in listing(instance) if server.restore_id == restore_id), None)
 
 
-def remove(server: ReplacedServer) -> None:
+def refuse_removal(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
+    """Raise PreflightError unless all datasets of the replaced server may be destroyed. Changes nothing.
+
+    `production.refuse_removal` says when they may. None belongs to a restore that is `under_way` (dataset to instance).
+    """
+    names = list(server.datasets.values())
+    places = {name: place_of(name, server.restore_id) for name in names}
+    busy = [name for name in (*names, *places.values()) if name in under_way]
+    if busy:
+        raise PreflightError(
+            f"{busy[0]} belongs to a restore of {under_way[busy[0]]} that is under way",
+            hint=f"end it first: `zsnapdb rewind {under_way[busy[0]]} --resume`, or `zsnapdb restore"
+            f" {under_way[busy[0]]} --resume` or --abandon",
+        )
+    seal = {snapshot.dataset: snapshot.full_name for snapshot in server.sealed.values()}
+    production.refuse_removal(names, list(places.values()), seal)
+
+
+def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
     """Destroy the datasets of a replaced server with all their snapshots.
 
-    PreflightError, and nothing is destroyed, if one of them is mounted, or if a clone depends on them: somebody uses
-    them. NotOursError if one is not marked as replaced by that restore.
+    PreflightError, and nothing is destroyed, as for `refuse_removal`. NotOursError if one is not marked as replaced by
+    that restore.
     """
-    seen = datasets.properties_of(list(server.datasets.values()), ["mounted"])
-    mounted = [name for name, values in seen.items() if values["mounted"].value != "no"]
-    if mounted:
-        raise PreflightError(
-            f"{mounted[0]} was replaced by a restore, and is mounted", hint="unmount it if nobody needs it any more"
-        )
-    clones = [clone for name in seen for use in snapshots.uses(name).values() for clone in use.clones]
-    if clones:
-        raise PreflightError(
-            f"{', '.join(clones)} depend on the datasets that restore {server.restore_id} replaced",
-            hint="destroy these clones first (`zsnapdb clone destroy`)",
-        )
-    owned.destroy_datasets(server.datasets.values(), Mark(REPLACED_PROPERTY, server.restore_id), with_snapshots=True)
+    refuse_removal(server, under_way)
+    mark = Mark(REPLACED_PROPERTY, server.restore_id)
+    owned.destroy_datasets(server.datasets.values(), mark, with_snapshots=True)

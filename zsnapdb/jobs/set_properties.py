@@ -26,6 +26,14 @@ GRADE_PROPERTY = f"{PROPERTY}:grade"
 VERSION_PROPERTY = f"{PROPERTY}:version"
 
 
+RESTORED_PROPERTY = f"{PROPERTY}:restored"
+"""On every dataset and step snapshot of a restore: the id of the restore that made it."""
+
+
+INCARNATION_PROPERTY = f"{PROPERTY}:incarnation"
+"""On every volume of a server whose history a restore began: the id of that history."""
+
+
 RUN_PROPERTY = f"{PROPERTY}:run"
 """The id of the run that made the snapshots."""
 

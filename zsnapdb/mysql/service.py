@@ -7,6 +7,7 @@ its unit by the kernel and by systemd, which must agree.
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import subprocess
 import tempfile
@@ -27,10 +28,14 @@ _HINT = "set control.unit of the instance, or control.stop and control.start"
 
 @dataclass(frozen=True)
 class ServingProcess:
-    """The process that serves a data directory: its number and the words of its command line."""
+    """The process that serves a data directory: its number and the words of its command line.
+
+    `started` is in clock ticks since boot: no later process with the same number has it (proc_pid_stat(5), starttime).
+    """
 
     pid: int
     words: tuple[str, ...]
+    started: int = 0
 
     @property
     def option_words(self) -> tuple[str, ...]:
@@ -46,25 +51,56 @@ class ServingProcess:
 def serving(datadir: Path) -> ServingProcess | None:
     """Return the server process whose working directory is the data directory; None if none is.
 
-    PreflightError if there are several: then it is not known which of them is the server.
+    It has the account that owns the data directory, or is root's: any account can start a program of that name there.
+    Of several the one counts that holds a lock on files of that filesystem, as InnoDB does from its start to its end.
+    PreflightError if there are several even so: then it is not known which of them is the server.
     """
     real = os.path.realpath(datadir)
-    there = [one for one in discovery.server_processes() if os.path.realpath(one.datadir) == real]
+    accounts = _accounts_of(real)
+    there = [
+        one
+        for one in discovery.server_processes()
+        if os.path.realpath(one.datadir) == real and (not accounts or one.account in accounts)
+    ]
+    if len(there) > 1:
+        there = [one for one in there if one.pid in _lockers(real)] or there
     if len(there) > 1:
         raise PreflightError(
             f"several processes serve {datadir}: {', '.join(str(one.pid) for one in there)}", hint=_HINT
         )
     if not there:
         return None
+    process = Path(f"/proc/{there[0].pid}")
     try:
-        words = [os.fsdecode(word) for word in Path(f"/proc/{there[0].pid}/cmdline").read_bytes().split(b"\0") if word]
-    except OSError:
+        words = [os.fsdecode(word) for word in (process / "cmdline").read_bytes().split(b"\0") if word]
+        started = int((process / "stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
         # It has ended meanwhile.
         return None
     # The dynamic loader may have started it: then the words of the program come later.
     name = os.path.basename(there[0].program)
     at = next((at for at, word in enumerate(words) if os.path.basename(word) == name), 0)
-    return ServingProcess(there[0].pid, tuple(words[at:]))
+    return ServingProcess(there[0].pid, tuple(words[at:]), started)
+
+
+def _accounts_of(datadir: str) -> set[str]:
+    """Return the accounts that can serve the data directory: its owner's, and root's. Empty if it is not there."""
+    try:
+        return {pwd.getpwuid(uid).pw_name for uid in (os.stat(datadir).st_uid, 0)}
+    except (OSError, KeyError):
+        return set()
+
+
+def _lockers(datadir: str) -> set[int]:
+    """Return the processes that hold locks on files of the filesystem of the data directory (proc_locks(5))."""
+    device = os.stat(datadir).st_dev
+    wanted = f"{os.major(device):02x}:{os.minor(device):02x}"
+    lines = [line.split() for line in Path("/proc/locks").read_text().split("\n")]
+    return {
+        int(words[4])
+        for words in lines
+        if len(words) >= 6 and words[4].isdigit() and words[5].rpartition(":")[0] == wanted
+    }
 
 
 @dataclass(frozen=True)
@@ -99,6 +135,8 @@ def _run(words: tuple[str, ...], timeout: float) -> None:
                 stderr=output,
                 env=for_children(LC_ALL="C"),
                 timeout=timeout,
+                # Ctrl-C on the terminal must not reach a command that stops or starts the server.
+                process_group=0,
             )
         except OSError as error:
             raise PreflightError(f"`{' '.join(words)}` cannot be started: {error.strerror}", hint=_HINT) from error

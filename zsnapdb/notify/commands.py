@@ -87,7 +87,8 @@ def _code(error: BaseException) -> int:
 
 def _why(error: BaseException) -> str:
     if isinstance(error, ZsnapdbError):
-        text = error.message
+        # The notes say how things are left, such as a server that is stopped.
+        text = "; ".join([error.message, *getattr(error, "__notes__", [])])
     else:
         # An exit that the command line asks for has no words: what is wrong was printed.
         text = "" if hasattr(error, "exit_code") else str(error) or type(error).__name__

@@ -79,10 +79,18 @@ def not_started(program: str, error: OSError) -> PreflightError:
 def run(argv: Sequence[str], *, timeout: float = 60.0) -> str:
     """Run one command to its end and return its stdout. Raise the error that `failure` returns if it fails.
 
-    PreflightError if the command is not installed, CommandTimeout if it does not end within `timeout` seconds.
+    PreflightError if the command is not installed, CommandTimeout if it does not end within `timeout` seconds. It has a
+    process group of its own, so Ctrl-C reaches this process alone, which decides what is interrupted.
     """
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=timeout)
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=environment(),
+            timeout=timeout,
+            process_group=0,
+        )
     except FileNotFoundError as error:
         raise PreflightError(
             f"the command {argv[0]} was not found", hint="install the ZFS user tools (zfsutils-linux)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +13,18 @@ _WORDS_BEFORE, _WORDS_AFTER = 6, 3
 
 @dataclass(frozen=True)
 class MountEntry:
-    """One line of the mount table. `is_bind`: the mount shows one folder of its source (mount(8), --bind)."""
+    """One line of the mount table. `is_bind`: the mount shows one folder of its source (mount(8), --bind).
+
+    `device` is the number of its filesystem as `MAJOR:MINOR` (proc_pid_mountinfo(5)); every file in it has that number.
+    `follows`: an unmount in another mount namespace can reach this mount (mount_namespaces(7), shared or slave).
+    """
 
     path: str
     fstype: str
     source: str
     is_bind: bool = False
+    device: str = ""
+    follows: bool = False
 
 
 def _plain(word: str) -> str:
@@ -42,8 +49,12 @@ def parse(text: str) -> list[MountEntry]:
         if len(about) < _WORDS_BEFORE or len(of) < _WORDS_AFTER:
             continue
         (root, path), (fstype, source) = about[3:5], of[:2]
-        entries.append(MountEntry(_plain(path), fstype, _plain(source), root != "/"))
+        entries.append(MountEntry(_plain(path), fstype, _plain(source), root != "/", about[2], _follows(about[6:])))
     return entries
+
+
+def _follows(optional: list[str]) -> bool:
+    return any(word.startswith(("shared:", "master:")) for word in optional)
 
 
 def mounted() -> list[MountEntry]:
@@ -53,3 +64,56 @@ def mounted() -> list[MountEntry]:
         for entry in parse(os.fsdecode(Path("/proc/self/mountinfo").read_bytes()))
         if "@" not in entry.source or entry.fstype != "zfs"
     ]
+
+
+@dataclass(frozen=True)
+class ForeignMount:
+    """A dataset that is mounted in another mount namespace than ours, and a process that lives there.
+
+    `follows`: an unmount here probably unmounts it there.
+    """
+
+    source: str
+    path: str
+    pid: int
+    follows: bool
+
+
+def mounted_elsewhere(names: Collection[str], proc: Path = Path("/proc")) -> list[ForeignMount]:
+    """Return where the datasets are mounted in the mount namespaces of other processes: containers, services.
+
+    `zfs get mounted` knows the mount namespace of the process that asks alone. Processes that end meanwhile are left
+    out. Only root sees all of them.
+    """
+    return [
+        ForeignMount(entry.source, entry.path, pid, entry.follows)
+        for pid in _one_of_each_namespace(proc)
+        for entry in _entries_of(proc / str(pid))
+        if entry.fstype == "zfs" and entry.source in names
+    ]
+
+
+def _one_of_each_namespace(proc: Path) -> list[int]:
+    """Return a process of each mount namespace but our own."""
+    by_namespace: dict[str, int] = {}
+    for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
+        namespace = _namespace(proc / str(pid))
+        if namespace:
+            by_namespace.setdefault(namespace, pid)
+    by_namespace.pop(_namespace(proc / "self"), None)
+    return list(by_namespace.values())
+
+
+def _namespace(process: Path) -> str:
+    try:
+        return os.readlink(process / "ns/mnt")
+    except OSError:
+        return ""
+
+
+def _entries_of(process: Path) -> Iterator[MountEntry]:
+    try:
+        text = os.fsdecode((process / "mountinfo").read_bytes())
+    except OSError:
+        return
+    yield from parse(text)

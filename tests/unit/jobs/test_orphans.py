@@ -12,7 +12,7 @@ from zsnapdb.config import Settings
 from zsnapdb.jobs import orphans
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.orphans import Orphan
-from zsnapdb.jobs.restore.journal import Journals, RestoreJournal
+from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
 from zsnapdb.mysql import running
 from zsnapdb.mysql.running import RunningServer
 from zsnapdb.zfs import mounts, owned

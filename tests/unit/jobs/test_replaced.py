@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,11 +12,13 @@ import pytest
 from zsnapdb.config import InstanceSettings
 from zsnapdb.config_repository import RepositorySettings
 from zsnapdb.errors import PreflightError
-from zsnapdb.jobs import replaced
+from zsnapdb.jobs import production, replaced
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.replaced import ReplacedServer
-from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.model import Snapshot
+from zsnapdb.zfs import datasets, mounts, owned, snapshots
 from zsnapdb.zfs.datasets import Property
+from zsnapdb.zfs.mounts import ForeignMount
 from zsnapdb.zfs.snapshots import SnapshotUse
 
 ID = "20261120T093000Z-5e75"
@@ -38,6 +42,10 @@ class Pool:
         self.mounted: set[str] = set()
         self.clones: dict[str, str] = {}
         self.destroyed: list[str] = []
+        self.gone: set[str] = set()
+        self.written: dict[str, str] = {}
+        self.elsewhere: list[ForeignMount] = []
+        self.is_served = True
         monkeypatch.setattr(datasets, "exists", lambda _name: True)
         monkeypatch.setattr(datasets, "children", self.children)
         monkeypatch.setattr(datasets, "properties_of", self.properties_of)
@@ -58,8 +66,11 @@ class Pool:
 
     def value(self, name: str, key: str) -> Property:
         role = "data" if name.endswith("/data") else "parent"
-        known = {"used": "7", "zsnapdb:replaced": ID, "zsnapdb:replaced-instance": "main"}
+        known = {"used": "7", "type": "filesystem", "zsnapdb:replaced": ID, "zsnapdb:replaced-instance": "main"}
         return Property({**known, "zsnapdb:replaced-role": role, "zsnapdb:replaced-at": self.at}[key], "local")
+
+    def written_on(self, name: str, keys: list[str]) -> dict[str, Property]:
+        return {key: Property(self.written.get(name, "0"), "-") for key in keys}
 
     def properties_of(self, names: list[str], _keys: list[str]) -> dict[str, dict[str, Property]]:
         return {name: {"mounted": Property("yes" if name in self.mounted else "no", "-")} for name in names}
@@ -88,19 +99,89 @@ def server() -> ReplacedServer:
     return ReplacedServer(ID, "main", datetime(2026, 11, 20, tzinfo=UTC), {"parent": OLD, "data": f"{OLD}/data"}, 7, {})
 
 
-def test_a_replaced_server_that_nobody_uses_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = Pool(monkeypatch, OLD, f"{OLD}/data")
-    replaced.remove(server())
+SEAL = f"zsnapdb-{ID}"
+
+
+def sealed() -> ReplacedServer:
+    one = server()
+    marks = {role: Snapshot(name, SEAL, at, 5) for at, (role, name) in enumerate(one.datasets.items())}
+    return replace(one, sealed=marks)
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
+    """A pool with a replaced server, and a server that runs from the datasets in its place."""
+    made = Pool(monkeypatch, OLD, f"{OLD}/data")
+    monkeypatch.setattr(production, "servers_on", lambda names: {7: "tank/mysql/data"} if made.is_served else {})
+    monkeypatch.setattr(mounts, "mounted_elsewhere", lambda _names: made.elsewhere)
+    monkeypatch.setattr(datasets, "properties", made.written_on)
+    monkeypatch.setattr(datasets, "exists", lambda name: name not in made.gone)
+    return made
+
+
+def test_a_replaced_server_that_nobody_uses_is_removed(pool: Pool) -> None:
+    replaced.remove(sealed(), {})
     assert sorted(pool.destroyed) == [OLD, f"{OLD}/data"]
 
 
-def test_what_is_mounted_or_has_clones_is_never_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = Pool(monkeypatch, OLD, f"{OLD}/data")
+def test_what_is_mounted_or_has_clones_is_never_removed(pool: Pool) -> None:
     pool.mounted.add(f"{OLD}/data")
     with pytest.raises(PreflightError, match="is mounted"):
-        replaced.remove(server())
+        replaced.remove(sealed(), {})
     pool.mounted.clear()
     pool.clones[f"{OLD}/data"] = "tank/zsnapdb/clones/later"
     with pytest.raises(PreflightError, match="clones/later depend on"):
-        replaced.remove(server())
+        replaced.remove(sealed(), {})
+    assert pool.destroyed == []
+
+
+def _without_place(pool: Pool) -> None:
+    pool.gone.add("tank/mysql/data")
+
+
+def _without_server(pool: Pool) -> None:
+    pool.is_served = False
+
+
+def _written(pool: Pool) -> None:
+    pool.written[f"{OLD}/data"] = "8192"
+
+
+def _mounted_in_a_container(pool: Pool) -> None:
+    pool.elsewhere = [ForeignMount(OLD, "/m", 99, follows=False)]
+
+
+def _with_a_stranger(pool: Pool) -> None:
+    pool.names = (*pool.names, f"{OLD}/dumps")
+
+
+REASONS = [
+    (_without_place, "may be the only copy"),
+    (_without_server, "no server runs from"),
+    (_written, "was written to since it was replaced: 8192 bytes"),
+    (_mounted_in_a_container, "namespace of process 99"),
+    (_with_a_stranger, "dumps lies below a replaced dataset"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "reason"), REASONS)
+def test_nothing_is_removed_that_may_be_the_newest_or_that_somebody_uses(
+    pool: Pool, spoil: Callable[[Pool], None], reason: str
+) -> None:
+    spoil(pool)
+    with pytest.raises(PreflightError, match=reason):
+        replaced.remove(sealed(), {})
+    assert pool.destroyed == []
+
+
+def test_nothing_is_removed_whose_last_state_has_no_snapshot(pool: Pool) -> None:
+    with pytest.raises(PreflightError, match="no snapshot of its last state"):
+        replaced.remove(server(), {})
+    assert pool.destroyed == []
+
+
+@pytest.mark.parametrize("name", [OLD, "tank/mysql", "tank/mysql/data"])
+def test_nothing_is_removed_that_belongs_to_a_restore_under_way(pool: Pool, name: str) -> None:
+    with pytest.raises(PreflightError, match="belongs to a restore of main that is under way"):
+        replaced.remove(sealed(), {name: "main"})
     assert pool.destroyed == []

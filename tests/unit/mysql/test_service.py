@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,8 +49,12 @@ def test_a_command_that_does_not_end_is_an_error() -> None:
         ServerService(("sleep", "600"), ("true",), 0.2).stop()
 
 
+ACCOUNT = pwd.getpwuid(os.geteuid()).pw_name
+"""The owner of every folder that a test makes."""
+
+
 def process(pid: int, datadir: Path) -> DiscoveredProcess:
-    return DiscoveredProcess(pid, "mysql", "/usr/sbin/mysqld", (), str(datadir))
+    return DiscoveredProcess(pid, ACCOUNT, "/usr/sbin/mysqld", (), str(datadir))
 
 
 def test_a_server_is_found_by_its_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,6 +73,9 @@ def test_a_server_is_found_by_its_data_directory(tmp_path: Path, monkeypatch: py
         assert served is not None
         assert (served.pid, served.option_words) == (ours.pid, ("--defaults-file=/etc/my.cnf",))
         assert serving(tmp_path / "nowhere") is None
+        # Any account can start a program of that name there.
+        seen.append(replace(process(2, tmp_path), account="somebody"))
+        assert serving(tmp_path) == served
         seen.append(process(2, tmp_path))
         with pytest.raises(PreflightError, match="several processes serve"):
             serving(tmp_path)

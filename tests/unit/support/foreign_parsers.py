@@ -29,7 +29,7 @@ from tests.unit.support.fake_sources import MACHINE
 from tests.unit.support.manifests import manifest, of_kind
 from tests.unit.support.parsers_of_repositories import GTIDS, ID, INSTANCE, NOW, signed
 from zsnapdb.errors import ZsnapdbError
-from zsnapdb.jobs.restore.journal import _FORM, Done, RestoreJournal
+from zsnapdb.jobs.restore_journal import _FORM, Done, RestoreJournal
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.binlog_events import HEADER, MAGIC
 from zsnapdb.mysql.greeting import read_greeting

@@ -18,7 +18,7 @@ from zsnapdb.jobs.binlog_spans import whole_span
 from zsnapdb.jobs.clone import catalogue as clone_catalogue
 from zsnapdb.jobs.clone import credentials as clone_credentials
 from zsnapdb.jobs.record_file import HostRecord
-from zsnapdb.jobs.restore.journal import Journals
+from zsnapdb.jobs.restore_journal import Journals
 from zsnapdb.model import BinlogCoordinates, Flavour, Position
 from zsnapdb.mysql import binlog, inside_questions, running
 from zsnapdb.mysql.paths import keyring_paths

@@ -19,6 +19,7 @@ from zsnapdb.jobs import exclusion
 from zsnapdb.jobs import host as jobs_host
 from zsnapdb.jobs.clone import fetch
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore import give_up
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.look import HandedOver
@@ -120,6 +121,7 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
         monkeypatch.setattr(restoring, name, remember)
     monkeypatch.setattr(restoring, "hand_over", lambda work, step: HandedOver(None))
     monkeypatch.setattr(restoring, "remove_all", lambda plan, copy: None)
+    monkeypatch.setattr(give_up, "remove_all", lambda plan, copy: None)
     monkeypatch.setattr(scratch, "ephemeral", lambda *words: contextlib.nullcontext())
     monkeypatch.setattr("zsnapdb.zfs.version.userland", lambda: "zfs-2.3.9")
     made.store(BACKUPS[0])

@@ -13,7 +13,7 @@ from functools import partial
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError, ServerError, ZsnapdbError
-from zsnapdb.jobs import replaced
+from zsnapdb.jobs import exchanges, replaced
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.clone import foreign, locks, properties, reusable_sets
 from zsnapdb.jobs.clone.catalogue import CloneInfo, listing, unreadable
@@ -25,6 +25,8 @@ from zsnapdb.jobs.clone.reusable_sets import ReusableSet
 from zsnapdb.jobs.clone.revision import drop_leftovers
 from zsnapdb.jobs.clone.sources import commits, with_volumes
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.replaced import ReplacedServer
+from zsnapdb.jobs.restore_journal import Journals
 from zsnapdb.model import SnapshotSet
 from zsnapdb.mysql.connections import server_use
 from zsnapdb.planning.clone.lease import CloneUse, JudgedLease, LeaseVerdict, judge, policy, read_stamp, stamp
@@ -258,19 +260,29 @@ def _sweep_live(settings: Settings, *, act: bool) -> Iterator[ReapOutcome]:
 def _sweep_replaced(settings: Settings, moment: datetime, *, act: bool) -> Iterator[ReapOutcome]:
     for name in sorted(settings.instance):
         try:
-            servers = replaced.listing(with_volumes(Instance.of(settings, name)))
+            instance = with_volumes(Instance.of(settings, name))
+            servers = replaced.listing(instance)
         except ZsnapdbError:
             # The volumes are neither configured nor known from the server: nothing is removed.
             continue
         for server in servers:
-            expires = server.expires(settings.restore.keep_replaced)
-            what, since = "replaced server", f"replaced at {stamp(server.replaced)}"
-            if expires is None or expires > moment:
-                until = "restore.keep_replaced is not set" if expires is None else f"kept until {stamp(expires)}"
-                yield ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {until}")
-            else:
-                outcome = ReapOutcome(what, server.restore_id, LeaseVerdict.REAP, since)
-                yield _done(outcome, act, partial(replaced.remove, server))
+            with locks.if_free(f"rewind-{name}") as free:
+                yield _sweep_replaced_server(settings, server, moment, act=act and free)
+
+
+def _sweep_replaced_server(settings: Settings, server: ReplacedServer, moment: datetime, *, act: bool) -> ReapOutcome:
+    expires = server.expires(settings.restore.keep_replaced)
+    what, since = "replaced server", f"replaced at {stamp(server.replaced)}"
+    if expires is None or expires > moment:
+        until = "restore.keep_replaced is not set" if expires is None else f"kept until {stamp(expires)}"
+        return ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {until}")
+    try:
+        under_way = exchanges.claimed(Journals(settings.restore.journal))
+        replaced.refuse_removal(server, under_way)
+    except ZsnapdbError as error:
+        return ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {error.message}")
+    outcome = ReapOutcome(what, server.restore_id, LeaseVerdict.REAP, since)
+    return _done(outcome, act, partial(replaced.remove, server, under_way))
 
 
 def _done(outcome: ReapOutcome, act: bool, remove: Callable[[], object]) -> ReapOutcome:

@@ -18,9 +18,8 @@ from zsnapdb.jobs.clone import locks, properties
 from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY, ClonePhase
 from zsnapdb.jobs.clone.sources import CloneSource, SourceKind
-from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
-from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, snapshot_name
+from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY, snapshot_name
 from zsnapdb.model import SnapshotSet
 from zsnapdb.mysql import server
 from zsnapdb.planning.clone.lease import stamp

@@ -13,12 +13,12 @@ from zsnapdb.errors import NotThere, PreflightError, UsageError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
-from zsnapdb.jobs.restore.journal import Journals, RestoreJournal
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import copy_of, local_binlogs, located_in, with_replayer
 from zsnapdb.jobs.restore.run import Confirm, RestoreResult, execute_continued
 from zsnapdb.jobs.restore.steps import restored_mark
 from zsnapdb.jobs.restore.without_store import archive_of, open_for_restore
+from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.handover_steps import LeaveStopped, LookAround
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.replays import beyond

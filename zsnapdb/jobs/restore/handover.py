@@ -9,18 +9,18 @@ from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.jobs import replaced
 from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.look import HandedOver, check_point, look_around
 from zsnapdb.jobs.restore.replay import served
 from zsnapdb.jobs.restore.steps import (
-    RESTORED_PROPERTY,
     Work,
     be_mounted,
     restored_mark,
     step_snapshots,
 )
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy
-from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
-from zsnapdb.model import PROPERTY, parse_gtids
+from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INCARNATION_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY
+from zsnapdb.model import parse_gtids
 from zsnapdb.mysql import replica, server
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.family import family
@@ -43,8 +43,6 @@ from zsnapdb.zfs.owned import Mark
 
 _PATIENCE = 10.0
 """Seconds for which a replica may fail to connect to its source. The server itself would try for days."""
-
-INCARNATION_PROPERTY = f"{PROPERTY}:incarnation"
 
 
 def hand_over(work: Work, step: HandoverStep) -> HandedOver:
@@ -190,10 +188,8 @@ def _promote(work: Work, step: Promote) -> HandedOver:
     place = min(part.place for part in step.parts)
     with exclusive(f"promote-{place}", doing=f"putting a restore in place of {place}", folder=work.instance.host.run):
         if datasets.exists(work.plan.layout.top):
-            _refuse_running(work)
             work.copy.process().stop(timeout=work.instance.settings.server.start_timeout)
-            replaced.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.now())
-            _swap(work, step)
+            exchange.swap(work.plan, step)
         return _take_over(work, step)
 
 
@@ -232,6 +228,8 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
         _take_over_snapshots(work.plan, part)
         datasets.inherit([part.place], [*NO_SNAPSHOTS, RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
     is_sealed = replaced.seal(step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan))
+    # Last of all: only what is marked can ever be removed, and only a finished exchange leaves something to remove.
+    replaced.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.now())
     kept = tuple(
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
     )
@@ -247,21 +245,6 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
             f" left out; then {again}"
         )
     return HandedOver(None, notes=(*kept, again))
-
-
-def is_in_place(planned: RestorePlan) -> bool:
-    """Whether the restored datasets have taken the place of the server's own, and can be mounted there."""
-    step = planned.steps[-1]
-    if not isinstance(step, Promote):
-        return False
-    wanted = (step.incarnation, True)
-    for part in step.parts:
-        if not datasets.exists(part.place):
-            return False
-        seen = datasets.properties(part.place, [INCARNATION_PROPERTY])[INCARNATION_PROPERTY]
-        if (seen.value, seen.is_local) != wanted:
-            return False
-    return True
 
 
 def _give_properties(step: Promote) -> None:
@@ -323,39 +306,3 @@ def _take_over_snapshots(plan: RestorePlan, part: PromotePart) -> None:
     if origin == f"{part.old}@{cloned.origin.partition('@')[2]}":
         owned.destroy_snapshots_of(part.place, restored_mark(plan))
         datasets.promote(part.place)
-
-
-def _refuse_running(work: Work) -> None:
-    """Raise PreflightError if the instance's server still answers."""
-    try:
-        work.instance.session().close()
-    except ServerError:
-        return
-    raise PreflightError(
-        f"the server of instance {work.instance.name} still runs on {work.instance.address}",
-        hint="stop it, then continue with --resume",
-    )
-
-
-def _swap(work: Work, step: Promote) -> None:
-    """Rename the old datasets, and the restored datasets to the old names. All are unmounted first."""
-    for part in reversed(step.parts):
-        datasets.unmount(part.dataset)
-    olds = {part.place: part.old for part in step.parts if part.old is not None}
-    if any(datasets.exists(place) for place in olds):
-        for place in reversed(list(olds)):
-            if datasets.exists(place):
-                datasets.unmount(place)
-                datasets.set_properties(place, {"canmount": "noauto"})
-    for old, new in step.renames:
-        if datasets.exists(old) and not datasets.exists(new):
-            datasets.rename(old, new)
-        elif not datasets.exists(new):
-            raise PreflightError(
-                f"{old} does not exist, so it cannot be renamed to {new}",
-                hint="another dataset was renamed in between; check `zfs list`",
-            )
-    top = work.plan.layout.top
-    mark = restored_mark(work.plan)
-    if top not in [part.dataset for part in step.parts] and owned.is_ours(top, mark):
-        owned.destroy_datasets([top], mark)

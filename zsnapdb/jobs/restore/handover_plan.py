@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.config import Settings
@@ -10,6 +10,7 @@ from zsnapdb.errors import PreflightError, UsageError
 from zsnapdb.jobs.fresh import fresh_server_id
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repeated_gtids import repeated_after
+from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.without_store import is_stand_in
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.model import pool_of
@@ -154,6 +155,12 @@ def _promote(planned: RestorePlan, server_id: int | None) -> Promote:
     renames = (*olds.items(), *tops)
     parts = []
     for role, (place, point) in sorted(layout.places.items(), key=lambda item: len(item[1][0])):
+        part = PromotePart(role, layout.datasets[role], place, None, point)
         old = next((olds[top] + place[len(top) :] for top in olds if place == top or place.startswith(top + "/")), None)
-        parts.append(PromotePart(role, layout.datasets[role], place, old if datasets.exists(place) else None, point))
-    return Promote(tuple(parts), tuple(renames), planned.restore_id, server_id)
+        if old is not None and datasets.exists(place):
+            seen = datasets.properties(place, ["guid", "canmount"])
+            part = replace(part, old=old, old_guid=int(seen["guid"].value), old_canmount=seen["canmount"].value)
+        parts.append(part)
+    step = Promote(tuple(parts), tuple(renames), planned.restore_id, server_id)
+    exchange.refuse_what_would_be_lost(step)
+    return step

@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from zsnapdb.errors import DamagedError, NotThere, PreflightError
-from zsnapdb.jobs.restore.journal import Done, write_durably
+from zsnapdb.jobs.restore_journal import Done, write_durably
 from zsnapdb.planning.restore.machine import MachineRestorePlan
 
 

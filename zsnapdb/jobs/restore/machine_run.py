@@ -16,11 +16,11 @@ from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import machine_plan, stored_chain
-from zsnapdb.jobs.restore.journal import Done
 from zsnapdb.jobs.restore.machine_journal import MachineJournal, MachineJournals
 from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest, refuse_existing, refuse_taken
 from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.restore.steps import make_top, receive, restored_mark
+from zsnapdb.jobs.restore_journal import Done
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
 from zsnapdb.planning.foreign_snapshots import objection as foreign_objection

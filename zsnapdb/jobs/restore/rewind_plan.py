@@ -12,9 +12,10 @@ from zsnapdb.jobs.fresh import fresh_server_id
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import run
 from zsnapdb.jobs.restore.handover_plan import Handover
+from zsnapdb.jobs.restore.old_server import serving_process
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.without_store import host_alone, open_for_restore, reopen
-from zsnapdb.mysql.service import ServerService, ServingProcess, service_of, serving
+from zsnapdb.mysql.service import ServerService, service_of
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.handover_steps import Promote
@@ -124,8 +125,3 @@ def _wanted(instance: Instance, request: RewindRequest, origin: RestoreOrigin) -
         history=request.history,
         origin=origin,
     )
-
-
-def serving_process(planned: RestorePlan) -> ServingProcess | None:
-    """Return the process that serves the data directory of the plan's server; None if none does."""
-    return serving(Path(planned.variables["datadir"]))

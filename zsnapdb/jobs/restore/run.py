@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.config import Settings
@@ -17,14 +17,13 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import foreign, stored_chain
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.clone_volume import clone_snapshot
-from zsnapdb.jobs.restore.handover import hand_over, is_in_place
-from zsnapdb.jobs.restore.journal import Done, Journals, RestoreJournal
+from zsnapdb.jobs.restore.exchange import look
+from zsnapdb.jobs.restore.handover import hand_over
 from zsnapdb.jobs.restore.look import HandedOver
 from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of, origin_of
 from zsnapdb.jobs.restore.preflight import preflight
 from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.steps import (
-    RESTORED_PROPERTY,
     Work,
     check,
     make_top,
@@ -36,6 +35,7 @@ from zsnapdb.jobs.restore.steps import (
 )
 from zsnapdb.jobs.restore.under_way import alone, alone_with_journal, find, refuse_begun
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
+from zsnapdb.jobs.restore_journal import Done, Journals, RestoreJournal
 from zsnapdb.model import Position
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
 from zsnapdb.planning.restore.steps import (
@@ -55,12 +55,10 @@ from zsnapdb.repository.manifest import PositionPart
 from zsnapdb.repository.repository import Repository
 
 __all__ = [
-    "RESTORED_PROPERTY",
     "RestorePlan",
     "RestoreRequest",
     "RestoreResult",
     "Step",
-    "abandon",
     "copy_of",
     "examine",
     "execute",
@@ -243,27 +241,6 @@ def resume(
         return _carry_out(work, journals, journal, confirm, stop_after)
 
 
-def abandon(
-    settings: Settings, instance: Instance, top: str | None, *, with_foreign_snapshots: bool = False
-) -> RestorePlan:
-    """Give an interrupted restore up: remove its datasets, each proved to be ours, and its journal.
-
-    PreflightError, before anything is changed, if others made snapshots on its datasets and they are not let go.
-    """
-    journals = Journals(settings.restore.journal)
-    with alone_with_journal(instance, journals, top) as journal:
-        planned = journal.plan
-        if is_in_place(planned):
-            raise PreflightError(
-                f"the restored datasets are in place of the server of {instance.name} already",
-                hint="continue with --resume; what was replaced is kept, see `zsnapdb doctor`",
-            )
-        foreign.clear(planned, may_go=with_foreign_snapshots)
-        remove_all(planned, copy_of(instance, planned))
-        journals.forget(planned.layout.top)
-    return planned
-
-
 def _carry_out(
     work: Work, journals: Journals, journal: RestoreJournal, confirm: Confirm, stop_after: str | None
 ) -> RestoreResult:
@@ -279,8 +256,8 @@ def _carry_out(
         # Clones are made again in a moment, and then perhaps of other snapshots.
         received = any(isinstance(work.plan.step(done.step), Receive | MountVolumes) for done in runner.journal.done)
         # What was finished once is never removed because it could not be continued.
-        if _is_in_place(work.plan):
-            error.add_note("the restored datasets are in place of the old ones: continue with --resume")
+        if not _is_before_exchange(work.plan):
+            error.add_note("datasets of the server were exchanged: continue with --resume")
         elif (isinstance(error, DamagedError) and not work.plan.is_continued) or not received:
             _undo(work, error)
             journals.forget(work.plan.layout.top)
@@ -292,10 +269,16 @@ def _carry_out(
         raise
 
 
-def _is_in_place(planned: RestorePlan) -> bool:
-    """Whether the restored datasets are in place, as far as the pool can say after an error."""
+def _is_before_exchange(planned: RestorePlan) -> bool:
+    """Whether no dataset of the server was exchanged, as far as the pool can say after an error.
+
+    Of an exchange that has begun, no dataset may be removed: one of them is the server's only one.
+    """
+    step = planned.promotion
+    if step is None:
+        return True
     try:
-        return is_in_place(planned)
+        return not look(planned, step).has_begun
     except ZsnapdbError:
         return False
 
@@ -325,7 +308,7 @@ class _Run:
             self._note_begin(step)
             began = time.monotonic()
             self._do(step)
-            self.journal = self.journal.with_done(
+            self.journal = self._as_noted().with_done(
                 Done(step.name, self.work.instance.host.now(), round(time.monotonic() - began, 3))
             )
             following = next((s for s in self.work.plan.steps if not self.journal.is_done(s.name)), None)
@@ -333,6 +316,11 @@ class _Run:
             if step.name == stop_after and following is not None:
                 return self._result(following)
         return self._result(None)
+
+    def _as_noted(self) -> RestoreJournal:
+        """Return the journal with what the step wrote there about the old server."""
+        noted = self.journals.read(self.journal.plan.layout.top) if self.journals is not None else None
+        return replace(self.journal, old_server=noted.old_server) if noted is not None else self.journal
 
     def _note_begin(self, step: Step) -> None:
         self.work.events.tell(f"{step.name}: {step.describe()}")

@@ -19,9 +19,9 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
-from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
+from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY
 from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import PROPERTY, Position, Progress
+from zsnapdb.model import Position, Progress
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import (
     CheckServer,
@@ -42,8 +42,6 @@ from zsnapdb.zfs import datasets, mounting, owned, snapshots
 from zsnapdb.zfs.owned import Mark
 from zsnapdb.zfs.streams import ReceiveStream
 
-RESTORED_PROPERTY = f"{PROPERTY}:restored"
-"""On every dataset and step snapshot of a restore: the id of the restore that made it."""
 HANDOVER = "handover"
 """The name of every last step."""
 STEP_SNAPSHOT = "zsnapdb-restore-"

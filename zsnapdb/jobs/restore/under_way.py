@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from zsnapdb.errors import NotThere, PreflightError
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.restore.journal import Journals, RestoreJournal
+from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.steps import RestoreLayout
 
 

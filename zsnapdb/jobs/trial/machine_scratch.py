@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zsnapdb.config import Settings
 from zsnapdb.jobs.restore.machine_plan import Connect
-from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY
+from zsnapdb.jobs.set_properties import RESTORED_PROPERTY
 from zsnapdb.jobs.trial import scratch
 from zsnapdb.planning.vm.restored_domain import is_of_restore
 from zsnapdb.vm.hypervisor import connected

@@ -12,8 +12,8 @@ from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.exclusion import for_instance
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.pools import pool_for_copy
-from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
+from zsnapdb.jobs.set_properties import RESTORED_PROPERTY
 from zsnapdb.model import PROPERTY, pool_of
 from zsnapdb.mysql.server import ServerProcess
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS

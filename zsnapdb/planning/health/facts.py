@@ -56,12 +56,25 @@ class LockFact:
 
 
 @dataclass(frozen=True)
+class ExchangeFact:
+    """A rewind or another restore that replaces the server and is under way on this host.
+
+    `stopped` is since when (UTC) its server is down because a command of zsnapdb stopped it; None: it was not stopped,
+    or a server runs again. `ways` are the two commands that end it: on, and back.
+    """
+
+    begun: datetime
+    stopped: datetime | None
+    ways: tuple[str, str]
+
+
+@dataclass(frozen=True)
 class HealthFacts:
     """What is known of the protection of an instance in one repository at a time (UTC).
 
     `newest_point` and `window_start` are the newest restorable point and the begin of the time without a gap up to it;
     None if nothing can be restored. `damage` are reasons that a person must look at, `doubts` those that may wait.
-    `room` says why this host cannot keep its records.
+    `room` says why this host cannot keep its records. `exchanges` are what replaces the server of this host just now.
     `restore_seconds` is the expected duration of a restore of the newest point; None if no drill says.
     """
 
@@ -83,3 +96,4 @@ class HealthFacts:
     copies: tuple[CopyFact, ...] = ()
     lock: LockFact | None = None
     restore_seconds: float | None = None
+    exchanges: tuple[ExchangeFact, ...] = ()

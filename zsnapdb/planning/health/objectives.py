@@ -16,10 +16,15 @@ _CLOCKS = 300.0
 
 
 class Objective(StrEnum):
-    """What is judged. RESTORABLE and INTACT are judged of every instance, the others if they are configured."""
+    """What is judged.
+
+    RESTORABLE and INTACT are judged of every instance, SERVER while a command of zsnapdb replaces its server, and the
+    others if they are configured.
+    """
 
     RESTORABLE = "restorable"
     INTACT = "intact"
+    SERVER = "server"
     RPO = "rpo"
     BACKUP_AGE = "backup-age"
     ARCHIVE_LAG = "archive-lag"
@@ -89,8 +94,8 @@ class Health:
 
 
 def judge(facts: HealthFacts, objectives: ObjectiveSettings) -> Health:
-    """Return the judgement of every objective that is configured, and of the two that every instance has."""
-    judged = (_restorable(facts), _intact(facts), *_configured(facts, objectives))
+    """Return the judgement of every objective that is configured, and of those that every instance has."""
+    judged = (_restorable(facts), _intact(facts), *_server(facts), *_configured(facts, objectives))
     return Health(facts, judged)
 
 
@@ -116,6 +121,20 @@ def _intact(facts: HealthFacts) -> Judgement:
             more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
             return Judgement(Objective.INTACT, verdict, reasons[0] + more, hint)
     return Judgement(Objective.INTACT, Verdict.MET, "nothing is known to be damaged or missing")
+
+
+def _server(facts: HealthFacts) -> Iterator[Judgement]:
+    for exchange in facts.exchanges:
+        onward, back = exchange.ways
+        hint = f"`{onward}` goes on, `{back}` gives it up"
+        if exchange.stopped is not None:
+            age = in_words(max(0, round((facts.at - exchange.stopped).total_seconds())))
+            reason = f"a rewind that did not end stopped the server of {facts.instance} {age} ago"
+            yield Judgement(Objective.SERVER, Verdict.BROKEN, reason, hint, exchange.stopped)
+            continue
+        begun = in_words(max(0, round((facts.at - exchange.begun).total_seconds())))
+        reason = f"a restore that replaces the server of {facts.instance} was begun {begun} ago and did not end"
+        yield Judgement(Objective.SERVER, Verdict.WARNING, reason, hint, exchange.begun)
 
 
 def _configured(facts: HealthFacts, objectives: ObjectiveSettings) -> Iterator[Judgement]:

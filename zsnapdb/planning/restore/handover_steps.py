@@ -65,11 +65,18 @@ def replaced_suffix(restore_id: str) -> str:
     return f"-replaced-{restore_id.lower()}"
 
 
+def place_of(old: str, restore_id: str) -> str:
+    """Return the name that a replaced dataset had before. The same name if it is not that of a replaced dataset."""
+    suffix = replaced_suffix(restore_id)
+    return "/".join(part.removesuffix(suffix) for part in old.split("/"))
+
+
 @dataclass(frozen=True)
 class PromotePart:
     """A volume that replaces an old volume: `dataset` is renamed to `place`.
 
-    The dataset that has this name now is renamed to `old` (None: there is no such dataset).
+    The dataset that has this name now is renamed to `old` (None: there is no such dataset). `old_guid` is its GUID and
+    `old_canmount` its property; None in plans of older versions.
     """
 
     role: str
@@ -77,6 +84,8 @@ class PromotePart:
     place: str
     old: str | None
     mountpoint: str
+    old_guid: int | None = None
+    old_canmount: str | None = None
 
 
 @dataclass(frozen=True)

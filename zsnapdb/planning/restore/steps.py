@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Literal
 
 from zsnapdb.model import Flavour
-from zsnapdb.planning.restore.handover_steps import HandoverStep
+from zsnapdb.planning.restore.handover_steps import HandoverStep, Promote
 
 TimeOf = Literal["transaction", "binlog"]
 """What a commit time belongs to: to the transaction, or to the latest one of its binlog."""
@@ -379,6 +379,12 @@ class RestorePlan:
     @property
     def receives(self) -> tuple[Receive, ...]:
         return tuple(step for step in self.steps if isinstance(step, Receive))
+
+    @property
+    def promotion(self) -> Promote | None:
+        """The last step if it exchanges the server's datasets; None if the restore leaves them alone."""
+        last = self.steps[-1] if self.steps else None
+        return last if isinstance(last, Promote) else None
 
     @property
     def clones(self) -> tuple[CloneSnapshot, ...]:

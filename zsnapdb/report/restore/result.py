@@ -102,6 +102,7 @@ class AbandonedDocument(TypedDict):
 
     top: str
     restore_id: str
+    server: str
 
 
 @dataclass(frozen=True)
@@ -230,18 +231,21 @@ class RestoreView(View):
 
 @dataclass(frozen=True)
 class AbandonedView(View):
-    """An abandoned restore."""
+    """An abandoned restore. `left` says how the server is that it was to replace; "" if it replaced none."""
 
     plan: RestorePlan
+    left: str = ""
     kind: ClassVar[str] = "restore-abandoned"
 
     def text(self) -> str:
-        return f"the restore of {self.plan.instance} to {self.plan.layout.top} is abandoned; its datasets are destroyed"
+        what = f"the restore of {self.plan.instance} to {self.plan.layout.top} is abandoned; its datasets are destroyed"
+        return f"{what}\n{self.left}" if self.left else what
 
     def fields(self) -> AbandonedDocument:
         return {
             "top": self.plan.layout.top,
             "restore_id": self.plan.restore_id,
+            "server": self.left,
         }
 
 

@@ -54,6 +54,7 @@ class RewindDocument(TypedDict):
     binlogs_from: BinlogCountFields
     prepare_seconds: float
     outage_seconds: float | None
+    finished_before: str | None
     server_id: int | None
     replaced: dict[str, str | None]
     backup: ManifestFields | None
@@ -140,6 +141,12 @@ class RewindView(View):
                 f" touched\ncontinue with `zsnapdb rewind {plan.instance} --resume`, or give it up with"
                 f" `zsnapdb restore {plan.instance} --abandon`"
             )
+        if result.finished_before is not None:
+            return (
+                f"the rewind of {plan.instance} to {plan.requested} was finished at"
+                f" {result.finished_before:%Y-%m-%d %H:%M:%S} UTC, after {duration(result.outage)} of outage;"
+                " nothing was done now"
+            )
         lines = [
             f"the server of {plan.instance} runs again, at {plan.requested}",
             *point_lines(plan.requested, plan.point)[1:],
@@ -171,6 +178,7 @@ class RewindView(View):
             "binlogs_from": _binlogs(plan),
             "prepare_seconds": result.prepared,
             "outage_seconds": result.outage,
+            "finished_before": result.finished_before.isoformat() if result.finished_before is not None else None,
             "server_id": result.handover.server_id,
             "replaced": {part.role: part.old for part in result.handover.parts},
             "backup": manifest_fields(result.backup.manifest) if result.backup is not None else None,

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.errors import ExistsError, PreflightError
 from zsnapdb.jobs.restore import run as restoring
-from zsnapdb.jobs.restore.journal import Journals, RestoreJournal
 from zsnapdb.jobs.restore.plan import RestoreRequest
+from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.steps import Receive
 
 

@@ -12,10 +12,11 @@ import pytest
 from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.errors import NotOursError, NotThere, PreflightError
 from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.restore import give_up, steps, under_way
 from zsnapdb.jobs.restore import run as restoring
-from zsnapdb.jobs.restore import steps, under_way
-from zsnapdb.jobs.restore.journal import Journals, RestoreJournal
-from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY, Work, receive, remove_all
+from zsnapdb.jobs.restore.steps import Work, receive, remove_all
+from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
+from zsnapdb.jobs.set_properties import RESTORED_PROPERTY
 from zsnapdb.model import Snapshot, new_backup_id
 from zsnapdb.planning.restore.steps import Receive, RestorePlan
 from zsnapdb.zfs import datasets, owned, snapshots
@@ -41,7 +42,7 @@ def test_what_another_process_finished_while_this_one_waited_is_neither_resumed_
     planned = host.plan()
     _begin(host, planned)
     removed: list[RestorePlan] = []
-    monkeypatch.setattr(restoring, "remove_all", lambda plan, copy: removed.append(plan))
+    monkeypatch.setattr(give_up, "remove_all", lambda plan, copy: removed.append(plan))
 
     @contextlib.contextmanager
     def after_the_other(name: str, **options: Any) -> Iterator[None]:
@@ -56,7 +57,7 @@ def test_what_another_process_finished_while_this_one_waited_is_neither_resumed_
     before = list(host.executed)
     calls: dict[str, Callable[[], object]] = {
         "resume": lambda: restoring.resume(host.settings, host.instance, None),
-        "abandon": lambda: restoring.abandon(host.settings, host.instance, None),
+        "abandon": lambda: give_up.abandon(host.settings, host.instance, None),
     }
     with pytest.raises(NotThere, match="finished or given up meanwhile"):
         calls[verb]()
@@ -98,7 +99,7 @@ def test_snapshots_of_others_are_named_before_anything_is_done_and_go_if_that_wa
     monkeypatch.setattr(owned, "destroy_snapshots_on", lambda names, *marks: destroyed.extend(names))
 
     def call(*, with_foreign_snapshots: bool) -> object:
-        job: Any = restoring.resume if verb == "resume" else restoring.abandon
+        job: Any = restoring.resume if verb == "resume" else give_up.abandon
         return job(host.settings, host.instance, None, with_foreign_snapshots=with_foreign_snapshots)
 
     before = list(host.executed)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from zsnapdb.config_objectives import ObjectiveSettings
-from zsnapdb.planning.health.facts import CheckFact, CopyFact, DrillFact, HealthFacts, LockFact
+from zsnapdb.planning.health.facts import CheckFact, CopyFact, DrillFact, ExchangeFact, HealthFacts, LockFact
 from zsnapdb.planning.health.objectives import Judgement, Objective, Verdict, judge
 from zsnapdb.planning.health.restore_time import restore_seconds
 from zsnapdb.planning.trial.drill import Timing
@@ -65,7 +65,7 @@ def judged(objective: Objective, facts: HealthFacts = GOOD, settings: ObjectiveS
 
 def test_every_objective_is_judged_and_met_by_good_facts() -> None:
     health = judge(GOOD, ALL)
-    assert [found.objective for found in health.judgements] == list(Objective)
+    assert [found.objective for found in health.judgements] == [o for o in Objective if o is not Objective.SERVER]
     assert {found.verdict for found in health.judgements} == {Verdict.MET}
     assert not [found.hint for found in health.judgements if found.hint]
 
@@ -91,11 +91,27 @@ def test_after_a_month_of_silence_every_objective_about_time_is_broken() -> None
 NOTHING = HealthFacts("main", "here", NOW, None, None, None, None)
 
 
-@pytest.mark.parametrize("objective", [one for one in Objective if one is not Objective.INTACT])
+@pytest.mark.parametrize("objective", [one for one in Objective if one not in (Objective.INTACT, Objective.SERVER)])
 def test_an_objective_without_a_fact_is_broken(objective: Objective) -> None:
     judgement = judged(objective, NOTHING)
     assert judgement.verdict is Verdict.BROKEN
     assert judgement.reason
+
+
+WAYS = ("zsnapdb rewind main --resume", "zsnapdb restore main --abandon --target tank/z")
+
+
+def test_a_server_that_a_rewind_stopped_breaks_an_objective_which_names_both_ways_out() -> None:
+    stopped = replace(GOOD, exchanges=(ExchangeFact(ago(hours=1), ago(seconds=20), WAYS),))
+    judgement = judged(Objective.SERVER, stopped)
+    assert (judgement.verdict, judge(stopped, ALL).verdict) == (Verdict.BROKEN, Verdict.BROKEN)
+    assert "stopped the server of main 20 s ago" in judgement.reason
+    assert all(f"`{way}`" in judgement.hint for way in WAYS)
+
+
+def test_a_rewind_under_way_whose_server_runs_is_a_warning() -> None:
+    judgement = judged(Objective.SERVER, replace(GOOD, exchanges=(ExchangeFact(ago(hours=1), None, WAYS),)))
+    assert (judgement.verdict, "was begun 1 h ago" in judgement.reason) == (Verdict.WARNING, True)
 
 
 BY_AGE = [

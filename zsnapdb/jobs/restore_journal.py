@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from zsnapdb.errors import DamagedError, PreflightError
+from zsnapdb.errors import DamagedError, NotThere, PreflightError
 from zsnapdb.planning.restore.steps import RestorePlan
 
 
@@ -28,11 +28,40 @@ class Done:
 
 
 @dataclass(frozen=True)
+class OldServer:
+    """What a rewind changed at the server that it replaces. Whoever gives the rewind up takes it back.
+
+    `option_file` is the file with the new server_id, and `option_text` what was in it before (None: it did not exist).
+    `stopped` is since when the server is down (UTC); None: it was not stopped, or a server runs again. `down` is for
+    how many seconds it was down before that.
+    """
+
+    option_file: str | None = None
+    option_text: str | None = None
+    stopped: datetime | None = None
+    down: float = 0.0
+
+    def stopped_at(self, moment: datetime) -> OldServer:
+        """Return the record of a server that is stopped from that moment on, unless it was stopped before."""
+        return self if self.stopped is not None else replace(self, stopped=moment)
+
+    def up_at(self, moment: datetime) -> OldServer:
+        """Return the record of a server that runs again from that moment on."""
+        return replace(self, stopped=None, down=self.seconds_down(moment))
+
+    def seconds_down(self, moment: datetime) -> float:
+        """Return for how many seconds users had no server, over all runs, up to that moment."""
+        now = (moment - self.stopped).total_seconds() if self.stopped is not None else 0.0
+        return self.down + max(0.0, now)
+
+
+@dataclass(frozen=True)
 class RestoreJournal:
-    """A restore: its plan and its finished steps, in order."""
+    """A restore: its plan and its finished steps, in order. `old_server`: what a rewind changed at the old server."""
 
     plan: RestorePlan
     done: tuple[Done, ...] = ()
+    old_server: OldServer | None = None
 
     def is_done(self, step: str) -> bool:
         """Whether the step of that name is finished."""
@@ -79,10 +108,14 @@ class Journals:
 
     def under_way(self, instance: str) -> list[RestoreJournal]:
         """Return the journals of the instance's unfinished restores."""
+        return [journal for journal in self.all_under_way() if journal.plan.instance == instance]
+
+    def all_under_way(self) -> list[RestoreJournal]:
+        """Return the journals of all unfinished restores of servers. DamagedError if one cannot be read."""
         if not self.folder.is_dir():
             return []
         journals = [self.read(path.stem.replace("%", "/")) for path in sorted(self.folder.glob("*.json"))]
-        return [journal for journal in journals if journal is not None and journal.plan.instance == instance]
+        return [journal for journal in journals if journal is not None]
 
     def at_mount(self, mount: str) -> RestoreJournal | None:
         """Return the journal of an unfinished restore that mounts its files there, or None.
@@ -110,6 +143,15 @@ class Journals:
             if journal.plan.instance == instance:
                 journals.append(journal)
         return journals
+
+    def note(self, top: str, old_server: OldServer) -> None:
+        """Write durably what was changed at the old server. NotThere if no restore to this dataset is under way."""
+        journal = self.read(top)
+        if journal is None:
+            raise NotThere(
+                f"the restore to {top} was finished or given up meanwhile", hint="see `zfs list`; nothing was changed"
+            )
+        self.write(replace(journal, old_server=old_server))
 
     def finish(self, journal: RestoreJournal) -> None:
         """Keep the journal as that of a finished restore."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.errors import DamagedError, NotThere
-from zsnapdb.jobs.restore.journal import Done, Journals, RestoreJournal
 from zsnapdb.jobs.restore.run import find
+from zsnapdb.jobs.restore_journal import Done, Journals, RestoreJournal
 from zsnapdb.model import Flavour
 from zsnapdb.planning.restore.handover_steps import (
     HandoverStep,

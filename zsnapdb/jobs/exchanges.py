@@ -1,0 +1,45 @@
+"""Restores of this host that replace a server and are under way: `status` and `doctor` name them, with the ways out."""
+
+from __future__ import annotations
+
+from zsnapdb.errors import DamagedError, PreflightError
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
+from zsnapdb.planning.health.facts import ExchangeFact
+from zsnapdb.planning.restore.exchange import names_in
+
+
+def under_way(instance: Instance) -> tuple[ExchangeFact, ...]:
+    """Return what replaces the server of the instance on this host, by the journals alone.
+
+    A journal that cannot be read, or may not be read by this account, is left out: `restore` names it.
+    """
+    try:
+        journals = Journals(instance.restores).under_way(instance.name)
+    except (DamagedError, PreflightError):
+        return ()
+    return tuple(_fact(journal) for journal in journals if journal.plan.promotion is not None)
+
+
+def _fact(journal: RestoreJournal) -> ExchangeFact:
+    plan, old = journal.plan, journal.old_server
+    step = plan.promotion
+    # A rewind knows how the server is stopped and started; who restores with --handover promote does it himself.
+    is_rewind = old is not None or (step is not None and step.unit is not None)
+    onward = f"zsnapdb rewind {plan.instance} --resume" if is_rewind else f"zsnapdb restore {plan.instance} --resume"
+    back = f"zsnapdb restore {plan.instance} --abandon --target {plan.layout.top}"
+    return ExchangeFact(plan.created, old.stopped if old is not None else None, (onward, back))
+
+
+def claimed(journals: Journals) -> dict[str, str]:
+    """Return every dataset that belongs to a restore under way, and that restore's instance: no other run may touch it.
+
+    DamagedError if a journal cannot be read: then it is not known what belongs to its restore.
+    """
+    names = {}
+    for journal in journals.all_under_way():
+        plan, step = journal.plan, journal.plan.promotion
+        own = [plan.layout.top, *plan.layout.datasets.values()]
+        for name in own + (names_in(step) if step is not None else []):
+            names[name] = plan.instance
+    return names

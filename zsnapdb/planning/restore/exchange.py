@@ -1,0 +1,119 @@
+"""How far the exchange of a server's datasets has come, by the GUIDs and properties of the datasets. Pure.
+
+A GUID of a dataset stays with it when it is renamed (zfsprops(7), guid). Names alone prove nothing: another command, or
+a person, may have renamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from zsnapdb.planning.restore.handover_steps import Promote, PromotePart
+
+
+class ExchangeState(StrEnum):
+    """How far an exchange has come.
+
+    BEFORE: the server's own datasets are in their places. HALF: some are renamed. IN_PLACE: the restored ones are
+    there. UNCLEAR: a dataset is missing, or another one has its name.
+    """
+
+    BEFORE = "before"
+    HALF = "half"
+    IN_PLACE = "in place"
+    UNCLEAR = "unclear"
+
+
+@dataclass(frozen=True)
+class NamedDataset:
+    """A dataset that exists: its GUID, and whether it carries the mark of the restore whose exchange is judged."""
+
+    guid: int
+    is_restored: bool
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The state of an exchange. `reasons` say why it is unclear.
+
+    `has_begun`: a dataset was renamed. Until then the restored datasets may also be missing: they are not made yet.
+    """
+
+    state: ExchangeState
+    has_begun: bool
+    reasons: tuple[str, ...] = ()
+
+
+def names_in(step: Promote) -> list[str]:
+    """Return every name that a dataset of the exchange has before it, in it or after it."""
+    return [name for part in step.parts for name in (part.dataset, part.place, part.old) if name is not None]
+
+
+def judge(step: Promote, there: Mapping[str, NamedDataset]) -> Exchange:
+    """Return how far the exchange has come. `there` has those of its names that exist."""
+    restored_in_place = [_is_restored(part.place, there) for part in step.parts]
+    olds_in_place = [_is_old(part, part.place, there) for part in step.parts if part.old is not None]
+    has_begun = any(restored_in_place) or not all(olds_in_place)
+    if all(restored_in_place):
+        # What was replaced may be removed once all restored datasets are in place.
+        return Exchange(ExchangeState.IN_PLACE, has_begun)
+    reasons = [reason for part in step.parts if (reason := _objection(part, there))]
+    if reasons:
+        return Exchange(ExchangeState.UNCLEAR, has_begun, tuple(reasons))
+    return Exchange(ExchangeState.HALF if has_begun else ExchangeState.BEFORE, has_begun)
+
+
+def _objection(part: PromotePart, there: Mapping[str, NamedDataset]) -> str:
+    """Return what is wrong with the datasets of a volume, "" if nothing is."""
+    if not _is_restored(part.dataset, there) and not _is_restored(part.place, there):
+        return f"the restored dataset of volume {part.role} is neither {part.dataset} nor {part.place}"
+    if part.old is None:
+        other = there.get(part.place)
+        return f"{part.place} was made meanwhile" if other is not None and not other.is_restored else ""
+    if _is_old(part, part.place, there) or _is_old(part, part.old, there):
+        return ""
+    return f"the server's own dataset of volume {part.role} is neither {part.place} nor {part.old}"
+
+
+def _is_restored(name: str, there: Mapping[str, NamedDataset]) -> bool:
+    one = there.get(name)
+    return one is not None and one.is_restored
+
+
+def _is_old(part: PromotePart, name: str, there: Mapping[str, NamedDataset]) -> bool:
+    one = there.get(name)
+    return one is not None and not one.is_restored and part.old_guid in (None, one.guid)
+
+
+def ways_back(step: Promote) -> list[tuple[str, str]]:
+    """Return the renames (from, to) that undo the exchange, in order. Those that were not made are to be left out."""
+    return [(new, old) for old, new in reversed(step.renames)]
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What lies below a place that is replaced: the path or dataset, and what it is in words."""
+
+    name: str
+    what: str
+
+
+def strangers(
+    places: Mapping[str, str], below: Sequence[str], mounts: Sequence[tuple[str, str]], moved: Sequence[str] = ()
+) -> list[Inside]:
+    """Return what lies inside the places and is not replaced with them, so that an exchange would take it away.
+
+    `places`: the mount point of each volume, by dataset. `below`: every dataset below these. `mounts`: the path and the
+    source of every mount of this host. `moved` are other datasets that may lie there.
+    """
+    known = {*places, *moved}
+    datasets = [Inside(name, "a dataset below it") for name in below if name not in known]
+    mounted = [
+        Inside(path, f"a mount of {source}")
+        for path, source in mounts
+        if source not in known and any(path.startswith(point.rstrip("/") + "/") for point in places.values())
+    ]
+    named = {inside.name for inside in datasets}
+    return [*datasets, *(one for one in mounted if one.what.removeprefix("a mount of ") not in named)]
