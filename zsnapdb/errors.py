@@ -101,6 +101,15 @@ class NotAllowedError(PreflightError):
     code = "not-allowed"
 
 
+class ForeignInsideError(PreflightError):
+    """Inside a server's datasets lies what is no volume of it, or another mount namespace uses them.
+
+    An exchange of the datasets would take it away. Nothing was changed.
+    """
+
+    code = "foreign-inside"
+
+
 class ServerError(ZsnapdbError):
     """The database server cannot be reached, or refused."""
 

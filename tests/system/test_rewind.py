@@ -263,3 +263,107 @@ def test_a_rewind_that_fails_and_is_killed_again_and_again_ends_at_the_point(
     assert done.json["finished"]
     assert kills >= 3
     assert (state(), lines(lab)) == (expected, [1, 2, 3])
+
+
+KILL_BEHIND = """#!/bin/sh
+# Kills the command that starts it behind the first change of the kind in the file $ZSNAPDB_KILL_BEHIND.
+/usr/sbin/zfs "$@"
+code=$?
+if [ "$1" = "$(cat "$ZSNAPDB_KILL_BEHIND")" ]; then
+  echo done > "$ZSNAPDB_KILL_BEHIND"
+  kill -9 $PPID
+fi
+exit $code
+"""
+
+
+def seconds(keep: str) -> tuple[str, str]:
+    """Return the change of the configuration that says how long replaced datasets are kept."""
+    return ("[repository.s3]", f'[restore]\nkeep_replaced = "{keep}"\n\n[repository.s3]')
+
+
+# What is killed is changes of datasets. Which server starts on them makes no difference.
+@pytest.mark.any_server
+def test_a_rewind_that_is_killed_in_its_exchange_loses_nothing_whatever_is_done_next(
+    lab: Lab, control: tuple[tuple[str, str], ...], tmp_path: Path
+) -> None:
+    assert lab.zsnapdb("snapshot").code == 0
+    _, point = accident(lab)
+    old_id, guids = server_id(lab), zfs("get", "-H", "-o", "value", "guid", "tank/mysql", "tank/mysql/data")
+    config, counter, program = lab.changed(*control, seconds("1s")), tmp_path / "kill-behind", tmp_path / "zfs"
+    program.write_text(KILL_BEHIND)
+    program.chmod(0o755)
+    counter.write_text("rename\n")
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "ZSNAPDB_KILL_BEHIND": str(counter)}
+    words = ("rewind", "main", "--to", point, "--yes", "--no-backup")
+    assert lab.zsnapdb(*words, config=config, environment=environment).code == -9
+    # Nothing runs, and nothing is in its place. Everything says so, and nothing goes.
+    status = lab.zsnapdb("status", "main", config=config)
+    assert status.code == 2
+    onward, back = "`zsnapdb rewind main --resume`", "`zsnapdb restore main --abandon --target tank/zsnapdb/restored/"
+    assert (onward in status.stdout, back in status.stdout) == (True, True), status.stdout
+    assert onward in lab.zsnapdb("doctor", "main", config=config).stdout
+    assert lab.zsnapdb("reap", config=config).code == 0
+    abandoned = lab.zsnapdb("restore", "main", "--abandon", config=config)
+    assert (abandoned.code, "started again and answers" in abandoned.stdout) == (0, True), abandoned.stderr
+    assert zfs("get", "-H", "-o", "value", "guid", "tank/mysql", "tank/mysql/data") == guids
+    assert (lines(lab), server_id(lab), list(INCLUDED.iterdir())) == ([], old_id, [])
+    assert lab.sql("SHOW TABLES FROM rewound LIKE 'after_it'")
+    assert not [name for name in zfs("list", "-H", "-o", "name") if "main-rewind" in name or "-replaced-" in name]
+    check_that_what_is_no_volume_refuses_before_anything(lab, config, words)
+    check_that_an_interrupted_exchange_ends(lab, control, words)
+    check_that_what_was_replaced_goes_only_while_nobody_wrote_to_it(lab, config)
+
+
+def check_that_what_is_no_volume_refuses_before_anything(lab: Lab, config: Path, words: tuple[str, ...]) -> None:
+    """A dataset below the server's own would go along with the rename, and its next writes to another disk."""
+    zfs("create", "-o", "mountpoint=/srv/dumps", "tank/mysql/dumps")
+    zfs("create", "-o", "mountpoint=/var/lib/mysql/data/inside", "tank/inside")
+    try:
+        for options in (["--plan"], []):
+            refused = lab.zsnapdb(*words[:-2], *options, "--yes", config=config)
+            assert refused.code == 4, refused.stderr
+            assert "tank/mysql/dumps (a dataset below it)" in refused.stderr
+            assert "/var/lib/mysql/data/inside (a mount of tank/inside)" in refused.stderr
+    finally:
+        zfs("destroy", "tank/mysql/dumps")
+        zfs("destroy", "tank/inside")
+        Path("/var/lib/mysql/data/inside").rmdir()
+    assert not [name for name in zfs("list", "-H", "-o", "name") if "main-rewind" in name]
+
+
+def check_that_an_interrupted_exchange_ends(
+    lab: Lab, control: tuple[tuple[str, str], ...], words: tuple[str, ...]
+) -> None:
+    """Ctrl-C while the server stops is obeyed once it runs again. A second --resume does nothing."""
+    ((text, section),) = control
+    stop = f'["sh", "-c", "kill -INT $PPID; exec {SERVER} stop"]'
+    config = lab.changed((text, section.replace(f'["{SERVER}", "stop"]', stop)))
+    done = lab.zsnapdb(*words, config=config)
+    assert (done.code, "the server of main runs again" in done.stderr) == (130, True), done.stderr
+    assert lines(lab) == [1, 2, 3]
+    backups = lab.zsnapdb("list", "main", "--json").json["backups"]
+    again = lab.zsnapdb("rewind", "main", "--resume", "--yes", "--json", config=config).json
+    assert (again["finished"], bool(again["finished_before"]), again["backup"]) == (True, True, None)
+    assert again["outage_seconds"] > 1
+    assert lab.zsnapdb("list", "main", "--json").json["backups"] == backups
+
+
+def check_that_what_was_replaced_goes_only_while_nobody_wrote_to_it(lab: Lab, config: Path) -> None:
+    """The reaper would remove it, until somebody uses it."""
+
+    def reason() -> str:
+        (line,) = [
+            line for line in lab.zsnapdb("reap", "--plan", config=config).stdout.splitlines() if "replaced" in line
+        ]
+        return line
+
+    (old,) = [name for name in zfs("list", "-H", "-o", "name", "-d", "1", "tank") if "/mysql-replaced-" in name]
+    assert "kept" not in reason()
+    zfs("set", "mountpoint=/srv/old", f"{old}/data")
+    zfs("mount", f"{old}/data")
+    assert "is mounted" in reason()
+    Path("/srv/old/new").write_bytes(b"0" * 100_000)
+    zfs("unmount", f"{old}/data")
+    assert "was written to since it was replaced" in reason()
+    zfs("inherit", "mountpoint", f"{old}/data")

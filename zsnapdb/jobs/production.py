@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from zsnapdb.errors import PreflightError
+from zsnapdb.errors import ForeignInsideError, PreflightError
 from zsnapdb.mysql import discovery
 from zsnapdb.planning.restore.exchange import strangers
 from zsnapdb.zfs import datasets, mounts, snapshots
@@ -37,7 +37,7 @@ def servers_on(names: Collection[str]) -> dict[int, str]:
 
 
 def refuse_strangers(places: Mapping[str, str], moved: Sequence[str] = ()) -> None:
-    """Raise PreflightError if datasets or mounts lie inside the places (dataset to mount point) that are not volumes.
+    """Raise ForeignInsideError if datasets or mounts that are no volumes lie inside the places (dataset to mount point).
 
     Renaming a dataset takes all below it along, and they are unmounted: what is written to their paths later would land
     on another disk. `moved` are datasets of the restore itself.
@@ -48,7 +48,7 @@ def refuse_strangers(places: Mapping[str, str], moved: Sequence[str] = ()) -> No
     inside = strangers(places, below, [(entry.path, entry.source) for entry in mounts.mounted()], moved)
     if inside:
         listed = ", ".join(f"{one.name} ({one.what})" for one in inside)
-        raise PreflightError(
+        raise ForeignInsideError(
             f"the datasets of the server cannot be exchanged: inside them lies what is no volume of it: {listed}",
             hint=f"move it to another place, for example `zfs rename {inside[0].name} {_beside(inside[0].name)}`, or"
             " unmount it; or name the dataset under volumes of the instance",
@@ -62,14 +62,14 @@ def _beside(name: str) -> str:
 
 
 def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> None:
-    """Raise PreflightError if another mount namespace has one of the datasets mounted, and would keep it so.
+    """Raise ForeignInsideError if another mount namespace has one of the datasets mounted, and would keep it so.
 
     A server in a container would go on with these files while others take their place. `after_unmount`: the datasets
     were unmounted here, so every mount that is left stays.
     """
     for mount in mounts.mounted_elsewhere(names):
         if after_unmount or not mount.follows:
-            raise PreflightError(
+            raise ForeignInsideError(
                 f"{mount.source} is also mounted at {mount.path} in the mount namespace of process {mount.pid}",
                 hint=f"end what runs there (`nsenter -t {mount.pid} -m`, `ps {mount.pid}`), or unmount it there",
             )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from tests.unit.jobs.restore.test_journal import plan
+from tests.unit.jobs.test_restore_journal import plan
 from tests.unit.mysql.test_greeting import GREETING
 from tests.unit.planning.vm.test_restored_domain import HOSTILE
 from tests.unit.support import binlog_archive, mutations, row_events, streams

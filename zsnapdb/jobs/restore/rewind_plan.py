@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import PreflightError, UsageError, ZsnapdbError
+from zsnapdb.errors import ForeignInsideError, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.jobs.fresh import fresh_server_id
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import run
@@ -100,7 +100,8 @@ def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest
     if here is not None and request.history is None:
         try:
             return run.plan(settings, instance, here, _wanted(instance, request, RestoreOrigin.LOCAL))
-        except UsageError:
+        except (UsageError, ForeignInsideError):
+            # No other origin of the volumes would change it.
             raise
         except ZsnapdbError as error:
             # The point may lie before the sets on this host, or after a binlog that is gone.
