@@ -46,6 +46,11 @@ class Host:
         return self.records.with_name("tails")
 
     @property
+    def readers(self) -> Path:
+        """Which replicas must be rebuilt because their source was put back, a file per instance (`readers.py`)."""
+        return self.records.with_name("readers")
+
+    @property
     def policies(self) -> Path:
         """Which policy this host recorded in the evidence logs of repositories, a folder per instance."""
         return self.records.with_name("policies")

@@ -49,6 +49,8 @@ class Instance:
     """The folder with the journals of restores (`restore.journal`)."""
     wait: float = 0.0
     """How many seconds a run waits for another run that is at work on the instance."""
+    replicas_will_be_rebuilt: bool = False
+    """Somebody said that every replica will be made anew after its server is put back."""
 
     @classmethod
     def of(cls, settings: Settings, name: str | None, events: Events = SILENT) -> Instance:
@@ -141,6 +143,10 @@ class Instance:
     def waiting(self, seconds: float) -> Instance:
         """Return the instance with jobs that wait this long for another run."""
         return replace(self, wait=seconds)
+
+    def rebuilding_replicas(self, said: bool) -> Instance:
+        """Return the instance of which somebody `said` that its replicas will be made anew."""
+        return replace(self, replicas_will_be_rebuilt=said)
 
     def hooks(self) -> tuple[Hook, ...]:
         """Return its hooks in the order of the configuration."""

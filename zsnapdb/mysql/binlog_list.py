@@ -9,8 +9,9 @@ from zsnapdb.mysql.session import Session
 
 @dataclass(frozen=True)
 class BinlogReader:
-    """A connection that sends binlogs to a replica: the host of the replica, and the state of the connection."""
+    """A connection that sends binlogs to a replica: the replica's account and host, and the state of the connection."""
 
+    user: str
     host: str
     state: str
 
@@ -33,6 +34,6 @@ def purge_before(session: Session, name: str) -> None:
 def readers(session: Session) -> list[BinlogReader]:
     """Return the connections that send binlogs to replicas. Needs PROCESS to see those of other accounts."""
     rows = session.query(
-        "SELECT host, state FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%%'", ()
+        "SELECT user, host, state FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%%'", ()
     )
-    return [BinlogReader(str(host), str(state)) for host, state in rows]
+    return [BinlogReader(str(user), str(host), str(state)) for user, host, state in rows]

@@ -1,0 +1,163 @@
+"""Who reads the binlogs of a server now. The server itself is asked, and what it hides from the account is named.
+
+zsnapdb itself is no reader: its archive reads the files of the binlogs. Accounts, hosts and UUIDs are written by
+others: they are shown with their control characters replaced, and decide nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from zsnapdb.errors import ServerError
+from zsnapdb.mysql.binlog_list import readers as connections
+from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.variables import global_variables, server_flavour
+from zsnapdb.patterns import printable
+from zsnapdb.planning.family import family
+from zsnapdb.planning.restore.readers import RegisteredReplica, SeenReaders
+
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+_LONGEST = 255
+_LISTS = ("SHOW REPLICAS", "SHOW REPLICA HOSTS", "SHOW SLAVE HOSTS")
+"""The list of replicas that told who they are: of MySQL, MariaDB from 10.5.1 on, and older servers of both."""
+
+_COUNTERS = ("Rpl_semi_sync_source_clients", "Rpl_semi_sync_master_clients", "Slaves_connected")
+"""How many semi-synchronous replicas, or replicas of MariaDB, are connected. Every account may read these."""
+
+
+def seen(session: Session) -> SeenReaders:
+    """Return who reads the binlogs of the server now, as far as the account may see it. Changes nothing.
+
+    ServerError if the server does not answer.
+    """
+    hidden = _hides_connections(session)
+    reading = tuple(f"{_name(one.user)}@{_host(one.host)}" for one in connections(session))
+    status = _status(session)
+    counted = max((_number(status.get(name.lower())) for name in _COUNTERS), default=0)
+    replicas, unknown = _registered(session, is_needed=bool(reading) or counted > 0)
+    return SeenReaders(
+        connections=reading,
+        replicas=replicas,
+        members=(*_group(session), *_cluster(status)),
+        counted=counted,
+        may_read=_accounts(session),
+        hidden=hidden,
+        unknown=unknown,
+        executed=executed(session),
+    )
+
+
+def executed(session: Session) -> str:
+    """Return the GTIDs of the transactions that the server has, its own and replicated ones; empty without GTIDs.
+
+    A replica of MariaDB need not write to a binlog what it replicates.
+    """
+    own = family(server_flavour(session)).executed_variable
+    names = (own, "gtid_slave_pos")
+    found = global_variables(session, names)
+    return ",".join(found[name].replace("\n", "") for name in names if found.get(name))
+
+
+@dataclass(frozen=True)
+class ServerIdentity:
+    """The numbers by which a replica registers with its source. MariaDB has no `server_uuid`."""
+
+    server_id: int
+    server_uuid: str | None
+
+
+def identity(session: Session) -> ServerIdentity:
+    """Return the identity of the server of the session."""
+    found = global_variables(session, ("server_id", "server_uuid"))
+    return ServerIdentity(int(found["server_id"]), found.get("server_uuid"))
+
+
+def _name(text: object) -> str:
+    return printable(str(text))[:_LONGEST]
+
+
+def _host(text: str) -> str:
+    """Return the host of a connection without its port, which is another one after each connect."""
+    host, _, port = text.rpartition(":")
+    return _name(host if host and port.isdigit() else text)
+
+
+def _number(value: object) -> int:
+    text = str(value)
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def _hides_connections(session: Session) -> str:
+    """Return why the list of processes may lack those of other accounts; empty if it is whole.
+
+    Without PROCESS it has the account's own connections alone, and no error. A right may come with a role, which no
+    table shows. So something else is asked that needs PROCESS (refman 8.4 and MariaDB manual, "SHOW ENGINE").
+    """
+    try:
+        session.query("SHOW ENGINE INNODB STATUS")
+    except ServerError as error:
+        return f"the account sees its own connections alone ({printable(error.message)})"
+    return ""
+
+
+def _registered(session: Session, *, is_needed: bool) -> tuple[tuple[RegisteredReplica, ...], tuple[str, ...]]:
+    """Return the replicas that told who they are, and what cannot be seen of them.
+
+    The list needs REPLICATION SLAVE, in MariaDB REPLICATION MASTER ADMIN (refman 8.4, "SHOW REPLICAS"; MariaDB manual,
+    "SHOW REPLICA HOSTS").
+    """
+    statement = next((text for text in _LISTS if session.understands(text)), None)
+    if statement is None:
+        return (), ()
+    try:
+        rows = session.records(statement)
+    except ServerError as error:
+        why = f"the server_id and the UUID of the readers cannot be seen: {printable(error.message)}"
+        return (), (why,) if is_needed else ()
+    return tuple(_replica(row) for row in rows), ()
+
+
+def _replica(row: dict[str, Any]) -> RegisteredReplica:
+    uuid = next((str(row[name]) for name in ("Replica_UUID", "Slave_UUID") if row.get(name)), "")
+    return RegisteredReplica(
+        server_id=_number(row.get("Server_Id", row.get("Server_id"))),
+        server_uuid=uuid.lower() if _UUID.fullmatch(uuid) else None,
+        host=_name(row.get("Host") or ""),
+        port=_number(row.get("Port")),
+    )
+
+
+def _status(session: Session) -> dict[str, str]:
+    """Return the server's counters of readers, by lower-case name. It has those of the plugins that it runs."""
+    names = ", ".join(f"'{name}'" for name in (*_COUNTERS, "wsrep_cluster_size"))
+    rows = session.query(f"SHOW GLOBAL STATUS WHERE variable_name IN ({names})")
+    return {str(name).lower(): str(value) for name, value in rows}
+
+
+def _cluster(status: dict[str, str]) -> tuple[str, ...]:
+    """Return the other nodes of the Galera cluster."""
+    return ("a node of its Galera cluster",) * (_number(status.get("wsrep_cluster_size")) - 1)
+
+
+def _group(session: Session) -> tuple[str, ...]:
+    """Return the other members of the replication group. A server without such a table is in none."""
+    try:
+        rows = session.query(
+            "SELECT member_host, member_port, member_state FROM performance_schema.replication_group_members"
+            " WHERE member_id <> '' AND member_id <> @@server_uuid AND member_state <> 'OFFLINE'"
+        )
+    except ServerError:
+        return ()
+    return tuple(f"{_name(host)}:{_number(port)} ({_name(state)})" for host, port, state in rows)
+
+
+def _accounts(session: Session) -> tuple[str, ...]:
+    """Return the accounts that may read the binlogs, without administrators: those that may also stop the server."""
+    rows = session.query(
+        "SELECT grantee FROM information_schema.user_privileges WHERE REPLACE(grantee, CHAR(39), '') <> CURRENT_USER()"
+        " GROUP BY grantee HAVING SUM(privilege_type = 'REPLICATION SLAVE') > 0"
+        " AND SUM(privilege_type = 'SHUTDOWN') = 0 ORDER BY grantee"
+    )
+    return tuple(_name(row[0]) for row in rows)
