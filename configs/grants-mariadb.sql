@@ -10,3 +10,4 @@ GRANT RELOAD, PROCESS, BINLOG MONITOR, REPLICA MONITOR, SELECT ON *.* TO zsnapdb
 -- Only with lock.stop_applier on a replica: GRANT REPLICATION SLAVE ADMIN ON *.* TO zsnapdb@localhost;
 -- Only for `binlog purge`: GRANT BINLOG ADMIN ON *.* TO zsnapdb@localhost;
 -- Only for `undo`: GRANT TRIGGER ON *.* TO zsnapdb@localhost;
+-- Only to name replicas by server_id: GRANT REPLICATION MASTER ADMIN ON *.* TO zsnapdb@localhost;

@@ -11,3 +11,4 @@ GRANT BACKUP_ADMIN, RELOAD, PROCESS, REPLICATION CLIENT, XA_RECOVER_ADMIN, SELEC
 -- Only with lock.stop_applier on a replica: GRANT REPLICATION_SLAVE_ADMIN ON *.* TO zsnapdb@localhost;
 -- Only for `binlog purge`: GRANT BINLOG_ADMIN ON *.* TO zsnapdb@localhost;
 -- Only for `undo`: GRANT TRIGGER ON *.* TO zsnapdb@localhost;
+-- Only where the performance schema is off, to name replicas by UUID: GRANT REPLICATION SLAVE ON *.* TO zsnapdb@localhost;

@@ -20,7 +20,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.private_folder import make_private
 from zsnapdb.model import PROPERTY, Flavour
 from zsnapdb.mysql import readers as asked
-from zsnapdb.mysql.readers import ServerIdentity
+from zsnapdb.mysql.readers import ReplicaIdentity
 from zsnapdb.mysql.service import serving
 from zsnapdb.mysql.variables import server_flavour
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection, ok, unfit, warning
@@ -163,7 +163,7 @@ class _Server:
     """Another instance that runs, and the GTIDs that it has and this server lacks."""
 
     instance: str
-    identity: ServerIdentity
+    identity: ReplicaIdentity
     lacking: str
 
 

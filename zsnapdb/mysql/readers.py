@@ -61,17 +61,17 @@ def executed(session: Session) -> str:
 
 
 @dataclass(frozen=True)
-class ServerIdentity:
+class ReplicaIdentity:
     """The numbers by which a replica registers with its source. MariaDB has no `server_uuid`."""
 
     server_id: int
     server_uuid: str | None
 
 
-def identity(session: Session) -> ServerIdentity:
+def identity(session: Session) -> ReplicaIdentity:
     """Return the identity of the server of the session."""
     found = global_variables(session, ("server_id", "server_uuid"))
-    return ServerIdentity(int(found["server_id"]), found.get("server_uuid"))
+    return ReplicaIdentity(int(found["server_id"]), found.get("server_uuid"))
 
 
 def _name(text: object) -> str:
@@ -114,9 +114,26 @@ def _registered(session: Session, *, is_needed: bool) -> tuple[tuple[RegisteredR
     try:
         rows = session.records(statement)
     except ServerError as error:
+        by_uuid = _by_uuid(session) if is_needed else ()
         why = f"the server_id and the UUID of the readers cannot be seen: {printable(error.message)}"
-        return (), (why,) if is_needed else ()
+        return by_uuid, (why,) if is_needed and not by_uuid else ()
     return tuple(_replica(row) for row in rows), ()
+
+
+def _by_uuid(session: Session) -> tuple[RegisteredReplica, ...]:
+    """Return the replicas whose UUID the performance schema knows. A replica of MySQL sets it as a variable first.
+
+    Empty where the performance schema is off, and on MariaDB.
+    """
+    try:
+        rows = session.query(
+            "SELECT DISTINCT CAST(v.variable_value AS CHAR) FROM performance_schema.user_variables_by_thread v JOIN"
+            " performance_schema.threads t ON t.thread_id = v.thread_id WHERE t.processlist_command IN ('Binlog Dump',"
+            " 'Binlog Dump GTID') AND v.variable_name IN ('replica_uuid', 'slave_uuid')"
+        )
+    except ServerError:
+        return ()
+    return tuple(RegisteredReplica(server_uuid=str(uuid).lower()) for (uuid,) in rows if _UUID.fullmatch(str(uuid)))
 
 
 def _replica(row: dict[str, Any]) -> RegisteredReplica:

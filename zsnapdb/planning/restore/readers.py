@@ -26,17 +26,21 @@ _ATTEMPTS_KEPT = 8
 
 @dataclass(frozen=True)
 class RegisteredReplica:
-    """A replica that told the server who it is. `host` and `port` are what the replica reports, if it reports any."""
+    """A replica that told the server who it is: by its server_id, its server_uuid (MariaDB has none), or both.
 
-    server_id: int
+    `host` and `port` are what the replica reports, if it reports any.
+    """
+
+    server_id: int | None = None
     server_uuid: str | None = None
     host: str = ""
     port: int = 0
 
     def describe(self) -> str:
-        uuid = f" ({self.server_uuid})" if self.server_uuid is not None else ""
-        place = f" at {self.host}:{self.port}" if self.host else ""
-        return f"server_id {self.server_id}{uuid}{place}"
+        number = f"server_id {self.server_id}" if self.server_id is not None else ""
+        uuid = f"server_uuid {self.server_uuid}" if self.server_uuid is not None else ""
+        place = f"at {self.host}:{self.port}" if self.host else ""
+        return " ".join(part for part in (number, uuid, place) if part)
 
 
 @dataclass(frozen=True)

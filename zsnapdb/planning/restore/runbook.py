@@ -163,7 +163,7 @@ def _words(planned: RestorePlan, step: Step, commands: Commands) -> _Words:
         case RunBeside() | MakeReplica():
             return _running(planned, step)
         case Promote():
-            return _promote(step)
+            return _promote(planned.instance, step)
         case _:
             assert_never(step)
 
@@ -332,12 +332,22 @@ def _running(planned: RestorePlan, step: RunBeside | MakeReplica) -> _Words:
     return tuple(underneath), (Look(shlex.join(["test", "-S", private(planned, "server.sock")])),), tuple(if_not)
 
 
-def _promote(step: Promote) -> _Words:
+def _promote(instance: str, step: Promote) -> _Words:
     renames = tuple(shlex.join(["zfs", "rename", old, new]) for old, new in step.renames)
     by_hand = (f"set server_id = {step.server_id} in the server's option file before it is started",)
     underneath = (*renames, *(by_hand if step.server_id is not None else ()))
     looks = tuple(Look(_get(part.place, "mountpoint"), part.mountpoint) for part in step.parts)
     undo = "; ".join(shlex.join(["zfs", "rename", new, old]) for old, new in reversed(step.renames))
+    underneath = (
+        "before the stop: SHOW REPLICAS (MariaDB: SHOW REPLICA HOSTS) names the replicas that must be made anew",
+        *underneath,
+        (
+            "after the start, on the host of each replica, because it has transactions that the server lacks and would"
+            f" follow it all the same: zsnapdb restore {instance} --handover replica --source HOST:PORT --source-user"
+            " USER"
+        ),
+        f"when all are made anew: zsnapdb rewind {instance} --replicas-rebuilt",
+    )
     if_not = (
         (
             "A dataset is busy: the old server still runs, or a shell is in its folder. Stop it, and run the command"

@@ -143,6 +143,13 @@ def test_every_step_has_a_command_what_it_does_a_way_to_see_it_and_what_to_do_if
     assert entry.looks or isinstance(step, Preflight)
 
 
+def test_a_restore_in_place_of_the_server_says_why_and_how_its_replicas_are_made_anew() -> None:
+    (page,) = [page for page in entries(PLAN, COMMANDS, []) if page.title.startswith("Replace the old server")]
+    steps = "\n".join(page.underneath)
+    for words in ("SHOW REPLICAS", "transactions that the server lacks", "--handover replica", "--replicas-rebuilt"):
+        assert words in steps
+
+
 def test_the_first_command_makes_the_plan_and_the_others_go_on_with_it() -> None:
     first, *others = (shlex.split(entry.command) for entry in book().entries)
     assert first[first.index("--to") + 1] == PLAN.requested

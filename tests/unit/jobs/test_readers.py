@@ -1,0 +1,188 @@
+"""Readers of a server that was put back are noted before the exchange, and named until somebody rebuilt them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.stored_backups import Site
+from zsnapdb.config import Settings
+from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.jobs import readers
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.model import Flavour
+from zsnapdb.mysql import readers as asked
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.backup.fitness import Severity
+from zsnapdb.planning.restore.handover_steps import LeaveStopped, Promote, PromotePart
+from zsnapdb.planning.restore.readers import RegisteredReplica, SeenReaders
+from zsnapdb.planning.restore.steps import RestoreLayout, RestorePlan, RestorePoint
+from zsnapdb.zfs import datasets
+from zsnapdb.zfs.datasets import Property
+
+ID, LATER = "20261120T120000Z-0001", "20261121T120000Z-0001"
+UUID, SOURCE = "bc4d710e-e87a-11f1-9a7c-618471ac0a2b", "428226cb-e87a-11f1-8d14-618472ad114a"
+PLACES = {"data": "tank/mysql/data", "parent": "tank/mysql"}
+ONE = SeenReaders(
+    connections=("replica@db2",), replicas=(RegisteredReplica(2, UUID, "db2", 3306),), executed=f"{SOURCE}:1-14"
+)
+
+
+class World:
+    """A server with given readers (None: it does not answer), and the restore whose datasets are in its place."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: SeenReaders | None = ONE
+        self.in_place: dict[str, Property] = {}
+        monkeypatch.setattr(Instance, "session", self.session)
+        monkeypatch.setattr(readers, "serving", lambda _datadir: None)
+        monkeypatch.setattr(asked, "seen", lambda _session: self.seen)
+        monkeypatch.setattr(asked, "executed", lambda _session: f"{SOURCE}:1-12")
+        monkeypatch.setattr(readers, "server_flavour", lambda _session: Flavour.MYSQL)
+        monkeypatch.setattr(datasets, "exists", lambda _name: True)
+        monkeypatch.setattr(datasets, "properties_of", self.properties_of)
+
+    def session(self, *, read_timeout: float = 60.0) -> Session:
+        if self.seen is None:
+            raise ServerError(f"no answer in {read_timeout} s", hint="")
+        return AnsweringServer()
+
+    def exchanged(self, restore: str, source: str = "local") -> None:
+        self.in_place = {name: Property(restore, source) for name in PLACES.values()}
+
+    def properties_of(self, names: Sequence[str], wanted: Sequence[str]) -> dict[str, dict[str, Property]]:
+        return {name: dict.fromkeys(wanted, self.in_place.get(name, Property("-", "-"))) for name in names}
+
+
+class AnsweringServer(Session):
+    """A session of which nothing is asked."""
+
+    def __init__(self) -> None:
+        self.address = Address("zsnapdb", Path("/run/server.sock"))
+
+    def close(self) -> None:
+        """End it."""
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Instance:
+    return Site(tmp_path / "store").instance().with_volumes(PLACES)
+
+
+def plan(restore: str = ID, *, takes_place: bool = True) -> RestorePlan:
+    promoted = Promote(
+        (PromotePart("data", "tank/r", "tank/mysql", "tank/mysql-old", "/d"),), (("tank/r", "tank/mysql"),), restore
+    )
+    return RestorePlan(
+        restore_id=restore,
+        instance="main",
+        repository="0123",
+        requested="latest",
+        created=datetime(2026, 11, 20, 12, tzinfo=UTC),
+        flavour=Flavour.MYSQL,
+        server_version="8.4.3",
+        server_id=1,
+        server_uuid=SOURCE,
+        variables={"datadir": "/var/lib/mysql/data"},
+        backup_id=restore,
+        point=RestorePoint(f"{SOURCE}:1-12", None, None, ()),
+        layout=RestoreLayout("tank/r", {}, {}, "/mnt/r", {role: (place, "/d") for role, place in PLACES.items()}),
+        steps=(promoted if takes_place else LeaveStopped(1),),
+    )
+
+
+def told(instance: Instance) -> list[str]:
+    found = readers.remind(Settings(instance={}, repository={}), instance)
+    return [finding.detail for finding in found if finding.severity is Severity.WARNING]
+
+
+def test_a_server_with_readers_is_not_replaced_and_nothing_is_noted(world: World, instance: Instance) -> None:
+    (found,) = readers.examine(instance, plan())
+    assert found.severity is Severity.UNFIT
+    with pytest.raises(PreflightError, match="replica@db2"):
+        readers.prepare(instance, plan())
+    world.exchanged(ID)
+    assert told(instance) == []
+
+
+def test_a_restore_that_takes_no_place_has_nothing_to_do_with_readers(world: World, instance: Instance) -> None:
+    assert readers.examine(instance, plan(takes_place=False)) == []
+    readers.prepare(instance, plan(takes_place=False))
+    assert world.in_place == {}
+
+
+def test_readers_are_named_from_the_exchange_until_they_are_said_to_be_rebuilt(
+    world: World, instance: Instance
+) -> None:
+    readers.prepare(instance.rebuilding_replicas(True), plan())
+    assert told(instance) == [], "nothing was exchanged yet"
+    world.exchanged(ID)
+    (text,) = told(instance)
+    assert UUID in text
+    assert f"{SOURCE}:13-14" in text
+    assert [reader.server_uuid for reader in readers.forget(instance)] == [UUID]
+    assert told(instance) == []
+    assert readers.forget(instance) == ()
+
+
+def test_readers_stay_named_after_a_second_rewind_at_which_they_are_not_connected(
+    world: World, instance: Instance
+) -> None:
+    readers.prepare(instance.rebuilding_replicas(True), plan())
+    world.exchanged(ID)
+    world.seen = SeenReaders()
+    readers.prepare(instance, plan(LATER))
+    world.exchanged(LATER)
+    (text,) = told(instance)
+    assert UUID in text
+
+
+def test_an_inherited_or_mixed_property_of_a_dataset_makes_no_note_count(world: World, instance: Instance) -> None:
+    readers.prepare(instance.rebuilding_replicas(True), plan())
+    world.exchanged(ID, "inherited from tank")
+    assert told(instance) == []
+    world.exchanged(ID)
+    world.in_place["tank/mysql"] = Property("-", "-")
+    assert told(instance) == []
+
+
+def test_a_server_that_is_down_is_replaced_and_what_was_noted_stays(world: World, instance: Instance) -> None:
+    readers.prepare(instance.rebuilding_replicas(True), plan())
+    world.seen = None
+    readers.prepare(instance, plan())
+    world.seen = ONE
+    world.exchanged(ID)
+    assert len(told(instance)) == 1
+
+
+def test_a_server_that_runs_and_does_not_answer_hides_its_readers(
+    world: World, instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.seen = None
+    monkeypatch.setattr(readers, "serving", lambda _datadir: object())
+    with pytest.raises(PreflightError, match="cannot be seen whether replicas read"):
+        readers.prepare(instance, plan())
+
+
+def test_nothing_is_replaced_if_the_note_cannot_be_written(world: World, instance: Instance) -> None:
+    instance.host.readers.parent.mkdir(parents=True, exist_ok=True)
+    instance.host.readers.write_text("a file in the place of the folder")
+    with pytest.raises(PreflightError):
+        readers.prepare(instance.rebuilding_replicas(True), plan())
+    assert world.in_place == {}
+
+
+def test_a_note_that_cannot_be_read_is_told(world: World, instance: Instance) -> None:
+    readers.prepare(instance.rebuilding_replicas(True), plan())
+    world.exchanged(ID)
+    (instance.host.readers / f"{instance.name}.json").write_text("{}}")
+    (text,) = told(instance)
+    assert "cannot be read" in text
