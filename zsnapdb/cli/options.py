@@ -59,6 +59,13 @@ WithForeignSnapshots = Annotated[
         help="Also destroy snapshots that others (sanoid, an administrator) made on the datasets.",
     ),
 ]
+ReplicasWillBeRebuilt = Annotated[
+    bool,
+    typer.Option(
+        "--replicas-will-be-rebuilt",
+        help="Replace the server although others read its binlogs: each of them will be made anew afterwards.",
+    ),
+]
 WaitTime = Annotated[
     str,
     typer.Option(

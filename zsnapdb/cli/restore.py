@@ -16,6 +16,7 @@ from zsnapdb.cli.options import (
     History,
     InstanceName,
     PlanOnly,
+    ReplicasWillBeRebuilt,
     ReplicationAddress,
     ReplicationPasswordFile,
     ReplicationUser,
@@ -93,6 +94,7 @@ def restore(
     step: ConfirmSteps = False,
     stop_after: StopAfter = None,
     with_foreign_snapshots: WithForeignSnapshots = False,
+    replicas_will_be_rebuilt: ReplicasWillBeRebuilt = False,
     binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -113,7 +115,7 @@ def restore(
     _refuse_contradictions(to, further, resume=resume, abandon=abandon, plan=plan)
     settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
-    chosen = Instance.of(settings, instance, terminal)
+    chosen = Instance.of(settings, instance, terminal).rebuilding_replicas(replicas_will_be_rebuilt)
     may_go = with_foreign_snapshots
     if chosen.settings.vm is not None:
         _refuse_server_options(handover, history, port, server_id, source, origin, further)
@@ -183,16 +185,18 @@ def _refuse_server_options(
 
 def _show_plan(settings: Settings, instance: Instance, request: RestoreRequest | ContinueRequest, json: bool) -> None:
     """Show the plan and the findings of its preflight. Exit as the restore would if it were refused."""
+    from zsnapdb.jobs import readers
     from zsnapdb.jobs.restore import continued as continuing
     from zsnapdb.jobs.restore import run as job
     from zsnapdb.report.restore import result as report
 
     if isinstance(request, continuing.ContinueRequest):
-        show(report.RestorePlanView(continuing.plan_now(settings, instance, request).plan), json)
-        return
-    repository = job.open_for_restore(instance, request.origin)
-    planned = job.plan(settings, instance, repository, request)
-    findings = job.examine(settings, instance, repository, planned)
+        planned = continuing.plan_now(settings, instance, request).plan
+        findings = readers.examine(instance, planned)
+    else:
+        repository = job.open_for_restore(instance, request.origin)
+        planned = job.plan(settings, instance, repository, request)
+        findings = job.examine(settings, instance, repository, planned)
     show(report.RestorePlanView(planned, findings), json)
     expected = job.expected_error(findings)
     if expected is not None:

@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, History, InstanceName, PlanOnly, ServerBinary, WaitTime
+from zsnapdb.cli.options import (
+    AsJson,
+    ConfigFile,
+    History,
+    InstanceName,
+    PlanOnly,
+    ReplicasWillBeRebuilt,
+    ServerBinary,
+    WaitTime,
+)
 from zsnapdb.cli.output import show
 from zsnapdb.errors import UsageError
 
 if TYPE_CHECKING:
+    from zsnapdb.config import Settings
     from zsnapdb.jobs.restore.rewind import Outage
 
 RewindPoint = Annotated[
@@ -38,6 +48,11 @@ RewoundServerId = Annotated[
     ),
 ]
 
+ReplicasRebuilt = Annotated[
+    bool,
+    typer.Option("--replicas-rebuilt", help="Say that the replicas that doctor names were made anew. Does no more."),
+]
+
 
 def rewind(
     instance: InstanceName = None,
@@ -50,6 +65,8 @@ def rewind(
     no_backup: Annotated[
         bool, typer.Option("--no-backup", help="Make no backup at the end. The next one is urgent.")
     ] = False,
+    replicas_will_be_rebuilt: ReplicasWillBeRebuilt = False,
+    replicas_rebuilt: ReplicasRebuilt = False,
     wait: WaitTime = "0s",
     binary: ServerBinary = None,
     config: ConfigFile = None,
@@ -70,11 +87,15 @@ def rewind(
     from zsnapdb.quantities import duration
     from zsnapdb.report.restore import rewind as report
 
-    if (to is None) != resume:
-        raise UsageError("a rewind needs either --to or --resume", hint="for example --to 10m")
+    if [to is not None, resume, replicas_rebuilt].count(True) != 1:
+        raise UsageError("a rewind needs one of --to, --resume and --replicas-rebuilt", hint="for example --to 10m")
     settings = load(config).with_binary(instance, binary)
+    if replicas_rebuilt:
+        _forget_readers(settings, instance, json)
+        return
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal).waiting(duration(wait))
+    chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)
     ask = _always if yes else _ask_on_terminal
     if not yes and not plan and not sys.stdin.isatty():
         raise UsageError("a rewind stops the server; no terminal can be asked", hint="add --yes")
@@ -97,6 +118,15 @@ def rewind(
     show(report.RewindView(result), json)
     if result.backup_error is not None:
         raise typer.Exit(result.backup_error.exit_code)
+
+
+def _forget_readers(settings: Settings, name: str | None, json: bool) -> None:
+    from zsnapdb.jobs import readers
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.report.restore.readers import ReplicasRebuiltView
+
+    chosen = Instance.of(settings, name)
+    show(ReplicasRebuiltView(chosen.name, readers.forget(chosen)), json)
 
 
 def _always(_outage: Outage) -> bool:

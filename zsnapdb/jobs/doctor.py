@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, ZsnapdbError
-from zsnapdb.jobs import exchanges, host_record, object_locks, orphans, replaced
+from zsnapdb.jobs import exchanges, host_record, object_locks, orphans, readers, replaced
 from zsnapdb.jobs.advice import advise, silences
 from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.backup.vm_source import open_machine
@@ -97,7 +97,8 @@ def _diagnose_one(
     findings += _exchanges(instance)
     if observed is not None:
         findings += _server_programs(instance, observed.facts)
-        findings += _replaced(settings, instance.with_volumes(observed.volumes))
+        placed = instance.with_volumes(observed.volumes)
+        findings += (*_replaced(settings, placed), *readers.remind(settings, placed))
     histories = (*_unprotected(instance), *_repeated_gtids(instance))
     stored = (*_repository(instance), *histories, *_damage(instance), *_programs_of_backups(instance))
     clones = (*_account_of_clones(settings, instance), *_clones(instance, clone_leaks))

@@ -37,7 +37,7 @@ def servers_on(names: Collection[str]) -> dict[int, str]:
 
 
 def refuse_strangers(places: Mapping[str, str], moved: Sequence[str] = ()) -> None:
-    """Raise ForeignInsideError if datasets or mounts that are no volumes lie inside the places (dataset to mount point).
+    """Raise ForeignInsideError if datasets or mounts that are no volumes lie inside the `places`: dataset to mount point.
 
     Renaming a dataset takes all below it along, and they are unmounted: what is written to their paths later would land
     on another disk. `moved` are datasets of the restore itself.

@@ -33,7 +33,7 @@ from zsnapdb.report.clone import query as answers
 from zsnapdb.report.document import VERSION, ErrorDocument
 from zsnapdb.report.repository import copy, evidence, forget, init, keys, pin, prune, show, status, verify
 from zsnapdb.report.repository import list as backups
-from zsnapdb.report.restore import machine, result, rewind, runbook
+from zsnapdb.report.restore import machine, readers, result, rewind, runbook
 from zsnapdb.report.trial import consolidate, drill, machine_drill, rescue
 from zsnapdb.report.view import View
 from zsnapdb.report.vm import base, machines
@@ -133,7 +133,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
         machine.MachineRestorePlanView,
         machine.MachineAbandonedView,
     ),
-    "rewind": _types(rewind.RewindView, rewind.RewindPlanView),
+    "rewind": _types(rewind.RewindView, rewind.RewindPlanView, readers.ReplicasRebuiltView),
     "runbook": _types(runbook.RunbookView),
     "setup": _types(setup.SetupView, setup.SetupPlanView),
     "show": _types(show.BackupDetailView),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError, UsageError
+from zsnapdb.jobs import readers
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
@@ -79,9 +80,9 @@ def go_on(
     The errors are those of `plan` and of a restore. An error removes nothing: `zsnapdb restore --resume` goes on.
     """
     repository = open_for_restore(instance, request.origin)
-    return execute_continued(
-        settings, instance, repository, plan(settings, instance, repository, request), confirm, stop_after
-    )
+    planned = plan(settings, instance, repository, request)
+    readers.prepare(instance, planned.plan)
+    return execute_continued(settings, instance, repository, planned, confirm, stop_after)
 
 
 def plan(settings: Settings, instance: Instance, repository: Repository, request: ContinueRequest) -> RestoreJournal:

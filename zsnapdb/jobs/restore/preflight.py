@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from zsnapdb.errors import PreflightError
+from zsnapdb.jobs import readers
 from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.jobs.restore.steps import Work
 from zsnapdb.jobs.server_copy.prepare import absent_files, hidden_files
@@ -22,6 +23,7 @@ def preflight(work: Work, step: Preflight) -> list[FitnessFinding]:
     findings = [*judge_pool(step), _judge_server(work, step), *_judge_rows(work.manifest(step.backups[-1]))]
     for backup_id in step.backups if step.fetches else ():
         findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
+    findings += readers.examine(work.instance, work.plan)
     return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]
 
 

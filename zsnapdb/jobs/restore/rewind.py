@@ -13,6 +13,7 @@ from datetime import datetime
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ConsistencyError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.jobs import readers
 from zsnapdb.jobs.backup.run import BackupResult, backup
 from zsnapdb.jobs.exclusion import for_instance
 from zsnapdb.jobs.instance import Instance
@@ -30,6 +31,7 @@ from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.exchange import ExchangeState
 from zsnapdb.planning.restore.handover_steps import Promote
+from zsnapdb.planning.restore.readers import SeenReaders
 from zsnapdb.planning.restore.rewound import ServerIds, StartedServer, differences
 from zsnapdb.planning.restore.steps import CheckServer, Recover, RestorePlan
 
@@ -39,11 +41,15 @@ _BACKUP_PATIENCE = 30.0
 
 @dataclass(frozen=True)
 class Outage:
-    """What the users of the server will notice: how long a start and a stop of the prepared server took, in seconds."""
+    """What the users of the server will notice: how long a start and a stop of the prepared server took, in seconds.
+
+    `readers` are those of its binlogs (None: it does not answer).
+    """
 
     plan: RestorePlan
     service: ServerService
     start_seconds: float
+    readers: SeenReaders | None
 
 
 @dataclass(frozen=True)
@@ -161,6 +167,7 @@ class _Rewinding:
             exchange.refuse_what_would_be_lost(self.planned.handover)
             if self.old.record.stopped is None and not ask(self._expected_outage()):
                 return RewindResult(self.plan, self.prepared)
+            readers.prepare(self.instance, self.plan)
         try:
             with uninterrupted(self.instance.events.warn):
                 self._exchange(stops=is_before)
@@ -174,7 +181,8 @@ class _Rewinding:
         journal = run.find(self.journals, self.instance.name, self.plan.layout.top)
         starts = [step.name for step in self.plan.steps if isinstance(step, Recover | CheckServer)]
         seconds = [done.seconds for done in journal.done if done.step in starts]
-        return Outage(self.plan, self.planned.service, min(seconds, default=0.0))
+        seen = readers.refuse(self.instance, self.plan)
+        return Outage(self.plan, self.planned.service, min(seconds, default=0.0), seen)
 
     def _exchange(self, *, stops: bool) -> None:
         """Stop the server, put the restored datasets in place, and start it as soon as they are there."""

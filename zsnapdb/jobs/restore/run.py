@@ -13,6 +13,7 @@ from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import DamagedError, PreflightError, UsageError, ZsnapdbError
+from zsnapdb.jobs import readers
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import foreign, stored_chain
 from zsnapdb.jobs.restore import plan as restore_plan
@@ -346,6 +347,7 @@ class _Run:
             for finding in findings:
                 if finding.severity is Severity.WARNING:
                     work.events.warn(f"{finding.detail}; {finding.hint}")
+            readers.prepare(work.instance, work.plan)
         elif isinstance(step, MakeTop):
             make_top(work, step)
         elif isinstance(step, Receive):

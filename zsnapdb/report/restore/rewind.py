@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from zsnapdb.jobs.restore.rewind import Outage, RewindResult
 from zsnapdb.jobs.restore.rewind_plan import RewindPlan
 from zsnapdb.planning.backup.fitness import FitnessFinding
+from zsnapdb.planning.restore.readers import SeenReaders, judge
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.report.findings import FindingFields, finding_fields
 from zsnapdb.report.manifest import ManifestFields, manifest_fields
@@ -85,8 +86,13 @@ def question(outage: Outage) -> str:
         f"The restored server is ready and was checked. {lost}\n"
         f"The outage: `{shlex.join(outage.service.stop_words)}`, the exchange of the datasets, and a start. The"
         f" prepared server started and stopped in {duration(outage.start_seconds)}.\n"
-        f"Stop the server of {plan.instance} now?"
+        f"{_rebuilt(outage.readers)}Stop the server of {plan.instance} now?"
     )
+
+
+def _rebuilt(readers: SeenReaders | None) -> str:
+    found = judge(readers, will_be_rebuilt=True)
+    return "".join(f"Replicas: {finding.text}; {finding.hint}.\n" for finding in found)
 
 
 @dataclass(frozen=True)
