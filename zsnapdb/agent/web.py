@@ -1,12 +1,18 @@
-"""Answers /metrics, /healthz and /readyz by HTTP, in threads beside the loop of the agent."""
+"""Answers /metrics, /healthz and /readyz by HTTP, in threads beside the loop of the agent.
+
+A client has a fixed time for its whole request, and for reading the answer. If there are too many clients, the one that
+came first makes room, unless its answer is being made: who sends a byte now and then keeps nobody out.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,9 +22,11 @@ from zsnapdb.errors import ConfigError
 from zsnapdb.text_files import password_in
 
 _SECONDS = 10.0
-"""How long a client may take for a request, and for its TLS handshake."""
+"""How long a client may take for its request, with the TLS handshake, and then for reading the answer."""
 _MOST = 16
-"""How many clients are answered at once; others are turned away."""
+"""How many clients are there at once."""
+_POLL_SECONDS = 0.2
+"""How often clients are looked for whose time is over."""
 _TEXT = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -35,8 +43,11 @@ class Answers:
 class WebServer:
     """A listening server. It answers from `start` to `close`."""
 
-    def __init__(self, settings: HttpSettings, answers: Answers) -> None:
-        """Listen. ConfigError if that is impossible, or if the token or the certificate cannot be read."""
+    def __init__(self, settings: HttpSettings, answers: Answers, seconds: float = _SECONDS) -> None:
+        """Listen. A client has so many seconds for its request, and then for reading the answer.
+
+        ConfigError if that is impossible, or if the token or the certificate cannot be read.
+        """
         token = password_in(settings.token_file, "the token of the agent") if settings.token_file is not None else None
         secret = token.get_secret_value() if token is not None else ""
         if token is not None and not secret:
@@ -44,13 +55,15 @@ class WebServer:
         where = f"{settings.address} port {settings.port}"
         try:
             context = _context(settings)
-            self._server = _Server(settings, _handler(answers, secret), context)
+            self._server = _Server(settings, _handler(answers, secret), context, seconds)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 f"listening on {where}: {error.strerror or error}",
                 hint="check address, port, certificate and key in [agent.http]",
             ) from error
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), name="http", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_SECONDS,), name="http", daemon=True
+        )
 
     @property
     def port(self) -> int:
@@ -67,38 +80,118 @@ class WebServer:
         self._server.server_close()
 
 
+@dataclass
+class _Client:
+    """A client for which the server waits since this moment of the steady clock. `is_served`: the client waits now."""
+
+    since: float
+    is_served: bool = False
+
+
+class _Clients:
+    """The clients that are connected, by their sockets. A socket is closed only after it was taken out."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._known: dict[socket.socket, _Client] = {}
+        self._lock = threading.Lock()
+
+    def admit(self, connection: socket.socket) -> bool:
+        """Admit a client, in place of the one that came first if there are too many.
+
+        Return whether there is room: there is none while an answer is being made for each client.
+        """
+        with self._lock:
+            if len(self._known) >= _MOST:
+                waiting = [each for each, client in self._known.items() if not client.is_served]
+                if not waiting:
+                    return False
+                self._send_away(min(waiting, key=lambda each: self._known[each].since))
+            self._known[connection] = _Client(time.monotonic())
+            return True
+
+    def send_away_the_late(self) -> None:
+        """Send away the clients whose time is over."""
+        over = time.monotonic() - self._seconds
+        with self._lock:
+            for late in [each for each, client in self._known.items() if client.since <= over and not client.is_served]:
+                self._send_away(late)
+
+    def _send_away(self, connection: socket.socket) -> None:
+        """Let each call of the client's thread that waits for the client end."""
+        del self._known[connection]
+        with contextlib.suppress(OSError):
+            # Of a TLS connection too: its own method changes what the client's thread is using.
+            socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+    def take_out(self, connection: socket.socket) -> None:
+        """Forget the client, if it is known, because its socket will be closed."""
+        with self._lock:
+            self._known.pop(connection, None)
+
+    def encrypt(self, connection: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
+        """Return the client's socket as one that speaks TLS; the first use of it is the handshake."""
+        with self._lock:
+            client = self._known.pop(connection, None)
+            encrypted = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+            if client is not None:
+                self._known[encrypted] = client
+            return encrypted
+
+    @contextlib.contextmanager
+    def serving(self, connection: socket.socket) -> Iterator[None]:
+        """Keep the client's place while the block makes its answer. So there are never more threads than places."""
+        with self._lock:
+            client = self._known.get(connection)
+            if client is None:
+                raise ConnectionAbortedError
+            client.is_served = True
+        try:
+            yield
+        finally:
+            client.since, client.is_served = time.monotonic(), False
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 4 * _MOST
 
     def __init__(
-        self, settings: HttpSettings, handler: type[BaseHTTPRequestHandler], context: ssl.SSLContext | None
+        self,
+        settings: HttpSettings,
+        handler: type[BaseHTTPRequestHandler],
+        context: ssl.SSLContext | None,
+        seconds: float,
     ) -> None:
         self.address_family = socket.AF_INET6 if ":" in settings.address else socket.AF_INET
         self._context = context
-        self._room = threading.BoundedSemaphore(_MOST)
+        self._seconds = seconds
+        self.clients = _Clients(seconds)
         super().__init__((settings.address, settings.port), handler)
 
+    def service_actions(self) -> None:
+        self.clients.send_away_the_late()
+
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        try:
+        if self.clients.admit(request):
             super().process_request(request, client_address)
-        except BaseException:
-            self._room.release()
-            raise
+        else:
+            self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
-            request.settimeout(_SECONDS)
+            request.settimeout(self._seconds)
             if self._context is not None:
-                request = self._context.wrap_socket(request, server_side=True)
+                request = self.clients.encrypt(request, self._context)
+                request.do_handshake()
             super().process_request_thread(request, client_address)
         except OSError:
             self.shutdown_request(request)
-        finally:
-            self._room.release()
+
+    def shutdown_request(self, request: Any) -> None:
+        self.clients.take_out(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of clients that go away."""
@@ -117,7 +210,6 @@ def _handler(answers: Answers, token: str) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         server_version = "zsnapdb"
         sys_version = ""
-        timeout = _SECONDS
 
         def do_GET(self) -> None:
             given = self.headers.get("Authorization", "")
@@ -131,14 +223,22 @@ def _handler(answers: Answers, token: str) -> type[BaseHTTPRequestHandler]:
                 self._answer(404, "there are /metrics, /healthz and /readyz\n", _TEXT)
 
         def _metrics(self) -> None:
-            try:
-                self._answer(200, answers.metrics(), _METRICS)
-            except OSError as error:
-                self._answer(503, f"there are no metrics yet: {error.strerror}\n", _TEXT)
+            code, kind = 200, _METRICS
+            with self._making():
+                try:
+                    text = answers.metrics()
+                except OSError as error:
+                    code, text, kind = 503, f"there are no metrics yet: {error.strerror}\n", _TEXT
+            self._answer(code, text, kind)
 
         def _state(self, reasons_of: Callable[[], tuple[str, ...]]) -> None:
-            reasons = reasons_of()
+            with self._making():
+                reasons = reasons_of()
             self._answer(503 if reasons else 200, "\n".join(reasons or ("ok",)) + "\n", _TEXT)
+
+        def _making(self) -> contextlib.AbstractContextManager[None]:
+            clients: _Clients = self.server.clients  # type: ignore[attr-defined]
+            return clients.serving(self.connection)
 
         def _answer(self, code: int, text: str, kind: str) -> None:
             body = text.encode()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -53,8 +55,8 @@ def run(code: int | None, failures: int = 0, **ago: float) -> RunRecord:
 
 
 @contextmanager
-def serving(settings: HttpSettings, answers: Answers) -> Iterator[WebServer]:
-    server = WebServer(settings, answers)
+def serving(settings: HttpSettings, answers: Answers, seconds: float = 3600.0) -> Iterator[WebServer]:
+    server = WebServer(settings, answers, seconds)
     server.start()
     try:
         yield server
@@ -179,13 +181,100 @@ def test_with_a_certificate_answers_are_encrypted_and_plain_requests_get_none(tm
             got(server, "/metrics")
 
 
-def test_a_client_that_says_nothing_keeps_no_other_waiting_and_too_many_are_turned_away(tmp_path: Path) -> None:
-    with serving(HttpSettings(port=0), fixed()) as server:
-        silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(15)]
-        assert got(server, "/healthz")[0] == 200
-        silent += [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
-        silent[-1].settimeout(30)
-        assert silent[-1].recv(1) == b""
+@contextmanager
+def trickling(server: WebServer, count: int) -> Iterator[list[socket.socket]]:
+    """So many connections, each of which gets another byte of a request all the time."""
+    slow = [socket.create_connection(("127.0.0.1", server.port), timeout=30) for _ in range(count)]
+    end = threading.Event()
+
+    def trickle() -> None:
+        while not end.wait(0.01):
+            for each in slow:
+                with contextlib.suppress(OSError):
+                    each.send(b"G")
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    try:
+        yield slow
+    finally:
+        end.set()
+        thread.join()
+        for each in slow:
+            each.close()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.mark.parametrize("path", ["/readyz", "/metrics", "/healthz"])
+def test_fifty_clients_that_send_a_byte_now_and_then_keep_no_other_out(path: str) -> None:
+    with serving(HttpSettings(port=0), fixed()) as server, trickling(server, 50) as slow:
+        for _ in range(3):
+            assert got(server, path)[0] == 200
+        assert is_closed(slow[0]), "the client that came first made room"
+
+
+def test_a_client_has_its_time_for_the_whole_request_however_often_it_sends_a_byte() -> None:
+    with serving(HttpSettings(port=0), fixed(), 0.3) as server, trickling(server, 2) as slow:
+        assert [is_closed(each) for each in slow] == [True, True]
+
+
+def test_a_client_that_does_not_read_its_answer_is_sent_away_when_its_time_is_over() -> None:
+    made = threading.Event()
+
+    def metrics() -> str:
+        made.set()
+        return "x" * (64 << 20)
+
+    with (
+        serving(HttpSettings(port=0), Answers(metrics, tuple, tuple), 0.3) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as lazy,
+    ):
+        lazy.send(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert made.wait(30)
+        for thread in threading.enumerate():
+            if "process_request_thread" in thread.name:
+                thread.join(30)
+                assert not thread.is_alive()
+
+
+def test_clients_whose_answers_are_being_made_are_not_sent_away_and_more_are_turned_away() -> None:
+    begun, end = threading.Semaphore(0), threading.Event()
+
+    def ready() -> tuple[str, ...]:
+        begun.release()
+        end.wait(60)
+        return ()
+
+    with serving(HttpSettings(port=0), Answers(str, tuple, ready)) as server:
+        codes: list[int] = []
+        threads = [threading.Thread(target=lambda: codes.append(got(server, "/readyz")[0])) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert begun.acquire(timeout=30)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as late:
+            assert is_closed(late)
+        end.set()
+        for thread in threads:
+            thread.join()
+    assert codes == [200] * 16
+
+
+def test_clients_that_begin_no_handshake_keep_nobody_out(tmp_path: Path) -> None:
+    files = certificates.make(tmp_path, "127.0.0.1")
+    with serving(HttpSettings(port=0, certificate=files.cert, key=files.key), fixed()) as server:
+        silent = [socket.create_connection(("127.0.0.1", server.port), timeout=30) for _ in range(20)]
+        context = ssl.create_default_context(cafile=str(files.ca))
+        connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=30)
+        connection.request("GET", "/readyz")
+        assert connection.getresponse().status == 200
+        assert is_closed(silent[0])
         for each in silent:
             each.close()
 
