@@ -31,6 +31,7 @@ BASE = {
     "config_doctor",
     "foreign_json",
     "printed",
+    "private_lock",
     "whole_file",
     "run_id",
     "config_vm",
@@ -38,6 +39,7 @@ BASE = {
 }
 ALLOWED = {
     "printed": set(),
+    "private_lock": set(),
     "whole_file": set(),
     "run_id": set(),
     "foreign_json": set(),

@@ -7,7 +7,6 @@ have another policy.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,16 +14,19 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from zsnapdb import whole_file
+from zsnapdb import private_lock, whole_file
 from zsnapdb.config import MaskingSettings
 from zsnapdb.errors import ZsnapdbError
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.private_folder import open_lock
+from zsnapdb.jobs.private_folder import lock_file, make_private
 from zsnapdb.jobs.record_file import folder_name
 from zsnapdb.patterns import RepositoryId, Words
 from zsnapdb.planning.evidence.policy import PolicyChange, PolicyFacts, policy_changes, policy_lines
 from zsnapdb.repository import keys
 from zsnapdb.text_files import open_regular
+
+_LOCK_SECONDS = 300.0
+"""The holder of the lock writes to the repository, which may keep it waiting."""
 
 
 class RecordedPolicy(BaseModel):
@@ -66,11 +68,11 @@ def compared(instance: Instance, repository_id: str) -> Iterator[tuple[PolicyCha
     """Yield what has changed since the policy was recorded last. If the block ends well, the policy is recorded.
 
     Everything is new if nothing was recorded in this repository. The block runs as the only one of this host.
-    PreflightError or OSError if the disk refuses.
+    PreflightError or OSError if the disk refuses, or if another run does not let go.
     """
     file = _file(instance)
-    with open_lock(file.parent, file.stem) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    make_private(file.parent)
+    with private_lock.locked(lock_file(file.parent, file.stem), _LOCK_SECONDS):
         known, lines = _recorded(file), observed(instance)
         before = known.lines if known is not None and known.repository_id == repository_id else {}
         changes = policy_changes(before, lines)

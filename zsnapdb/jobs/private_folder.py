@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TextIO
 
+from zsnapdb import private_lock
 from zsnapdb.errors import PreflightError
 
 _HINT = "run zsnapdb as root, or make the folder for its account"
@@ -58,7 +59,7 @@ def open_lock(folder: Path, name: str) -> TextIO:
     make_private(folder)
     path = lock_file(folder, name)
     try:
-        opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        opened = private_lock.open_private(path)
     except OSError as error:
         raise PreflightError(f"making the lock file {path}: {error.strerror}", hint=_HINT) from error
     return os.fdopen(opened, "a+", encoding="utf-8", errors="backslashreplace")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -14,7 +13,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from zsnapdb import whole_file
+from zsnapdb import private_lock, whole_file
 from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.planning.repository.host_record import ArchivedPosition, BackupRecord, EvidenceEnd, RecordPart
@@ -24,6 +23,8 @@ P = TypeVar("P", bound=RecordPart)
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 BACKUPS, _ARCHIVE, _EVIDENCE = "backups.json", "archive.json", "evidence.json"
+_LOCK_SECONDS = 30.0
+"""A change of the record takes a moment. After this time another process does not let go."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,10 @@ class HostRecord:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """Run the block as the only one that changes the record."""
+        """Run the block as the only one that changes the record. TimeoutError if another run does not let go."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         whole_file.sync_folder(self.folder.parent)
-        with (self.folder / ".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with private_lock.locked(self.folder / ".lock", _LOCK_SECONDS):
             yield
 
 

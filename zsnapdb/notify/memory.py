@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from zsnapdb import whole_file
+from zsnapdb import private_lock, whole_file
 from zsnapdb.config import Settings
 from zsnapdb.planning.notifications.occasions import FailedDelivery, TargetMemory
-
-_POLL = 0.05
 
 
 @dataclass(frozen=True)
@@ -44,19 +40,10 @@ class MemoryFile:
     @contextlib.contextmanager
     def alone(self, seconds: float) -> Iterator[None]:
         """Be the only one who uses the memory, or after `seconds`, or without a folder, one of several."""
-        try:
-            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = open(self.file.with_suffix(".lock"), "a")  # noqa: SIM115 - it is closed below
-        except OSError:
-            yield
-            return
-        with lock:
-            deadline = time.monotonic() + seconds
-            while time.monotonic() < deadline:
-                with contextlib.suppress(OSError):
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                time.sleep(_POLL)
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                stack.enter_context(private_lock.locked(self.file.with_suffix(".lock"), seconds))
             yield
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import secrets
@@ -17,14 +16,18 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
-from zsnapdb import server_files
+from zsnapdb import private_lock, server_files
 from zsnapdb.config_repository import RepositorySettings
 from zsnapdb.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.server_files import UnsafeFileError
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
 
 _TEMPORARY = ".writing-"
-_LOCK = ".replacing"
+_LOCK = ".replacing-lock"
+_LOCK_SECONDS = 30.0
+"""A replacement or removal takes a moment. After this time another process does not let go."""
+_NOT_OBJECTS = (_TEMPORARY, ".replacing")
+"""How files begin that are no objects. `.replacing` was a lock that everybody on the host could open, and hold."""
 _ATTEMPTS = 10
 _NO_LINKS = "no link below the folder of a repository is followed: it could lead anywhere on this host; remove it"
 _AGAIN = {
@@ -43,8 +46,8 @@ _AGAIN = {
 class LocalStore:
     """Objects as files below `folder`. The folder must exist: a missing mount must not become an empty repository."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, lock_seconds: float = _LOCK_SECONDS) -> None:
+        self.folder, self.lock_seconds = folder, lock_seconds
 
     def _error(self, doing: str, error: OSError) -> RepositoryError:
         kind = UnreachableError if error.errno in _AGAIN else RepositoryError
@@ -168,11 +171,19 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lock the folder: no other process, on any host that mounts it, replaces or removes (flock works over NFS)."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        """Lock the folder: no other process, on any host that mounts it, replaces or removes.
+
+        RepositoryError if another process does not let go.
+        """
         try:
-            with open(os.open(self.folder / _LOCK, flags, 0o666), "ab") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
+            with contextlib.ExitStack() as stack:
+                try:
+                    stack.enter_context(private_lock.locked(self.folder / _LOCK, self.lock_seconds))
+                except TimeoutError as error:
+                    raise RepositoryError(
+                        f"changing an object in {self.folder}: {error.strerror}",
+                        hint="see what that process does with `ps`, and end it if it is no zsnapdb; then try again",
+                    ) from error
                 yield
         except FileNotFoundError:
             self.check()
@@ -209,7 +220,7 @@ class LocalStore:
         for folder, _, names in os.walk(top, onerror=fail):
             for name in names:
                 path = os.path.join(folder, name)
-                if path.startswith(prefix, skip) and not name.startswith((_TEMPORARY, _LOCK)):
+                if path.startswith(prefix, skip) and not name.startswith(_NOT_OBJECTS):
                     with contextlib.suppress(FileNotFoundError):
                         status = os.lstat(path)
                         objects.append(

@@ -1,0 +1,77 @@
+"""Lock files of this host that no other account can open, and so hold: whoever can open a file to read can lock it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_POLL_SECONDS = 0.01
+_OTHERS = 0o077
+_LOCK_LINE = re.compile(
+    r"\d+: FLOCK +\S+ +(?:READ|WRITE) +(?P<pid>\d+) (?P<major>[0-9a-f]+):(?P<minor>[0-9a-f]+):(?P<inode>\d+) "
+)
+"""A lock that is held, in /proc/locks (proc_locks(5))."""
+
+
+def open_private(path: Path) -> int:
+    """Return the lock file, open to read and to append. It is made if it is missing. No other account can open it.
+
+    OSError if that is impossible, ELOOP if it is a link. A file system whose files all have one mode keeps its own.
+    """
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    if os.fstat(opened).st_mode & _OTHERS:
+        with contextlib.suppress(OSError):
+            os.fchmod(opened, 0o600)
+    return opened
+
+
+@contextlib.contextmanager
+def locked(path: Path, seconds: float) -> Iterator[None]:
+    """Run the block as the only one that holds the lock file, on each host that mounts it (flock works over NFS).
+
+    TimeoutError, which names the file and the holder, if another process holds it for that many seconds. OSError as of
+    `open_private`.
+    """
+    deadline = time.monotonic() + seconds
+    opened = open_private(path)
+    try:
+        while not _is_taken(opened):
+            if time.monotonic() >= deadline:
+                raise TimeoutError(errno.ETIMEDOUT, f"{holder(opened)} held the lock {path} for {seconds:g} s")
+            time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _is_taken(opened: int) -> bool:
+    """Take the lock, and return whether that was possible now."""
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def holder(opened: int) -> str:
+    """Return which process has the lock on the open file, as the kernel of this host knows it."""
+    status = os.fstat(opened)
+    wanted = (os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
+    with contextlib.suppress(OSError), open("/proc/locks", encoding="ascii") as lines:
+        for line in lines:
+            found = _LOCK_LINE.match(line)
+            if found and (int(found["major"], 16), int(found["minor"], 16), int(found["inode"])) == wanted:
+                return f"process {found['pid']}{_account(found['pid'])}"
+    return "a process that this host does not know"
+
+
+def _account(pid: str) -> str:
+    with contextlib.suppress(OSError):
+        return f" of uid {os.stat(f'/proc/{pid}').st_uid}"
+    return ""
