@@ -8,7 +8,7 @@ elsewhere, and was what goes written to since it was replaced.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from zsnapdb.errors import ForeignInsideError, PreflightError
@@ -36,29 +36,29 @@ def servers_on(names: Collection[str]) -> dict[int, str]:
     return {pid: dataset for pid, dataset in on.items() if dataset is not None and dataset in names}
 
 
-def refuse_strangers(places: Mapping[str, str], moved: Sequence[str] = ()) -> None:
-    """Raise ForeignInsideError if datasets or mounts that are no volumes lie inside the `places`: dataset to mount point.
+def refuse_strangers(places: Mapping[str, str]) -> None:
+    """Raise ForeignInsideError if datasets or mounts that are no volumes lie inside the places.
 
     Renaming a dataset takes all below it along, and they are unmounted: what is written to their paths later would land
-    on another disk. `moved` are datasets of the restore itself.
+    on another disk. `places` are the mount points of the volumes, by dataset.
     """
     existing = [name for name in places if datasets.exists(name)]
     tops = [name for name in existing if not any(name.startswith(other + "/") for other in existing)]
     below = [name for top in tops for name in datasets.children(top, ["type"])]
-    inside = strangers(places, below, [(entry.path, entry.source) for entry in mounts.mounted()], moved)
+    inside = strangers(places, below, [(entry.path, entry.source) for entry in mounts.mounted()])
     if inside:
         listed = ", ".join(f"{one.name} ({one.what})" for one in inside)
         raise ForeignInsideError(
             f"the datasets of the server cannot be exchanged: inside them lies what is no volume of it: {listed}",
-            hint=f"move it to another place, for example `zfs rename {inside[0].name} {_beside(inside[0].name)}`, or"
-            " unmount it; or name the dataset under volumes of the instance",
+            hint=f"move it away with `{_away(inside[0].name)}`, or name it under volumes of the instance",
         )
 
 
-def _beside(name: str) -> str:
-    """Return a name for the dataset beside all datasets of its pool."""
-    pool, _, _ = name.partition("/")
-    return f"{pool}/{name.rpartition('/')[2]}" if not name.startswith("/") else "POOL/NAME"
+def _away(name: str) -> str:
+    """Return a command that takes a dataset, or the mount at a path, out of the datasets of a server."""
+    if name.startswith("/"):
+        return f"umount {name}"
+    return f"zfs rename {name} {name.partition('/')[0]}/{name.rpartition('/')[2]}"
 
 
 def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> None:

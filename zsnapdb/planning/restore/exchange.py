@@ -100,15 +100,13 @@ class Inside:
     what: str
 
 
-def strangers(
-    places: Mapping[str, str], below: Sequence[str], mounts: Sequence[tuple[str, str]], moved: Sequence[str] = ()
-) -> list[Inside]:
+def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[tuple[str, str]]) -> list[Inside]:
     """Return what lies inside the places and is not replaced with them, so that an exchange would take it away.
 
     `places`: the mount point of each volume, by dataset. `below`: every dataset below these. `mounts`: the path and the
-    source of every mount of this host. `moved` are other datasets that may lie there.
+    source of every mount of this host.
     """
-    known = {*places, *moved}
+    known = set(places)
     datasets = [Inside(name, "a dataset below it") for name in below if name not in known]
     mounted = [
         Inside(path, f"a mount of {source}")
