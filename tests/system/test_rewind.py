@@ -336,8 +336,27 @@ def check_that_what_is_no_volume_refuses_before_anything(lab: Lab, config: Path,
 def check_that_an_interrupted_exchange_ends(
     lab: Lab, control: tuple[tuple[str, str], ...], words: tuple[str, ...]
 ) -> None:
-    """Ctrl-C while the server stops is obeyed once it runs again. A second --resume does nothing."""
+    """Ctrl-C while the server stops is obeyed once it runs again. A second --resume does nothing.
+
+    Who stands in a folder of the server keeps it from being unmounted, so nothing is stopped. A program of another
+    account that has the server's name is not taken for it.
+    """
     ((text, section),) = control
+    # Other accounts may not enter the folder of the test.
+    looks_like_it = Path("/var/tmp/mysqld")
+    looks_like_it.write_bytes(Path("/bin/sleep").read_bytes())
+    looks_like_it.chmod(0o755)
+    other = subprocess.Popen([looks_like_it, "600"], cwd="/var/lib/mysql/data", user="nobody")
+    started = lab.sql("SHOW STATUS LIKE 'Uptime'")
+    refused = lab.zsnapdb(*words, config=lab.changed(*control))
+    other.kill()
+    other.wait()
+    assert (refused.code, f"process {other.pid} (mysqld) has its working directory there" in refused.stderr) == (
+        4,
+        True,
+    )
+    assert int(lab.sql("SHOW STATUS LIKE 'Uptime'")[0][1]) >= int(started[0][1]), "the server was not stopped"
+    words = ("rewind", "main", "--resume", "--yes", "--no-backup")
     stop = f'["sh", "-c", "kill -INT $PPID; exec {SERVER} stop"]'
     config = lab.changed((text, section.replace(f'["{SERVER}", "stop"]', stop)))
     done = lab.zsnapdb(*words, config=config)

@@ -1,16 +1,22 @@
-"""Restores of this host that replace a server and are under way: `status` and `doctor` name them, with the ways out."""
+"""Restores of this host that replace a server and are under way: `status` and `doctor` name them, with the ways out.
+
+Nothing in a repository says this, so it is right while the store is away, and right on this host alone.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from zsnapdb.errors import DamagedError, PreflightError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
+from zsnapdb.mysql.service import serving
 from zsnapdb.planning.health.facts import ExchangeFact
 from zsnapdb.planning.restore.exchange import names_in
 
 
 def under_way(instance: Instance) -> tuple[ExchangeFact, ...]:
-    """Return what replaces the server of the instance on this host, by the journals alone.
+    """Return what replaces the server of the instance on this host, by the journals, and whether a server runs.
 
     A journal that cannot be read, or may not be read by this account, is left out: `restore` names it.
     """
@@ -28,7 +34,17 @@ def _fact(journal: RestoreJournal) -> ExchangeFact:
     is_rewind = old is not None or (step is not None and step.unit is not None)
     onward = f"zsnapdb rewind {plan.instance} --resume" if is_rewind else f"zsnapdb restore {plan.instance} --resume"
     back = f"zsnapdb restore {plan.instance} --abandon --target {plan.layout.top}"
-    return ExchangeFact(plan.created, old.stopped if old is not None else None, (onward, back))
+    is_down = old is not None and old.stopped is not None and not _is_served(Path(plan.variables["datadir"]))
+    return ExchangeFact(plan.created, old.stopped if old is not None and is_down else None, (onward, back))
+
+
+def _is_served(datadir: Path) -> bool:
+    """Whether a server runs there. It may have been started by hand, or between two lines of a run that was killed."""
+    try:
+        return serving(datadir) is not None
+    except PreflightError:
+        # Several do.
+        return True
 
 
 def claimed(journals: Journals) -> dict[str, str]:

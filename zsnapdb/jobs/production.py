@@ -8,6 +8,7 @@ elsewhere, and was what goes written to since it was replaced.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from zsnapdb.errors import ForeignInsideError, PreflightError
 from zsnapdb.mysql import discovery
 from zsnapdb.planning.restore.exchange import strangers
 from zsnapdb.zfs import datasets, mounts, snapshots
+from zsnapdb.zfs.users import family_of, users_of
+
+_PATIENCE = 5.0
+_POLL_SECONDS = 0.25
 
 
 def dataset_of(folder: Path) -> str | None:
@@ -73,6 +78,24 @@ def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> 
                 f"{mount.source} is also mounted at {mount.path} in the mount namespace of process {mount.pid}",
                 hint=f"end what runs there (`nsenter -t {mount.pid} -m`, `ps {mount.pid}`), or unmount it there",
             )
+
+
+def refuse_busy(folders: Collection[Path], server: int | None) -> None:
+    """Raise PreflightError if processes keep the filesystems at these folders from being unmounted.
+
+    The process `server`, those that it descends from and those that it started end with it. Others may be about to
+    close their file, so they have a few seconds.
+    """
+    ends = family_of(server) if server is not None else set()
+    deadline = time.monotonic() + _PATIENCE
+    while users := [user for user in users_of(folders) if user.pid not in ends]:
+        if time.monotonic() > deadline:
+            listed = ", ".join(f"process {user.pid} ({user.name}) has {user.what} there" for user in users[:5])
+            raise PreflightError(
+                f"the datasets of the server could not be unmounted: {listed}",
+                hint="leave that folder, or end that program; nothing was stopped",
+            )
+        time.sleep(_POLL_SECONDS)
 
 
 def refuse_running(names: Collection[str], doing: str) -> None:

@@ -12,6 +12,7 @@ import re
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from zsnapdb.child_environment import for_children
@@ -36,6 +37,12 @@ class ServingProcess:
     pid: int
     words: tuple[str, ...]
     started: int = 0
+
+    @property
+    def since(self) -> datetime:
+        """When the process was started (UTC), to a hundredth of a second: proc_stat(5), btime."""
+        words = dict(line.partition(" ")[::2] for line in Path("/proc/stat").read_text().split("\n"))
+        return datetime.fromtimestamp(int(words["btime"]) + self.started / os.sysconf("SC_CLK_TCK"), UTC)
 
     @property
     def option_words(self) -> tuple[str, ...]:

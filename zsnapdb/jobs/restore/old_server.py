@@ -13,13 +13,14 @@ from pathlib import Path
 
 from zsnapdb import text_files, whole_file
 from zsnapdb.errors import PreflightError, ServerError, ZsnapdbError
+from zsnapdb.jobs import production
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.production import dataset_of
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore_journal import Journals, OldServer, RestoreJournal
 from zsnapdb.mysql.service import ServerService, ServingProcess, service_of, serving
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.restore.exchange import ExchangeState
+from zsnapdb.planning.restore.exchange import ExchangeState, names_in
 from zsnapdb.planning.restore.handover_steps import Promote
 from zsnapdb.planning.restore.steps import RestorePlan
 
@@ -104,6 +105,34 @@ class OldServerControl:
         if record.stopped is not None:
             self._note(record.up_at(self.instance.host.now()))
 
+    def was_started(self) -> None:
+        """Write down that somebody started the old server after a run of ours had stopped it, if it runs now."""
+        record, process = self.record, serving_process(self.plan)
+        if record.stopped is not None and process is not None and self._is_the_old_one(process):
+            self._note(record.up_at(max(record.stopped, process.since)))
+
+    def refuse_busy(self) -> None:
+        """Raise PreflightError if other processes than the server would keep its datasets mounted after its stop."""
+        process = serving_process(self.plan)
+        folders = [Path(part.mountpoint) for part in self.step.parts if part.old is not None]
+        production.refuse_busy(folders, process.pid if process is not None else None)
+
+    def refuse_another(self) -> None:
+        """Raise PreflightError if a server runs in the data directory whose files are on none of the datasets.
+
+        Where they are not mounted, a service may have made an empty server in the folder below (mysqld_pre_systemd does
+        so at a boot). Mounting over it would hide its files while it runs.
+        """
+        process = serving_process(self.plan)
+        names = names_in(self.step)
+        if process is not None and dataset_of(Path(f"/proc/{process.pid}/cwd")) not in names:
+            raise PreflightError(
+                f"process {process.pid} serves {self.plan.variables['datadir']} from files that are on none of the"
+                f" server's datasets ({', '.join(names)})",
+                hint=f"stop it with `{' '.join(self.service.stop_words)}`, and look at its files before they are"
+                " hidden by a mount",
+            )
+
     def bring_back(self) -> str:
         """Put the old server back as it was before the rewind, and return in words how it is left.
 
@@ -111,6 +140,7 @@ class OldServerControl:
         stopped it. An error says what could not be done. PreflightError, with nothing changed, if the restored datasets
         are all in place: then there is no way back.
         """
+        self.refuse_another()
         exchange.swap_back(self.plan, self.step)
         record = self.record
         if record.option_file is not None:

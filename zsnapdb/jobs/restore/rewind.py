@@ -163,8 +163,11 @@ class _Rewinding:
         state = exchange.look(self.plan, self.planned.handover)
         exchange.refuse_unclear(state)
         is_before = state.state is ExchangeState.BEFORE
+        self.old.refuse_another()
         if is_before:
+            self.old.was_started()
             exchange.refuse_what_would_be_lost(self.planned.handover)
+            self.old.refuse_busy()
             if self.old.record.stopped is None and not ask(self._expected_outage()):
                 return RewindResult(self.plan, self.prepared)
             readers.prepare(self.instance, self.plan)
