@@ -88,10 +88,13 @@ def _findings(instance: Instance, seen: SeenReaders | None) -> list[FitnessFindi
     return told or [ok(_WHAT, "nobody reads the binlogs of the server, and no account is made for it")]
 
 
-def prepare(instance: Instance, planned: RestorePlan) -> None:
-    """Refuse as `refuse` does, and note the readers, if the restore takes the place of a server."""
-    if isinstance(planned.steps[-1], Promote):
-        note(instance, planned, refuse(instance, planned))
+def prepare(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
+    """Refuse as `refuse` does, note the readers and return them, if the restore takes the place of a server."""
+    if not isinstance(planned.steps[-1], Promote):
+        return None
+    seen = refuse(instance, planned)
+    note(instance, planned, seen)
+    return seen
 
 
 def note(instance: Instance, planned: RestorePlan, seen: SeenReaders | None) -> None:
@@ -106,8 +109,8 @@ def note(instance: Instance, planned: RestorePlan, seen: SeenReaders | None) -> 
     if seen is None or (not readers and before.of(in_place) is None):
         return
     left_out = ""
-    if planned.point.gtids is not None and seen.executed:
-        left_out = beyond(planned.flavour, seen.executed, planned.point.gtids)
+    if planned.point.gtids is not None and seen.written:
+        left_out = beyond(planned.flavour, seen.written, planned.point.gtids)
     made = ReaderNote(incarnation=planned.restore_id, at=instance.host.now(), readers=readers, left_out=left_out)
     file = _file(instance)
     try:
@@ -182,12 +185,9 @@ def _servers(settings: Settings, instance: Instance, flavour: Flavour, own: str)
 
 def _answer(reader: NotedReader, servers: list[_Server]) -> AskedReader | None:
     for server in servers:
-        is_it = (
-            server.identity.server_uuid == reader.server_uuid
-            if reader.server_uuid is not None
-            else server.identity.server_id == reader.server_id
-        )
-        if is_it:
+        # A server_id alone is unique among the servers that replicate from each other, not among all.
+        its, who = server.identity, (reader.server_id, reader.port)
+        if its.server_uuid == reader.server_uuid if reader.server_uuid else (its.server_id, its.port) == who:
             # MariaDB tells the newest GTID alone: a reader that is not ahead any more may differ all the same.
             is_proof = reader.server_uuid is not None or bool(server.lacking)
             return AskedReader(server.instance, server.lacking if is_proof else None)

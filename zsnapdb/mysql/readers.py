@@ -37,6 +37,7 @@ def seen(session: Session) -> SeenReaders:
     status = _status(session)
     counted = max((_number(status.get(name.lower())) for name in _COUNTERS), default=0)
     replicas, unknown = _registered(session, is_needed=bool(reading) or counted > 0)
+    own = family(server_flavour(session)).executed_variable
     return SeenReaders(
         connections=reading,
         replicas=replicas,
@@ -45,7 +46,7 @@ def seen(session: Session) -> SeenReaders:
         may_read=_accounts(session),
         hidden=hidden,
         unknown=unknown,
-        executed=executed(session),
+        written=global_variables(session, (own,)).get(own, "").replace("\n", ""),
     )
 
 
@@ -62,16 +63,18 @@ def executed(session: Session) -> str:
 
 @dataclass(frozen=True)
 class ReplicaIdentity:
-    """The numbers by which a replica registers with its source. MariaDB has no `server_uuid`."""
+    """By what a replica registers with its source. MariaDB has no `server_uuid`."""
 
     server_id: int
     server_uuid: str | None
+    port: int
 
 
 def identity(session: Session) -> ReplicaIdentity:
     """Return the identity of the server of the session."""
-    found = global_variables(session, ("server_id", "server_uuid"))
-    return ReplicaIdentity(int(found["server_id"]), found.get("server_uuid"))
+    found = global_variables(session, ("server_id", "server_uuid", "port", "report_port"))
+    port = _number(found.get("report_port")) or _number(found.get("port"))
+    return ReplicaIdentity(int(found["server_id"]), found.get("server_uuid"), port)
 
 
 def _name(text: object) -> str:

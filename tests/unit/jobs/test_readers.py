@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.unit.support.stored_backups import Site
-from zsnapdb.config import Settings
+from zsnapdb.config import InstanceSettings, Settings
+from zsnapdb.config_repository import RepositorySettings
 from zsnapdb.errors import PreflightError, ServerError
 from zsnapdb.jobs import readers
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import readers as asked
+from zsnapdb.mysql.readers import ReplicaIdentity
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.restore.handover_steps import LeaveStopped, Promote, PromotePart
@@ -27,7 +31,7 @@ ID, LATER = "20261120T120000Z-0001", "20261121T120000Z-0001"
 UUID, SOURCE = "bc4d710e-e87a-11f1-9a7c-618471ac0a2b", "428226cb-e87a-11f1-8d14-618472ad114a"
 PLACES = {"data": "tank/mysql/data", "parent": "tank/mysql"}
 ONE = SeenReaders(
-    connections=("replica@db2",), replicas=(RegisteredReplica(2, UUID, "db2", 3306),), executed=f"{SOURCE}:1-14"
+    connections=("replica@db2",), replicas=(RegisteredReplica(2, UUID, "db2", 3306),), written=f"{SOURCE}:1-14"
 )
 
 
@@ -37,11 +41,16 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: SeenReaders | None = ONE
         self.in_place: dict[str, Property] = {}
+        self.gtids = [f"{SOURCE}:1-12"]
+        """What the server has, then what the other instance has."""
+        self.other = ReplicaIdentity(2, UUID, 3306)
+        self.flavour = Flavour.MYSQL
         monkeypatch.setattr(Instance, "session", self.session)
         monkeypatch.setattr(readers, "serving", lambda _datadir: None)
         monkeypatch.setattr(asked, "seen", lambda _session: self.seen)
-        monkeypatch.setattr(asked, "executed", lambda _session: f"{SOURCE}:1-12")
-        monkeypatch.setattr(readers, "server_flavour", lambda _session: Flavour.MYSQL)
+        monkeypatch.setattr(asked, "executed", lambda _session: self.gtids.pop(0))
+        monkeypatch.setattr(asked, "identity", lambda _session: self.other)
+        monkeypatch.setattr(readers, "server_flavour", lambda _session: self.flavour)
         monkeypatch.setattr(datasets, "exists", lambda _name: True)
         monkeypatch.setattr(datasets, "properties_of", self.properties_of)
 
@@ -99,8 +108,15 @@ def plan(restore: str = ID, *, takes_place: bool = True) -> RestorePlan:
     )
 
 
-def told(instance: Instance) -> list[str]:
-    found = readers.remind(Settings(instance={}, repository={}), instance)
+ALONE = Settings(instance={}, repository={})
+SECOND = Settings(
+    instance={"second": InstanceSettings(socket=Path("/second.sock"), repository="r")},
+    repository={"r": RepositorySettings(url="file:///r")},
+)
+
+
+def told(instance: Instance, settings: Settings = ALONE) -> list[str]:
+    found = readers.remind(settings, instance)
     return [finding.detail for finding in found if finding.severity is Severity.WARNING]
 
 
@@ -129,6 +145,7 @@ def test_readers_are_named_from_the_exchange_until_they_are_said_to_be_rebuilt(
     assert UUID in text
     assert f"{SOURCE}:13-14" in text
     assert [reader.server_uuid for reader in readers.forget(instance)] == [UUID]
+    world.gtids.append(f"{SOURCE}:1-12")
     assert told(instance) == []
     assert readers.forget(instance) == ()
 
@@ -143,6 +160,42 @@ def test_readers_stay_named_after_a_second_rewind_at_which_they_are_not_connecte
     world.exchanged(LATER)
     (text,) = told(instance)
     assert UUID in text
+
+
+@pytest.mark.parametrize(
+    ("has", "named"), [(f"{SOURCE}:1-13", f"instance second, .* lacks: {SOURCE}:13$"), (f"{SOURCE}:1-12", None)]
+)
+def test_a_reader_that_is_an_instance_is_named_with_what_it_has_until_it_has_nothing_more(
+    world: World, instance: Instance, has: str, named: str | None
+) -> None:
+    readers.prepare(instance.rebuilding_replicas(True), plan())
+    world.exchanged(ID)
+    world.gtids.append(has)
+    found = told(instance, SECOND)
+    assert [bool(re.search(named or "", text)) for text in found] == ([True] if named else [])
+
+
+@pytest.mark.parametrize(
+    ("other", "has", "is_named"),
+    [
+        (ReplicaIdentity(2, None, 3306), "0-1-14", True),
+        (ReplicaIdentity(2, None, 3306), "0-1-12", False),
+        (ReplicaIdentity(2, None, 3307), "0-1-14", False),
+    ],
+)
+def test_a_replica_of_mariadb_that_is_not_ahead_is_not_taken_for_rebuilt(
+    world: World, instance: Instance, other: ReplicaIdentity, has: str, is_named: bool
+) -> None:
+    """Its newest GTID alone is known. And a server_id stands for another server elsewhere."""
+    world.seen = SeenReaders(replicas=(RegisteredReplica(2, None, "db2", 3306),), written="0-1-14")
+    readers.prepare(
+        instance.rebuilding_replicas(True),
+        replace(plan(), flavour=Flavour.MARIADB, point=RestorePoint("0-1-12", None, None, ())),
+    )
+    world.exchanged(ID)
+    world.flavour, world.other, world.gtids = Flavour.MARIADB, other, ["0-1-12", has]
+    (text,) = told(instance, SECOND)
+    assert ("instance second" in text) == is_named
 
 
 def test_an_inherited_or_mixed_property_of_a_dataset_makes_no_note_count(world: World, instance: Instance) -> None:

@@ -68,7 +68,7 @@ OF_MARIADB = {"Server_id": 2, "Host": "db2", "Port": 3306, "Master_id": 1}
 def test_a_server_without_readers_shows_none() -> None:
     found = seen(AskedServer(Readers(status={"wsrep_cluster_size": "0", "Slaves_connected": "0"})))
     assert (found.count, found.hidden, found.unknown) == (0, "", ())
-    assert found.executed == f"{UUID}:1-5,{UUID}:7"
+    assert found.written == f"{UUID}:1-5,{UUID}:7"
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,8 @@ class _Rewinding:
             self.old.refuse_busy()
             if self.old.record.stopped is None and not ask(self._expected_outage()):
                 return RewindResult(self.plan, self.prepared)
-            readers.prepare(self.instance, self.plan)
+            # The question may have been open for hours.
+            self._readers()
         try:
             with uninterrupted(self.instance.events.warn):
                 self._exchange(stops=is_before)
@@ -184,8 +185,7 @@ class _Rewinding:
         journal = run.find(self.journals, self.instance.name, self.plan.layout.top)
         starts = [step.name for step in self.plan.steps if isinstance(step, Recover | CheckServer)]
         seconds = [done.seconds for done in journal.done if done.step in starts]
-        seen = readers.refuse(self.instance, self.plan)
-        return Outage(self.plan, self.planned.service, min(seconds, default=0.0), seen)
+        return Outage(self.plan, self.planned.service, min(seconds, default=0.0), self._readers())
 
     def _exchange(self, *, stops: bool) -> None:
         """Stop the server, put the restored datasets in place, and start it as soon as they are there."""
@@ -195,6 +195,14 @@ class _Rewinding:
                 self.old.stop()
             run.resume(self.settings, self.instance, self.plan.layout.top, in_place=self._start)
         except BaseException as error:
+            error.add_note(self.old.left_as())
+            raise
+
+    def _readers(self) -> SeenReaders | None:
+        """Note who reads the binlogs of the server, and return it. PreflightError if that prevents the rewind."""
+        try:
+            return readers.prepare(self.instance, self.plan)
+        except PreflightError as error:
             error.add_note(self.old.left_as())
             raise
 

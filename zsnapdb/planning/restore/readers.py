@@ -3,7 +3,7 @@
 A server that is put back lacks transactions that its readers have applied. MySQL has a new server_uuid then, so no
 GTIDs clash, and no error is shown: the replicas follow on, and differ for good. MariaDB stops a replica that connects
 by GTID, because its binlogs do not have that GTID any more (error 1236, in strict mode and without it; seen with 11.8).
-Nothing stops a replica of either that connects by file and offset.
+A replica of either that connects by file and offset stops only while the file of that name ends before the offset.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from pydantic import Field
 
 from zsnapdb.gtid import GtidPosition, GtidSet
 from zsnapdb.model import Flavour, parse_gtids
-from zsnapdb.patterns import BackupId, Count, Moment, ServerUuid, Words
+from zsnapdb.patterns import BackupId, Count, Moment, Port, ServerUuid, Words
 from zsnapdb.planning.repository.host_record import RecordPart
 
 REBUILT_OPTION = "--replicas-will-be-rebuilt"
 _SHOWN = 10
+_LAST_PORT = 65535
 _ATTEMPTS_KEPT = 8
 
 
@@ -51,7 +52,7 @@ class SeenReaders:
     connections. `members`: the other servers of its replication group or Galera cluster. `counted`: how many readers
     the server's own counters know. `may_read`: accounts that may read and that no administrator needs.
     `hidden`: why the connections cannot be seen (empty: all are seen). `unknown`: what else cannot be seen.
-    `executed`: the GTIDs of what the server has.
+    `written`: the GTIDs of what is in its binlogs or was.
     """
 
     connections: tuple[str, ...] = ()
@@ -61,7 +62,7 @@ class SeenReaders:
     may_read: tuple[str, ...] = ()
     hidden: str = ""
     unknown: tuple[str, ...] = ()
-    executed: str = ""
+    written: str = ""
 
     @property
     def count(self) -> int:
@@ -78,7 +79,7 @@ class SeenReaders:
             f"members of its cluster: {_listed(self.members)}" if self.members else "",
         ]
         named = "; ".join(part for part in parts if part)
-        return f"{self.count} reader(s) of its binlogs: {named or 'they cannot be named'}"
+        return f"{self.count} reader(s) of its binlogs ({named or 'which cannot be named'})"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -111,7 +112,7 @@ def judge(seen: SeenReaders | None, *, will_be_rebuilt: bool) -> tuple[ReaderFin
         text = f"it cannot be seen whether replicas read the binlogs of the server: {seen.hidden}"
         hint = f"give the account the right, or add {REBUILT_OPTION} if every replica of the server will be rebuilt"
         findings.append(ReaderFinding(text, hint, refuses=not will_be_rebuilt))
-    findings += [ReaderFinding(text, "nothing is refused for this") for text in seen.unknown]
+    findings += [ReaderFinding(text, "give the account that right if they should be named") for text in seen.unknown]
     if seen.may_read:
         text = f"replicas that do not run now may exist: {_listed(seen.may_read)} may read the binlogs"
         findings.append(ReaderFinding(text, "rebuild such replicas too before they follow the server again"))
@@ -130,10 +131,11 @@ def _of_readers(seen: SeenReaders, *, will_be_rebuilt: bool) -> ReaderFinding:
 
 
 class NotedReader(RecordPart):
-    """A reader of a server at the time when the server was put back. `who` is for people, written by the reader."""
+    """A reader of a server at the time when the server was put back. All is what the reader says, `who` for people."""
 
     server_uuid: ServerUuid | None = None
     server_id: Count | None = None
+    port: Port | None = None
     who: Annotated[Words, Field(max_length=1000)]
 
 
@@ -182,7 +184,12 @@ def _key(reader: NotedReader) -> tuple[str | None, int | None, str]:
 def noted(seen: SeenReaders) -> tuple[NotedReader, ...]:
     """Return what is noted of the readers: those that told who they are; if none did, their connections."""
     replicas = tuple(
-        NotedReader(server_uuid=one.server_uuid, server_id=one.server_id, who=one.describe()[:1000])
+        NotedReader(
+            server_uuid=one.server_uuid,
+            server_id=one.server_id,
+            port=one.port if one.port <= _LAST_PORT else None,
+            who=one.describe()[:1000],
+        )
         for one in seen.replicas
     )
     # A connection without a replica that told its identity is known by its account and host alone.
