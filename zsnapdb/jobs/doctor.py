@@ -39,6 +39,7 @@ from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import is_of_server, server_source
 from zsnapdb.repository.marker import prove_conditional_writes
 from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.writer_lease import prove_exclusive
 from zsnapdb.zfs import datasets
 
 
@@ -162,6 +163,9 @@ def _repository(instance: Instance) -> list[FitnessFinding]:
         with contextlib.suppress(NotThere):
             # The test needs the marker. If the marker is lost, the note below reports that.
             prove_conditional_writes(repository)
+        with contextlib.suppress(NotThere):
+            # Before the first backup there is no lease. Whoever takes one proves it too.
+            prove_exclusive(repository, f"{instance.name}/writer")
         known = instance.summaries(repository)
         count = len(known.backups) + len(known.unreadable)
         lacking = host_record.findings(instance, repository, known.backups, tuple(known.unreadable))

@@ -1,6 +1,7 @@
 """Keys of the repository, below its prefix. Only this module builds and parses them.
 
     zsnapdb.json                                           format version and repository id
+    init.lock                                              nothing: how the store answers was tried with it
     <instance>/manifests/<backup-id>.json                  manifests; written last, never over another
     <instance>/chunks/<backup-id>/<role>/00000001          chunks, from 1
     <instance>/drills/<id>.json                            the evidence of a drill, written once
@@ -87,6 +88,16 @@ class MarkerKey(Key):
 
 
 MARKER = MarkerKey("zsnapdb.json")
+
+
+class ProbeKey(Key):
+    """The place of the object with which a new repository proves its store."""
+
+    __slots__ = ()
+    _FORM = re.compile(r"init\.lock")
+
+
+PROBE = ProbeKey("init.lock")
 
 
 class _BackupKey(Key):

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.errors import DamagedError, ExistsError, PreflightError, RepositoryError
+from zsnapdb.errors import DamagedError, PreflightError, RepositoryError
 from zsnapdb.patterns import RepositoryId
-from zsnapdb.repository import layout
+from zsnapdb.repository import conditional_writes, layout
 from zsnapdb.repository.objects import RepositoryObjects
 
 FORMAT = 1
@@ -66,6 +66,7 @@ class Marker(BaseModel):
         objects.put(layout.MARKER, self.encode())
         try:
             prove_conditional_writes(objects)
+            conditional_writes.prove_replacements(objects)
         except PreflightError:
             with contextlib.suppress(RepositoryError):
                 objects.delete(layout.MARKER)
@@ -77,20 +78,8 @@ class Marker(BaseModel):
 
 
 def prove_conditional_writes(objects: RepositoryObjects) -> None:
-    """Raise PreflightError if the store overwrites an object in spite of a conditional write.
+    """Raise PreflightError if the store overwrites the marker in spite of a conditional write (If-None-Match).
 
-    Two writers could not be kept apart in such a store. Some S3 servers accept `If-None-Match: *` and ignore it. The
-    test writes the marker again with one more line end. With exactly the same bytes, a repeated request whose first
-    answer was lost would take the existing marker for its own. NotThere if there is no marker.
+    Then the marker has one more line end. NotThere if there is no marker.
     """
-    try:
-        objects.put(layout.MARKER, objects.get(layout.MARKER) + b"\n")
-    except ExistsError:
-        return
-    raise PreflightError(
-        f"the store ignored a conditional write (If-None-Match) and overwrote {objects.place(layout.MARKER)}",
-        hint=(
-            "use an S3 server with conditional writes, or a folder; without them two writers could destroy each other's"
-            " backups"
-        ),
-    )
+    conditional_writes.prove_absence(objects, layout.MARKER, objects.get(layout.MARKER) + b"\n")

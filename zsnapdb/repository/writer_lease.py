@@ -4,6 +4,7 @@ The store decides by conditional writes. No clock is compared with another.
 
 Invariants:
 - A lease is taken only by a conditional write: if no lease exists, or in place of exactly the version that was read.
+- Before its owner does anything, a write that the store must refuse proves that it looks at these conditions.
 - A lease of another owner is taken only if the owner gave it back, if the owner's process is known to be gone, or if
   the lease did not change for its full duration while the taker watched it, by the taker's monotonic clock. A wall
   clock that steps, on either host, changes nothing.
@@ -28,9 +29,18 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from zsnapdb.errors import BusyError, ChangedError, DamagedError, ExistsError, LeaseError, NotThere, RepositoryError
+from zsnapdb.errors import (
+    BusyError,
+    ChangedError,
+    DamagedError,
+    ExistsError,
+    LeaseError,
+    NotThere,
+    PreflightError,
+    RepositoryError,
+)
 from zsnapdb.foreign_json import fields_of
-from zsnapdb.repository import layout
+from zsnapdb.repository import conditional_writes, layout
 from zsnapdb.repository.layout import LeaseKey
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Version
@@ -230,6 +240,14 @@ def _text(moment: datetime) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
+@dataclass(frozen=True)
+class _Taken:
+    """The tag of a lease that this process took, and that of the version it replaced: "" if there was no lease."""
+
+    tag: str
+    replaced: str
+
+
 def _take(
     repository: Repository,
     key: LeaseKey,
@@ -239,9 +257,9 @@ def _take(
     sleep: Callable[[float], None],
     has_ended: Callable[[Holder], bool],
     patience: float,
-) -> str:
-    """Take the lease and return its tag. BusyError if its owner is still alive after `patience` seconds."""
-    watched, since, body = "", 0.0, _body(repository, me)
+) -> _Taken:
+    """Take the lease. BusyError if its owner is still alive after `patience` seconds."""
+    watched, since, body, replaced = "", 0.0, _body(repository, me), ""
     give_up = steady() + patience
     while True:
         try:
@@ -252,7 +270,7 @@ def _take(
             continue
         holder = Holder.believed(repository, key, version)
         if version.body == body or holder.owner == me.owner:
-            return version.tag
+            return _Taken(version.tag, replaced)
         if holder.state != FREE:
             if version.tag != watched and watched:
                 if steady() >= give_up:
@@ -269,8 +287,32 @@ def _take(
                 continue
             tell(f"taking over from {holder.describe()}: {'it gave no sign of life' if watched else 'it has ended'}")
         # If refused, another process was quicker, or the answer to our own write was lost. The next read shows which.
+        replaced = version.tag
         with contextlib.suppress(ChangedError):
             repository.replace(key, body, tag=version.tag)
+
+
+def _prove_exclusive(repository: Repository, key: LeaseKey, me: Holder, taken: _Taken) -> None:
+    """Raise RepositoryError if the store would let a second writer in: it ignores the conditions of writes.
+
+    What such a store writes is a lease that was given back.
+    """
+    body = _body(repository, replace(me, beat=me.beat + 1, state=FREE))
+    try:
+        if not taken.replaced:
+            conditional_writes.prove_absence(repository, key, body)
+        conditional_writes.prove_version(repository, key, body, taken.replaced or conditional_writes.never(taken.tag))
+    except PreflightError as error:
+        raise RepositoryError(
+            f"the lease {key} keeps no other writer out, so nothing was written: {error.message}", hint=error.hint
+        ) from error
+
+
+def prove_exclusive(repository: Repository, name: str) -> None:
+    """Raise PreflightError if the store would let two owners have the lease. NotThere if the lease was never taken."""
+    key = layout.lease(name)
+    version = repository.read_version(key)
+    conditional_writes.prove_version(repository, key, version.body + b"\n", conditional_writes.never(version.tag))
 
 
 @contextlib.contextmanager
@@ -290,7 +332,7 @@ def lease(
 
     BusyError if another owner is alive; to see that takes at most `seconds`, and this run waits up to `patience`
     seconds for its end. `tell` gets a line about waiting and about a takeover. `has_ended` says whether the process of
-    an owner is known to be gone.
+    an owner is known to be gone. RepositoryError if the store would let a second owner in.
     """
     key = layout.lease(name)
     since = _text(datetime.now(UTC))
@@ -307,10 +349,10 @@ def lease(
         repository_id=repository.id,
         name=name,
     )
-    writer_lease = WriterLease(
-        repository, key, me, _take(repository, key, me, tell, steady, sleep, has_ended, patience)
-    )
+    taken = _take(repository, key, me, tell, steady, sleep, has_ended, patience)
+    writer_lease = WriterLease(repository, key, me, taken.tag)
     try:
+        _prove_exclusive(repository, key, me, taken)
         yield writer_lease
     except BaseException:
         # A run that fails does not wait for an unreachable store.

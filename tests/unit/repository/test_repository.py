@@ -8,8 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.support.faulty_store import Fault, FaultyStore
 from tests.unit.support.manifests import manifest, of_kind
-from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere, PreflightError, UnreachableError
+from tests.unit.support.s3 import bucket, s3, s3_that_ignores
+from zsnapdb.errors import (
+    ChangedError,
+    ConsistencyError,
+    DamagedError,
+    ExistsError,
+    NotThere,
+    PreflightError,
+    UnreachableError,
+)
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import server_source
 from zsnapdb.repository.marker import Marker, prove_conditional_writes
@@ -131,6 +141,36 @@ def test_no_repository_is_made_in_a_store_that_cannot_keep_two_writers_apart(tmp
     with pytest.raises(PreflightError, match="If-None-Match"):
         Repository.open_or_create(_Careless(tmp_path), "", "id-1")
     assert list(LocalStore(tmp_path).list("")) == []
+
+
+@pytest.mark.parametrize("header", ["If-None-Match", "If-Match"])
+def test_no_repository_is_made_behind_a_gateway_that_loses_a_condition(header: str) -> None:
+    with bucket():
+        with pytest.raises(PreflightError, match=f"ignored a conditional write .{header}.") as caught:
+            Repository.open_or_create(s3_that_ignores(header), "", "id-1")
+        assert "use an S3 server with conditional writes" in caught.value.hint
+        assert list(s3().list("")) == []
+
+
+class _Stubborn(LocalStore):
+    """A store that refuses every replacement."""
+
+    def replace(self, key: str, body: Body, *, tag: str) -> None:
+        raise ChangedError("no")
+
+
+def test_no_repository_is_made_in_a_store_in_which_no_lease_could_be_renewed(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match=r"refused to replace the version of init\.lock that it named itself"):
+        Repository.open_or_create(_Stubborn(tmp_path), "", "id-1")
+    assert list(LocalStore(tmp_path).list("")) == []
+
+
+def test_a_new_repository_needs_no_right_to_remove_what_its_store_was_tried_with(tmp_path: Path) -> None:
+    for new_id in ("id-1", "id-2"):
+        store = FaultyStore(LocalStore(tmp_path), {"delete": [Fault.DENIED]})
+        assert Repository.open_or_create(store, "", new_id).id == new_id
+        assert [item.key for item in store.list("")] == ["init.lock", layout.MARKER]
+        store.delete(layout.MARKER)
 
 
 class _Lossy(LocalStore):

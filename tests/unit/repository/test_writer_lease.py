@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.support.s3 import bucket, s3
-from zsnapdb.errors import BusyError, ChangedError, LeaseError, RepositoryError
+from tests.unit.support.s3 import bucket, s3, s3_that_ignores
+from zsnapdb.errors import BusyError, ChangedError, LeaseError, NotThere, PreflightError, RepositoryError
 from zsnapdb.repository import writer_lease as leases
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.writer_lease import FREE, Holder, WriterLease, holder, lease
-from zsnapdb.store.base import Store
+from zsnapdb.store.base import Body, Store
+from zsnapdb.store.layer import Layer
 from zsnapdb.store.local import LocalStore
 
 KEY = "main/writer.lock"
@@ -265,6 +266,75 @@ def test_a_store_that_cannot_be_asked_is_no_loss_but_confirms_nothing(store: Sto
         owned.check()
         faulty.unreachable = False
         owned.confirm()
+
+
+class _Before(Layer):
+    """A store that another process uses just before the first write of this one."""
+
+    def __init__(self, store: Store, other: Callable[[], object]) -> None:
+        super().__init__(store)
+        self.others = [other]
+
+    def _before(self) -> None:
+        while self.others:
+            self.others.pop()()
+
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
+        self._before()
+        super().put(key, body, only_if_absent=only_if_absent, sha256=sha256)
+
+    def replace(self, key: str, body: Body, *, tag: str) -> None:
+        self._before()
+        super().replace(key, body, tag=tag)
+
+
+@pytest.mark.parametrize(("header", "found"), [("If-Match", (foreign(state=FREE),)), ("If-None-Match", ())])
+def test_a_store_that_loses_a_condition_never_lets_two_writers_in(header: str, found: tuple[Holder, ...]) -> None:
+    """Both read that the lease was given back, or that there is none, before either writes its own."""
+    with bucket(), contextlib.ExitStack() as first:
+        for lease_before in found:
+            s3().put(KEY, lease_before.encode())
+        inside: list[str] = []
+
+        def other() -> None:
+            first.enter_context(take(Repository(s3_that_ignores(header), "", "id")))
+            inside.append("first")
+
+        store = _Before(s3_that_ignores(header), other)
+        with contextlib.suppress(RepositoryError), take(Repository(store, "", "id")):
+            inside.append("second")
+    assert len(inside) < 2
+
+
+@pytest.mark.parametrize("header", ["If-Match", "If-None-Match"])
+def test_a_lease_that_keeps_no_other_writer_out_is_refused_with_the_fault_of_the_store(header: str) -> None:
+    with bucket():
+        repository = Repository(s3_that_ignores(header), "", "id")
+        for _ in range(2 if header == "If-Match" else 1):
+            with (
+                pytest.raises(RepositoryError, match=f"keeps no other writer out.*{header}") as caught,
+                take(repository),
+            ):
+                raise AssertionError
+            assert (caught.value.exit_code, "use an S3 server with conditional" in caught.value.hint) == (6, True)
+            assert holder(Repository(s3(), "", "id"), "main/writer") is None, "it was given back"
+
+
+def test_the_proof_of_a_lease_that_was_taken_before_changes_nothing_in_a_good_store(
+    store: Store, repository: Repository
+) -> None:
+    with pytest.raises(NotThere):
+        leases.prove_exclusive(repository, "main/writer")
+    store.put(KEY, foreign().encode())
+    leases.prove_exclusive(repository, "main/writer")
+    assert store.get(KEY) == foreign().encode()
+
+
+def test_the_proof_of_a_lease_finds_a_store_that_loses_the_condition() -> None:
+    with bucket():
+        s3().put(KEY, foreign().encode())
+        with pytest.raises(PreflightError, match=r"If-Match.*main/writer\.lock"):
+            leases.prove_exclusive(Repository(s3_that_ignores("If-Match"), "", "id"), "main/writer")
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"null", b'{"owner": 1}'])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.unit.support.faulty_store import Fault, FaultyStore
-from tests.unit.support.s3 import bucket, fill, s3
+from tests.unit.support.s3 import bucket, fill, s3, s3_that_ignores
 from zsnapdb.config_repository import STORE_ADDRESSES, RepositorySettings
 from zsnapdb.errors import (
     ChangedError,
@@ -71,10 +71,15 @@ def layered(kind: str, inner: Store) -> Store:
     return PatientStore(faulty, 20, pauses=Pauses(first=0.0001))
 
 
-@pytest.fixture(params=[*STORES, *LAYERS])
+@pytest.fixture(params=[*STORES, *LAYERS, "gateway"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param in LAYERS:
         yield layered(request.param, LocalStore(tmp_path))
+        return
+    if request.param == "gateway":
+        # That in front of which conditions are lost elsewhere: it does nothing else.
+        with bucket():
+            yield s3_that_ignores("X-Unknown")
         return
     with PLACES[request.param](tmp_path) as opened:
         yield opened

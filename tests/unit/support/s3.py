@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import boto3
 import pytest
+from botocore.awsrequest import AWSRequest
 from moto import mock_aws
 from moto.core.botocore_stubber import BotocoreStubber
 from moto.core.models import DEFAULT_ACCOUNT_ID
@@ -29,6 +30,17 @@ def s3(bucket: str = "backups", credentials: Path | None = None) -> S3Store:
     return S3Store(
         bucket, endpoint=None, region="us-east-1", credentials_file=credentials, addressing="auto", connections=2
     )
+
+
+def s3_that_ignores(header: str) -> S3Store:
+    """Return the store of the bucket behind a gateway that loses a header, such as If-Match, of what is written."""
+    store = s3()
+
+    def lose(request: AWSRequest, **_: object) -> None:
+        del request.headers[header]
+
+    store._client.meta.events.register("before-sign.s3.PutObject", lose)
+    return store
 
 
 @functools.cache
