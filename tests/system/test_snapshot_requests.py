@@ -111,6 +111,42 @@ def test_what_is_not_there_cannot_be_held_or_bookmarked_and_the_reason_is_told(w
         snapshots.bookmark(made)
 
 
+@pytest.mark.parametrize("missing", [(0,), (1,), (0, 1)])
+def test_a_hold_that_meets_a_missing_snapshot_holds_none_and_names_exactly_the_missing(
+    way: str, pair: list[str], missing: tuple[int, ...]
+) -> None:
+    gone, there = [pair[each] for each in missing], [name for name in pair if pair.index(name) not in missing]
+    for name in there:
+        zfs("hold", "somebody", name)
+    for name in gone:
+        zfs("destroy", name)
+    with pytest.raises(NotThere) as caught:
+        snapshots.hold(pair)
+    assert gone[0] in caught.value.message
+    assert way == "command" or [name for name in pair if name in caught.value.message] == gone
+    assert [snapshots.hold_tags(name) for name in there] == [("somebody",)] * len(there)
+
+
+def test_a_hold_that_one_snapshot_has_already_leaves_the_other_without_one(way: str, pair: list[str]) -> None:
+    for order in (pair, pair[::-1]):
+        snapshots.hold(pair[:1])
+        with pytest.raises(ZsnapdbError):
+            snapshots.hold(order)
+        assert [snapshots.hold_tags(name) for name in pair] == [(TAG,), ()]
+        snapshots.release(pair)
+
+
+def test_a_hold_that_somebody_else_released_meanwhile_counts_as_released(
+    pair: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshots.hold(pair)
+    zfs("release", TAG, pair[1])
+    with monkeypatch.context() as late:
+        late.setattr(snapshots, "held", lambda names, tag: list(names))
+        snapshots.release(pair)
+    assert snapshots.held(pair) == []
+
+
 def test_each_snapshot_has_one_bookmark_however_often_it_is_asked_for(way: str, pair: list[str]) -> None:
     made = snapshots.describe(pair)
     snapshots.bookmark(made[:1])

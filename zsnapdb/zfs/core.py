@@ -80,22 +80,41 @@ class Core:
             self._check("making the snapshots", names, status, failed)
 
     def hold(self, names: Sequence[str], tag: str) -> None:
-        """Hold all snapshots, which are of one pool, under the tag. If one fails, none is held."""
+        """Hold all snapshots, which are of one pool, under the tag. If one fails, none is held by this call.
+
+        NotThere, which names those that are missing, if some are: lzc_hold skips them, holds the others and reports no
+        failure (libzfs_core.c). These are released again.
+        """
         with self._lists() as make, self._failed() as failed:
             status = self._core.lzc_hold(
                 self._texts(make, dict.fromkeys(names, tag)), _UNTIL_RELEASED, ctypes.byref(failed)
             )
-            self._check("holding", names, status, failed)
+            skipped = self._errors(failed) if status == 0 else {}
+            if not skipped:
+                self._check("holding", names, status, failed)
+                return
+        error = _failure("holding", sorted(skipped), status, skipped)
+        held = [name for name in names if name not in skipped]
+        try:
+            if held:
+                self.release(held, tag)
+        except ZsnapdbError as unreleased:
+            error.add_note(f"the holds {tag} on {', '.join(held)} stay: {unreleased.message}")
+        raise error
 
     def release(self, names: Sequence[str], tag: str) -> None:
-        """Release the hold of the tag on all snapshots, which are of one pool. If one fails, none is released."""
+        """Release the hold of the tag on all snapshots, which are of one pool. If one fails, none is released.
+
+        A hold that is not there counts as released, as for lzc_release (libzfs_core.c).
+        """
         with self._lists() as make, self._failed() as failed:
             tags, held = make(), make()
             self._add(self._nvpair.nvlist_add_boolean(tags, os.fsencode(tag)))
             for name in names:
                 self._add(self._nvpair.nvlist_add_nvlist(held, os.fsencode(name), tags))
             status = self._core.lzc_release(held, ctypes.byref(failed))
-            self._check("releasing", names, status, failed)
+            if status != 0:
+                self._check("releasing", names, status, failed)
 
     def bookmark(self, sources: Mapping[str, str]) -> None:
         """Make each bookmark, by full name, of its snapshot. All are of one pool. If one fails, none is made."""

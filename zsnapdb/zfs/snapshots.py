@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import ConsistencyError, NotThere
+from zsnapdb.errors import ConsistencyError, NotThere, ZsnapdbError
 from zsnapdb.model import PROPERTY, Snapshot
 from zsnapdb.zfs import core
 from zsnapdb.zfs.command import ZFS, is_number, number_in, property_rows, rows, run, set_options, table
@@ -165,12 +166,22 @@ def set_on(names: Sequence[str], values: Mapping[str, str]) -> None:
 
 
 def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
-    """Hold the snapshots of one pool under our tag: `zfs destroy` of them fails until released (zfs-hold(8))."""
+    """Hold the snapshots of one pool under our tag: `zfs destroy` of them fails until released (zfs-hold(8)).
+
+    If one cannot be held, this call holds none. NotThere, which names it, if a snapshot is missing.
+    """
     library = core.load()
-    if library is None:
-        run([ZFS, "hold", tag, *names])
-    else:
+    if library is not None:
         library.hold(names, tag)
+        return
+    before = held(names, tag)
+    try:
+        run([ZFS, "hold", tag, *names])
+    except ZsnapdbError:
+        # The command holds one after the other, up to the one that fails and beyond it.
+        with contextlib.suppress(ZsnapdbError):
+            release([name for name in names if name not in before], tag)
+        raise
 
 
 def hold_and_set(names: Sequence[str], values: Mapping[str, str]) -> None:
