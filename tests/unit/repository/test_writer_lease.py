@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.support.faulty_store import Fault, FaultyStore
 from tests.unit.support.s3 import bucket, s3, s3_that_ignores
 from zsnapdb.errors import BusyError, ChangedError, LeaseError, NotThere, PreflightError, RepositoryError
 from zsnapdb.repository import writer_lease as leases
@@ -23,6 +24,7 @@ from zsnapdb.repository.writer_lease import FREE, Holder, WriterLease, holder, l
 from zsnapdb.store.base import Body, Store
 from zsnapdb.store.layer import Layer
 from zsnapdb.store.local import LocalStore
+from zsnapdb.store.patient import PatientStore, Pauses
 
 KEY = "main/writer.lock"
 
@@ -318,6 +320,20 @@ def test_a_lease_that_keeps_no_other_writer_out_is_refused_with_the_fault_of_the
                 raise AssertionError
             assert (caught.value.exit_code, "use an S3 server with conditional" in caught.value.hint) == (6, True)
             assert holder(Repository(s3(), "", "id"), "main/writer") is None, "it was given back"
+
+
+@pytest.mark.parametrize("fault", [Fault.UNREACHED, Fault.ANSWER_LOST])
+def test_a_good_store_whose_first_answers_are_lost_is_not_taken_for_one_that_looks_at_no_condition(
+    store: Store, fault: Fault
+) -> None:
+    faults = {call: [fault, Fault.FINE] * 50 for call in ("put", "replace", "read_version")}
+    repository = Repository(PatientStore(FaultyStore(store, faults), 20, pauses=Pauses(first=0.0001)), "", "id")
+    for _ in range(2):
+        with take(repository) as owned:
+            owned.confirm()
+            leases.prove_exclusive(repository, "main/writer")
+            owned.confirm()
+        assert holder(repository, "main/writer") is None
 
 
 def test_the_proof_of_a_lease_that_was_taken_before_changes_nothing_in_a_good_store(
