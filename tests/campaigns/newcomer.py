@@ -32,9 +32,9 @@ ANSWERS = 'repository = "file:///srv/backups"\nmove = true\n'
 SETUP = "zsnapdb setup --answers answers.toml --yes"
 OLD = f"{DATADIR}.before-zfs"
 SHIM = "/tmp/shim"
-COMMANDS = (5, 3, 6, 7, 4, 2, 1, 8)
-"""The commands of a setup that change something, by number: mv, stop, set, start, sync, create, create, enable."""
-SHIMMED = ("zfs", "zpool", "systemctl", "mv")
+COMMANDS = (5, 3, 6, 4, 2, 1, 7)
+"""The commands of a setup that change something, by number: set, stop, start, sync, create, create, enable."""
+SHIMMED = ("zfs", "zpool", "systemctl")
 
 
 class Newcomer:

@@ -63,7 +63,8 @@ def strip(guest: Guest, *, is_adopted: bool = False) -> None:
     `is_adopted`: its data directory is on a dataset of its own. Else it is on the root filesystem.
     """
     shell(guest, "/checkout/tests/lab/inside/server stop; zfs destroy -r tank/mysql; rm -rf /etc/zsnapdb /etc/lab.cnf")
-    shell(guest, f"mkdir -p {DATADIR}; rm -rf {DATADIR}/* /var/lib/zsnapdb /usr/local/bin/zsnapdb")
+    # A folder of the image's lower layer cannot be renamed (overlayfs): a new one is made, as on a plain filesystem.
+    shell(guest, f"rm -rf {DATADIR} /var/lib/zsnapdb /usr/local/bin/zsnapdb; mkdir -p {DATADIR}")
     if is_adopted:
         shell(guest, f"zfs create -o recordsize=16K -o mountpoint={DATADIR} tank/db")
     shell(guest, f"chown mysql:mysql {DATADIR}; chmod 750 {DATADIR}")

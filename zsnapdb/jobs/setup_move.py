@@ -1,117 +1,370 @@
 """Moves the files of a server to ZFS: stop, create, copy, compare, switch, start. The old files are kept.
 
-A file of this host (`journal`) has the move from before its first change until the server has answered on the copies.
-A run that finds it goes on: until the switch it copies anew, since the server may have run meanwhile; after the switch
-it starts the server on the copies. A server that does not come up there is put back on its old files.
+The record of the move (`setup_move_state.py`) says what was reached. A run that finds it goes on: until the switch it
+copies anew, since the server may have run meanwhile; after the switch it starts the server on the copies. Whether the
+server runs there is asked of the kernel. It is put back on its old files only if ZFS proves that the copies never
+changed, and nothing is copied over files that may be newer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
-from pydantic import SecretStr, TypeAdapter, ValidationError
+from pydantic import SecretStr
 
 from zsnapdb import server_files, whole_file
-from zsnapdb.errors import CommandError, DamagedError, PreflightError, ServerError, ZsnapdbError
-from zsnapdb.jobs import tree_copy
-from zsnapdb.jobs.host import THIS_HOST
+from zsnapdb.errors import CommandError, ConsistencyError, ExistsError, PreflightError, ServerError, ZsnapdbError
+from zsnapdb.jobs import setup_files, setup_move_state, tree_copy
 from zsnapdb.jobs.private_folder import make_private
+from zsnapdb.jobs.setup_move_state import MovedServer, MoveRecord, is_mounted
+from zsnapdb.jobs.uninterrupted import uninterrupted
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.setup.move import MOVE_PROPERTY, ServerMove
+from zsnapdb.planning.setup.move import MOVE_PROPERTY, MOVE_SNAPSHOT, ServerMove
+from zsnapdb.planning.setup.move_state import (
+    CopiesState,
+    MoveFacts,
+    MovePhase,
+    MoveStep,
+    ServedPlace,
+    decide,
+    may_go_back,
+)
+from zsnapdb.quantities import size
 from zsnapdb.server_files import Owner
-from zsnapdb.zfs import command, datasets, owned
-from zsnapdb.zfs.mounts import mounted
+from zsnapdb.zfs import command, datasets, mounting, owned, snapshots
 from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs.snapshots import PendingSnapshots
 
-_MOVE = TypeAdapter(ServerMove)
+Tell = Callable[[str], None]
 _SERVICE_SECONDS = 900.0
 """How long systemd may take to stop or start a server: it writes its buffer pool first."""
 _ANSWER_SECONDS = 120.0
 _POLL_SECONDS = 0.25
-_SYNC_SECONDS = 900.0
+_ENDED = ("failed", "inactive")
+"""The states of a unit of which systemd starts nothing by itself (systemctl(1), ActiveState)."""
 
 
-def journal() -> Path:
-    """Return the file that has a move which began and did not end."""
-    return THIS_HOST.records.with_name("setup") / "move.json"
+def execute(move: ServerMove, step: MoveStep = MoveStep.COPY, tell: Tell = lambda _: None) -> None:
+    """Do the step that was planned. Afterwards the server runs on ZFS, and its old files are in `move.places.old`.
 
-
-def begun() -> ServerMove | None:
-    """Return the move that was interrupted, None if there is none. DamagedError if its file is no move."""
-    try:
-        return _MOVE.validate_json(journal().read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        hint = "compare the old data directory and the datasets by hand, then remove the file"
-        raise DamagedError(f"{journal()} does not describe a move of files", hint=hint) from error
-
-
-def execute(move: ServerMove, tell: Callable[[str], None] = lambda _: None) -> None:
-    """Move the files. Afterwards the server runs on ZFS, and its old files are in `move.places.old`.
-
-    After an error the server runs on its old files, unless the error says otherwise; the same move goes on from there.
+    PreflightError, with nothing changed, if another step is due by now. After another error the server runs on its old
+    files, unless the error says otherwise; the same setup goes on from there.
     """
-    make_private(journal().parent)
-    whole_file.replace(journal(), _MOVE.dump_json(move))
-    if not _is_switched(move):
+    make_private(setup_move_state.journal().parent)
+    before = setup_move_state.begun()
+    if before is None:
+        for new in move.datasets:
+            if datasets.exists(new.name):
+                raise ExistsError(f"{new.name} was made meanwhile", hint="run the same setup again")
+    record = before or MoveRecord(move, MovePhase.PLANNED)
+    facts = setup_move_state.observe(record)
+    decision = decide(move, facts)
+    if decision.step is None:
+        raise PreflightError(decision.why, hint=decision.hint)
+    if (record.move, decision.step) != (move, step):
+        raise PreflightError("the server or its files changed since the plan", hint="run the same setup again")
+    _Moving(setup_move_state.write(record), _always(tell)).do(step, facts)
+
+
+def _always(tell: Tell) -> Tell:
+    """Return a `tell` that never fails: a terminal that went away must not leave the server stopped."""
+
+    def safe(text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            tell(text)
+
+    return safe
+
+
+class _Moving:
+    """A move, the last record of it that was written, and whom it tells."""
+
+    def __init__(self, record: MoveRecord, tell: Tell) -> None:
+        self.record = record
+        self.move = record.move
+        self.tell = tell
+
+    def do(self, step: MoveStep, facts: MoveFacts) -> None:
+        with ExitStack() as until_end:
+            if step is MoveStep.COPY:
+                self._prepare(facts)
+                try:
+                    with uninterrupted(self.tell):
+                        self._stop()
+                    self._copy()
+                    # From here on a signal waits: the server would stay stopped.
+                    until_end.enter_context(uninterrupted(self.tell))
+                    self._switch()
+                except BaseException as error:
+                    with uninterrupted(self.tell):
+                        self._start_on_old_files(error)
+                    raise
+            until_end.enter_context(uninterrupted(self.tell))
+            if step is not MoveStep.FINISH:
+                self._start()
+            self._wait_until_it_runs()
+            self._end()
+
+    def _reach(self, phase: MovePhase) -> None:
+        self.record = setup_move_state.write(replace(self.record, phase=phase))
+
+    def _prepare(self, facts: MoveFacts) -> None:
+        """Create the datasets and check all that the copy needs. The server still runs.
+
+        If copies are there, a snapshot keeps them.
+        """
+        move = self.move
         with contextlib.suppress(FileNotFoundError):
             os.unlink(move.fragment)
-        tell("Create the datasets")
+        self.tell("Create the datasets")
         for new, words in zip(move.datasets, move.creations, strict=True):
             if not datasets.exists(new.name):
                 command.run(words)
-        tell("Stop the server")
-        try:
-            _systemctl(move.stop)
-            _copy(move, tell)
-        except BaseException as error:
-            tell("Start the server on its old files again")
+        owned.prove([new.name for new in move.datasets], Mark(MOVE_PROPERTY, move.server.datadir))
+        for path, new in zip((move.places.staging, f"{move.places.staging}/data"), move.datasets, strict=True):
+            if not is_mounted(path, new.name):
+                # Else another disk would fill.
+                raise PreflightError(
+                    f"{new.name} is not mounted at {path}",
+                    hint=f"`zfs mount {new.name}`; to give the move up: {move.given_up(is_switched=False)}",
+                )
+        if facts.copies is not CopiesState.EMPTY:
+            self._check_room()
+            kept = self._snapshot() if facts.copies is CopiesState.UNFINISHED else self.record.copied
+            name = snapshots.by_guid(move.datasets[0].name)[kept[0]]
+            self.tell(f"Copy once more; what was copied before stays in the snapshots {name.partition('@')[2]}")
+        self.record = setup_move_state.with_created(self.record)
+
+    def _check_room(self) -> None:
+        """Raise PreflightError if the pool has no room for another copy beside the one that a snapshot keeps."""
+        needed, free = setup_files.size(Path(self.move.server.datadir)), datasets.available(self.move.datasets[0].name)
+        if free < needed:
+            name = self.move.datasets[0].name
+            raise PreflightError(
+                f"{name} has copies of the files that nobody uses; another copy takes {size(needed)}, and {size(free)}"
+                " are free",
+                hint=f"remove these copies: `zfs destroy -r {name}`, then run the same setup again",
+            )
+
+    def _snapshot(self) -> tuple[int, ...]:
+        """Make a snapshot of both datasets at once. Return the GUIDs, in the order of the datasets."""
+        setup_move_state.sync(self.move)
+        short = f"{MOVE_SNAPSHOT}{secrets.token_hex(4)}"
+        names = [f"{new.name}@{short}" for new in self.move.datasets]
+        pending = PendingSnapshots.of(names, {MOVE_PROPERTY: self.move.server.datadir})
+        pending.start()
+        pending.finish()
+        made = snapshots.describe(names)
+        snapshots.check_one_group(made)
+        return tuple(snapshot.guid for snapshot in made)
+
+    def _stop(self) -> None:
+        self.tell("Stop the server")
+        _systemctl(self.move.stop)
+        self._check_stopped()
+
+    def _check_stopped(self) -> None:
+        """Raise ServerError if a process still runs on the old files or their copies: its files may change."""
+        seen = setup_move_state.running_server(self.move)
+        if seen.pid:
+            raise ServerError(
+                f"{' '.join(self.move.stop)} ended, and a server still runs: {seen.shown}",
+                hint="see what starts it, stop that, and run the same setup again",
+            )
+
+    def _copy(self) -> None:
+        """Copy and compare. Afterwards snapshots keep the copies, and the record names them."""
+        move = self.move
+        source, logs = Path(move.server.datadir), Path(move.places.staging)
+        data = logs / "data"
+        self.tell(f"Copy the files of {source}")
+        before = tree_copy.fingerprint(source)
+        names = set(os.listdir(source)) - {"lost+found"}
+        binlogs = _binlogs(move)
+        in_logs = {name for name in names if move.is_log(name)}
+        here = set(binlogs) | {move.index} if move.binlog_folder == str(source) else set()
+        in_data = names - in_logs - here
+        tree_copy.keep_only(data, in_data)
+        tree_copy.keep_only(logs, {"data", *in_logs, *binlogs})
+        parts = [(source, in_data, data), (source, in_logs, logs)]
+        if binlogs:
+            parts.append((Path(move.binlog_folder), set(binlogs), logs))
+        copied = [(origin, tree_copy.copy_entries(origin, chosen, target), target) for origin, chosen, target in parts]
+        self.tell(f"Compare {sum(len(files) for _, files, _ in copied)} copies with their files")
+        for origin, files, target in copied:
+            tree_copy.compare(origin, files, target)
+        _finish(move, source, logs, data)
+        kept = self._snapshot()
+        if tree_copy.fingerprint(source) != before:
+            raise ConsistencyError(f"files in {source} changed while they were copied", hint="does a server still run?")
+        self.record = setup_move_state.write(replace(self.record, phase=MovePhase.COPIED, copied=kept, source=before))
+
+    def _switch(self) -> None:
+        """Put the copies in the place of the old files. From here on the server has to start on them."""
+        move = self.move
+        self._check_stopped()
+        self.tell("Put the copies in the place of the old files")
+        self._reach(MovePhase.SWITCHED)
+        whole_file.replace(Path(move.fragment), move.option_file.encode(), 0o644)
+        if move.is_renaming:
+            if os.path.lexists(move.places.old):
+                raise ExistsError(f"{move.places.old} is there already", hint="give it another name")
             try:
-                _systemctl(move.start)
-            except ZsnapdbError as second:
-                error.add_note(f"the server is stopped, and did not start on its old files: {second.message}")
-            raise
-        tell("Put the copies in the place of the old files")
-        _switch(move)
-    tell("Start the server, and ask it where its files are")
-    _start(move, tell)
-    journal().unlink()
-    whole_file.sync_folder(journal().parent)
+                # `mv` would copy and remove the old files where the folder cannot be renamed.
+                os.rename(move.server.datadir, move.places.old)
+            except OSError as error:
+                raise PreflightError(
+                    f"renaming {move.server.datadir} to {move.places.old}: {error.strerror}",
+                    hint="the folder must lie whole on one filesystem (not in a lower layer of an overlay)",
+                ) from error
+            whole_file.sync_folder(Path(move.places.old).parent)
+
+    def _start_on_old_files(self, error: BaseException) -> None:
+        """Start the server again after an error before the switch. A note of the error says if it does not start."""
+        move = self.move
+        if move.is_renaming and os.path.lexists(move.places.old) and not os.path.lexists(move.server.datadir):
+            error.add_note("the server is stopped, and its files are replaced by copies; the same setup starts it")
+            return
+        self.tell("Start the server on its old files again")
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(move.fragment)
+            _systemctl(move.start)
+        except (ZsnapdbError, OSError) as second:
+            why = second.message if isinstance(second, ZsnapdbError) else second
+            error.add_note(f"the server is stopped, and did not start on its old files: {why}")
+
+    def _start(self) -> None:
+        """Start the server on the copies. If that fails, it is put back on its old files if nothing changed."""
+        move = self.move
+        self.tell("Start the server, and ask the kernel where its files are")
+        try:
+            whole_file.replace(Path(move.fragment), move.option_file.encode(), 0o644)
+            if move.is_renaming and not is_mounted(move.places.mount, move.datasets[0].name):
+                command.run_when_free(move.mount_at(move.places.mount))
+            if not is_mounted(move.datadir, move.datasets[1].name):
+                # A power cut during the switch: the property was set already, so nothing was mounted by setting it.
+                mounting.mount_all(new.name for new in move.datasets)
+            _systemctl(move.start)
+            self._wait_until_it_runs()
+        except (ZsnapdbError, OSError) as error:
+            self._go_back(error)
+
+    def _wait_until_it_runs(self) -> MovedServer:
+        """Return when the server has recovered on the copies and accepts connections. ServerError if it does not."""
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while True:
+            seen = setup_move_state.running_server(self.move)
+            if seen.listens and seen.place is ServedPlace.NEW:
+                return seen
+            if seen.listens or time.monotonic() > deadline or (not seen.pid and seen.state in _ENDED):
+                raise self._not_there(seen)
+            time.sleep(_POLL_SECONDS)
+
+    def _not_there(self, seen: MovedServer) -> ServerError:
+        log = f"see `journalctl -u {self.move.files.service}` and the server's log; then run the same setup again"
+        if seen.place is ServedPlace.NEW:
+            why = f"{seen.shown} accepts no connection after {_ANSWER_SECONDS:.0f} s: it may still recover"
+            return ServerError(f"{why}. It runs on ZFS and was not stopped", hint=log)
+        if seen.pid:
+            return ServerError(
+                f"the server uses {seen.datadir}: a later option file or its command line sets datadir",
+                hint=f"remove datadir, log_bin and innodb_log_group_home_dir there; {self.move.fragment} sets them",
+            )
+        return ServerError("it ended", hint=log)
+
+    def _go_back(self, error: ZsnapdbError | OSError) -> NoReturn:
+        """Put the server back on its old files if the copies never changed. Raise an error that says how it is left."""
+        why = error.message if isinstance(error, ZsnapdbError) else str(error)
+        hint = error.hint if isinstance(error, ServerError) else ""
+        log = f"see `journalctl -u {self.move.files.service}` and the server's log; the same setup tries again"
+        facts = setup_move_state.observe(self.record)
+        if may_go_back(facts):
+            # systemd may start it again and again: only a stopped server leaves the copies as they are.
+            _systemctl(self.move.stop)
+            facts = setup_move_state.observe(self.record)
+            if may_go_back(facts) and facts.runs is ServedPlace.NOWHERE:
+                self._put_back(ServerError(f"the server did not start on ZFS: {why}", hint=hint or log), error)
+                raise ServerError(
+                    f"the server did not start on ZFS and runs on its old files again: {why}", hint=hint or log
+                ) from error
+            with contextlib.suppress(ZsnapdbError):
+                _systemctl(self.move.start)
+        if facts.runs is ServedPlace.NEW:
+            raise ServerError(f"the server runs on ZFS, and setup did not go on: {why}", hint=hint or log) from error
+        raise ServerError(
+            f"the server did not start on ZFS: {why}. It was not put back on its old files: {_not_proved(facts)}",
+            hint=f"{hint or log}. To give up what is in {self.move.datasets[0].name}:"
+            f" {self.move.given_up(is_switched=True)}",
+        ) from error
+
+    def _put_back(self, refused: ServerError, error: BaseException) -> None:
+        """Undo the switch. The copies stay where they were made. Each step can run twice."""
+        move = self.move
+        self.tell("Put the server back on its old files")
+        try:
+            if move.is_renaming:
+                command.run_when_free(move.mount_at(move.places.staging))
+                with contextlib.suppress(FileNotFoundError):
+                    os.rmdir(move.server.datadir)
+                os.rename(move.places.old, move.server.datadir)
+                whole_file.sync_folder(Path(move.places.old).parent)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(move.fragment)
+            self._reach(MovePhase.COPIED)
+            _systemctl(move.start)
+        except (ZsnapdbError, OSError) as second:
+            why = second.message if isinstance(second, ZsnapdbError) else second
+            refused.add_note(f"putting the server back on its old files failed too: {why}")
+            raise refused from error
+
+    def _end(self) -> None:
+        """Note that the server runs on the copies, and remove what kept them from being overwritten."""
+        move = self.move
+        self._reach(MovePhase.STARTED)
+        self._ask_the_server()
+        if move.is_renaming:
+            # ZFS leaves the folder where the copies were mounted. It is empty.
+            with contextlib.suppress(OSError):
+                os.rmdir(move.places.staging)
+        mark = Mark(MOVE_PROPERTY, move.server.datadir)
+        for name in snapshots.names_of([new.name for new in move.datasets]):
+            if name.partition("@")[2].startswith(MOVE_SNAPSHOT) and owned.is_ours(name, mark):
+                owned.destroy_snapshot(name, mark)
+        setup_move_state.remove()
+
+    def _ask_the_server(self) -> None:
+        """Have the server itself say where its files are, if it lets root in. The kernel has said it before."""
+        try:
+            with Session.open(Address("root", Path(self.move.server.sockets[0])), SecretStr("")) as session:
+                datadir = variables.global_variables(session, ["datadir"])["datadir"].rstrip("/")
+        except ServerError:
+            self.tell("The server runs on ZFS. It lets root in no more without a password: it was not asked itself")
+            return
+        if os.path.realpath(datadir) != os.path.realpath(self.move.datadir):
+            raise ServerError(
+                f"the server runs on ZFS, and the one that answers on {self.move.server.sockets[0]} uses {datadir}",
+                hint=f"see `ls -l /proc/*/cwd`; the move has ended: {self.move.forgotten}",
+            )
 
 
-def _is_switched(move: ServerMove) -> bool:
-    """Whether the server would start on the copies: the last step before that is the rename, or the option file."""
-    return os.path.lexists(move.places.old if move.is_renaming else move.fragment)
-
-
-def _copy(move: ServerMove, tell: Callable[[str], None]) -> None:
-    source, logs = Path(move.server.datadir), Path(move.places.staging)
-    data = logs / "data"
-    owned.prove([new.name for new in move.datasets], Mark(MOVE_PROPERTY, move.server.datadir))
-    _check_mounts({str(logs): move.datasets[0].name, str(data): move.datasets[1].name})
-    tell(f"Copy the files of {source}")
-    names = set(os.listdir(source)) - {"lost+found"}
-    binlogs = _binlogs(move)
-    in_logs = {name for name in names if move.is_log(name)}
-    here = set(binlogs) | {move.index} if move.binlog_folder == str(source) else set()
-    in_data = names - in_logs - here
-    tree_copy.keep_only(data, in_data)
-    tree_copy.keep_only(logs, {"data", *in_logs, *binlogs})
-    parts = [(source, in_data, data), (source, in_logs, logs)]
-    if binlogs:
-        parts.append((Path(move.binlog_folder), set(binlogs), logs))
-    copied = [(origin, tree_copy.copy_entries(origin, chosen, target), target) for origin, chosen, target in parts]
-    tell(f"Compare {sum(len(files) for _, files, _ in copied)} copies with their files")
-    for origin, files, target in copied:
-        tree_copy.compare(origin, files, target)
-    _finish(move, source, logs, data)
+def _not_proved(facts: MoveFacts) -> str:
+    if facts.phase is not MovePhase.SWITCHED:
+        return "nothing says that no server ran on the copies"
+    return {
+        CopiesState.CHANGED: "the copies were changed, so the server may have run there and may have taken writes",
+        CopiesState.UNCHANGED: "the old files are gone, or a server runs",
+    }.get(facts.copies, "nothing proves that the copies are unchanged")
 
 
 def _binlogs(move: ServerMove) -> list[str]:
@@ -119,7 +372,7 @@ def _binlogs(move: ServerMove) -> list[str]:
 
 
 def _finish(move: ServerMove, source: Path, logs: Path, data: Path) -> None:
-    """Give the folders to the server, list its binlogs where they are now, and have all of it on the disks."""
+    """Give the folders to the server, and list its binlogs where they are now."""
     status = os.lstat(source)
     owner = Owner(status.st_uid, status.st_gid)
     if move.index:
@@ -128,89 +381,6 @@ def _finish(move: ServerMove, source: Path, logs: Path, data: Path) -> None:
     for folder in (data, logs):
         os.chown(folder, owner.uid, owner.gid, follow_symlinks=False)
         os.chmod(folder, stat.S_IMODE(status.st_mode))
-    command.run(["zpool", "sync", move.datasets[0].name.partition("/")[0]], timeout=_SYNC_SECONDS)
-
-
-def _check_mounts(wanted: dict[str, str]) -> None:
-    """Raise PreflightError unless the datasets are mounted where the copies go: else another disk would fill."""
-    sources = {entry.path: entry.source for entry in mounted() if entry.fstype == "zfs"}
-    for path, dataset in wanted.items():
-        if sources.get(path) != dataset:
-            raise PreflightError(
-                f"{dataset} is not mounted at {path}",
-                hint=f"`zfs mount {dataset}`; to give the move up: `zfs destroy` both datasets, remove {journal()}",
-            )
-
-
-def _switch(move: ServerMove) -> None:
-    """Put the copies in the place of the old files. From here on the server has to start on them."""
-    whole_file.replace(Path(move.fragment), move.option_file.encode(), 0o644)
-    if move.is_renaming:
-        command.run(move.rename)
-        whole_file.sync_folder(Path(move.places.old).parent)
-
-
-def _start(move: ServerMove, tell: Callable[[str], None]) -> None:
-    whole_file.replace(Path(move.fragment), move.option_file.encode(), 0o644)
-    if move.is_renaming and not _is_mounted(move.places.mount, move.datasets[0].name):
-        command.run_when_free(move.mount_at(move.places.mount))
-    if move.is_renaming:
-        # ZFS leaves the folder where the copies were mounted. It is empty.
-        with contextlib.suppress(OSError):
-            os.rmdir(move.places.staging)
-    try:
-        _systemctl(move.start)
-        _wait_until_it_answers(move)
-    except ZsnapdbError as error:
-        tell("Put the server back on its old files")
-        hint = f"see `journalctl -u {move.files.service}` and the server's log; the same setup tries again"
-        try:
-            _put_back(move)
-        except (ZsnapdbError, OSError) as second:
-            refused = ServerError(f"the server did not start on ZFS: {error.message}", hint=hint)
-            why = second.message if isinstance(second, ZsnapdbError) else second
-            refused.add_note(f"putting the server back on its old files failed too: {why}")
-            raise refused from error
-        raise ServerError(
-            f"the server did not start on ZFS and runs on its old files again: {error.message}", hint=hint
-        ) from error
-
-
-def _is_mounted(path: str, dataset: str) -> bool:
-    return any((entry.path, entry.fstype, entry.source) == (path, "zfs", dataset) for entry in mounted())
-
-
-def _put_back(move: ServerMove) -> None:
-    """Undo the switch. The copies stay where they were made. Each step can run twice."""
-    _systemctl(move.stop)
-    if move.is_renaming:
-        command.run_when_free(move.mount_at(move.places.staging))
-        with contextlib.suppress(FileNotFoundError):
-            os.rmdir(move.server.datadir)
-        os.rename(move.places.old, move.server.datadir)
-        whole_file.sync_folder(Path(move.places.old).parent)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(move.fragment)
-    _systemctl(move.start)
-
-
-def _wait_until_it_answers(move: ServerMove) -> None:
-    """Return when the server says that its data directory is the new one. ServerError if it does not come to that."""
-    deadline = time.monotonic() + _ANSWER_SECONDS
-    while True:
-        try:
-            with Session.open(Address("root", Path(move.server.sockets[0])), SecretStr("")) as session:
-                datadir = variables.global_variables(session, ["datadir"])["datadir"].rstrip("/")
-            break
-        except ServerError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(_POLL_SECONDS)
-    if datadir != move.datadir:
-        raise ServerError(
-            f"the server uses {datadir}: a later option file or its command line sets datadir",
-            hint=f"remove datadir, log_bin and innodb_log_group_home_dir there; {move.fragment} sets them",
-        )
 
 
 def _systemctl(words: tuple[str, ...]) -> None:

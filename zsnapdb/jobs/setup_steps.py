@@ -19,6 +19,7 @@ from zsnapdb.mysql import accounts
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.setup.account import AccountPlan
 from zsnapdb.planning.setup.configuration import REPOSITORY
+from zsnapdb.planning.setup.move_state import MoveStep
 from zsnapdb.planning.setup.plan import PROOF, SetupAction, SetupPlan, SetupStep, SetupWay
 from zsnapdb.planning.setup.schedule import UNIT
 from zsnapdb.repository.keys import write_secret
@@ -36,11 +37,15 @@ class SetupResult:
 def execute(plan: SetupPlan, tell: Callable[[str], None] = lambda _: None) -> SetupResult:
     """Do each step of the plan that is setup's own, up to the proof, and none besides. `tell` gets the title of each.
 
-    PreflightError, with nothing changed, if the plan has refusals or the files of the server must be moved first. After
-    any other error the steps before it are done, and the same setup goes on from there.
+    PreflightError if the plan has refusals or the files of the server must be moved first. Nothing was changed then,
+    except that a move whose server runs on ZFS has ended. After any other error the steps before it are done, and the
+    same setup goes on from there.
     """
+    if plan.move is not None and plan.move_step is MoveStep.FINISH:
+        with exclusive("setup", doing="setting up this host"):
+            setup_move.execute(plan.move, MoveStep.FINISH, tell)
     if plan.refusals:
-        raise PreflightError("; ".join(plan.refusals), hint="answer with --socket, --pool or --config")
+        raise PreflightError("; ".join(plan.refusals), hint=plan.refusal_hint)
     if plan.way is SetupWay.MOVE and not plan.answers.move:
         raise PreflightError(
             "the files of the server do not lie on ZFS, and the server must be stopped to move them",
@@ -49,8 +54,8 @@ def execute(plan: SetupPlan, tell: Callable[[str], None] = lambda _: None) -> Se
     parse(plan.text(None), plan.configuration)
     with exclusive("setup", doing="setting up this host"):
         recipient = plan.recipient
-        if plan.move is not None:
-            setup_move.execute(plan.move, tell)
+        if plan.move is not None and plan.way is SetupWay.MOVE:
+            setup_move.execute(plan.move, plan.move_step, tell)
         for step in plan.steps:
             if step.action in (None, SetupAction.MOVE, *PROOF):
                 continue

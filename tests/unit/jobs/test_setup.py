@@ -17,7 +17,7 @@ from tests.unit.support.drilled import evidence
 from zsnapdb.config import load
 from zsnapdb.errors import CommandError, PreflightError, ServerError
 from zsnapdb.jobs import setup as job
-from zsnapdb.jobs import setup_files, setup_move, setup_steps
+from zsnapdb.jobs import setup_files, setup_move_state, setup_steps
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import init
 from zsnapdb.model import Flavour
@@ -104,7 +104,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
     monkeypatch.setattr(datasets, "available", lambda name: 1 << 40)
     monkeypatch.setattr(datasets, "exists", lambda name: False)
-    monkeypatch.setattr(setup_move, "journal", lambda: tmp_path / "no-move.json")
+    monkeypatch.setattr(setup_move_state, "journal", lambda: tmp_path / "no-move.json")
     monkeypatch.setattr(version, "kernel_release", lambda: (2, 3, 4))
     monkeypatch.setattr(setup_steps, "Session", FakeSession)
     monkeypatch.setattr(setup_steps, "exclusive", lambda name, doing: (tmp_path / "lock").open("a"))

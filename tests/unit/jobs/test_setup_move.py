@@ -1,121 +1,52 @@
-"""A move of files ends on the copies or on the old files, wherever it is interrupted."""
+"""A move of files ends on the copies or on the old files, wherever it is interrupted. What clients wrote is kept."""
 
 from __future__ import annotations
 
-import errno
 import os
+import signal
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
-from zsnapdb.errors import CommandError, DamagedError, NotOursError, ServerError
-from zsnapdb.jobs import setup_move, tree_copy
-from zsnapdb.model import Flavour
-from zsnapdb.planning.setup.facts import FoundFiles, FoundServer
-from zsnapdb.planning.setup.move import ServerMove, planned_move
-from zsnapdb.zfs import command, datasets
-from zsnapdb.zfs.datasets import Property
-from zsnapdb.zfs.mounts import MountEntry
-
-
-class Killed(BaseException):
-    """Stands for kill -9: nothing is put right afterwards."""
-
-
-class MovingHost:
-    """Folders in place of datasets; a server that only starts where its option file and its files fit."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.options = root, root / "options"
-        self.datadir = root / "mysql"
-        self.datadir.mkdir()
-        self.options.mkdir()
-        for name in ("ibdata1", "ib_logfile0", "mysql-bin.000001", "mysql-bin.state"):
-            (self.datadir / name).write_text(name)
-        (self.datadir / "mysql-bin.index").write_text("./mysql-bin.000001\n")
-        self.mounted_at, self.runs_on, self.starts_on_zfs = "", str(self.datadir), True
-        self.mark = str(self.datadir)
-        self.count, self.kill_at = 0, -1
-
-    def move(self) -> ServerMove:
-        binlog = f"{self.datadir}/mysql-bin"
-        files = FoundFiles("db.service", binlog=binlog, binlog_index=f"{binlog}.index", option_folder=str(self.options))
-        server = FoundServer(1, "mysql", "/usr/sbin/mysqld", ("/s",), str(self.datadir), Flavour.MYSQL, "ext4")
-        return planned_move(replace(server, files=files), files, "tank/mysql", (2, 3, 0))
-
-    def reached(self) -> None:
-        self.count += 1
-        if self.count == self.kill_at:
-            raise Killed
-
-    def run(self, argv: Sequence[str], **_: float) -> str:
-        self.reached()
-        words = list(argv)
-        if words[:2] == ["zfs", "create"]:
-            if not self.mounted_at:
-                self.mounted_at = next(w for w in words if w.startswith("mountpoint=")).partition("=")[2]
-            Path(self.mounted_at, *(["data"] if words[-1].endswith("data") else [])).mkdir()
-        elif words[:2] == ["zfs", "set"]:
-            os.rename(self.mounted_at, new := words[2].partition("=")[2])
-            Path(self.mounted_at).mkdir()
-            self.mounted_at = new
-        elif words[0] == "mv":
-            os.rename(*words[2:])
-        elif words[:2] == ["systemctl", "stop"]:
-            self.runs_on = ""
-        elif words[:2] == ["systemctl", "start"]:
-            self.start()
-        self.reached()
-        return ""
-
-    def start(self) -> None:
-        on_zfs = any(self.options.iterdir())
-        place = self.datadir / "data" if on_zfs else self.datadir
-        if not (place / "ibdata1").exists() or (on_zfs and not self.starts_on_zfs):
-            raise CommandError("the server did not start")
-        self.runs_on = str(place)
-
-    def answered(self, move: ServerMove) -> None:
-        if self.runs_on != move.datadir:
-            raise ServerError(f"it uses {self.runs_on}")
+from tests.unit.support.moving_host import NAMES, Killed, MovingHost, moving_host
+from zsnapdb.errors import CommandError, DamagedError, NotOursError, PreflightError, ServerError
+from zsnapdb.jobs import setup_move, setup_move_state, tree_copy
+from zsnapdb.jobs.setup_move_state import MoveRecord
+from zsnapdb.planning.setup.move import ServerMove
+from zsnapdb.planning.setup.move_state import MovePhase, MoveStep, decide
+from zsnapdb.zfs import command
 
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MovingHost:
-    fake = MovingHost(tmp_path)
-    monkeypatch.setattr(command, "run", fake.run)
-    monkeypatch.setattr(command, "run_when_free", fake.run)
-    monkeypatch.setattr(
-        datasets,
-        "exists",
-        lambda name: bool(fake.mounted_at) and Path(fake.mounted_at, *name.split("/")[2:]).exists(),
-    )
-    monkeypatch.setattr(setup_move, "journal", lambda: tmp_path / "state" / "move.json")
-    monkeypatch.setattr(setup_move, "_wait_until_it_answers", fake.answered)
+    return moving_host(tmp_path, monkeypatch)
 
-    def mounts() -> list[MountEntry]:
-        paths = ((fake.mounted_at, "tank/mysql"), (f"{fake.mounted_at}/data", "tank/mysql/data"))
-        return [MountEntry(path, "zfs", name) for path, name in paths]
 
-    monkeypatch.setattr(setup_move, "mounted", mounts)
-    monkeypatch.setattr(
-        datasets,
-        "properties_of",
-        lambda names, keys: {name: {key: Property(fake.mark, "local") for key in keys} for name in names},
-    )
-    return fake
+def go_on(move: ServerMove | None = None) -> None:
+    """Do what the same setup does next."""
+    record = setup_move_state.begun()
+    if record is None:
+        assert move is not None
+        setup_move.execute(move)
+        return
+    decision = decide(record.move, setup_move_state.observe(record))
+    if decision.step is None:
+        raise PreflightError(decision.why, hint=decision.hint)
+    setup_move.execute(record.move, decision.step)
 
 
 def check_moved(host: MovingHost) -> None:
     assert host.runs_on == f"{host.datadir}/data"
+    assert host.served() == f"row {host.rows}", "a row that was acknowledged is lost"
     files = {str(file.relative_to(host.datadir)) for file in host.datadir.rglob("*") if file.is_file()}
     assert files == {"data/ibdata1", "ib_logfile0", "mysql-bin.000001", "mysql-bin.index", "mysql-bin.state"}
     assert (host.datadir / "mysql-bin.index").read_text() == f"{host.datadir}/mysql-bin.000001\n"
-    assert (host.root / "mysql.before-zfs" / "ibdata1").read_text() == "ibdata1"
+    assert (host.root / "mysql.before-zfs" / "ibdata1").exists()
     assert not (host.root / "mysql.on-zfs").exists(), "nothing is in the way of another move"
-    assert setup_move.begun() is None
+    assert setup_move_state.begun() is None
+    assert host.snapshots == {}
 
 
 def test_a_move_ends_with_the_server_on_the_copies_and_the_old_files_kept(host: MovingHost) -> None:
@@ -123,68 +54,215 @@ def test_a_move_ends_with_the_server_on_the_copies_and_the_old_files_kept(host: 
     check_moved(host)
 
 
-@pytest.mark.parametrize("at", range(1, 15))
-def test_a_move_that_was_killed_goes_on_to_the_same_end(host: MovingHost, at: int) -> None:
-    host.kill_at = at
-    with pytest.raises(Killed):
-        setup_move.execute(host.move())
-    # The server may be started by hand, or by a reboot, and write.
-    if (host.datadir / "ibdata1").exists() and not any(host.options.iterdir()):
-        host.start()
-        (host.datadir / "ibdata1").write_text("ibdata1")
-    host.kill_at = -1
-    left = setup_move.begun()
-    assert left == host.move()
-    setup_move.execute(left)
-    check_moved(host)
+STEPS, STARTS = 36, 27
+"""How often a whole move reaches a step that it may be killed at, and the one before the start on the copies."""
 
 
 def test_there_are_no_more_steps_to_be_killed_at(host: MovingHost) -> None:
     setup_move.execute(host.move())
-    assert host.count == 14
+    assert host.count == STEPS
 
 
-def test_a_server_that_does_not_start_on_zfs_is_put_back_and_the_next_move_ends_well(host: MovingHost) -> None:
-    host.starts_on_zfs = False
+@pytest.mark.parametrize("is_started", [True, False])
+@pytest.mark.parametrize("at", range(1, STEPS + 1))
+def test_a_move_that_was_killed_goes_on_and_keeps_what_was_written_meanwhile(
+    host: MovingHost, at: int, is_started: bool
+) -> None:
+    host.kill_at = at
+    with pytest.raises(Killed):
+        setup_move.execute(host.move())
+    host.kill_at = -1
+    if is_started:
+        # By a person, or by systemd after a reboot. It starts nowhere in the middle of the switch.
+        try:
+            host.start()
+        except CommandError:
+            assert setup_move_state.begun() is not None
+    if host.runs_on:
+        host.write()
+    was_on = host.runs_on
+    stops = sum(line.startswith("systemctl stop") for line in host.commands)
+    if setup_move_state.begun() is not None or not was_on.endswith("/data"):
+        go_on(host.move())
+    check_moved(host)
+    if was_on.endswith("/data"):
+        assert sum(line.startswith("systemctl stop") for line in host.commands) == stops, "it was stopped"
+
+
+def fail_on_zfs(place: str) -> None:
+    """Fail as a server does that cannot open its files."""
+    if place.endswith("/data"):
+        raise CommandError("no permission")
+
+
+def test_a_server_that_did_not_open_its_copies_is_put_back_and_the_next_move_ends_well(host: MovingHost) -> None:
+    host.at_start = fail_on_zfs
     with pytest.raises(ServerError, match="runs on its old files again"):
         setup_move.execute(host.move())
     assert host.runs_on == str(host.datadir)
     assert list(host.options.iterdir()) == []
-    host.starts_on_zfs = True
-    move = setup_move.begun()
-    assert move is not None
-    setup_move.execute(move)
+    host.at_start = lambda place: None
+    host.write()
+    go_on()
     check_moved(host)
 
 
-def test_a_server_that_cannot_be_put_back_either_is_told_after_why_it_did_not_start(
-    host: MovingHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(_path: str, _target: str) -> None:
-        raise OSError(errno.EBUSY, "Device or resource busy")
+@pytest.mark.parametrize("at", range(1, 12))
+def test_a_server_that_is_put_back_and_was_killed_meanwhile_loses_nothing(host: MovingHost, at: int) -> None:
+    host.at_start = fail_on_zfs
+    host.kill_at = STARTS + at
+    with pytest.raises((Killed, ServerError)):
+        setup_move.execute(host.move())
+    host.kill_at, host.at_start = -1, lambda place: None
+    go_on()
+    check_moved(host)
 
-    host.starts_on_zfs = False
-    move = host.move()
-    answered = setup_move._wait_until_it_answers
 
-    def then_stuck(move: ServerMove) -> None:
-        monkeypatch.setattr(os, "rename", refused)
-        answered(move)
+def write_and_fail_on_zfs(place: str) -> None:
+    if place.endswith("/data"):
+        Path(place, "ibdata1").write_text("redo")
+        raise CommandError("it ended")
 
-    monkeypatch.setattr(host, "start", lambda: None)
-    monkeypatch.setattr(setup_move, "_wait_until_it_answers", then_stuck)
-    with pytest.raises(ServerError, match="did not start on ZFS: it uses") as caught:
-        setup_move.execute(move)
-    assert any("putting the server back" in note and "busy" in note for note in caught.value.__notes__)
+
+def test_a_server_that_opened_its_copies_is_not_put_back(host: MovingHost) -> None:
+    host.at_start = write_and_fail_on_zfs
+    with pytest.raises(ServerError, match="It was not put back on its old files: the copies were changed") as caught:
+        setup_move.execute(host.move())
+    assert "journalctl -u db.service" in caught.value.hint
+    assert "zfs rename tank/mysql tank/mysql-unused" in caught.value.hint
+    assert (host.root / "mysql.before-zfs").exists()
+    host.at_start = lambda place: None
+    go_on()
+    check_moved(host)
+
+
+def test_a_server_that_runs_on_zfs_is_not_put_back_though_systemd_says_that_it_failed(host: MovingHost) -> None:
+    def late(place: str) -> None:
+        if place.endswith("/data"):
+            host.runs_on = place
+            raise CommandError("it did not end in time")
+
+    host.at_start = late
+    with pytest.raises(ServerError, match="the server runs on ZFS, and setup did not go on"):
+        setup_move.execute(host.move())
+    host.write()
+    go_on()
+    check_moved(host)
+
+
+def put_back_by_hand(host: MovingHost) -> None:
+    host.run(["systemctl", "stop", "db"])
+    host.run(["zfs", "set", f"mountpoint={host.root}/mysql.on-zfs", NAMES[0]])
+    host.datadir.rmdir()
+    os.rename(host.root / "mysql.before-zfs", host.datadir)
+    (host.options / "zz-zsnapdb-zfs.cnf").unlink()
+    host.start()
+
+
+@pytest.mark.parametrize("at", range(STARTS, STEPS + 1))
+def test_old_files_are_not_copied_over_newer_ones(host: MovingHost, at: int) -> None:
+    """A person went back by hand after the server had run on ZFS, and the record was still there."""
+    host.kill_at = at
+    with pytest.raises(Killed):
+        setup_move.execute(host.move())
+    host.kill_at = -1
+    if setup_move_state.begun() is None or not (host.root / "mysql.before-zfs").exists():
+        return
+    host.start()
+    put_back_by_hand(host)
+    before, commands = host.content(NAMES[1]), len(host.commands)
+    with pytest.raises(PreflightError, match=r"Nothing is copied over them|they are not copied there"):
+        go_on()
+    assert host.content(NAMES[1]) == before
+    assert [line for line in host.commands[commands:] if line.startswith("systemctl")] == []
+
+
+def test_a_record_without_phases_proves_nothing_and_its_server_is_left_on_zfs(host: MovingHost) -> None:
+    host.kill_at = STARTS + 1
+    with pytest.raises(Killed):
+        setup_move.execute(host.move())
+    host.kill_at = -1
+    host.start()
+    host.write()
+    setup_move_state.journal().write_bytes(TypeAdapter(ServerMove).dump_json(host.move()))
+    left = setup_move_state.begun()
+    assert left == MoveRecord(host.move(), MovePhase.UNKNOWN)
+    before = host.content(NAMES[1])
+    put_back_by_hand(host)
+    with pytest.raises(PreflightError, match="nothing proves"):
+        go_on()
+    assert host.content(NAMES[1]) == before
+    host.runs_on = ""
+    (host.options / "zz-zsnapdb-zfs.cnf").write_text(host.move().option_file)
+    os.rename(host.datadir, host.root / "mysql.before-zfs")
+    host.run(["zfs", "set", f"mountpoint={host.datadir}", NAMES[0]])
+    host.at_start = fail_on_zfs
+    with pytest.raises(ServerError, match="It was not put back"):
+        go_on()
+    host.at_start = lambda place: None
+    go_on()
+    check_moved(host)
+
+
+def test_a_signal_between_stop_and_start_interrupts_nothing(host: MovingHost) -> None:
+    ran: list[str] = []
+
+    def run(argv: Sequence[str], **options: float) -> str:
+        ran.append(" ".join(argv))
+        if argv[:2] in (("systemctl", "stop"), ("systemctl", "start")):
+            signal.raise_signal(signal.SIGINT)
+        return host.run(argv, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "run", run)
+        with pytest.raises(KeyboardInterrupt):
+            setup_move.execute(host.move())
+    # The signal during the stop is delivered once the server has stopped; it is started again.
+    assert host.runs_on == str(host.datadir)
+    go_on()
+    check_moved(host)
+
+
+def test_a_signal_after_the_switch_is_delivered_when_the_server_runs_on_zfs(host: MovingHost) -> None:
+    def interrupt(place: str) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        host.at_start = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            setup_move.execute(host.move())
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    check_moved(host)
+
+
+def test_a_terminal_that_went_away_does_not_leave_the_server_stopped(host: MovingHost) -> None:
+    def gone(_text: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    setup_move.execute(host.move(), tell=gone)
+    check_moved(host)
 
 
 def test_a_copy_that_fails_leaves_the_server_running_on_its_files(
     host: MovingHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(setup_move, "mounted", list)
+    monkeypatch.setattr(setup_move_state, "mounted", list)
     with pytest.raises(Exception, match="is not mounted at"):
         setup_move.execute(host.move())
     assert host.runs_on == str(host.datadir)
+    assert "systemctl stop db.service" not in host.commands
+
+
+def test_a_second_copy_without_room_leaves_the_server_running(host: MovingHost) -> None:
+    host.at_start = fail_on_zfs
+    with pytest.raises(ServerError, match="runs on its old files again"):
+        setup_move.execute(host.move())
+    host.free, commands = 10, len(host.commands)
+    with pytest.raises(PreflightError, match="are free"):
+        go_on()
+    assert not [line for line in host.commands[commands:] if "systemctl" in line]
 
 
 def test_in_datasets_of_others_nothing_is_removed(host: MovingHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,15 +278,24 @@ def test_a_server_that_stays_stopped_is_told(host: MovingHost, monkeypatch: pyte
     def broken() -> None:
         raise CommandError("the unit is masked")
 
-    host.mark = "/var/lib/another"
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tree_copy, "copy_entries", full)
     monkeypatch.setattr(host, "start", broken)
-    with pytest.raises(NotOursError) as caught:
+    with pytest.raises(OSError, match="No space") as caught:
         setup_move.execute(host.move())
     assert any("the server is stopped" in note and "masked" in note for note in caught.value.__notes__)
 
 
+def test_another_step_than_the_planned_one_is_not_done(host: MovingHost) -> None:
+    with pytest.raises(PreflightError, match="changed since the plan"):
+        setup_move.execute(host.move(), MoveStep.START)
+    assert host.commands == []
+
+
 def test_a_record_that_is_no_move_is_named(host: MovingHost) -> None:
-    setup_move.journal().parent.mkdir()
-    setup_move.journal().write_text('{"server": 7}')
+    setup_move_state.journal().parent.mkdir()
+    setup_move_state.journal().write_text('{"server": 7}')
     with pytest.raises(DamagedError, match=r"move\.json does not describe"):
-        setup_move.begun()
+        setup_move_state.begun()

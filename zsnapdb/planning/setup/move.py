@@ -11,13 +11,17 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zsnapdb.model import PROPERTY, Flavour
+from zsnapdb.model import PROPERTY, SNAPSHOT_PREFIX, Flavour
 from zsnapdb.planning.family import family
 from zsnapdb.planning.setup.facts import DEFAULT_PAGE, FoundFiles, FoundServer
 from zsnapdb.planning.setup.layout import KeptLogs, NewDataset, two_datasets
 
 MOVE_PROPERTY = f"{PROPERTY}:move"
 """On the datasets of a move: the data directory whose files are copied there. Only there are files removed."""
+MOVE_SNAPSHOT = f"{SNAPSHOT_PREFIX}move-"
+"""How the names of the snapshots of a move begin. They have MOVE_PROPERTY too, and go when the move has ended."""
+MOVE_RECORD = "/var/lib/zsnapdb/setup/move.json"
+"""The file of this host that has a move which began and did not end."""
 _LOGS = re.compile(r"#innodb_redo|ib_logfile\d+|aria_log_control|aria_log\.\d+")
 """Redo and engine logs in a data directory (refman 8.4, "Redo Log"; MariaDB manual, "Aria Storage Engine")."""
 FRAGMENT = "zz-zsnapdb-zfs.cnf"
@@ -105,6 +109,29 @@ class ServerMove:
     def switch(self) -> tuple[tuple[str, ...], ...]:
         """The commands that put the copies in the place of the old files."""
         return (self.rename, self.mount_at(self.places.mount)) if self.is_renaming else ()
+
+    @property
+    def started(self) -> str:
+        """The line of a shell with which a person starts the server on the copies after the switch."""
+        words = [self.mount_at(self.places.mount), self.start] if self.is_renaming else [self.start]
+        return f"`{' && '.join(self.shown(words))}`"
+
+    @property
+    def forgotten(self) -> str:
+        """How a person has the move forgotten. Nothing else changes by it."""
+        return f"remove {MOVE_RECORD}"
+
+    def given_up(self, *, is_switched: bool) -> str:
+        """Return the line of a shell with which a person goes back to the old files. The datasets are kept, renamed."""
+        name = self.datasets[0].name
+        words: list[Sequence[str]] = [self.stop] if is_switched else []
+        words += [("zfs", "set", "mountpoint=none", name), ("zfs", "rename", name, f"{name}-unused")]
+        if is_switched and self.is_renaming:
+            words += [("rmdir", self.server.datadir), ("mv", "-T", self.places.old, self.server.datadir)]
+        else:
+            words.append(("rmdir", self.places.staging))
+        words += [("rm", "-f", self.fragment, MOVE_RECORD), *([self.start] if is_switched else [])]
+        return f"`{' && '.join(self.shown(words))}`"
 
     def is_log(self, name: str) -> bool:
         """Whether the entry of the data directory belongs to the outer dataset. Binlogs are decided apart."""

@@ -12,6 +12,7 @@ from zsnapdb.planning.setup.account import AccountPlan, account_plan, user_of
 from zsnapdb.planning.setup.configuration import RECIPIENT, REPOSITORY, ServerLogin, configuration_text
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
 from zsnapdb.planning.setup.move import ServerMove, dataset_names, objections, planned_move
+from zsnapdb.planning.setup.move_state import MoveDecision, MoveStep
 from zsnapdb.planning.setup.schedule import UNIT, UNIT_FILE, cron_file
 from zsnapdb.quantities import size
 
@@ -56,12 +57,21 @@ class SetupStep:
 
 
 @dataclass(frozen=True)
+class BegunMove:
+    """A move of files that was interrupted, and what may be done next."""
+
+    move: ServerMove
+    decision: MoveDecision
+
+
+@dataclass(frozen=True)
 class SetupPlan:
     """The way, the server and the steps. If there are refusals, nothing can be done, and there are no steps.
 
     `configuration` and `identity` are the paths of the files that setup writes; `identity` None: nothing is encrypted.
     `recipient` is that of an identity that is there already. `account` None: the account is there on every server.
-    `move` None: the files stay where they are.
+    `move` None: the files stay where they are. `move_step` is what is done of the move; if it is FINISH, also if there
+    are refusals: the server runs on ZFS, and setup only notes that. `refusal_hint` says what to do about refusals.
     """
 
     way: SetupWay
@@ -72,9 +82,11 @@ class SetupPlan:
     recipient: str | None = None
     account: AccountPlan | None = None
     move: ServerMove | None = None
+    move_step: MoveStep = MoveStep.COPY
     notes: tuple[str, ...] = ()
     steps: tuple[SetupStep, ...] = ()
     refusals: tuple[str, ...] = ()
+    refusal_hint: str = "answer with --socket, --pool or --config"
 
     @property
     def socket(self) -> str:
@@ -97,15 +109,18 @@ class SetupPlan:
         return configuration_text(self.answers, login, recipient, identity, binary, archives=self.archives)
 
 
-def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: ServerMove | None = None) -> SetupPlan:
+def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None = None) -> SetupPlan:
     """Return what setup does on this host, or why it does nothing. `begun`: a move of files that was interrupted."""
     folder = facts.configuration.rpartition("/")[0]
     identity = f"{folder}/identity" if answers.encrypt else None
-    server, why = choose_server(facts.servers, answers.socket)
-    if begun is not None:
-        server = begun.server
+    server, why = _server(facts, answers, begun)
     recipient = facts.recipient if identity else None
     plan = SetupPlan(SetupWay.ADOPT, server, answers, facts.configuration, identity, recipient)
+    if begun is not None and begun.decision.step is None:
+        return replace(plan, refusals=(begun.decision.why,), refusal_hint=begun.decision.hint)
+    is_ended = begun is not None and begun.decision.step is MoveStep.FINISH
+    if begun is not None and is_ended:
+        plan = replace(plan, move=begun.move, move_step=MoveStep.FINISH, notes=(_ENDED,))
     if server is None:
         return replace(plan, refusals=(why,))
     grants = facts.grants.get(server.flavour, "")
@@ -116,9 +131,9 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: ServerMove | Non
         return replace(plan, refusals=(why,))
     if facts.missing_folder is not None:
         return replace(plan, refusals=(f"the folder {facts.missing_folder} of the repository is not there: make it",))
-    if begun is not None or not server.is_on_zfs:
+    if not is_ended and (begun is not None or not server.is_on_zfs):
         return _moving(facts, plan, server, begun)
-    notes: tuple[str, ...] = (f"the files of the server lie on {server.dataset}: they stay there",)
+    notes = (*plan.notes, f"the files of the server lie on {server.dataset}: they stay there")
     if not plan.archives:
         notes += ("the server writes no binlog: there are backups, and no point in time between them",)
     if is_continued:
@@ -128,24 +143,39 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: ServerMove | Non
     return replace(plan, notes=notes, steps=tuple(_protection(facts, plan, server)))
 
 
-def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, begun: ServerMove | None) -> SetupPlan:
+_ENDED = "an earlier setup moved the files of the server, which runs on ZFS: setup notes that, and stops nothing"
+
+
+def _server(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None) -> tuple[FoundServer | None, str]:
+    """Return the server that is meant, or None and why it is not clear. A server that is being moved may be stopped."""
+    if begun is None:
+        return choose_server(facts.servers, answers.socket)
+    if begun.decision.step is MoveStep.FINISH:
+        return choose_server(facts.servers, answers.socket or begun.move.server.sockets[0])
+    return begun.move.server, ""
+
+
+def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, begun: BegunMove | None) -> SetupPlan:
     """Return the plan that moves the files, and then does what it does for a server on ZFS."""
-    move, why = (begun, ()) if begun is not None else _new_move(facts, plan, server)
+    move, why = (begun.move, ()) if begun is not None else _new_move(facts, plan, server)
     if move is None:
         return replace(plan, refusals=why)
+    step = begun.decision.step if begun is not None and begun.decision.step is not None else MoveStep.COPY
     where = move.places
     before = f"the files of the server lie on {server.filesystem} in {server.datadir}"
     notes = [
         f"{before}: they are copied to {move.datasets[0].name}",
         f"the server stops while {size(server.used)} are copied and compared; then its files are in {move.datadir}",
-        f"the old files stay in {where.old} until you remove them",
     ]
+    if step is MoveStep.START:
+        notes = [f"the files of the server were copied to {move.datasets[0].name}: it is started there"]
+    notes.append(f"the old files stay in {where.old} until you remove them")
     if not move.is_renaming:
         notes.append(f"a mount point keeps its name: where AppArmor guards the server, allow {where.mount} first")
     if begun is not None:
         notes.append("this move was interrupted: setup goes on with it")
-    steps = (*_move_steps(move), *_protection(facts, plan, server))
-    return replace(plan, way=SetupWay.MOVE, move=move, notes=tuple(notes), steps=steps)
+    steps = (*_move_steps(move, step), *_protection(facts, plan, server))
+    return replace(plan, way=SetupWay.MOVE, move=move, move_step=step, notes=tuple(notes), steps=steps)
 
 
 def _new_move(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> tuple[ServerMove | None, tuple[str, ...]]:
@@ -191,8 +221,14 @@ def choose_pool(pools: Sequence[FoundPool], name: str | None, needed: int) -> tu
     return pool, ""
 
 
-def _move_steps(move: ServerMove) -> Iterator[SetupStep]:
+def _move_steps(move: ServerMove, step: MoveStep) -> Iterator[SetupStep]:
     where, act = move.places, SetupAction.MOVE
+    last = SetupStep("Start the server, and ask the kernel where its files are", move.shown([move.start]), action=act)
+    if step is MoveStep.START:
+        mounting = [move.mount_at(where.mount)] if move.is_renaming else []
+        yield SetupStep("Mount the copies, unless they are mounted", move.shown(mounting), action=act)
+        yield last
+        return
     yield SetupStep("Create the datasets", move.shown(move.creations), action=act)
     yield SetupStep("Stop the server", move.shown([move.stop]), action=act)
     yield SetupStep(
@@ -203,7 +239,7 @@ def _move_steps(move: ServerMove) -> Iterator[SetupStep]:
     yield SetupStep("Tell the server where its files are", path=move.fragment, text=move.option_file, action=act)
     if move.is_renaming:
         yield SetupStep("Keep the old files, and mount the copies in their place", move.shown(move.switch), action=act)
-    yield SetupStep("Start the server, and ask it where its files are", move.shown([move.start]), action=act)
+    yield last
 
 
 def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iterator[SetupStep]:

@@ -17,7 +17,8 @@ from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
 from zsnapdb.planning.setup.facts import FoundFiles, FoundPool, FoundServer, SetupAnswers, SetupFacts
 from zsnapdb.planning.setup.layout import two_datasets
 from zsnapdb.planning.setup.move import ServerMove
-from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupWay, plan_setup
+from zsnapdb.planning.setup.move_state import MoveDecision, MoveStep
+from zsnapdb.planning.setup.plan import BegunMove, SetupAction, SetupPlan, SetupWay, plan_setup
 from zsnapdb.planning.setup.schedule import cron_file, cron_text, unit_text
 
 GIB = 1 << 30
@@ -200,10 +201,38 @@ def test_a_move_that_was_interrupted_is_planned_again_from_its_own_record_though
     before = planned(ELSEWHERE)
     assert before.move is not None
     facts = replace(FACTS, servers=(), datasets=frozenset({"tank/mysql"}))
-    after = plan_setup(facts, ANSWERS, before.move)
+    after = plan_setup(facts, ANSWERS, BegunMove(before.move, MoveDecision(MoveStep.COPY)))
     assert (after.move, after.steps, after.refusals) == (before.move, before.steps, ())
     assert "interrupted" in after.notes[-1]
     assert TypeAdapter(ServerMove).validate_json(TypeAdapter(ServerMove).dump_json(before.move)) == before.move
+
+
+def test_a_switched_move_is_planned_without_a_stop_and_without_a_copy() -> None:
+    before = planned(ELSEWHERE)
+    assert before.move is not None
+    after = plan_setup(replace(FACTS, servers=()), ANSWERS, BegunMove(before.move, MoveDecision(MoveStep.START)))
+    assert (after.move, after.move_step) == (before.move, MoveStep.START)
+    assert not [word for word in words(after) if word.startswith(("zfs create", "mv", "systemctl stop"))]
+
+
+@pytest.mark.parametrize("configured", [None, "[instance.other]\n"])
+def test_a_move_whose_server_runs_on_zfs_is_ended_also_if_the_setup_is_refused(configured: str | None) -> None:
+    before = planned(ELSEWHERE)
+    assert before.move is not None
+    facts = replace(FACTS, servers=(SERVER,), configured=configured)
+    after = plan_setup(facts, ANSWERS, BegunMove(before.move, MoveDecision(MoveStep.FINISH)))
+    assert (after.way, after.server, after.move_step) == (SetupWay.ADOPT, SERVER, MoveStep.FINISH)
+    assert "stops nothing" in after.notes[0]
+    assert bool(after.refusals) == (configured is not None)
+    assert not [word for word in words(after) if word.startswith(("zfs", "mv", "systemctl stop"))]
+
+
+def test_a_move_that_cannot_go_on_is_refused_with_its_own_hint() -> None:
+    before = planned(ELSEWHERE)
+    assert before.move is not None
+    begun = BegunMove(before.move, MoveDecision(None, "the copies may be newer", "compare them"))
+    after = plan_setup(FACTS, ANSWERS, begun)
+    assert (after.refusals, after.refusal_hint, after.steps) == (("the copies may be newer",), "compare them", ())
 
 
 def test_a_name_that_is_taken_is_not_used_for_a_dataset() -> None:
