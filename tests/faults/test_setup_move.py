@@ -5,6 +5,7 @@ Each test kills or breaks one move in the same guest. Then the server is put bac
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +21,8 @@ JOURNAL = "/var/lib/zsnapdb/setup/move.json"
 FRAGMENT = "/etc/mysql/mariadb.conf.d/zz-zsnapdb-zfs.cnf"
 DROP_IN = f"/etc/systemd/system/{UNIT}.d"
 SHIM = "/tmp/shim"
+ON_ZFS = f"test -d {DATADIR}/data"
+"""A condition of a shell: the server would start on the copies."""
 ANSWERS = 'repository = "file:///srv/backups"\nmove = true\nplain = true\nproof = false\n'
 SETUP = ("zsnapdb", "setup", "--answers", "/root/answers.toml", "--yes")
 PASSWORD = "ALTER USER root@localhost IDENTIFIED VIA mysql_native_password USING PASSWORD('secret')"
@@ -84,67 +87,70 @@ def check_ended_on_zfs(guest: Guest) -> None:
     assert [name for name in snapshots(guest) if "@zsnapdb-move-" in name] == []
 
 
-def test_a_server_that_started_on_zfs_is_not_stopped_by_a_later_setup_though_root_has_a_password(guest: Guest) -> None:
+def test_a_server_that_started_on_zfs_is_not_stopped_by_a_later_setup_and_no_old_file_replaces_its_files(
+    guest: Guest,
+) -> None:
     setup(guest, killed_at="2 after")
     as_app(guest, "INSERT INTO shop.newest VALUES (1)")
+    # A person goes back to the old files, and does not know what the record of the move is for.
+    shell(guest, f"cp {FRAGMENT} /root; systemctl stop {UNIT}; zfs set mountpoint={STAGING} tank/mysql")
+    shell(guest, f"rmdir {DATADIR}; mv -T {OLD} {DATADIR}; rm {FRAGMENT}; systemctl start {UNIT}")
+    process, before = pid(guest), shell(guest, f"cd {STAGING}; find . -type f | sort | xargs sha256sum")
+    refused = setup(guest)
+    assert (pid(guest), refused.code) == (process, 4), refused.stderr
+    assert "Nothing is copied over them" in refused.stderr
+    assert shell(guest, f"cd {STAGING}; find . -type f | sort | xargs sha256sum") == before
+    shell(guest, f"systemctl stop {UNIT}; mv -T {DATADIR} {OLD}; zfs set mountpoint={DATADIR} tank/mysql")
+    shell(guest, f"cp /root/{FRAGMENT.rpartition('/')[2]} {FRAGMENT}; systemctl start {UNIT}")
+    as_app(guest, "INSERT INTO shop.newest VALUES (2)")
     sql(guest, PASSWORD)
     process = pid(guest)
     again = setup(guest)
     assert (pid(guest), again.code) == (process, 0), again.stderr
-    assert as_app(guest, "SELECT MAX(id) FROM shop.newest") == "1"
+    assert as_app(guest, "SELECT COUNT(*) FROM shop.newest") == "3"
     check_ended_on_zfs(guest)
 
 
-def test_a_server_that_lets_root_in_no_more_is_left_on_zfs_with_what_its_clients_write(guest: Guest) -> None:
+def test_a_server_that_lets_root_in_no_more_stays_on_zfs_though_setup_is_interrupted_at_its_start(
+    guest: Guest,
+) -> None:
     shell(
         guest,
         f"echo \"{PASSWORD};\" > /etc/mysql/first.sql; printf '[mysqld]\\ninit_file=/etc/mysql/first.sql\\n'"
         " > /etc/mysql/mariadb.conf.d/y-first.cnf",
     )
-    running = guest.spawn([*SETUP])
-    shell(guest, f"until [ -d {DATADIR}/data/shop ] && systemctl is-active {UNIT}; do sleep 0.1; done", 200)
-    as_app(guest, "INSERT INTO shop.newest VALUES (2)")
-    assert running.wait(600).code == 0, running.output(2)
-    assert as_app(guest, "SELECT MAX(id) FROM shop.newest") == "2"
+    drop_in(guest, f"ExecStartPre=/bin/sh -c 'if {ON_ZFS}; then touch /run/at; sleep 2; fi'")
+    interrupted(guest)
+    as_app(guest, "INSERT INTO shop.newest VALUES (3)")
     check_ended_on_zfs(guest)
 
 
-def test_no_old_file_is_copied_over_a_newer_one(guest: Guest) -> None:
-    setup(guest, killed_at="2 after")
-    as_app(guest, "INSERT INTO shop.newest VALUES (3)")
-    # A person goes back to the old files, and does not know what the journal is for.
-    shell(guest, f"systemctl stop {UNIT}; zfs set mountpoint={STAGING} tank/mysql; rmdir {DATADIR}; mv {OLD} {DATADIR}")
-    shell(guest, f"rm {FRAGMENT}; systemctl start {UNIT}")
-    process, before = pid(guest), shell(guest, f"cd {STAGING}; find . -type f | sort | xargs sha256sum")
-    again = setup(guest)
-    assert (pid(guest), again.code) == (process, 4), again.stderr
-    assert "Nothing is copied over them" in again.stderr
-    assert shell(guest, f"cd {STAGING}; find . -type f | sort | xargs sha256sum") == before
-
-
-def test_a_server_that_never_opened_its_copies_is_put_back_and_the_next_move_ends_well(guest: Guest) -> None:
-    drop_in(guest, "ExecStartPre=/bin/sh -c '! test -d /var/lib/mysql/data'")
-    refused = setup(guest)
-    assert refused.code == 5, refused.stderr
-    assert "runs on its old files again" in refused.stderr
-    assert sql(guest, "SELECT @@datadir") == f"{DATADIR}/"
-    drop_in(guest)
+def test_a_server_is_put_back_only_as_long_as_it_never_opened_its_copies(guest: Guest) -> None:
+    drop_in(guest, f"ExecStartPre=/bin/sh -c '! {ON_ZFS}'", "ExecStopPost=/bin/sh -c 'touch /run/at; sleep 2'")
+    interrupted(guest)
+    assert sql(guest, "SELECT @@datadir") == f"{DATADIR}/", "it was not started again"
+    back = setup(guest)
+    assert back.code == 5, back.stderr
+    assert "runs on its old files again" in back.stderr
     sql(guest, "INSERT INTO shop.newest VALUES (4)")
+    drop_in(guest, f"ExecStartPost=/bin/sh -c '! {ON_ZFS}'", "Restart=no")
+    left = setup(guest)
+    assert left.code == 5, left.stderr
+    assert "It was not put back on its old files: the copies were changed" in left.stderr
+    assert f"journalctl -u {UNIT}" in left.stderr
+    shell(guest, f"[ -d {OLD}/mysql ]")
+    drop_in(guest)
     assert setup(guest).code == 0
     assert sql(guest, "SELECT MAX(id) FROM shop.newest") == "4"
     check_ended_on_zfs(guest)
 
 
-def test_a_server_that_opened_its_copies_and_failed_is_not_put_back_and_goes_on_there(guest: Guest) -> None:
-    drop_in(guest, "ExecStartPost=/bin/sh -c '! test -d /var/lib/mysql/data'", "Restart=no")
-    refused = setup(guest)
-    assert refused.code == 5, refused.stderr
-    assert "It was not put back on its old files: the copies were changed" in refused.stderr
-    assert f"journalctl -u {UNIT}" in refused.stderr
-    shell(guest, f"[ -d {OLD}/mysql ]")
-    drop_in(guest)
-    assert setup(guest).code == 0
-    check_ended_on_zfs(guest)
+def interrupted(guest: Guest) -> None:
+    """Run the setup, and send Ctrl-C to it and its commands once the unit has made /run/at."""
+    running = guest.spawn([*SETUP])
+    shell(guest, "until [ -e /run/at ]; do sleep 0.1; done; rm /run/at", 200)
+    running.signal(signal.SIGINT)
+    assert running.wait(600).code == 130, running.output(2)
 
 
 def drop_in(guest: Guest, *lines: str) -> None:

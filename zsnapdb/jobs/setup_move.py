@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import stat
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -21,9 +20,9 @@ from typing import NoReturn
 
 from pydantic import SecretStr
 
-from zsnapdb import server_files, whole_file
+from zsnapdb import whole_file
 from zsnapdb.errors import CommandError, ConsistencyError, ExistsError, PreflightError, ServerError, ZsnapdbError
-from zsnapdb.jobs import setup_files, setup_move_state, tree_copy
+from zsnapdb.jobs import setup_files, setup_move_copy, setup_move_state, tree_copy
 from zsnapdb.jobs.private_folder import make_private
 from zsnapdb.jobs.setup_move_state import MovedServer, MoveRecord, is_mounted
 from zsnapdb.jobs.uninterrupted import uninterrupted
@@ -40,7 +39,6 @@ from zsnapdb.planning.setup.move_state import (
     may_go_back,
 )
 from zsnapdb.quantities import size
-from zsnapdb.server_files import Owner
 from zsnapdb.zfs import command, datasets, mounting, owned, snapshots
 from zsnapdb.zfs.owned import Mark
 from zsnapdb.zfs.snapshots import PendingSnapshots
@@ -184,26 +182,9 @@ class _Moving:
 
     def _copy(self) -> None:
         """Copy and compare. Afterwards snapshots keep the copies, and the record names them."""
-        move = self.move
-        source, logs = Path(move.server.datadir), Path(move.places.staging)
-        data = logs / "data"
-        self.tell(f"Copy the files of {source}")
+        source = Path(self.move.server.datadir)
         before = tree_copy.fingerprint(source)
-        names = set(os.listdir(source)) - {"lost+found"}
-        binlogs = _binlogs(move)
-        in_logs = {name for name in names if move.is_log(name)}
-        here = set(binlogs) | {move.index} if move.binlog_folder == str(source) else set()
-        in_data = names - in_logs - here
-        tree_copy.keep_only(data, in_data)
-        tree_copy.keep_only(logs, {"data", *in_logs, *binlogs})
-        parts = [(source, in_data, data), (source, in_logs, logs)]
-        if binlogs:
-            parts.append((Path(move.binlog_folder), set(binlogs), logs))
-        copied = [(origin, tree_copy.copy_entries(origin, chosen, target), target) for origin, chosen, target in parts]
-        self.tell(f"Compare {sum(len(files) for _, files, _ in copied)} copies with their files")
-        for origin, files, target in copied:
-            tree_copy.compare(origin, files, target)
-        _finish(move, source, logs, data)
+        setup_move_copy.copy_and_compare(self.move, self.tell)
         kept = self._snapshot()
         if tree_copy.fingerprint(source) != before:
             raise ConsistencyError(f"files in {source} changed while they were copied", hint="does a server still run?")
@@ -215,8 +196,11 @@ class _Moving:
         self._check_stopped()
         self.tell("Put the copies in the place of the old files")
         self._reach(MovePhase.SWITCHED)
-        whole_file.replace(Path(move.fragment), move.option_file.encode(), 0o644)
-        if move.is_renaming:
+        if not move.is_renaming:
+            self._write_option_file()
+        else:
+            # The option file comes after the rename: a server that is started in between, by a reboot, finds no folder.
+            # With it, a server could start in a schema that is called `data`, with the redo logs of the old files.
             if os.path.lexists(move.places.old):
                 raise ExistsError(f"{move.places.old} is there already", hint="give it another name")
             try:
@@ -228,6 +212,9 @@ class _Moving:
                     hint="the folder must lie whole on one filesystem (not in a lower layer of an overlay)",
                 ) from error
             whole_file.sync_folder(Path(move.places.old).parent)
+
+    def _write_option_file(self) -> None:
+        whole_file.replace(Path(self.move.fragment), self.move.option_file.encode(), 0o644)
 
     def _start_on_old_files(self, error: BaseException) -> None:
         """Start the server again after an error before the switch. A note of the error says if it does not start."""
@@ -249,7 +236,7 @@ class _Moving:
         move = self.move
         self.tell("Start the server, and ask the kernel where its files are")
         try:
-            whole_file.replace(Path(move.fragment), move.option_file.encode(), 0o644)
+            self._write_option_file()
             if move.is_renaming and not is_mounted(move.places.mount, move.datasets[0].name):
                 command.run_when_free(move.mount_at(move.places.mount))
             if not is_mounted(move.datadir, move.datasets[1].name):
@@ -285,48 +272,53 @@ class _Moving:
 
     def _go_back(self, error: ZsnapdbError | OSError) -> NoReturn:
         """Put the server back on its old files if the copies never changed. Raise an error that says how it is left."""
-        why = error.message if isinstance(error, ZsnapdbError) else str(error)
+        move, why = self.move, error.message if isinstance(error, ZsnapdbError) else str(error)
         hint = error.hint if isinstance(error, ServerError) else ""
-        log = f"see `journalctl -u {self.move.files.service}` and the server's log; the same setup tries again"
-        facts = setup_move_state.observe(self.record)
-        if may_go_back(facts):
-            # systemd may start it again and again: only a stopped server leaves the copies as they are.
-            _systemctl(self.move.stop)
+        hint = hint or f"see `journalctl -u {move.files.service}` and the server's log; the same setup tries again"
+        is_back = False
+        try:
             facts = setup_move_state.observe(self.record)
-            if may_go_back(facts) and facts.runs is ServedPlace.NOWHERE:
-                self._put_back(ServerError(f"the server did not start on ZFS: {why}", hint=hint or log), error)
-                raise ServerError(
-                    f"the server did not start on ZFS and runs on its old files again: {why}", hint=hint or log
-                ) from error
-            with contextlib.suppress(ZsnapdbError):
-                _systemctl(self.move.start)
+            if may_go_back(facts):
+                # systemd may start it again and again: only a stopped server leaves the copies as they are.
+                _systemctl(move.stop)
+                facts = setup_move_state.observe(self.record)
+                if may_go_back(facts) and facts.runs is ServedPlace.NOWHERE:
+                    self._put_back()
+                    is_back = True
+                else:
+                    _systemctl(move.start)
+        except (ZsnapdbError, OSError) as second:
+            refused = ServerError(f"the server did not start on ZFS: {why}", hint=hint)
+            left = second.message if isinstance(second, ZsnapdbError) else second
+            refused.add_note(f"putting the server back on its old files failed too: {left}")
+            raise refused from error
+        if is_back:
+            message = f"the server did not start on ZFS and runs on its old files again: {why}"
+            raise ServerError(message, hint=hint) from error
         if facts.runs is ServedPlace.NEW:
-            raise ServerError(f"the server runs on ZFS, and setup did not go on: {why}", hint=hint or log) from error
+            raise ServerError(f"the server runs on ZFS, and setup did not go on: {why}", hint=hint) from error
         raise ServerError(
             f"the server did not start on ZFS: {why}. It was not put back on its old files: {_not_proved(facts)}",
-            hint=f"{hint or log}. To give up what is in {self.move.datasets[0].name}:"
-            f" {self.move.given_up(is_switched=True)}",
+            hint=f"{hint}. To give up what is in {move.datasets[0].name}: {move.given_up(is_switched=True)}",
         ) from error
 
-    def _put_back(self, refused: ServerError, error: BaseException) -> None:
+    def _put_back(self) -> None:
         """Undo the switch. The copies stay where they were made. Each step can run twice."""
         move = self.move
         self.tell("Put the server back on its old files")
-        try:
-            if move.is_renaming:
-                command.run_when_free(move.mount_at(move.places.staging))
-                with contextlib.suppress(FileNotFoundError):
-                    os.rmdir(move.server.datadir)
-                os.rename(move.places.old, move.server.datadir)
-                whole_file.sync_folder(Path(move.places.old).parent)
+        if move.is_renaming:
+            command.run_when_free(move.mount_at(move.places.staging))
+        # Before the old files come back: no server may start on a mixture of both, see `_switch`.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(move.fragment)
+            whole_file.sync_folder(Path(move.fragment).parent)
+        if move.is_renaming:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(move.fragment)
-            self._reach(MovePhase.COPIED)
-            _systemctl(move.start)
-        except (ZsnapdbError, OSError) as second:
-            why = second.message if isinstance(second, ZsnapdbError) else second
-            refused.add_note(f"putting the server back on its old files failed too: {why}")
-            raise refused from error
+                os.rmdir(move.server.datadir)
+            os.rename(move.places.old, move.server.datadir)
+            whole_file.sync_folder(Path(move.places.old).parent)
+        self._reach(MovePhase.COPIED)
+        _systemctl(move.start)
 
     def _end(self) -> None:
         """Note that the server runs on the copies, and remove what kept them from being overwritten."""
@@ -365,22 +357,6 @@ def _not_proved(facts: MoveFacts) -> str:
         CopiesState.CHANGED: "the copies were changed, so the server may have run there and may have taken writes",
         CopiesState.UNCHANGED: "the old files are gone, or a server runs",
     }.get(facts.copies, "nothing proves that the copies are unchanged")
-
-
-def _binlogs(move: ServerMove) -> list[str]:
-    return [name for name in os.listdir(move.binlog_folder) if move.is_binlog(name)] if move.binlog_folder else []
-
-
-def _finish(move: ServerMove, source: Path, logs: Path, data: Path) -> None:
-    """Give the folders to the server, and list its binlogs where they are now."""
-    status = os.lstat(source)
-    owner = Owner(status.st_uid, status.st_gid)
-    if move.index:
-        text = move.listed(server_files.read_text(Path(move.files.binlog_index)))
-        server_files.write_text(logs / f"{move.binlog_name}.index", text, owner, 0o640)
-    for folder in (data, logs):
-        os.chown(folder, owner.uid, owner.gid, follow_symlinks=False)
-        os.chmod(folder, stat.S_IMODE(status.st_mode))
 
 
 def _systemctl(words: tuple[str, ...]) -> None:

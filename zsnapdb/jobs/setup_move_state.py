@@ -218,7 +218,11 @@ def _since_compared(record: MoveRecord) -> CopiesState:
 
 
 def sync(move: ServerMove) -> None:
-    """Have all that was written to the pool of the copies on its disks."""
+    """Have all that was written to the copies on the disks of the pool, also through memory maps (sync(1), -f)."""
+    names = {new.name for new in move.datasets}
+    for entry in mounted():
+        if entry.fstype == "zfs" and entry.source in names:
+            command.run(["sync", "-f", entry.path], timeout=_SYNC_SECONDS)
     command.run(["zpool", "sync", move.datasets[0].name.partition("/")[0]], timeout=_SYNC_SECONDS)
 
 

@@ -126,11 +126,12 @@ class ServerMove:
         name = self.datasets[0].name
         words: list[Sequence[str]] = [self.stop] if is_switched else []
         words += [("zfs", "set", "mountpoint=none", name), ("zfs", "rename", name, f"{name}-unused")]
+        words.append(("rm", "-f", self.fragment, MOVE_RECORD))
         if is_switched and self.is_renaming:
             words += [("rmdir", self.server.datadir), ("mv", "-T", self.places.old, self.server.datadir)]
         else:
             words.append(("rmdir", self.places.staging))
-        words += [("rm", "-f", self.fragment, MOVE_RECORD), *([self.start] if is_switched else [])]
+        words += [self.start] if is_switched else []
         return f"`{' && '.join(self.shown(words))}`"
 
     def is_log(self, name: str) -> bool:

@@ -92,7 +92,7 @@ class MoveDecision:
     hint: str = ""
 
 
-_NEVER_COPIED = "an interrupted move copied nothing to the end there"
+_NEVER_COPIED = "its copies never took the place of the old files"
 _MAY_BE_NEWER = {
     CopiesState.CHANGED: "they were changed after they were copied: they may be newer than the old files",
     CopiesState.UNPROVED: "nothing proves that they are older than the old files",
@@ -118,7 +118,8 @@ def _starting(move: ServerMove, facts: MoveFacts) -> MoveDecision:
     if facts.phase in (MovePhase.PLANNED, MovePhase.COPIED):
         return MoveDecision(
             None,
-            f"{move.places.old} is there, and this move did not put it there: {_NEVER_COPIED}",
+            f"{move.places.old if move.is_renaming else move.fragment} is there, and this move did not put it there:"
+            f" {_NEVER_COPIED}",
             f"look what it is; to give the move up: {move.given_up(is_switched=False)}",
         )
     if facts.in_the_way:

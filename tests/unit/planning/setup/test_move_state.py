@@ -85,11 +85,12 @@ def test_every_refusal_has_a_reason_and_a_hint(facts: MoveFacts) -> None:
 def test_a_person_can_go_back_by_one_line_of_a_shell() -> None:
     assert MOVE.given_up(is_switched=True) == (
         "`systemctl stop mysql.service && zfs set mountpoint=none tank/mysql && zfs rename tank/mysql tank/mysql-unused"
-        " && rmdir /var/lib/mysql && mv -T /var/lib/mysql.before-zfs /var/lib/mysql"
         " && rm -f /etc/mysql/conf.d/zz-zsnapdb-zfs.cnf /var/lib/zsnapdb/setup/move.json"
+        " && rmdir /var/lib/mysql && mv -T /var/lib/mysql.before-zfs /var/lib/mysql"
         " && systemctl start mysql.service`"
     )
     assert MOVE.given_up(is_switched=False) == (
-        "`zfs set mountpoint=none tank/mysql && zfs rename tank/mysql tank/mysql-unused && rmdir /var/lib/mysql.on-zfs"
-        " && rm -f /etc/mysql/conf.d/zz-zsnapdb-zfs.cnf /var/lib/zsnapdb/setup/move.json`"
+        "`zfs set mountpoint=none tank/mysql && zfs rename tank/mysql tank/mysql-unused"
+        " && rm -f /etc/mysql/conf.d/zz-zsnapdb-zfs.cnf /var/lib/zsnapdb/setup/move.json"
+        " && rmdir /var/lib/mysql.on-zfs`"
     )
