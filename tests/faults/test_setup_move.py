@@ -119,14 +119,14 @@ def test_a_server_that_lets_root_in_no_more_stays_on_zfs_though_setup_is_interru
         f"echo \"{PASSWORD};\" > /etc/mysql/first.sql; printf '[mysqld]\\ninit_file=/etc/mysql/first.sql\\n'"
         " > /etc/mysql/mariadb.conf.d/y-first.cnf",
     )
-    drop_in(guest, f"ExecStartPre=/bin/sh -c 'if {ON_ZFS}; then touch /run/at; sleep 2; fi'")
+    drop_in(guest, f"ExecStartPre=+/bin/sh -c 'if {ON_ZFS}; then touch /run/at; sleep 2; fi'")
     interrupted(guest)
     as_app(guest, "INSERT INTO shop.newest VALUES (3)")
     check_ended_on_zfs(guest)
 
 
 def test_a_server_is_put_back_only_as_long_as_it_never_opened_its_copies(guest: Guest) -> None:
-    drop_in(guest, f"ExecStartPre=/bin/sh -c '! {ON_ZFS}'", "ExecStopPost=/bin/sh -c 'touch /run/at; sleep 2'")
+    drop_in(guest, f"ExecStartPre=/bin/sh -c '! {ON_ZFS}'", "ExecStopPost=+/bin/sh -c 'touch /run/at; sleep 2'")
     interrupted(guest)
     assert sql(guest, "SELECT @@datadir") == f"{DATADIR}/", "it was not started again"
     back = setup(guest)

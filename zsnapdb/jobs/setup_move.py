@@ -26,7 +26,8 @@ from zsnapdb.jobs import setup_files, setup_move_copy, setup_move_state, tree_co
 from zsnapdb.jobs.private_folder import make_private
 from zsnapdb.jobs.setup_move_state import MovedServer, MoveRecord, is_mounted
 from zsnapdb.jobs.uninterrupted import uninterrupted
-from zsnapdb.mysql import variables
+from zsnapdb.mysql import processes, variables
+from zsnapdb.mysql.service import ServingProcess, serving
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.setup.move import MOVE_PROPERTY, MOVE_SNAPSHOT, ServerMove
 from zsnapdb.planning.setup.move_state import (
@@ -38,6 +39,7 @@ from zsnapdb.planning.setup.move_state import (
     decide,
     may_go_back,
 )
+from zsnapdb.planning.setup.precedence import overridden
 from zsnapdb.quantities import size
 from zsnapdb.zfs import command, datasets, mounting, owned, snapshots
 from zsnapdb.zfs.owned import Mark
@@ -48,6 +50,7 @@ _SERVICE_SECONDS = 900.0
 """How long systemd may take to stop or start a server: it writes its buffer pool first."""
 _ANSWER_SECONDS = 120.0
 _POLL_SECONDS = 0.25
+_SHOW_SECONDS = 30.0
 _ENDED = ("failed", "inactive")
 """The states of a unit of which systemd starts nothing by itself (systemctl(1), ActiveState)."""
 
@@ -122,6 +125,9 @@ class _Moving:
         If copies are there, a snapshot keeps them.
         """
         move = self.move
+        process = serving(Path(move.server.datadir))
+        if process is not None:
+            self.record = setup_move_state.write(replace(self.record, words=process.words))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(move.fragment)
         self.tell("Create the datasets")
@@ -242,10 +248,31 @@ class _Moving:
             if not is_mounted(move.datadir, move.datasets[1].name):
                 # A power cut during the switch: the property was set already, so nothing was mounted by setting it.
                 mounting.mount_all(new.name for new in move.datasets)
+            self._check_options()
             _systemctl(move.start)
             self._wait_until_it_runs()
         except (ZsnapdbError, OSError) as error:
             self._go_back(error)
+
+    def _check_options(self) -> None:
+        """Raise ServerError if the server would not use the option file. Then it must not start: it would spoil files.
+
+        It is asked before its start what it would start with. A program that cannot be asked is started all the same.
+        """
+        process = ServingProcess(0, self.record.words)
+        try:
+            words = [self.move.server.program, *process.option_words, "--print-defaults"]
+            printed = processes.run(words, timeout=_SHOW_SECONDS) if self.record.words else None
+        except (ServerError, PreflightError):
+            printed = None
+        if printed is None:
+            return
+        wrong = overridden(self.move.option_file, " ".join([printed, *process.words[1:]]))
+        if wrong:
+            raise ServerError(
+                f"the server would not use {self.move.fragment}: {', '.join(wrong)}",
+                hint="remove these settings from its other option files and its command line, then run the same setup",
+            )
 
     def _wait_until_it_runs(self) -> MovedServer:
         """Return when the server has recovered on the copies and accepts connections. ServerError if it does not."""
@@ -297,9 +324,12 @@ class _Moving:
             raise ServerError(message, hint=hint) from error
         if facts.runs is ServedPlace.NEW:
             raise ServerError(f"the server runs on ZFS, and setup did not go on: {why}", hint=hint) from error
+        give_up = f"To give up what is in {move.datasets[0].name}: {move.given_up(is_switched=True)}"
+        if facts.runs is not ServedPlace.NOWHERE:
+            give_up = f"It was not stopped: {facts.where}. Make a dump before you change more, its files may be in both"
         raise ServerError(
             f"the server did not start on ZFS: {why}. It was not put back on its old files: {_not_proved(facts)}",
-            hint=f"{hint}. To give up what is in {move.datasets[0].name}: {move.given_up(is_switched=True)}",
+            hint=f"{hint}. {give_up}",
         ) from error
 
     def _put_back(self) -> None:

@@ -32,6 +32,7 @@ class MoveRecord:
 
     `created` are the GUIDs of the datasets that this move created, `copied` those of their snapshots with the compared
     copies, both in the order of the datasets. `source` is the fingerprint of the old files when they were compared.
+    `words` is the command line of the server on its old files.
     """
 
     move: ServerMove
@@ -39,6 +40,7 @@ class MoveRecord:
     created: tuple[int, ...] = ()
     copied: tuple[int, ...] = ()
     source: str = ""
+    words: tuple[str, ...] = ()
 
 
 _RECORD = TypeAdapter(MoveRecord)

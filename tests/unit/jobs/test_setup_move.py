@@ -54,7 +54,7 @@ def test_a_move_ends_with_the_server_on_the_copies_and_the_old_files_kept(host: 
     check_moved(host)
 
 
-STEPS, STARTS = 38, 29
+STEPS, STARTS = 40, 31
 """How often a whole move reaches a step that it may be killed at, and the one before the start on the copies."""
 
 
@@ -103,6 +103,16 @@ def test_a_server_that_did_not_open_its_copies_is_put_back_and_the_next_move_end
     assert list(host.options.iterdir()) == []
     host.at_start = lambda place: None
     host.write()
+    go_on()
+    check_moved(host)
+
+
+def test_a_server_whose_later_options_name_other_files_is_not_started_on_a_mixture(host: MovingHost) -> None:
+    host.later, starts = "--datadir=/var/lib/mysql", host.rows
+    with pytest.raises(ServerError, match=r"old files again: the server would not use .*datadir = /var"):
+        setup_move.execute(host.move())
+    assert (host.runs_on, host.rows) == (str(host.datadir), starts + 1)
+    host.later = ""
     go_on()
     check_moved(host)
 

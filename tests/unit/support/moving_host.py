@@ -11,9 +11,11 @@ import pytest
 
 from zsnapdb import whole_file
 from zsnapdb.errors import CommandError, ServerError
-from zsnapdb.jobs import setup_move_state
+from zsnapdb.jobs import setup_move, setup_move_state
 from zsnapdb.jobs.setup_move_state import MovedServer
 from zsnapdb.model import Flavour, Snapshot
+from zsnapdb.mysql import processes
+from zsnapdb.mysql.service import ServingProcess
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer
 from zsnapdb.planning.setup.move import ServerMove, planned_move
@@ -48,6 +50,7 @@ class MovingHost:
         self.snapshots: dict[str, dict[str, bytes]] = {}
         self.count, self.kill_at = 0, -1
         self.commands: list[str] = []
+        self.later = ""
         self.start()
 
     def move(self) -> ServerMove:
@@ -92,6 +95,12 @@ class MovingHost:
         self.at_start(str(place))
         self.runs_on = str(place)
         self.write()
+
+    def options_of_server(self) -> str:
+        """Return what `mysqld --print-defaults` prints: the option files in their order, and `later` after them."""
+        files = [file.read_text() for file in self.options.iterdir()]
+        lines = [line for text in files for line in text.split("\n") if " = " in line]
+        return " ".join([*(f"--{line.replace(' = ', '=')}" for line in lines), self.later])
 
     def write(self) -> None:
         self.rows += 1
@@ -178,6 +187,8 @@ def moving_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MovingHost:
         raise ServerError("Access denied for user 'root'@'localhost'")
 
     monkeypatch.setattr(Session, "open", refused)
+    monkeypatch.setattr(setup_move, "serving", lambda datadir: ServingProcess(7, ("/usr/sbin/mysqld", "--user=mysql")))
+    monkeypatch.setattr(processes, "run", lambda words, timeout: fake.options_of_server())
 
     def mounts() -> list[MountEntry]:
         paths = (fake.mounted_at, f"{fake.mounted_at}/data")
