@@ -261,6 +261,8 @@ class CloneSettings(ConfigSection):
     per_owner: Annotated[int, Field(ge=0)] = 0
     total: Annotated[int, Field(ge=0)] = 0
     free_floor: Annotated[Size, Field(ge=0)] = 1 << 30
+    quota: Annotated[Size, Field(ge=0)] = 20 << 30
+    """How many bytes of its own a clone may have, what it shares with its source not counted (0: no limit)."""
     keep_unused: Annotated[Seconds, Field(ge=0)] = 7 * 86400.0
 
     @model_validator(mode="after")

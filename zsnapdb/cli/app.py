@@ -138,6 +138,7 @@ def main() -> None:
     # zsnapdb uses no plugins of pydantic. To look for some reads the description of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     ending.open_standard_streams()
+    ending.own_umask()
     ending.interrupt_on_signals()
     completion.answer_shells()
     sys.exit(ending.exit_code_of(lambda: narrowed(sys.argv[1:])(prog_name="zsnapdb")))

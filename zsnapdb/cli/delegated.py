@@ -92,6 +92,11 @@ class DelegatedRequest:
     words: tuple[str, ...]
 
     @property
+    def source(self) -> str:
+        """The snapshot set that the clone is to be made of; "" if none is named."""
+        return next((word.removeprefix("--from=") for word in self.words if word.startswith("--from=")), "")
+
+    @property
     def wants_login_file(self) -> bool:
         """Whether the login is to be written to a file of the caller."""
         if self.command == "create":
@@ -171,6 +176,7 @@ def clean_environment() -> None:
 def main() -> None:
     """Run the command line of a person without root, and end with its exit code."""
     ending.open_standard_streams()
+    ending.own_umask()
     ending.interrupt_on_signals()
     sys.exit(ending.exit_code_of(_run))
 
@@ -192,6 +198,8 @@ def _run() -> None:
     settings = load()
     if request.clone and request.command != "create":
         ownership.require_owner(settings, request.clone, caller.name)
+    if request.source:
+        ownership.require_own_source(settings, request.source, caller.name)
     if request.command != "login" or not request.wants_login_file:
         _zsnapdb(request.words)
     if request.wants_login_file:

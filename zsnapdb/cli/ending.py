@@ -149,6 +149,15 @@ def open_standard_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def own_umask() -> None:
+    """Take the usual mask of permissions, whatever the shell has: servers must pass through folders that are made.
+
+    With `umask 077` the account of a restored server could not enter its own folders. What only root may read is made
+    with a mode that says so.
+    """
+    os.umask(0o022)
+
+
 def exit_code_of(command: Callable[[], object]) -> int:
     """Run a command of typer to its end. Print its error, and return the exit code.
 

@@ -80,15 +80,22 @@ def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> 
             )
 
 
-def refuse_busy(folders: Collection[Path], server: int | None) -> None:
-    """Raise PreflightError if processes keep the filesystems at these folders from being unmounted.
+def _devices_of(names: Collection[str]) -> set[int]:
+    """Return the numbers of the datasets that are mounted here, as stat(2) gives them."""
+    numbers = [entry.device.split(":") for entry in mounts.mounted() if entry.fstype == "zfs" and entry.source in names]
+    return {os.makedev(int(major), int(minor)) for major, minor in numbers}
+
+
+def refuse_busy(names: Collection[str], server: int | None) -> None:
+    """Raise PreflightError if processes keep these datasets from being unmounted. Those that are not mounted are free.
 
     The process `server`, those that it descends from and those that it started end with it. Others may be about to
     close their file, so they have a few seconds.
     """
+    devices = _devices_of(names)
     ends = family_of(server) if server is not None else set()
     deadline = time.monotonic() + _PATIENCE
-    while users := [user for user in users_of(folders) if user.pid not in ends]:
+    while users := [user for user in users_of(devices) if user.pid not in ends]:
         if time.monotonic() > deadline:
             listed = ", ".join(f"process {user.pid} ({user.name}) has {user.what} there" for user in users[:5])
             raise PreflightError(
@@ -102,7 +109,7 @@ def refuse_running(names: Collection[str], doing: str) -> None:
     """Raise PreflightError if a server runs whose data directory lies on one of the datasets."""
     for pid, dataset in servers_on(names).items():
         raise PreflightError(
-            f"{doing}: process {pid} is a server that uses {dataset}",
+            f"{doing}, and a server still runs: process {pid} uses {dataset}",
             hint="stop that server first; `ps` shows who started it",
         )
 

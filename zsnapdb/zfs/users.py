@@ -17,12 +17,11 @@ class FilesystemUser:
     what: str
 
 
-def users_of(folders: Collection[Path], proc: Path = Path("/proc")) -> list[FilesystemUser]:
-    """Return the processes that use the filesystems at these folders, but not this process. Only root sees all of them.
+def users_of(devices: Collection[int], proc: Path = Path("/proc")) -> list[FilesystemUser]:
+    """Return the processes that use the filesystems of these numbers, but not this process. Only root sees all of them.
 
     The number of the filesystem decides (stat(2), st_dev), so neither names nor links can hide one.
     """
-    devices = {os.stat(folder).st_dev for folder in folders}
     users = []
     for entry in proc.iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():

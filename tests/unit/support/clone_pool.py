@@ -105,6 +105,11 @@ class ClonePool:
         native = {"createtxg": thing.txg, "guid": thing.txg, "origin": thing.origin, "used": 0, "mounted": "no"}
         if key in native:
             return str(native[key]), "-"
+        if key == "available":
+            return str(1 << 40), "-"
+        if key == "quota":
+            # No dataset inherits it.
+            return thing.properties.get(key, "0"), "local" if key in thing.properties else "default"
         if key in thing.properties:
             return thing.properties[key], "local"
         above, separator, _ = name.rpartition("@") if "@" in name else name.rpartition("/")

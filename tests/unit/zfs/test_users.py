@@ -17,7 +17,7 @@ def test_a_shell_whose_working_directory_lies_there_is_found(tmp_path: Path) -> 
     try:
         assert child.stdout is not None
         assert child.stdout.read(2) == b"up"
-        users = {user.pid: user.what for user in users_of([tmp_path])}
+        users = {user.pid: user.what for user in users_of({tmp_path.stat().st_dev})}
         assert users[child.pid] == "its working directory"
         assert os.getpid() not in users
         assert {os.getpid(), child.pid} <= family_of(child.pid)
@@ -31,4 +31,4 @@ def test_processes_that_use_other_filesystems_are_left_out(tmp_path: Path) -> No
     (tmp_path / "12" / "fd").mkdir(parents=True)
     for name in ("cwd", "root", "fd/3"):
         (tmp_path / "12" / name).symlink_to("/proc")
-    assert users_of([tmp_path], tmp_path) == []
+    assert users_of({tmp_path.stat().st_dev}, tmp_path) == []

@@ -22,16 +22,34 @@ def extend(
             show_default="clones.ttl",
         ),
     ] = None,
+    quota: Annotated[
+        str | None,
+        typer.Option(
+            "--quota",
+            metavar="SIZE",
+            help="How much of its own it may have, for example 40GiB. The lease stays, unless --ttl is given.",
+            show_default=False,
+        ),
+    ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Extend the lease of a clone. A lease is never shortened."""
+    """Extend the lease of a clone, or what it may write. A lease is never shortened."""
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import lifecycle, plans
-    from zsnapdb.quantities import duration
+    from zsnapdb.jobs.clone import lifecycle, plans, room
+    from zsnapdb.quantities import duration, parse_size
     from zsnapdb.report.clone import change as report
 
+    if quota is not None:
+        wanted = parse_size(quota)
+        if plan:
+            show(report.IntentionView(plans.quota(load(config), name, wanted), "extend"), json)
+            return
+        changed = room.extend(load(config), name, wanted)
+        if ttl is None:
+            show(report.ChangedView(changed, "extended"), json)
+            return
     if plan:
         show(
             report.IntentionView(

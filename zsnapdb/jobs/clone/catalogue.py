@@ -49,6 +49,7 @@ _COLUMNS = (
     clone_properties.MASKED_PROPERTY,
     clone_properties.RIGHTS_PROPERTY,
     "used",
+    "quota",
     "origin",
 )
 _LAST_PORT = 65535
@@ -65,7 +66,8 @@ class CloneInfo:
     `source` is the kind of source that the data is of, `requested` what the user named to get this data. `original` is
     the snapshot set that the clone was created from, as `--from` takes it, and `original_request` what the user named
     then. `masked` is when masking was complete (None: not masked). `set_name` and `part` are those of a clone in a set,
-    else empty. `own_bytes` is the space that only the clone occupies, snapshots included.
+    else empty. `own_bytes` is the space that only the clone occupies, snapshots included, and `quota` the most that its
+    volumes may have of that (0: no limit).
     """
 
     name: str
@@ -97,9 +99,15 @@ class CloneInfo:
     leftovers: tuple[str, ...]
     mount: Path
     own_bytes: int
+    quota: int
     is_independent: bool
     origin: Origin
     pid: int | None
+
+    @property
+    def current(self) -> str:
+        """The dataset of the current revision, which has all its volumes."""
+        return f"{self.top}/r{self.revision}"
 
     @property
     def has_original(self) -> bool:
@@ -247,6 +255,7 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
         leftovers=tuple(sorted((dataset for dataset in members if dataset not in inside), key=len)),
         mount=mount,
         own_bytes=int(value("used")),
+        quota=int(members[current]["quota"].value) if current in members else 0,
         is_independent=all(members[dataset]["origin"].value in (datasets.UNSET, "") for dataset in volumes.values()),
         origin=decode(value(ORIGIN_PROPERTY), top),
         pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(),

@@ -12,7 +12,7 @@ from zsnapdb.config import Settings
 from zsnapdb.jobs import tail_record
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.clock import now
-from zsnapdb.jobs.clone import contract, credentials, fetch, locks, masking_policy, properties, reusable_sets
+from zsnapdb.jobs.clone import contract, credentials, fetch, locks, masking_policy, properties, reusable_sets, room
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.create_plan import ClonePlan, CloneRequest, plan, plan_from, random_name
@@ -189,8 +189,9 @@ def _make_datasets(
         planned = plan_from(settings, instance, request, source)
         datasets.ensure(planned.anchor.rpartition("/")[0], NOT_MOUNTED)
         datasets.create(planned.anchor, {**NOT_MOUNTED, **_facts(planned, server_id)})
+        room.guard(settings)
     with undone_on_error(lambda: remove_all(planned.anchor, planned.name, planned.copy.root)), locks.turn():
-        clone_volumes(source, planned.layout, {CLONE_PROPERTY: planned.name})
+        clone_volumes(source, planned.layout, {CLONE_PROPERTY: planned.name}, planned.quota)
         mount_for_good(planned.layout.datasets.values())
     return planned, server_id
 

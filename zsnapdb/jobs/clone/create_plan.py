@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, UsageError
 from zsnapdb.jobs.clock import now
-from zsnapdb.jobs.clone import account, fetch, masking_policy
+from zsnapdb.jobs.clone import account, fetch, masking_policy, room
 from zsnapdb.jobs.clone.catalogue import home, listing
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
@@ -107,6 +107,7 @@ class ClonePlan:
     port: int
     bind_address: str
     lease: CloneLease
+    quota: int
     owner: str
     profile: ServerProfile
     rights: AccountRights
@@ -244,6 +245,7 @@ def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, mad
         port=port,
         bind_address=bind,
         lease=lease,
+        quota=room.of_new_clone(settings, pool_of(anchor)),
         owner=owner_text(request.owner),
         profile=request.profile,
         rights=request.rights,

@@ -75,6 +75,10 @@ def detach(settings: Settings, name: str, events: Events) -> DetachPlan:
         begin_change(info)
         with undone_on_error(lambda: undo_change(replace(info, phase=phase_after), revision)):
             _copy(info, layout, f"{volumes.DETACHING}-{revision}", events)
+            if info.quota:
+                # What it shared is its own now. It may write as much beside that as before.
+                used = int(datasets.properties(layout.top, ["used"])["used"].value)
+                datasets.set_properties(layout.top, {"quota": str(used + info.quota)})
         hide_volumes(info)
         datasets.set_properties(
             info.top, {properties.REVISION_PROPERTY: str(revision), properties.PHASE_PROPERTY: phase_after}

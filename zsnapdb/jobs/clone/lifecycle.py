@@ -223,6 +223,7 @@ def commit(settings: Settings, name: str, message: str) -> Committed:
             properties.COMMIT_PROPERTY: commit_id,
             BACKUP_PROPERTY: commit_id,
             properties.MESSAGE_PROPERTY: text,
+            properties.OWNER_PROPERTY: info.owner,
             properties.CREATED_PROPERTY: stamp(now()),
             **_facts_of_data(info),
         }

@@ -6,6 +6,7 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import NotAllowedError
 from zsnapdb.jobs.clone.catalogue import listing
 from zsnapdb.jobs.clone.properties import owner_text
+from zsnapdb.jobs.clone.sources import find_commit
 
 _ROOT = "root"
 
@@ -26,4 +27,17 @@ def require_owner(settings: Settings, name: str, account: str) -> None:
         raise NotAllowedError(
             f"you may not use clone {name}: it belongs to {', '.join(sorted(others))}, and you are {account}",
             hint="make one of your own with `sudo zsnapdb-clone create`",
+        )
+
+
+def require_own_source(settings: Settings, source: str, account: str) -> None:
+    """NotAllowedError if the source is a commit of a clone that is not the account's. Root may take all.
+
+    A commit has what its owner wrote into a clone. Sets of the instance itself are for everybody who may make clones.
+    """
+    commit = find_commit(settings, source) if account != _ROOT else None
+    if commit is not None and commit.owner != owner_text(account):
+        raise NotAllowedError(
+            f"you may not use commit {source}: its clone belongs to {commit.owner}, and you are {account}",
+            hint="make a clone of the instance itself with `sudo zsnapdb-clone create`",
         )

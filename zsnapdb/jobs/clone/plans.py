@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.clock import now
-from zsnapdb.jobs.clone import lifecycle, masking_policy
+from zsnapdb.jobs.clone import lifecycle, masking_policy, room
 from zsnapdb.jobs.clone.catalogue import CloneInfo, home, ready
 from zsnapdb.jobs.clone.locate import locate
 from zsnapdb.jobs.clone.properties import ClonePhase
@@ -20,6 +20,7 @@ from zsnapdb.mysql import server_program
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.lease import policy, stamp
 from zsnapdb.planning.clone.masking import planned_lines
+from zsnapdb.quantities import size
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,14 @@ def extend(settings: Settings, name: str, seconds: float | None) -> Intention:
     return Intention(
         info, () if same else (f"extend the lease to {stamp(lease.expires)} instead of {stamp(info.lease.expires)}",)
     )
+
+
+def quota(settings: Settings, name: str, wanted: int) -> Intention:
+    """Return what the clone may have of its own after a change of its quota. The errors are those of the change."""
+    info = ready(settings, name)
+    room.refuse(settings, info, wanted)
+    step = f"let the clone have {size(wanted)} of its own instead of {size(info.quota) if info.quota else 'any size'}"
+    return Intention(info, () if wanted == info.quota else (step,))
 
 
 def protect(settings: Settings, name: str, seconds: float) -> Intention:

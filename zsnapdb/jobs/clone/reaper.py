@@ -15,7 +15,7 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError, ServerError, ZsnapdbError
 from zsnapdb.jobs import exchanges, replaced
 from zsnapdb.jobs.clock import now
-from zsnapdb.jobs.clone import foreign, locks, properties, reusable_sets
+from zsnapdb.jobs.clone import foreign, locks, properties, reusable_sets, room
 from zsnapdb.jobs.clone.catalogue import CloneInfo, listing, unreadable
 from zsnapdb.jobs.clone.destroy import GoesToo, destroy_locked, unused_live
 from zsnapdb.jobs.clone.lifecycle import session
@@ -119,7 +119,9 @@ def reap(settings: Settings, also: Collection[GoesToo] = ()) -> list[ReapOutcome
     changing is skipped. An error with one clone does not stop the sweep. A clone with snapshots that others made stays,
     unless `also` lets them go.
     """
-    return list(_sweep(settings, now(), act=True, also=also))
+    outcomes = list(_sweep(settings, now(), act=True, also=also))
+    room.guard(settings)
+    return outcomes
 
 
 def _sweep(settings: Settings, moment: datetime, *, act: bool, also: Collection[GoesToo] = ()) -> Iterator[ReapOutcome]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError
-from zsnapdb.jobs.clone import credentials, fetch, foreign, locks, properties, volumes
+from zsnapdb.jobs.clone import credentials, fetch, foreign, locks, properties, room, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import start_locked
@@ -20,7 +20,7 @@ from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, snapshot_name
 from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import SnapshotSet
+from zsnapdb.model import SnapshotSet, pool_of
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, snapshots
 
@@ -93,12 +93,12 @@ def reset(
         foreign.warn_of_kept(info.top, name, events)
         if requested != LIVE_STATE:
             source = _source(settings, info, requested, events, accepts_older=accepts_older)
-            return _replace_data(settings, info, source, _clone_beside(info, source), requested)
+            return _replace_data(settings, info, source, _clone_beside(settings, info, source), requested)
         instance = with_volumes(Instance.of(settings, info.instance, events))
         with locks.on_live_sets(instance.name):
             live = take_live(instance)
             with undone_on_error(lambda: drop_live(live)):
-                revision = _clone_beside(info, live)
+                revision = _clone_beside(settings, info, live)
         return _replace_data(settings, info, live, revision, requested)
 
 
@@ -114,13 +114,17 @@ def _source(
     return fetch.bring_here(settings, instance, locate(settings, instance, requested, accepts_older=accepts_older))
 
 
-def _clone_beside(info: CloneInfo, source: CloneSource) -> int:
-    """Clone the source as a new, unmounted revision beside the current revision; return its number."""
+def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource) -> int:
+    """Clone the source as a new, unmounted revision beside the current revision; return its number.
+
+    It has the quota of the current one, so a clone that is full can be reset.
+    """
+    quota = info.quota or room.of_new_clone(settings, pool_of(info.top))
     revision = next_number(info)
     begin_change(info)
     layout = volumes.layout_of(source.origin, f"{info.top}/r{revision}", info.mount)
     with undone_on_error(lambda: undo_change(info, revision)):
-        volumes.clone_volumes(source, layout, {CLONE_PROPERTY: info.name})
+        volumes.clone_volumes(source, layout, {CLONE_PROPERTY: info.name}, quota)
     return revision
 
 

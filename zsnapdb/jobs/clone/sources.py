@@ -115,7 +115,7 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
             return CloneSource(SourceKind.BACKUP, matching[0], _origin(instance, matching[0]))
     if requested == LATEST:
         return None
-    return _commit(settings, requested) or _replaced(instance, requested)
+    return _commit(settings, instance, requested) or _replaced(instance, requested)
 
 
 def _replaced(instance: Instance, restore_id: str) -> CloneSource | None:
@@ -186,7 +186,10 @@ def _foreign(instance: Instance, name: str) -> CloneSource:
 
 @dataclass(frozen=True)
 class Commit:
-    """A snapshot set of a clone, which can be cloned: its clone, its message, and the datasets cloned from it."""
+    """A snapshot set of a clone, which can be cloned: its clone, its message, and the datasets cloned from it.
+
+    `owner` is whose clone it was made of ("" for nobody that is known).
+    """
 
     set: SnapshotSet
     instance: str
@@ -195,6 +198,7 @@ class Commit:
     created: str
     origin: Origin
     clones: tuple[str, ...]
+    owner: str = ""
 
 
 def commits(home_dataset: str) -> list[Commit]:
@@ -209,6 +213,7 @@ def commits(home_dataset: str) -> list[Commit]:
         ORIGIN_PROPERTY,
         properties.CLONE_PROPERTY,
         properties.MESSAGE_PROPERTY,
+        properties.OWNER_PROPERTY,
     )
     groups: dict[str, dict[str, tuple[Snapshot, Mapping[str, datasets.Property]]]] = {}
     for snapshot, values in snapshots.below(home_dataset, (*columns, properties.CREATED_PROPERTY, "clones")).items():
@@ -237,14 +242,26 @@ def commits(home_dataset: str) -> list[Commit]:
                 facts[properties.CREATED_PROPERTY].value,
                 origin,
                 tuple(sorted(dependents)),
+                # Commits of older versions have none of their own: they inherit that of their clone.
+                facts[properties.OWNER_PROPERTY].value,
             )
         )
     return result
 
 
-def _commit(settings: Settings, commit_id: str) -> CloneSource | None:
-    for top in homes(settings):
-        for commit in commits(top):
-            if commit.set.backup_id == commit_id:
-                return CloneSource(SourceKind.COMMIT, commit.set, commit.origin)
-    return None
+def find_commit(settings: Settings, commit_id: str) -> Commit | None:
+    """Return the commit of that id on this host, of whatever clone it is; None if there is none."""
+    return next((one for top in homes(settings) for one in commits(top) if one.set.backup_id == commit_id), None)
+
+
+def _commit(settings: Settings, instance: Instance, commit_id: str) -> CloneSource | None:
+    """Return the commit as a source. PreflightError if it is of another instance: its data and masking are not ours."""
+    commit = find_commit(settings, commit_id)
+    if commit is None:
+        return None
+    if commit.instance != instance.name:
+        raise PreflightError(
+            f"commit {commit_id} is of clone {commit.clone} of instance {commit.instance}, not of {instance.name}",
+            hint=f"clone it with `zsnapdb clone create {commit.instance} --from {commit_id}`",
+        )
+    return CloneSource(SourceKind.COMMIT, commit.set, commit.origin)

@@ -77,10 +77,14 @@ def outer_first(layout: CopyLayout) -> list[tuple[str, str]]:
     return sorted(layout.datasets.items(), key=lambda item: len(item[1]))
 
 
-def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, str]) -> None:
-    """Clone every volume, outer datasets first; the command that makes a dataset also marks it. None is mounted."""
+def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, str], quota: int = 0) -> None:
+    """Clone every volume, outer datasets first; the command that makes a dataset also marks it. None is mounted.
+
+    All of them together may have `quota` bytes of their own (0: no limit).
+    """
+    limit = {"quota": str(quota)} if quota else {}
     if layout.top not in layout.datasets.values():
-        datasets.create(layout.top, {**NOT_MOUNTED, **marks})
+        datasets.create(layout.top, {**NOT_MOUNTED, **marks, **limit})
     for role, dataset in outer_first(layout):
         snapshot = source.set.snapshots[role]
         options = {
@@ -91,6 +95,8 @@ def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, s
             "readonly": "off",
             **datasets.SAFE_MOUNT,
         }
+        if dataset == layout.top:
+            options |= limit
         datasets.clone(snapshot.full_name, dataset, {**options, ROLE_PROPERTY: role, **marks})
 
 

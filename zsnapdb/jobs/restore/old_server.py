@@ -114,8 +114,8 @@ class OldServerControl:
     def refuse_busy(self) -> None:
         """Raise PreflightError if other processes than the server would keep its datasets mounted after its stop."""
         process = serving_process(self.plan)
-        folders = [Path(part.mountpoint) for part in self.step.parts if part.old is not None]
-        production.refuse_busy(folders, process.pid if process is not None else None)
+        places = [part.place for part in self.step.parts if part.old is not None]
+        production.refuse_busy(places, process.pid if process is not None else None)
 
     def refuse_another(self) -> None:
         """Raise PreflightError if a server runs in the data directory whose files are on none of the datasets.

@@ -11,7 +11,7 @@ from zsnapdb.planning.clone.lease import stamp
 
 
 class CloneFields(TypedDict):
-    """A clone. `own_bytes` are those that it does not share with its source."""
+    """A clone. `own_bytes` are those that it does not share with its source, `quota` how many it may have (0: any)."""
 
     name: str
     instance: str
@@ -39,6 +39,7 @@ class CloneFields(TypedDict):
     mount: str
     client_file: str
     own_bytes: int
+    quota: int
     independent: bool
     pid: int | None
 
@@ -96,6 +97,7 @@ def clone_fields(c: CloneInfo) -> CloneFields:
         "mount": str(c.mount),
         "client_file": str(c.client_file),
         "own_bytes": c.own_bytes,
+        "quota": c.quota,
         "independent": c.is_independent,
         "pid": c.pid,
     }

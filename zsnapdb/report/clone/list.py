@@ -62,7 +62,7 @@ class ClonesView(TabularView):
                     protected,
                     str(c.port),
                     state(c),
-                    size(c.own_bytes),
+                    f"{size(c.own_bytes)} of {size(c.quota)}" if c.quota else size(c.own_bytes),
                 )
             )
         headings = (
@@ -110,6 +110,7 @@ class CloneDetailView(View):
             f"masking   {masking(info)}",
             f"lease     until {stamp(info.lease.expires)}, {remaining(info.lease, self.now)}{protected}",
             f"dataset   {info.top}, mounted at {info.mount}, {size(info.own_bytes)} of its own"
+            + (f", at most {size(info.quota)}" if info.quota else "")
             + (", independent" if info.is_independent else ""),
         ]
         if info.set_name:
