@@ -12,97 +12,21 @@ from typing import Any
 import pytest
 
 from tests.lab.inside import ledger
-from zsnapdb.mysql.server import ServerProcess
 
-from .in_guest import SERVER, SOCKET, Done, Lab, connect, zfs
+from .in_guest import SERVER, Lab, connect, zfs
+from .rewinding import INCLUDED, accident, controlled, gtid_of, lines, state
 
 pytestmark = pytest.mark.usefixtures("first")
 
 AWAY = ('endpoint = "http://127.0.0.1:7070"', 'endpoint = "http://127.0.0.1:7"')
 """Nobody listens at that port."""
-SERVER_OPTIONS = Path("/etc/lab.cnf")
-INCLUDED = Path("/etc/lab.d")
-
-
-def state() -> ledger.State:
-    with ledger.connect(SOCKET, "root", "") as connection:
-        return ledger.read_state(connection)
 
 
 @pytest.fixture
 def control(lab: Lab) -> Iterator[tuple[tuple[str, str], ...]]:
     """Say how the guest's server is stopped and started. Afterwards the first server is in its place again."""
-    before = SERVER_OPTIONS.read_text()
-    INCLUDED.mkdir(exist_ok=True)
-    SERVER_OPTIONS.write_text(f"{before}\n!includedir {INCLUDED}\n")
-    section = [
-        "[instance.main.control]",
-        f'stop = ["{SERVER}", "stop"]',
-        f'start = ["{SERVER}", "start"]',
-        f'server_id_file = "{INCLUDED}/zsnapdb.cnf"',
-        "",
-        "[repository.s3]",
-    ]
-    yield (("[repository.s3]", "\n".join(section)),)
-    SERVER_OPTIONS.write_text(before)
-    for file in INCLUDED.iterdir():
-        file.unlink()
-    to_the_first_server(lab)
-
-
-def to_the_first_server(lab: Lab) -> None:
-    """Put the oldest replaced datasets back, for the tests after this one, and remove the others."""
-    subprocess.run([SERVER, "stop"], check=False)
-    olds = sorted(
-        (name for name in zfs("list", "-H", "-o", "name", "-d", "1", "tank") if "/mysql-replaced-" in name),
-        key=lambda name: int(zfs("get", "-H", "-p", "-o", "value", "creation", name)[0]),
-    )
-    for old in olds[:1]:
-        for dataset in ("tank/mysql/data", "tank/mysql"):
-            if zfs("get", "-H", "-o", "value", "mounted", dataset) == ["yes"]:
-                zfs("unmount", dataset)
-            zfs("set", "canmount=noauto", dataset)
-        zfs("rename", "tank/mysql", "tank/was-rewound")
-        zfs("rename", old, "tank/mysql")
-        for dataset in ("tank/mysql", "tank/mysql/data"):
-            if zfs("get", "-H", "-o", "value", "origin", dataset) != ["-"]:
-                zfs("promote", dataset)
-            for name in ("", "-instance", "-role", "-at"):
-                zfs("inherit", f"zsnapdb:replaced{name}", dataset)
-            zfs("set", "canmount=on", dataset)
-            zfs("mount", dataset)
-    for top in [*olds[1:], *(["tank/was-rewound"] if olds else [])]:
-        for dataset in (f"{top}/data", top):
-            for name in zfs("list", "-H", "-d", "1", "-t", "snapshot,bookmark", "-o", "name", dataset):
-                zfs("destroy", name)
-            zfs("destroy", dataset)
-    for name in zfs("list", "-H", "-t", "snapshot", "-o", "name", "-r", "tank/mysql"):
-        if "@foreign_" in name:
-            zfs("destroy", name)
-    subprocess.run([SERVER, "start"], check=True)
-
-
-def gtid_of(lab: Lab, kind: str) -> str:
-    """Return the GTID of the newest transaction that did this to the table of the accident."""
-    words = ("binlog", "find", "main", "--json", "--table", "rewound.lines", "--kind", kind, "--limit", "1")
-    (entry,) = lab.zsnapdb(*words).json["transactions"]
-    return str(entry["gtid"])
-
-
-def lines(lab: Lab) -> list[int]:
-    return [number for (number,) in lab.sql("SELECT number FROM rewound.lines ORDER BY number")]
-
-
-def accident(lab: Lab) -> tuple[ledger.State, str]:
-    """Return the ledger before an accident, and the point before it."""
-    lab.sql("DROP DATABASE IF EXISTS rewound")
-    lab.sql("CREATE DATABASE rewound")
-    lab.sql("CREATE TABLE rewound.lines (number INT PRIMARY KEY)")
-    lab.sql("INSERT INTO rewound.lines VALUES (1), (2), (3)")
-    before = state()
-    lab.sql("DELETE FROM rewound.lines")
-    lab.sql("CREATE TABLE rewound.after_it (id INT)")
-    return before, f"before-{gtid_of(lab, 'delete')}"
+    with controlled(lab) as replacements:
+        yield replacements
 
 
 def server_id(lab: Lab) -> int:
@@ -387,74 +311,3 @@ def check_that_what_was_replaced_goes_only_while_nobody_wrote_to_it(lab: Lab, co
     zfs("unmount", f"{old}/data")
     assert "was written to since it was replaced" in reason()
     zfs("inherit", "mountpoint", f"{old}/data")
-
-
-@pytest.fixture
-def replica(lab: Lab, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """A server of a restore that replicates from the guest's server, and that the account of zsnapdb may identify."""
-    right = "REPLICATION SLAVE" if lab.flavour == "mysql" else "REPLICATION MASTER ADMIN"
-    lab.sql(f"GRANT {right} ON *.* TO zsnapdb@localhost")
-    lab.sql("CREATE USER replica@localhost IDENTIFIED BY 'Repl-1ca-x'")
-    lab.sql("GRANT REPLICATION SLAVE ON *.* TO replica@localhost")
-    password = tmp_path / "password"
-    password.write_text("Repl-1ca-x\n")
-    password.chmod(0o600)
-    backup = lab.zsnapdb("backup", "--json").json["backup"]["backup_id"]
-    words = ("--to", backup, "--target", "tank/replica", "--handover", "replica", "--source", "127.0.0.1:3306")
-    account = ("--source-user", "replica", "--source-password-file", str(password))
-    yield lab.zsnapdb("restore", "main", *words, *account, "--json").json
-    ServerProcess(Path(zfs("get", "-H", "-o", "value", "mountpoint", "tank/replica")[0]) / ".zsnapdb").kill_all()
-    zfs("destroy", "-r", "tank/replica")
-    lab.sql("DROP USER replica@localhost")
-    lab.sql(f"REVOKE {right} ON *.* FROM zsnapdb@localhost")
-
-
-def check_refused(done: Done) -> None:
-    """Check that a replica is named, and what to say so that the command goes on."""
-    said = done.stdout + done.stderr
-    assert (done.code, "replica@localhost" in said, "--replicas-will-be-rebuilt" in said) == (4, True, True), said
-
-
-def from_here(gtid: str) -> str:
-    """Return the GTIDs of this transaction and the next one: MariaDB tells the last alone."""
-    source, mark, number = gtid.rpartition(":" if ":" in gtid else "-")
-    following = str(int(number) + 1)
-    return f"{source}:{number}-{following}" if mark == ":" else f"{source}-{following}"
-
-
-def told_of_replicas(lab: Lab, config: Path) -> list[str]:
-    """Return the warnings of doctor about replicas that must be rebuilt."""
-    (diagnosis,) = json.loads(lab.zsnapdb("doctor", "main", "--json", config=config).stdout)["instances"]
-    findings = [finding for finding in diagnosis["findings"] if finding["what"] == "replicas"]
-    return [finding["detail"] for finding in findings if finding["severity"] == "warning"]
-
-
-def test_a_source_is_rewound_only_if_its_replicas_will_be_rebuilt_and_they_are_named_until_they_are(
-    lab: Lab, replica: dict[str, Any], control: tuple[tuple[str, str], ...]
-) -> None:
-    socket = f"{replica['mount']}/.zsnapdb/server.sock"
-    second = f'[instance.second]\nsocket = "{socket}"\nuser = "zsnapdb"\npassword_file = "/etc/zsnapdb/main.password"'
-    config = lab.changed(*control)
-    both = lab.changed(*control, ("[instance.main]", f'{second}\nrepository = "s3"\n\n[instance.main]'))
-    assert lab.zsnapdb("snapshot").code == 0
-    _, point = accident(lab)
-    left_out = from_here(point.removeprefix("before-"))
-    rewind = ("rewind", "main", "--to", point, "--no-backup")
-    promote = ("restore", "main", "--target", "tank/promoted", "--handover", "promote", "--server-id", "4711")
-    for words in ((*rewind, "--plan"), (*rewind, "--yes"), (*promote, "--plan"), promote):
-        check_refused(lab.zsnapdb(*words, config=config))
-    assert not [name for name in zfs("list", "-H", "-o", "name") if "main-rewind" in name or "promoted" in name]
-
-    # What was said once does not count for a later command: it may come hours later, to somebody else.
-    ((text, section),) = control
-    unable = lab.changed((text, section.replace(f'stop = ["{SERVER}", "stop"]', 'stop = ["false"]')))
-    assert lab.zsnapdb(*rewind, "--yes", "--replicas-will-be-rebuilt", config=unable).code == 5
-    again = ("rewind", "main", "--resume", "--yes", "--no-backup")
-    check_refused(lab.zsnapdb(*again, config=config))
-    assert (lines(lab), told_of_replicas(lab, both)) == ([], [])
-    done = lab.zsnapdb(*again, "--replicas-will-be-rebuilt", "--json", config=config).json
-    assert (done["finished"], lines(lab)) == (True, [1, 2, 3])
-    (asked,) = told_of_replicas(lab, both)
-    assert ("instance second" in asked, asked.endswith(f"lacks: {left_out}")) == (True, True), asked
-    assert lab.zsnapdb("rewind", "main", "--replicas-rebuilt", "--json", config=config).json["readers"]
-    assert told_of_replicas(lab, both) == []
