@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.in_guest import CONFIG, Done, Lab, everything, run
+from tests.system.in_guest import CONFIG, Done, Lab, everything, run, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -140,3 +140,61 @@ def test_a_person_without_sudo_is_told_that_they_may_not(lab: Lab) -> None:
         assert done.code in (3, 4), done.stderr
         assert "you may not" in done.stderr
         assert "sudo" in done.stderr
+
+
+@pytest.fixture
+def small(lab: Lab) -> Iterator[None]:
+    """Clones may write 192 MiB."""
+    before = CONFIG.read_text()
+    CONFIG.write_text(f'{before}\n[clones]\nquota = "192MiB"\n')
+    yield
+    CONFIG.write_text(before)
+
+
+def with_private_umask(*words: str) -> tuple[str, ...]:
+    """Return the words of a command that begins with the mask of a careful shell."""
+    return ("sh", "-c", 'umask 077; exec "$@"', "sh", *words)
+
+
+def test_nobody_takes_the_space_of_production_through_a_clone(lab: Lab, small: None) -> None:
+    """The clone was made under `umask 077`, which kept servers from their own folders before."""
+    account = pwd.getpwnam(ANN)
+    own = (f"SUDO_UID={account.pw_uid}", f"SUDO_GID={account.pw_gid}", f"SUDO_USER={ANN}")
+    made = run(*with_private_umask("env", "-i", *own, *WRAPPER, "create", "main", "full"))
+    assert made.code == 0, made.stderr
+    (clone,) = [one for one in lab.zsnapdb("clone", "list", "--json").json["clones"] if one["name"] == "full"]
+    assert clone["quota"] == 192 << 20
+    written, file = 0, Path(clone["mount"]) / "data" / "filler"
+    with pytest.raises(OSError, match="quota exceeded"), file.open("wb", buffering=0) as out:
+        while written < 400 << 20:
+            written += out.write(os.urandom(1 << 20))
+            os.fsync(out.fileno())
+    assert written < 256 << 20
+    lab.sql("CREATE TABLE ledger.goes_on (id INT PRIMARY KEY)")
+    lab.sql("DROP TABLE ledger.goes_on")
+    assert as_person(ANN, "extend", "full", "--quota", "1GiB").code == 2
+    assert as_person(ANN, "reset", "full").code == 0
+    assert lab.zsnapdb("clone", "extend", "full", "--quota", "1GiB", "--json").json["clone"]["quota"] == 1 << 30
+    assert as_person(ANN, "destroy", "full").code == 0
+
+
+def test_a_commit_is_for_the_owner_of_its_clone_and_for_its_instance(lab: Lab, of_ann: str) -> None:
+    commit = lab.zsnapdb("clone", "commit", of_ann, "-m", "what Ann wrote", "--json").json["id"]
+    taken = as_person(BOB, "create", "main", "bob", f"--from={commit}")
+    assert (taken.code, f"you may not use commit {commit}" in taken.stderr) == (4, True), taken.stderr
+    assert as_person(ANN, "create", "main", "second", f"--from={commit}", "--plan").code == 0
+    other = (
+        CONFIG.read_text().replace("[instance.main]", "[instance.other]").replace("[instance.main.", "[instance.other.")
+    )
+    both = lab.changed(
+        ("[instance.main]", f"{other[other.index('[instance.other]') :].partition('[repository')[0]}\n[instance.main]")
+    )
+    refused = lab.zsnapdb("clone", "create", "other", f"--from={commit}", "--plan", config=both)
+    assert (refused.code, "of instance main, not of other" in refused.stderr) == (4, True), refused.stderr
+
+
+def test_a_restore_under_a_private_umask_works(lab: Lab) -> None:
+    words = ("zsnapdb", "restore", "main", "--to", "latest", "--target", "tank/umasked", "--from", "auto")
+    done = run(*with_private_umask(*words), env={"ZSNAPDB_CONFIG": str(CONFIG)})
+    assert done.code == 0, done.stderr
+    zfs("destroy", "-r", "tank/umasked")

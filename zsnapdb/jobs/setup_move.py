@@ -111,7 +111,9 @@ class _Moving:
                         self._start_on_old_files(error)
                     raise
             until_end.enter_context(uninterrupted(self.tell))
-            if step is not MoveStep.FINISH:
+            if step is MoveStep.FINISH:
+                self.tell("The server runs on ZFS: the move of its files has ended")
+            else:
                 self._start()
             self._wait_until_it_runs()
             self._end()

@@ -47,10 +47,10 @@ def execute(plan: SetupPlan, tell: Callable[[str], None] = lambda _: None) -> Se
     if plan.refusals:
         raise PreflightError("; ".join(plan.refusals), hint=plan.refusal_hint)
     if plan.way is SetupWay.MOVE and not plan.answers.move:
-        raise PreflightError(
-            "the files of the server do not lie on ZFS, and the server must be stopped to move them",
-            hint="see what --plan prints; with --move setup does it",
-        )
+        why = "the files of the server do not lie on ZFS, and the server must be stopped to move them"
+        if plan.move_step is MoveStep.START:
+            why = "a move of the files of the server was interrupted, and the server is stopped"
+        raise PreflightError(why, hint="see what --plan prints; with --move setup does it")
     parse(plan.text(None), plan.configuration)
     with exclusive("setup", doing="setting up this host"):
         recipient = plan.recipient

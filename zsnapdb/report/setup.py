@@ -119,7 +119,11 @@ def _left(plan: SetupPlan) -> list[SetupStep]:
 
 def _head(plan: SetupPlan) -> list[str]:
     server_lines = [_server(plan.server)] if plan.server is not None else []
-    return [*server_lines, *plan.notes, *(f"refused: {why}" for why in plan.refusals)]
+    refused = [
+        *(f"refused: {why}" for why in plan.refusals),
+        *([f"hint: {plan.refusal_hint}"] if plan.refusals else []),
+    ]
+    return [*server_lines, *plan.notes, *refused]
 
 
 def _server(server: FoundServer) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.errors import ConsistencyError, PreflightError
-from zsnapdb.jobs.tree_copy import compare, copy_entries, keep_only
+from zsnapdb.jobs.tree_copy import compare, copy_entries, fingerprint, keep_only
 
 
 @pytest.fixture
@@ -63,3 +63,17 @@ def test_a_file_that_differs_from_its_copy_is_found(source: Path, folder: str) -
         file.write(b"R" if folder == "target" else b"more rows")
     with pytest.raises(ConsistencyError, match=r"orders\.ibd"):
         compare(source, copied, target)
+
+
+def test_a_fingerprint_stays_when_the_folder_is_renamed_and_read_and_changes_with_every_file(source: Path) -> None:
+    before = fingerprint(source)
+    (source / "ibdata1").read_bytes()
+    renamed = source.rename(source.with_name("source.before-zfs"))
+    assert fingerprint(renamed) == before
+    with (renamed / "shop" / "orders.ibd").open("r+b") as file:
+        file.write(b"R")
+    os.utime(renamed / "shop" / "orders.ibd", ns=(5 * 10**9, 7 * 10**9))
+    changed = fingerprint(renamed)
+    assert changed != before
+    (renamed / "shop" / "new.ibd").write_bytes(b"")
+    assert fingerprint(renamed) not in (before, changed)

@@ -131,6 +131,8 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None
         return replace(plan, refusals=(why,))
     if facts.missing_folder is not None:
         return replace(plan, refusals=(f"the folder {facts.missing_folder} of the repository is not there: make it",))
+    if is_ended and not server.is_on_zfs:
+        return replace(plan, refusals=(_ONE_AT_A_TIME,), refusal_hint="run the same setup once more")
     if not is_ended and (begun is not None or not server.is_on_zfs):
         return _moving(facts, plan, server, begun)
     notes = (*plan.notes, f"the files of the server lie on {server.dataset}: they stay there")
@@ -144,6 +146,7 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None
 
 
 _ENDED = "an earlier setup moved the files of the server, which runs on ZFS: setup notes that, and stops nothing"
+_ONE_AT_A_TIME = "the files of another server were moved before: setup notes that, and moves no other files in this run"
 
 
 def _server(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None) -> tuple[FoundServer | None, str]:

@@ -227,6 +227,16 @@ def test_a_move_whose_server_runs_on_zfs_is_ended_also_if_the_setup_is_refused(c
     assert not [word for word in words(after) if word.startswith(("zfs", "mv", "systemctl stop"))]
 
 
+def test_the_files_of_another_server_are_not_moved_in_the_run_that_ends_a_move() -> None:
+    before = planned(ELSEWHERE)
+    assert before.move is not None
+    other = replace(ELSEWHERE, sockets=("/run/other.sock",))
+    facts = replace(FACTS, servers=(SERVER, other))
+    begun = BegunMove(before.move, MoveDecision(MoveStep.FINISH))
+    after = plan_setup(facts, replace(ANSWERS, socket="/run/other.sock"), begun)
+    assert (after.move_step, after.steps, after.refusal_hint) == (MoveStep.FINISH, (), "run the same setup once more")
+
+
 def test_a_move_that_cannot_go_on_is_refused_with_its_own_hint() -> None:
     before = planned(ELSEWHERE)
     assert before.move is not None
