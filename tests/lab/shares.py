@@ -53,6 +53,7 @@ SECONDS: dict[str, float] = {
     "test_runbook.py": 160,
     "test_faults_under_lock.py": 260,
     "test_systemd.py": 110,
+    "test_setup_move.py": 90,
     "test_machines.py": 290,
     "test_guest_hook.py": 92,
     "archive.py": 85,

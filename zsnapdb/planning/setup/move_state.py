@@ -140,6 +140,13 @@ def _starting(move: ServerMove, facts: MoveFacts) -> MoveDecision:
 
 def _copying(move: ServerMove, facts: MoveFacts) -> MoveDecision:
     give_up = move.given_up(is_switched=facts.is_switched)
+    if facts.is_switched and facts.runs is ServedPlace.OLD and facts.copies in _MAY_BE_NEWER:
+        # A later option file names the old data directory, and the one of the move names the logs.
+        return MoveDecision(
+            None,
+            f"the server runs on {move.server.datadir} and may write its logs to {move.datasets[0].name}",
+            f"it was not stopped: make a dump first. Then see which option files set datadir beside {move.fragment}",
+        )
     if facts.phase is MovePhase.STARTED:
         return MoveDecision(
             None,

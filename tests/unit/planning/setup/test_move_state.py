@@ -82,6 +82,14 @@ def test_every_refusal_has_a_reason_and_a_hint(facts: MoveFacts) -> None:
     assert (decision.step is None) == bool(decision.why and decision.hint)
 
 
+@given(facts=FACTS)
+def test_a_server_that_may_use_both_places_is_not_given_up_by_a_line_that_parts_them(facts: MoveFacts) -> None:
+    decision = decide(MOVE, facts)
+    if facts.is_switched and facts.runs is ServedPlace.OLD and facts.copies is CopiesState.CHANGED:
+        assert decision.step is None
+        assert "zfs rename" not in decision.hint
+
+
 def test_a_person_can_go_back_by_one_line_of_a_shell() -> None:
     assert MOVE.given_up(is_switched=True) == (
         "`systemctl stop mysql.service && zfs set mountpoint=none tank/mysql && zfs rename tank/mysql tank/mysql-unused"
