@@ -147,6 +147,7 @@ def test_a_server_is_put_back_only_as_long_as_it_never_opened_its_copies(guest: 
 
 def interrupted(guest: Guest) -> None:
     """Run the setup, and send Ctrl-C to it and its commands once the unit has made /run/at."""
+    shell(guest, "rm -f /run/at")
     running = guest.spawn([*SETUP])
     shell(guest, "until [ -e /run/at ]; do sleep 0.1; done; rm /run/at", 200)
     running.signal(signal.SIGINT)
