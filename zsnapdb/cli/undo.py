@@ -74,15 +74,15 @@ def undo(
     undone = job.undo(chosen, gtid)
     if applied:
         undo_apply.check(chosen, undone, account)
-    if tried or applied:
-        from zsnapdb.jobs.clone.undo_trial import try_undo
+    if tried or applied or into is not None:
+        from zsnapdb.jobs.clone.undo_trial import prove
 
-        try_undo(settings, chosen, undone.statements, undone.questions)
+        before = prove(settings, chosen, gtid, undone.changes)
         undone = replace(undone, is_tried=True)
     if into is not None:
         undone = job.write(undone, into)
     if applied:
         question = f"Undo {len(undone.changes)} changes of rows on the server of {chosen.name}?"
         if yes or typer.confirm(question, default=False, err=True):
-            undone = undo_apply.apply(chosen, undone, account)
+            undone = undo_apply.apply(chosen, undone, before, account)
     show(report.UndoView(undone), json)

@@ -35,11 +35,18 @@ _DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 @dataclass(frozen=True, slots=True)
 class RowColumn:
-    """How long the value of a column is: `fixed` bytes, or as many as its first `prefix` bytes say."""
+    """How long the value of a column is: `fixed` bytes, or as many as its first `prefix` bytes say.
+
+    `size` is the greatest length in bytes of a CHAR or VARCHAR, the digits after the second of a time, the precision
+    times 256 plus the scale of a DECIMAL, and the bits of a BIT; of other types it is 0. `numbered` is the type of an
+    ENUM (247) or SET (248), whose type in the event is that of a CHAR; of other columns it is 0.
+    """
 
     prefix: int
     fixed: int
     is_json: bool = False
+    size: int = 0
+    numbered: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,10 @@ class TableMap:
 
 
 def table_map(body: EventBytes) -> TableMap:
-    """Return the table of a TABLE_MAP event. ValueError if the event is malformed."""
+    """Return the table of a TABLE_MAP event. ValueError if the event is malformed.
+
+    `body` is at the bits of the columns that may be NULL afterwards, unless `columns` of the result is None.
+    """
     number = body.integer(6)
     body.skip(2)
     schema = body.take(body.packed())
@@ -86,19 +96,21 @@ def _column(kind: int, details: EventBytes) -> RowColumn | None:
             details.skip(1)
         return RowColumn(0, _FIXED[kind])
     if kind in _FRACTIONAL:
-        return RowColumn(0, _FRACTIONAL[kind] + (details.integer(1) + 1) // 2)
+        digits = details.integer(1)
+        return RowColumn(0, _FRACTIONAL[kind] + (digits + 1) // 2, size=digits)
     if kind in _BLOBS:
         prefix = details.integer(1)
         return RowColumn(prefix, 0, kind == _JSON) if 1 <= prefix <= 4 else None
     if kind in _TEXTS:
-        return RowColumn(1 if details.integer(2) < 256 else 2, 0)
+        longest = details.integer(2)
+        return RowColumn(1 if longest < 256 else 2, 0, size=longest)
     first, second = (details.take(2)) if kind in (_BIT, _DECIMAL, _ENUM, _SET, _STRING) else (0, 0)
     if kind == _BIT:
-        return RowColumn(0, second + (first > 0))
+        return RowColumn(0, second + (first > 0), size=8 * second + first)
     if kind == _DECIMAL:
         return _decimal(first, second)
     if kind in (_ENUM, _SET):
-        return RowColumn(0, second)
+        return RowColumn(0, second, numbered=kind)
     return _string(first, second) if kind == _STRING else None
 
 
@@ -107,16 +119,18 @@ def _decimal(precision: int, scale: int) -> RowColumn | None:
     if scale > precision:
         return None
     whole = precision - scale
-    return RowColumn(0, whole // 9 * 4 + _DIGITS[whole % 9] + scale // 9 * 4 + _DIGITS[scale % 9])
+    length = whole // 9 * 4 + _DIGITS[whole % 9] + scale // 9 * 4 + _DIGITS[scale % 9]
+    return RowColumn(0, length, size=precision << 8 | scale)
 
 
 def _string(first: int, second: int) -> RowColumn:
     """Return the column of a CHAR, ENUM or SET: two bits of the length of a CHAR are in the byte of its type."""
     if first & 0x30 != 0x30:
-        return RowColumn(1 if ((first & 0x30 ^ 0x30) << 4 | second) < 256 else 2, 0)
+        longest = (first & 0x30 ^ 0x30) << 4 | second
+        return RowColumn(1 if longest < 256 else 2, 0, size=longest)
     if first in (_ENUM, _SET):
-        return RowColumn(0, second)
-    return RowColumn(1, 0)
+        return RowColumn(0, second, numbered=first)
+    return RowColumn(1, 0, size=second)
 
 
 @dataclass(frozen=True)

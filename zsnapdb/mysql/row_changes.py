@@ -11,9 +11,11 @@ from zsnapdb.errors import PreflightError
 from zsnapdb.mysql.binlog_events import FORMAT, HEADER, MALFORMED, PAYLOAD, decisive_events, malformed
 from zsnapdb.mysql.binlog_rows import ROW_EVENTS, TABLE_MAP, RowsHead, TableMap, row_images, rows_head, table_map
 from zsnapdb.mysql.event_bytes import EventBytes, payload
+from zsnapdb.mysql.table_metadata import ColumnMetadata, table_metadata
 from zsnapdb.mysql.transaction_changes import NO_TABLE, OTHER_EVENTS, event_body
 from zsnapdb.planning.binlog.changes import TransactionChanges
-from zsnapdb.planning.binlog.undo import MOST_ROWS, LoggedColumn, LoggedRow
+from zsnapdb.planning.binlog.row_values import LoggedColumn
+from zsnapdb.planning.binlog.undo import MOST_ROWS, LoggedRow
 
 
 def row_changes(file: BinaryIO, name: str, transaction: TransactionChanges) -> list[LoggedRow]:
@@ -42,12 +44,14 @@ class _Rows:
     def __init__(self) -> None:
         self.rows: list[LoggedRow] = []
         self._maps: dict[int, TableMap] = {}
+        self._columns: dict[int, tuple[LoggedColumn, ...]] = {}
 
     def add(self, kind: int, body: EventBytes) -> None:
         """Add the next event. ValueError if the event is malformed."""
         if kind == TABLE_MAP:
             table = table_map(body)
             self._maps[table.id] = table
+            self._columns[table.id] = _columns(table, table_metadata(table, body))
         elif kind in ROW_EVENTS:
             head = rows_head(kind, body)
             if head.table != NO_TABLE:
@@ -57,6 +61,7 @@ class _Rows:
                 self._add_rows(head, table_of_rows, body)
             if head.ends_statement:
                 self._maps.clear()
+                self._columns.clear()
         elif kind == PAYLOAD:
             events = payload(body)
             while not events.is_at_end():
@@ -69,10 +74,7 @@ class _Rows:
 
     def _add_rows(self, head: RowsHead, table: TableMap, body: EventBytes) -> None:
         schema, name = table.schema.decode("utf-8", "replace"), table.table.decode("utf-8", "replace")
-        columns = tuple(
-            LoggedColumn(code, column.prefix, column.fixed)
-            for code, column in zip(table.types, table.columns or (), strict=False)
-        )
+        columns = self._columns[table.id]
         try:
             for before, after in row_images(head, table, body):
                 if len(self.rows) >= MOST_ROWS:
@@ -86,3 +88,21 @@ class _Rows:
                 f"rows of {schema}.{name} cannot be read from the binlog: {error}",
                 hint="rescue the table: `zsnapdb rescue --to before-GTID`",
             ) from error
+
+
+def _columns(table: TableMap, metadata: tuple[ColumnMetadata, ...]) -> tuple[LoggedColumn, ...]:
+    """Return the columns of a table map; none if one of them has a form that is not known."""
+    return tuple(
+        LoggedColumn(
+            code,
+            column.prefix,
+            column.fixed,
+            column.size,
+            column.numbered,
+            more.name,
+            more.is_unsigned,
+            more.collation,
+            more.members,
+        )
+        for code, column, more in zip(table.types, table.columns or (), metadata, strict=False)
+    )

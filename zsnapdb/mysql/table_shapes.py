@@ -1,44 +1,98 @@
-"""The form of a table of a live server, as far as it decides whether changes of its rows can be undone."""
+"""The definition of a table of a server, as far as it decides whether changes of its rows can be undone."""
 
 from __future__ import annotations
 
-from zsnapdb.mysql.session import Session
+from itertools import groupby
+
+from zsnapdb.mysql.session import Row, Session
 from zsnapdb.planning.binlog.row_values import ValueColumn
-from zsnapdb.planning.binlog.undo import TableShape
+from zsnapdb.planning.binlog.table_shape import ForeignKey, TableShape, Trigger, UniqueKey
 
 _COLUMNS = (
     "SELECT column_name, data_type, column_type, character_set_name, character_octet_length, numeric_precision,"
-    " numeric_scale, datetime_precision, extra, COALESCE(generation_expression, '') FROM information_schema.columns"
-    " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
+    " numeric_scale, datetime_precision, extra, COALESCE(generation_expression, ''), collation_name, is_nullable"
+    " FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
 )
-_KEY = (
-    "SELECT column_name, seq_in_index FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s"
-    " AND index_name = 'PRIMARY'"
+_KEYS = (
+    "SELECT index_name, seq_in_index, column_name, sub_part, {expression} FROM information_schema.statistics"
+    " WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index"
 )
-_TABLE = "SELECT engine, table_type FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+_TABLE = (
+    "SELECT engine, table_type, UNIX_TIMESTAMP(create_time) FROM information_schema.tables"
+    " WHERE table_schema = %s AND table_name = %s"
+)
 _TRIGGERS = (
-    "SELECT COUNT(*) FROM information_schema.triggers WHERE event_object_schema = %s AND event_object_table = %s"
+    "SELECT trigger_name, action_timing, event_manipulation, action_order, action_statement"
+    " FROM information_schema.triggers WHERE event_object_schema = %s AND event_object_table = %s"
 )
-_CASCADES = (
-    "SELECT COUNT(*) FROM information_schema.referential_constraints WHERE unique_constraint_schema = %s AND"
-    " referenced_table_name = %s AND (delete_rule IN ('CASCADE', 'SET NULL', 'SET DEFAULT') OR update_rule IN"
-    " ('CASCADE', 'SET NULL', 'SET DEFAULT'))"
+_FOREIGN_KEYS = (
+    "SELECT constraint_schema, constraint_name, table_name, unique_constraint_schema, referenced_table_name,"
+    " update_rule, delete_rule FROM information_schema.referential_constraints WHERE (constraint_schema = %s AND"
+    " table_name = %s) OR (unique_constraint_schema = %s AND referenced_table_name = %s)"
 )
+_FOREIGN_COLUMNS = (
+    "SELECT column_name, referenced_column_name FROM information_schema.key_column_usage WHERE table_schema = %s AND"
+    " table_name = %s AND constraint_name = %s AND referenced_column_name IS NOT NULL ORDER BY ordinal_position"
+)
+_HAS = (
+    "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = %s AND"
+    " column_name = %s"
+)
+_COLLATIONS = "SELECT collation_name, id FROM information_schema.collations WHERE id IS NOT NULL"
+_FULL_COLLATIONS = "SELECT full_collation_name, id FROM information_schema.collation_character_set_applicability"
 
 
-def table_shape(session: Session, schema: str, table: str) -> TableShape:
-    """Return the form of a table. It has no columns if the table does not exist, or the account cannot see it.
+class TableShapes:
+    """Reads definitions of tables in one session.
 
-    An account without the privilege TRIGGER sees no triggers (refman 8.4, "The INFORMATION_SCHEMA TRIGGERS Table").
+    Its time zone is UTC, so that times have one meaning. An account without the privilege TRIGGER sees no triggers
+    (refman 8.4, "The INFORMATION_SCHEMA TRIGGERS Table").
     """
-    names = (schema, table)
-    key = {str(name): int(part) for name, part in session.query(_KEY, names)}
-    columns = tuple(
-        ValueColumn(
+
+    def __init__(self, session: Session) -> None:
+        session.query("SET SESSION time_zone = '+00:00'")
+        self._session = session
+        has_full = self._has("COLLATION_CHARACTER_SET_APPLICABILITY", "FULL_COLLATION_NAME")
+        self._collations: dict[str, int] = dict(session.query(_FULL_COLLATIONS if has_full else _COLLATIONS))
+        self._keys = _KEYS.format(expression="expression" if self._has("STATISTICS", "EXPRESSION") else "NULL")
+
+    def read(self, schema: str, table: str) -> TableShape:
+        """Return the definition of a table. It has no columns if the table does not exist, or cannot be seen."""
+        names = (schema, table)
+        keys = self._session.query(self._keys, names)
+        kinds = self._session.query(_TABLE, names)
+        engine, table_type, made = kinds[0] if kinds else ("", "", None)
+        return TableShape(
+            schema,
+            table,
+            self._columns(names, {str(row[2]): int(row[1]) for row in keys if row[0] == "PRIMARY"}),
+            str(engine),
+            str(table_type) == "BASE TABLE",
+            tuple(
+                UniqueKey(str(name), tuple(f"{row[2]}({row[3]}) {row[4]}" for row in rows))
+                for name, rows in groupby(keys, key=lambda row: row[0])
+            ),
+            self._foreign_keys(names),
+            tuple(
+                Trigger(str(name), f"{timing} {event} {order}", _text(statement))
+                for name, timing, event, order, statement in self._session.query(_TRIGGERS, names)
+            ),
+            _number(made),
+        )
+
+    def _has(self, view: str, column: str) -> bool:
+        return bool(self._session.query(_HAS, (view, column))[0][0])
+
+    def _columns(self, names: tuple[str, str], key: dict[str, int]) -> tuple[ValueColumn, ...]:
+        return tuple(self._column(row, key.get(str(row[0]), 0)) for row in self._session.query(_COLUMNS, names))
+
+    def _column(self, row: Row, key_part: int) -> ValueColumn:
+        name, kind, full, charset, octets, precision, scale, fraction, extra, expression, collation, nullable = row
+        return ValueColumn(
             name=str(name),
             type=str(kind).lower(),
-            full_type=_text(full).lower(),
-            key_part=key.get(str(name), 0),
+            full_type=_text(full),
+            key_part=key_part,
             charset=None if charset is None else str(charset),
             octets=_number(octets),
             precision=_number(precision),
@@ -46,22 +100,32 @@ def table_shape(session: Session, schema: str, table: str) -> TableShape:
             fraction=_number(fraction) or 0,
             is_generated=bool(_text(expression))
             or "GENERATED" in _text(extra).upper().replace("DEFAULT_GENERATED", ""),
+            collation=None if collation is None else str(collation),
+            collation_id=None if collation is None else self._collations.get(str(collation)),
+            is_nullable=str(nullable) == "YES",
+            expression=_text(expression),
         )
-        for name, kind, full, charset, octets, precision, scale, fraction, extra, expression in session.query(
-            _COLUMNS, names
-        )
-    )
-    kinds = session.query(_TABLE, names)
-    engine, table_type = (str(kinds[0][0]), str(kinds[0][1])) if kinds else ("", "")
-    return TableShape(
-        schema,
-        table,
-        columns,
-        engine,
-        table_type == "BASE TABLE",
-        int(session.query(_TRIGGERS, names)[0][0]),
-        int(session.query(_CASCADES, names)[0][0]),
-    )
+
+    def _foreign_keys(self, names: tuple[str, str]) -> tuple[ForeignKey, ...]:
+        found = []
+        for schema, name, table, to_schema, to_table, on_update, on_delete in self._session.query(
+            _FOREIGN_KEYS, (*names, *names)
+        ):
+            columns = self._session.query(_FOREIGN_COLUMNS, (schema, table, name))
+            found.append(
+                ForeignKey(
+                    str(schema),
+                    str(name),
+                    str(table),
+                    tuple(str(row[0]) for row in columns),
+                    str(to_schema),
+                    str(to_table),
+                    tuple(str(row[1]) for row in columns),
+                    str(on_update),
+                    str(on_delete),
+                )
+            )
+        return tuple(found)
 
 
 def _text(value: object) -> str:
@@ -69,4 +133,4 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> int | None:
-    return None if value is None else int(str(value))
+    return None if value is None else int(str(value).partition(".")[0])

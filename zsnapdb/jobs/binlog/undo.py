@@ -1,9 +1,9 @@
 """`zsnapdb undo`: shows what a transaction changed, and writes the script that undoes it. The server is not changed.
 
-`jobs/clone/undo_trial.py` tries the script on a clone, `undo_apply.py` runs it on the server.
+`jobs/clone/undo_trial.py` proves the script on clones, `undo_apply.py` runs it on the server.
 
 The binlogs of the server are read where they are, those before them in the archive. Its tables say how the values are
-to be read, and whether its rows are still those that the transaction left.
+to be read, once they are proved to be those of the transaction, and whether its rows are still those that it left.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from zsnapdb.jobs.binlog.logged import HINT, LoggedTransaction, find_transaction
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.mysql.account_rights import account_privileges
 from zsnapdb.mysql.session import Session
-from zsnapdb.mysql.table_shapes import table_shape
+from zsnapdb.mysql.table_shapes import TableShapes
 from zsnapdb.planning.binlog import undo as planning
-from zsnapdb.planning.binlog.changes import ChangeKind, TableFilter, TransactionChanges
-from zsnapdb.planning.binlog.undo import Expectation, RowChange, TableShape
+from zsnapdb.planning.binlog.changes import TransactionChanges
+from zsnapdb.planning.binlog.table_shape import METADATA_HINT, TableShape, logged_difference
+from zsnapdb.planning.binlog.undo import RowChange
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Undo:
     """A transaction that can be undone: its changes in their order, the script, and the rows that prevent it now.
 
     `file` is where the script was written; None: it was not. `is_tried`: it ran on a clone of the server, and every row
-    was as before the transaction. `is_applied`: then it ran on the server too.
+    was as in a clone right before the transaction. `is_applied`: then it ran on the server too.
     """
 
     gtid: str
@@ -48,16 +49,6 @@ class Undo:
     file: Path | None = None
     is_tried: bool = False
     is_applied: bool = False
-
-    @property
-    def statements(self) -> list[str]:
-        """The statements of the script, for one session."""
-        return planning.statements(self.changes)
-
-    @property
-    def questions(self) -> list[Expectation]:
-        """What must be true after the script has run."""
-        return planning.undone(self.changes)
 
 
 def refuse_existing(into: Path | None) -> None:
@@ -98,13 +89,15 @@ def _check_rights(session: Session) -> None:
 
 
 def _changes(session: Session, logged: LoggedTransaction, gtid: str) -> list[RowChange]:
+    reader = TableShapes(session)
     shapes: dict[tuple[str, str], TableShape] = {}
     changes: list[RowChange] = []
     for row in logged.rows:
         shape = shapes.get((row.schema, row.table))
         if shape is None:
-            shape = shapes[row.schema, row.table] = table_shape(session, row.schema, row.table)
-            _object(gtid, planning.shape_objection(shape) or _later_objection(shape, logged))
+            shape = shapes[row.schema, row.table] = reader.read(row.schema, row.table)
+            _object(gtid, planning.shape_objection(shape))
+        _object(gtid, logged_difference(shape, row.columns, logged.began), METADATA_HINT)
         _object(gtid, planning.row_objection(shape, row))
         try:
             changes.append(planning.row_change(shape, row))
@@ -113,21 +106,11 @@ def _changes(session: Session, logged: LoggedTransaction, gtid: str) -> list[Row
     return changes
 
 
-def _object(gtid: str, objection: str | None) -> None:
+def _object(gtid: str, objection: str | None, hint: str = "") -> None:
     if objection is not None:
-        raise PreflightError(f"transaction {gtid} cannot be undone by rows: {objection}", hint=HINT)
-
-
-def _later_objection(shape: TableShape, logged: LoggedTransaction) -> str | None:
-    """Return the later statement that may have changed the form of the table, by its name in the text."""
-    table = TableFilter(shape.schema, shape.table)
-    for transaction in logged.later:
-        if transaction.other_statements:
-            return f"transaction {transaction.gtid} after it has more statements than can be read"
-        for statement in transaction.statements:
-            if statement.kind in (ChangeKind.DDL, ChangeKind.OTHER) and table.may_be_in(statement):
-                return f"a later statement may have changed the form of {shape.name}: {statement.text[:100]}"
-    return None
+        raise PreflightError(
+            f"transaction {gtid} cannot be undone by rows: {objection}", hint="; ".join(filter(None, (HINT, hint)))
+        )
 
 
 def _conflicts(session: Session, changes: list[RowChange]) -> list[Conflict]:

@@ -7,12 +7,15 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.jobs.binlog.undo import Undo
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.mysql.row_digests import row_digests
 from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.table_shapes import TableShapes
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog import undo as planning
+from zsnapdb.planning.binlog.undo_proof import StateBefore, tables_of
 from zsnapdb.text_files import password_in
 
 _LONGEST_SECONDS = 86400.0
@@ -51,17 +54,17 @@ def check(instance: Instance, undone: Undo, account: WritingAccount) -> None:
         )
 
 
-def apply(instance: Instance, undone: Undo, account: WritingAccount) -> Undo:
-    """Undo the transaction on the server, in one transaction: all its rows, or none if one was changed since.
+def apply(instance: Instance, undone: Undo, before: StateBefore, account: WritingAccount) -> Undo:
+    """Undo the transaction on the server, in one transaction: all its rows, or none.
 
-    PreflightError if nothing was undone.
+    Before its commit the tables must be defined as they were, and every row must be as in the clone right before the
+    transaction. PreflightError if nothing was undone; ConsistencyError if a row was not as it was: it was rolled back.
     """
     try:
         with _session(instance, account) as session:
-            for statement in undone.statements:
-                session.query(statement)
+            _run(instance, session, undone, before)
     except ServerError as error:
-        if not _is_undone(instance, undone):
+        if not _is_undone(instance, before):
             raise PreflightError(
                 f"nothing was undone: {error.message}",
                 hint="a row was changed since, the account may not change it, or another session kept it locked",
@@ -70,15 +73,41 @@ def apply(instance: Instance, undone: Undo, account: WritingAccount) -> Undo:
     return replace(undone, is_applied=True)
 
 
+def _run(instance: Instance, session: Session, undone: Undo, before: StateBefore) -> None:
+    """Run the statements, prove their result, and commit. If the session ends before, the server rolls back."""
+    tables = tables_of(undone.changes)
+    for statement in (*planning.OPENING, *map(planning.holding, tables)):
+        session.query(statement)
+    # Now the open transaction holds the definitions of its tables: no DDL changes one of them before its end.
+    with instance.session() as other:
+        reader = TableShapes(other)
+        difference = before.definition_difference([reader.read(table.schema, table.table) for table in tables])
+    if difference is not None:
+        raise PreflightError(f"nothing was undone: {difference}", hint="see what was changed meanwhile")
+    for statement in planning.changing(undone.changes):
+        session.query(statement)
+    wrong = None
+    if int(session.value("SELECT @zsnapdb_undone")) == len(undone.changes):
+        wrong = before.row_difference(row_digests(session, before.questions))
+    if wrong is not None:
+        session.query("ROLLBACK")
+        raise ConsistencyError(
+            f"the undo of transaction {undone.gtid} was rolled back: {wrong}",
+            hint="nothing was changed; rescue the table: `zsnapdb rescue --to before-GTID`",
+        )
+    for statement in planning.ending(undone.changes):
+        session.query(statement)
+
+
 def _session(instance: Instance, account: WritingAccount) -> Session:
     file = account.password_file
     password = SecretStr("") if file is None else password_in(file, "the password file of the account")
     return Session.open(replace(instance.address, user=account.user), password, read_timeout=_LONGEST_SECONDS)
 
 
-def _is_undone(instance: Instance, undone: Undo) -> bool:
+def _is_undone(instance: Instance, before: StateBefore) -> bool:
     """Whether every row is as before the transaction."""
     with instance.session() as session:
         for statement in planning.SESSION:
             session.query(statement)
-        return all(bool(session.query(one.question)) is not one.is_absent for one in undone.questions)
+        return before.row_difference(row_digests(session, before.questions)) is None

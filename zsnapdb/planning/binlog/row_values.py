@@ -7,6 +7,7 @@ Only types whose form in a binlog is known are read.
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,17 @@ _FRACTIONAL = {"time": (19, 3), "datetime": (18, 5), "timestamp": (17, 4)}
 _TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
 _BYTES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 _NUMBERED = ("enum", "set", "bit")
-_BLOB, _CHAR, _VARCHARS = 252, 254, (15, 253)
+_NUMBERS = {"enum": 247, "set": 248}
+_LENGTHS = {
+    f"{size}{kind}": prefix
+    for prefix, size in enumerate(("tiny", "", "medium", "long"), 1)
+    for kind in ("text", "blob")
+}
+"""The number of bytes of the length of each TEXT and BLOB."""
+_CODECS = {"ascii": "ascii", "latin1": "cp1252", **dict.fromkeys(("utf8", "utf8mb3", "utf8mb4"), "utf-8")}
+_BINARY = 63
+"""The number of the collation of bytes."""
+_BIT, _DECIMAL, _BLOB, _CHAR, _VARCHARS = 16, 246, 252, 254, (15, 253)
 _READABLE_CHARSETS = ("ascii", "latin1", "utf8", "utf8mb3", "utf8mb4")
 _DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _MOST_SHOWN = 60
@@ -27,7 +38,10 @@ _MOST_SHOWN = 60
 
 @dataclass(frozen=True)
 class ValueColumn:
-    """A column as information_schema has it. `key_part` is its place in the primary key, from 1; 0: not in it."""
+    """A column as information_schema has it. `key_part` is its place in the primary key, from 1; 0: not in it.
+
+    `collation_id` is the number of the collation in the server. `expression` is that of a generated column.
+    """
 
     name: str
     type: str
@@ -39,6 +53,10 @@ class ValueColumn:
     scale: int | None = None
     fraction: int = 0
     is_generated: bool = False
+    collation: str | None = None
+    collation_id: int | None = None
+    is_nullable: bool = True
+    expression: str = ""
 
     @property
     def quoted(self) -> str:
@@ -58,27 +76,74 @@ class SqlValue:
 NULL = SqlValue("NULL", "NULL", "NULL")
 
 
-def is_form_of(column: ValueColumn, code: int, prefix: int, fixed: int) -> bool:
-    """Whether a value with this type, prefix and length in the binlog is one of this column."""
-    kind = column.type
+@dataclass(frozen=True)
+class LoggedColumn:
+    """A column in a table map: its type, the prefix, fixed length and size of its values (see `RowColumn`).
+
+    The rest is None unless the server writes it: always on MySQL (signs, collations), or by binlog_row_metadata.
+    """
+
+    code: int
+    prefix: int
+    fixed: int
+    size: int = 0
+    numbered: int = 0
+    name: str | None = None
+    is_unsigned: bool | None = None
+    collation: int | None = None
+    members: tuple[bytes, ...] | None = None
+
+
+def form_difference(column: ValueColumn, logged: LoggedColumn) -> str | None:
+    """Return how a column differs from that in a table map, in words; None if nothing says that it differs."""
+    if logged.name is not None and logged.name != column.name:
+        return f"was named {printable(logged.name)}"
+    if column.is_generated:
+        return None
+    if not _is_form_of(column, logged):
+        return "had another type or size"
+    if logged.is_unsigned is not None and logged.is_unsigned != ("unsigned" in column.full_type):
+        return "was UNSIGNED" if logged.is_unsigned else "was not UNSIGNED"
+    if logged.collation is not None and logged.collation != (column.collation_id or _BINARY):
+        return f"had another character set or collation than {column.collation or 'binary'}"
+    if logged.members is not None and list(logged.members) != _members(column):
+        return f"had other values than {printable(column.full_type)}, or in another order"
+    return None
+
+
+def _is_form_of(column: ValueColumn, logged: LoggedColumn) -> bool:
+    kind, code, fixed = column.type, logged.code, logged.fixed
     if kind in _INTEGERS:
         return (code, fixed) == _INTEGERS[kind]
     if kind in _FRACTIONAL:
         expected, size = _FRACTIONAL[kind]
-        return (code, fixed) == (expected, size + (column.fraction + 1) // 2)
+        return (code, fixed, logged.size) == (expected, size + (column.fraction + 1) // 2, column.fraction)
     if kind == "decimal":
-        return (code, fixed) == (246, _decimal_size(column))
+        return (code, logged.size) == (_DECIMAL, (column.precision or 0) << 8 | (column.scale or 0))
     if kind in ("char", "binary"):
-        return code == _CHAR and prefix > 0
+        return (code, logged.numbered, logged.size) == (_CHAR, 0, column.octets)
     if kind in ("varchar", "varbinary"):
-        return code in _VARCHARS
+        return code in _VARCHARS and logged.size == column.octets
     if kind in ("enum", "set"):
-        return code == _CHAR and prefix == 0
-    if kind in _TEXTS or kind in _BYTES:
-        return code == _BLOB
-    return (code, fixed if kind != "bit" else 0) == {"float": (4, 4), "double": (5, 8), "date": (10, 3)}.get(
-        kind, {"year": (13, 1), "bit": (16, 0)}.get(kind, (-1, 0))
-    )
+        return (code, logged.numbered) == (_CHAR, _NUMBERS[kind])
+    if kind in _LENGTHS:
+        return (code, logged.prefix) == (_BLOB, _LENGTHS[kind])
+    if kind == "bit":
+        return (code, logged.size) == (_BIT, column.precision)
+    return (code, fixed) == {"float": (4, 4), "double": (5, 8), "date": (10, 3), "year": (13, 1)}.get(kind)
+
+
+def _members(column: ValueColumn) -> list[bytes] | None:
+    """Return the values of an ENUM or SET as bytes of its character set; None if that is not known here."""
+    codec = _CODECS.get(column.charset or "")
+    found = re.fullmatch(r"(?:enum|set)\((.*)\)", column.full_type, re.DOTALL)
+    if codec is None or found is None:
+        return None
+    texts = re.findall(r"'((?:[^']|'')*)'", found[1])
+    try:
+        return [text.replace("''", "'").encode(codec) for text in texts]
+    except UnicodeEncodeError:
+        return None
 
 
 def is_readable(column: ValueColumn) -> bool:
@@ -96,6 +161,18 @@ def condition(column: ValueColumn, value: SqlValue) -> str:
     if column.type in _NUMBERED:
         return f"{column.quoted} + 0 = {value.compared}"
     return f"{column.quoted} = {value.compared}"
+
+
+def exact_values(column: ValueColumn) -> tuple[str, ...]:
+    """Return the expressions that together tell every value of the column from any other one, as bytes.
+
+    A FLOAT is printed with six digits, so it is asked for as a DOUBLE. A value of ENUM or SET is a number and a text.
+    """
+    if column.type == "float":
+        return (f"CAST({column.quoted} + 0e0 AS CHAR)",)
+    if column.type in _NUMBERED:
+        return (f"CAST({column.quoted} + 0 AS CHAR)", f"CAST({column.quoted} AS BINARY)")
+    return (f"CAST({column.quoted} AS BINARY)",)
 
 
 def sql_value(column: ValueColumn, raw: bytes | None) -> SqlValue:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from zsnapdb.patterns import printable
 from zsnapdb.planning.binlog.changes import ChangeKind
 from zsnapdb.planning.binlog.row_values import (
+    LoggedColumn,
     SqlValue,
-    ValueColumn,
     condition,
-    is_form_of,
     is_readable,
     sql_value,
 )
+from zsnapdb.planning.binlog.table_shape import TableShape
 from zsnapdb.planning.quoting import quoted
 
 MOST_ROWS = 100_000
@@ -29,15 +29,8 @@ SESSION = (
     "SET SESSION time_zone = '+00:00'",
 )
 """What a session needs in order to read the values of the statements as they are meant."""
-
-
-@dataclass(frozen=True)
-class LoggedColumn:
-    """The form of a column in a table map: its type, and the prefix or fixed length of its values."""
-
-    code: int
-    prefix: int
-    fixed: int
+OPENING = ("SET NAMES utf8mb4", *SESSION, "START TRANSACTION", "SET @zsnapdb_undone = 0")
+"""The first statements of an undo: they open its transaction."""
 
 
 @dataclass(frozen=True)
@@ -50,25 +43,6 @@ class LoggedRow:
     columns: tuple[LoggedColumn, ...]
     before: dict[int, bytes | None] | None
     after: dict[int, bytes | None] | None
-
-
-@dataclass(frozen=True)
-class TableShape:
-    """A table of the live server, as far as it decides whether changes of it can be undone."""
-
-    schema: str
-    table: str
-    columns: tuple[ValueColumn, ...]
-    engine: str = "InnoDB"
-    is_base: bool = True
-    triggers: int = 0
-    cascades: int = 0
-    """Foreign keys of other tables whose rows change with rows of this table."""
-
-    @property
-    def name(self) -> str:
-        """The table with its schema."""
-        return f"{self.schema}.{self.table}"
 
 
 @dataclass(frozen=True)
@@ -102,8 +76,8 @@ def shape_objection(shape: TableShape) -> str | None:
         return f"{shape.name} has triggers, which would change other rows a second time"
     if shape.cascades:
         return (
-            f"foreign keys of other tables change rows with those of {shape.name} (CASCADE, SET NULL), and the binlog"
-            " has no such rows"
+            f"{shape.cascades[0]} changes rows with those of {shape.name} (CASCADE, SET NULL), and the binlog may have"
+            " no such rows"
         )
     unreadable = [column for column in shape.columns if not column.is_generated and not is_readable(column)]
     if unreadable:
@@ -113,14 +87,10 @@ def shape_objection(shape: TableShape) -> str | None:
 
 def row_objection(shape: TableShape, row: LoggedRow) -> str | None:
     """Return why this change cannot be undone; None if it can."""
-    if len(row.columns) != len(shape.columns):
-        return f"{shape.name} has {len(shape.columns)} columns, and had {len(row.columns)} then"
-    for place, (column, logged) in enumerate(zip(shape.columns, row.columns, strict=True)):
-        if column.is_generated:
-            continue
-        if not is_form_of(column, logged.code, logged.prefix, logged.fixed):
-            return f"{shape.name}.{column.name} has another type now than in the transaction"
-        if any(image is not None and place not in image for image in (row.before, row.after)):
+    for place, column in enumerate(shape.columns):
+        if not column.is_generated and any(
+            image is not None and place not in image for image in (row.before, row.after)
+        ):
             return f"the binlog has not all values of {shape.name}: binlog_row_image was not FULL"
     return None
 
@@ -139,7 +109,7 @@ def _values(shape: TableShape, image: dict[int, bytes | None] | None) -> dict[st
 
 def undoing(change: RowChange) -> str:
     """Return the statement that undoes a change. It changes one row, or none if the row differs from `after`."""
-    table = quoted(change.shape.schema, change.shape.table)
+    table = change.shape.quoted
     if change.after is None:
         values = change.before or {}
         names = ", ".join(quoted(name) for name in values)
@@ -172,7 +142,7 @@ def expectations(changes: Sequence[RowChange]) -> list[Expectation]:
     last: dict[tuple[str, ...], Expectation] = {}
     for change in changes:
         shape = change.shape
-        table = quoted(shape.schema, shape.table)
+        table = shape.quoted
         if change.before is not None and change.after is not None:
             old = RowChange(shape, ChangeKind.DELETE, change.before, None)
             if old.key != change.key:
@@ -199,23 +169,35 @@ def _select(table: str, conditions: Sequence[str]) -> str:
     return f"SELECT 1 FROM {table} WHERE {' AND '.join(conditions)}"  # noqa: S608 - quoted names, literals of ours
 
 
-def undone(changes: Sequence[RowChange]) -> list[Expectation]:
-    """Return what must be true on the server after an undo: every row is as it was before the transaction."""
-    return expectations([RowChange(one.shape, one.kind, one.after, one.before) for one in reversed(changes)])
-
-
 def statements(changes: Sequence[RowChange]) -> list[str]:
     """Return the statements that undo the changes, in one transaction, for one session.
 
     They commit only if every statement changed its row; else they change nothing, also if a client goes on after an
-    error, and end in an error. PREPARE accepts COMMIT, DO and CALL in both families (refman 8.4, "Prepared Statements";
-    MariaDB manual).
+    error, and end in an error.
     """
-    result = ["SET NAMES utf8mb4", *SESSION, "START TRANSACTION", "SET @zsnapdb_undone = 0"]
+    return [*OPENING, *changing(changes), *ending(changes)]
+
+
+def holding(table: TableShape) -> str:
+    """Return the statement by which an open transaction keeps the definition of a table from changing."""
+    return f"SELECT 1 FROM {table.quoted} LIMIT 0"  # noqa: S608 - a quoted name
+
+
+def changing(changes: Sequence[RowChange]) -> list[str]:
+    """Return the statements that undo the changes in an open transaction, and count those that changed their row."""
+    result = []
     for change in reversed(changes):
         result += [undoing(change), "SET @zsnapdb_undone = @zsnapdb_undone + ROW_COUNT()"]
+    return result
+
+
+def ending(changes: Sequence[RowChange]) -> list[str]:
+    """Return the last of the statements: they commit if all changes were undone, or roll back and end in an error.
+
+    PREPARE accepts COMMIT, DO and CALL in both families (refman 8.4, "Prepared Statements"; MariaDB manual).
+    """
     is_done = f"@zsnapdb_undone = {len(changes)}"
-    result += _prepared(f"IF({is_done}, 'COMMIT', 'DO 0')")
+    result = _prepared(f"IF({is_done}, 'COMMIT', 'DO 0')")
     result.append("ROLLBACK")
     result += _prepared(f"IF({is_done}, 'DO 0', 'CALL `zsnapdb`.`{_DIFFERS}`()')")
     result.append(f"SELECT IF({is_done}, '{len(changes)} changes of rows were undone', '{_DIFFERS}') AS result")

@@ -8,12 +8,25 @@ from dataclasses import replace
 import pytest
 
 from zsnapdb.planning.binlog.changes import ChangeKind
-from zsnapdb.planning.binlog.row_values import NULL, ValueColumn, condition, is_form_of, sql_value
-from zsnapdb.planning.binlog.undo import (
+from zsnapdb.planning.binlog.row_values import (
+    NULL,
     LoggedColumn,
+    ValueColumn,
+    condition,
+    form_difference,
+    sql_value,
+)
+from zsnapdb.planning.binlog.table_shape import (
+    ForeignKey,
+    TableShape,
+    Trigger,
+    UniqueKey,
+    logged_difference,
+    shape_difference,
+)
+from zsnapdb.planning.binlog.undo import (
     LoggedRow,
     RowChange,
-    TableShape,
     expectations,
     row_change,
     row_objection,
@@ -21,11 +34,14 @@ from zsnapdb.planning.binlog.undo import (
     shape_objection,
     undoing,
 )
+from zsnapdb.planning.binlog.undo_proof import StateBefore, questions
 
 ID = ValueColumn("id", "int", "int", key_part=1)
-NAME = ValueColumn("na`me", "varchar", "varchar(50)", charset="utf8mb4")
-SHAPE = TableShape("app", "t", (ID, NAME))
-LOGGED = (LoggedColumn(3, 0, 4), LoggedColumn(15, 1, 0))
+NAME = ValueColumn("na`me", "varchar", "varchar(50)", charset="utf8mb4", octets=200, collation="x", collation_id=46)
+SHAPE = TableShape("app", "t", (ID, NAME), made=100)
+LOGGED = (LoggedColumn(3, 0, 4), LoggedColumn(15, 1, 0, 200))
+NAMED = (replace(LOGGED[0], name="id", is_unsigned=False), replace(LOGGED[1], name="na`me", collation=46))
+CASCADE = ForeignKey("app", "up", "child", ("p",), "app", "t", ("id",), "RESTRICT", "CASCADE")
 
 
 def image(number: int, text: bytes | None) -> dict[int, bytes | None]:
@@ -83,8 +99,8 @@ def test_only_what_the_transaction_left_of_a_row_is_expected_of_the_server() -> 
         (replace(SHAPE, columns=(NAME,)), "no primary key"),
         (replace(SHAPE, table="a\\`; DROP"), "a client may misread"),
         (replace(SHAPE, columns=(ID, replace(NAME, name="a\nb"))), "a client may misread"),
-        (replace(SHAPE, triggers=1), "triggers"),
-        (replace(SHAPE, cascades=1), "CASCADE"),
+        (replace(SHAPE, triggers=(Trigger("more", "AFTER INSERT 1", "SET @x = 1"),)), "triggers"),
+        (replace(SHAPE, foreign_keys=(CASCADE,)), "CASCADE"),
         (replace(SHAPE, columns=(ID, ValueColumn("j", "json", "json"))), "its type is json"),
     ],
 )
@@ -93,20 +109,73 @@ def test_a_table_whose_changes_cannot_be_undone_is_refused_with_the_reason(shape
     assert shape_objection(SHAPE) is None
 
 
+def test_a_row_that_the_binlog_has_only_in_part_is_refused() -> None:
+    row = LoggedRow("app", "t", ChangeKind.INSERT, LOGGED, None, {0: b"\1\0\0\0"})
+    assert "binlog_row_image" in (row_objection(SHAPE, row) or "")
+    assert row_objection(SHAPE, replace(row, after=image(1, b""))) is None
+
+
 @pytest.mark.parametrize(
-    ("columns", "after", "reason"),
+    ("logged", "reason"),
     [
-        (LOGGED[:1], image(1, b""), "had 1 then"),
-        ((LoggedColumn(8, 0, 8), LOGGED[1]), image(1, b""), "another type"),
-        (LOGGED, {0: b"\1\0\0\0"}, "binlog_row_image"),
+        (NAMED[:1], "had 1 then"),
+        ((replace(NAMED[0], code=8, fixed=8), NAMED[1]), "another type or size"),
+        ((NAMED[0], replace(NAMED[1], size=201)), "another type or size"),
+        ((replace(NAMED[0], is_unsigned=True), NAMED[1]), "was UNSIGNED"),
+        ((NAMED[0], replace(NAMED[1], collation=45)), "another character set or collation"),
+        ((NAMED[0], replace(NAMED[1], name="other")), "was named other"),
     ],
 )
-def test_rows_of_another_form_of_the_table_are_refused(
-    columns: tuple[LoggedColumn, ...], after: dict[int, bytes | None], reason: str
+def test_a_column_that_was_another_one_in_the_transaction_is_named(
+    logged: tuple[LoggedColumn, ...], reason: str
 ) -> None:
-    row = LoggedRow("app", "t", ChangeKind.INSERT, columns, None, after)
-    assert reason in (row_objection(SHAPE, row) or "")
-    assert row_objection(SHAPE, replace(row, columns=LOGGED, after=image(1, b""))) is None
+    assert reason in (logged_difference(SHAPE, logged, began=50) or "")
+    assert logged_difference(SHAPE, NAMED, began=50) is None
+
+
+@pytest.mark.parametrize(
+    ("made", "began", "is_proved"), [(100, 101, True), (100, 100, False), (101, 100, False), (None, 100, False)]
+)
+def test_without_names_in_the_binlog_only_a_definition_that_is_older_than_the_transaction_counts(
+    made: int | None, began: int, is_proved: bool
+) -> None:
+    assert (logged_difference(replace(SHAPE, made=made), LOGGED, began) is None) == is_proved
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        (replace(SHAPE, columns=(NAME, ID)), "columns na`me, id now"),
+        (replace(SHAPE, engine="MyISAM"), "engine MyISAM now"),
+        (replace(SHAPE, columns=(replace(ID, full_type="int unsigned"), NAME)), "int unsigned"),
+        (replace(SHAPE, columns=(ID, replace(NAME, is_nullable=False))), "NOT NULL"),
+        (replace(SHAPE, keys=(UniqueKey("u", ("id",)),)), "has the unique key u now"),
+        (replace(SHAPE, foreign_keys=(CASCADE,)), "has the foreign key app.up now"),
+        (replace(SHAPE, triggers=(Trigger("more", "", ""),)), "has the trigger more now"),
+    ],
+)
+def test_any_difference_between_the_definition_before_the_transaction_and_now_is_named(
+    now: TableShape, reason: str
+) -> None:
+    assert reason in (shape_difference(SHAPE, now) or "")
+    assert shape_difference(now, SHAPE) is not None
+    assert shape_difference(SHAPE, replace(SHAPE, made=None)) is None
+    assert "there was no table" in (shape_difference(replace(SHAPE, columns=()), SHAPE) or "")
+
+
+def test_a_row_that_is_not_as_it_was_is_named_by_its_key() -> None:
+    asked = questions([change(image(1, b"a"), image(2, b"a")), change(image(2, b"a"), None)])
+    assert [question.sql for question in asked] == [
+        f"SELECT CAST(`id` AS BINARY), CAST(`na``me` AS BINARY) FROM `app`.`t` WHERE `id` = {key}" for key in (1, 2)
+    ]
+    before = StateBefore((SHAPE,), asked, (b"one", b""))
+    assert before.row_difference((b"one", b"")) is None
+    for digests, reason in (
+        ((b"x", b""), "(id=1) of app.t has other"),
+        ((b"", b""), "is not there"),
+        ((b"one", b"x"), "was not there"),
+    ):
+        assert reason in (before.row_difference(digests) or "")
 
 
 def column(kind: str, full: str = "", **more: object) -> ValueColumn:
@@ -162,5 +231,16 @@ def test_null_is_compared_as_null() -> None:
 
 def test_enums_and_sets_are_compared_by_number_and_unknown_types_have_no_form() -> None:
     assert condition(column("enum"), sql_value(column("enum"), b"\1")) == "`c` + 0 = 1"
-    assert not is_form_of(column("json"), 245, 4, 0)
-    assert is_form_of(column("bit"), 16, 0, 2)
+    assert form_difference(column("json"), LoggedColumn(245, 4, 0)) is not None
+    assert form_difference(column("bit", precision=11), LoggedColumn(16, 0, 2, 11)) is None
+
+
+def test_the_values_of_an_enum_are_compared_in_their_character_set_and_order() -> None:
+    now = column("enum", "enum('é','it''s','C')", charset="latin1", collation="y", collation_id=8)
+    then = LoggedColumn(254, 0, 1, numbered=247, members=(b"\xe9", b"it's", b"C"))
+    assert form_difference(now, then) is None
+    for members in ((b"it's", b"\xe9", b"C"), (b"\xe9", b"it's"), (b"\xe9", b"it's", b"c")):
+        assert "other values" in (form_difference(now, replace(then, members=members)) or "")
+    assert "another type" in (form_difference(now, replace(then, numbered=248)) or "")
+    # The values of a character set that is not read here are never equal.
+    assert form_difference(replace(now, charset="big5"), then) is not None
