@@ -47,6 +47,7 @@ BAD_VARIABLES = {
     "server-checksums": ("binlog_checksum", "NONE", "set binlog_checksum = CRC32"),
     "flush-at-commit": ("innodb_flush_log_at_trx_commit", "2", "set innodb_flush_log_at_trx_commit = 1"),
     "binlog-expiry": ("binlog_expire_logs_seconds", "3600", "set binlog_expire_logs_seconds = 604800"),
+    "binlog-row-metadata": ("binlog_row_metadata", "MINIMAL", "set binlog_row_metadata = FULL"),
 }
 BAD_VARIABLES_OF_MARIADB = {
     "gtid-strict": ("gtid_strict_mode", "OFF", "set gtid_strict_mode = ON"),

@@ -146,6 +146,11 @@ def _checksums(facts: AdviceFacts) -> Iterator[Hit]:
             yield Hit(f"{name} = {facts.variable(name)}", f"set {name} = {good}")
 
 
+def _row_metadata(facts: AdviceFacts) -> Iterator[Hit]:
+    if facts.server.has_binlog and facts.variable_is("binlog_row_metadata", "MINIMAL", "NO_LOG"):
+        yield Hit(f"binlog_row_metadata = {facts.variable('binlog_row_metadata')}")
+
+
 def _privileges(facts: AdviceFacts) -> Iterator[Hit]:
     needed = facts.lock.privileges
     if facts.privileges is None or not needed or facts.privileges & {*needed, "SUPER"}:
@@ -248,6 +253,16 @@ RULES = (
         "MariaDB manual, gtid_strict_mode; refman 8.4, enforce_gtid_consistency",
         "set gtid_strict_mode = ON (MariaDB), enforce_gtid_consistency = ON (MySQL)",
         _gtid_strict,
+    ),
+    Rule(
+        "binlog-row-metadata",
+        Area.SERVER,
+        "The binlog has the names of columns.",
+        "Without them `zsnapdb undo` refuses a transaction once its table was altered or made anew: which value was in"
+        " which column cannot be proved. With them each transaction takes some bytes more.",
+        "refman 8.4, binlog_row_metadata (MINIMAL by default); MariaDB manual, the same (NO_LOG by default)",
+        "set binlog_row_metadata = FULL",
+        _row_metadata,
     ),
     Rule(
         "server-checksums",

@@ -65,6 +65,7 @@ VARIABLES = {
     "gtid_mode": "ON",
     "enforce_gtid_consistency": "ON",
     "binlog_expire_logs_seconds": "2592000",
+    "binlog_row_metadata": "FULL",
 }
 LOCK = LockProperties("instance", "", "DDL", privileges=("BACKUP_ADMIN",))
 GOOD = AdviceFacts(

@@ -108,6 +108,10 @@ PLANTED: dict[str, list[AdviceFacts]] = {
         with_variables(Flavour.MARIADB, gtid_strict_mode="OFF"),
         with_variables(enforce_gtid_consistency="WARN"),
     ],
+    "binlog-row-metadata": [
+        with_variables(binlog_row_metadata="MINIMAL"),
+        with_variables(Flavour.MARIADB, binlog_row_metadata="NO_LOG"),
+    ],
     "server-checksums": [
         with_variables(innodb_checksum_algorithm="none"),
         with_variables(innodb_log_checksums="OFF"),
