@@ -169,7 +169,7 @@ class Round:
         """Return the GTID of the newest transaction."""
         mariadb = self._flavour is Flavour.MARIADB
         self._sql("SELECT @@GLOBAL.gtid_binlog_pos" if mariadb else "SELECT @@GLOBAL.gtid_executed")
-        text = str(self._cursor.fetchone()[0])
+        text = str(self._cursor.fetchall()[0][0])
         return text if mariadb else f"{text.split(':')[0]}:{text.rpartition(':')[2].rpartition('-')[2]}"
 
     def _undo(self, transaction: Transaction) -> None:
@@ -210,11 +210,12 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--seconds", type=float, default=0.0, help="begin no round after so many seconds")
     given = options.parse_args()
-    flavour = Flavour(os.environ["LAB_FLAVOUR"])
     began, outcomes, wrong = time.monotonic(), Counter[str](), list[str]()
     with contextlib.closing(Zygote(Path(tempfile.mkdtemp()) / "zygote")) as zygote:
         with ledger.connect(SOCKET, "root", "", None) as connection, connection.cursor() as cursor:
             cursor.execute("GRANT TRIGGER ON *.* TO zsnapdb@localhost")
+            cursor.execute("SELECT VERSION()")
+            flavour = Flavour.MARIADB if "mariadb" in str(cursor.fetchall()[0][0]).lower() else Flavour.MYSQL
         for number in range(given.rounds):
             if given.seconds and time.monotonic() - began > given.seconds:
                 break

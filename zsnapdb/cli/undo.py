@@ -18,14 +18,24 @@ UndoneTransaction = Annotated[
 ]
 WrittenInto = Annotated[
     Path | None,
-    typer.Option("--into", metavar="FILE", help="Write the SQL that undoes it into this new file.", show_default=False),
+    typer.Option(
+        "--into",
+        metavar="FILE",
+        help="Prove it (as with --try), and write the SQL that undoes it into this new file.",
+        show_default=False,
+    ),
 ]
 TriedFirst = Annotated[
     bool,
-    typer.Option("--try", help="Run it on a clone of the server first, which is destroyed; write no file if it fails."),
+    typer.Option(
+        "--try", help="Run it on a clone of the server, and compare the rows with a clone right before the transaction."
+    ),
 ]
 Applied = Annotated[
-    bool, typer.Option("--apply", help="Run it on the server itself, after it passed on a clone (as with --try).")
+    bool,
+    typer.Option(
+        "--apply", help="Run it on the server itself, after it passed on a clone; compare again before COMMIT."
+    ),
 ]
 ApplyingUser = Annotated[
     str, typer.Option("--user", metavar="NAME", help="With --apply: an account that may change the rows.")
@@ -72,17 +82,18 @@ def undo(
         raise UsageError("undo --apply asks before it changes rows, and nobody can answer here", hint="add --yes")
     account = undo_apply.WritingAccount(user, password_file)
     undone = job.undo(chosen, gtid)
-    if applied:
-        undo_apply.check(chosen, undone, account)
     if tried or applied or into is not None:
         from zsnapdb.jobs.clone.undo_trial import prove
 
-        before = prove(settings, chosen, gtid, undone.changes)
-        undone = replace(undone, is_tried=True)
+        job.refuse_conflicts(undone)
+        if applied:
+            undo_apply.check(chosen, account)
+        proof = prove(settings, chosen, gtid, undone.changes)
+        undone = replace(undone, changes=proof.changes, is_tried=True)
     if into is not None:
-        undone = job.write(undone, into)
+        undone = job.write(chosen, undone, into)
     if applied:
         question = f"Undo {len(undone.changes)} changes of rows on the server of {chosen.name}?"
         if yes or typer.confirm(question, default=False, err=True):
-            undone = undo_apply.apply(chosen, undone, before, account)
+            undone = undo_apply.apply(chosen, undone, proof.before, account)
     show(report.UndoView(undone), json)

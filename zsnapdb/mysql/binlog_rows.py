@@ -188,11 +188,11 @@ RowImage = dict[int, bytes | None]
 def row_images(head: RowsHead, table: TableMap, body: EventBytes) -> Iterator[tuple[RowImage | None, RowImage | None]]:
     """Yield each row of the rest of a row event before and after the change; None: there was no row.
 
-    A value after an update that the event leaves out is that before it (binlog_row_image=FULL_NODUP of MariaDB).
-    ValueError if the rows cannot be read: the form of a column is not known, or a value is a difference (partial JSON).
+    A value after an update that the event leaves out is that before it (binlog_row_image=FULL_NODUP of MariaDB). A JSON
+    value of which the event has only the difference is left out. ValueError if the form of a column is not known.
     """
     width = body.packed()
-    if table.columns is None or width != table.width or head.event == _PARTIAL:
+    if table.columns is None or width != table.width:
         raise ValueError("a column has a form that cannot be read")
     is_update = head.kind is ChangeKind.UPDATE
     images = [_Image(table.columns, body.take((width + 7) // 8)) for _ in range(2 if is_update else 1)]
@@ -201,11 +201,22 @@ def row_images(head: RowsHead, table: TableMap, body: EventBytes) -> Iterator[tu
     while not body.is_at_end():
         first = images[0].read(body)
         if is_update:
-            yield first, {**first, **images[1].read(body)}
+            cut = _differences(table, body) if head.event == _PARTIAL else ()
+            after = {**first, **images[1].read(body)}
+            yield first, {place: value for place, value in after.items() if place not in cut}
         elif head.kind is ChangeKind.INSERT:
             yield None, first
         else:
             yield first, None
+
+
+def _differences(table: TableMap, body: EventBytes) -> tuple[int, ...]:
+    """Return the places of the JSON columns of the next row whose value is a difference (Rows_log_event::unpack)."""
+    if not body.packed() & 1:
+        return ()
+    documents = [place for place, column in enumerate(table.columns or ()) if column.is_json]
+    bits = body.integer((len(documents) + 7) // 8)
+    return tuple(place for number, place in enumerate(documents) if bits >> number & 1)
 
 
 class _Image:

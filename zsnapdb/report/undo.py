@@ -63,20 +63,21 @@ class UndoView(View):
         if undo.is_applied:
             lines.append("undone    on the server, in one transaction: every row is as before")
         elif undo.conflicts:
-            lines.append(f"{len(undo.conflicts)} rows were changed since; while they are, the script undoes nothing:")
+            lines.append(f"{len(undo.conflicts)} rows were changed since; while they are, nothing is undone:")
             lines += [f"  {_conflict(conflict)}" for conflict in undo.conflicts[:_MOST_LISTED]]
             lines += _more(len(undo.conflicts))
         else:
-            lines.append("no row was changed since: the script would undo all of them now")
+            lines.append("no row was changed since: all of them can be undone now")
         if undo.is_tried:
             lines.append("tried     on a clone of the server: every row was as before the transaction")
         if undo.file is not None:
             lines.append(f"written   {undo.file}")
         if undo.file is not None and not undo.is_applied:
-            first = "" if undo.is_tried else "try the script on a clone (`--try`); then "
-            lines.append(f"next      {first}run it with the client of the server")
+            lines.append("next      run it with the client of the server")
         elif not undo.is_applied:
-            lines.append("next      `--into FILE` writes the script, `--apply` runs it; nothing was changed")
+            lines.append(
+                "next      `--into FILE` proves and writes the SQL, `--apply` proves and runs it; nothing was changed"
+            )
         return "\n".join(lines)
 
     def fields(self) -> UndoDocument:
@@ -105,8 +106,8 @@ def _line(change: RowChange) -> str:
         return f"insert {name} {_row(change.after or {})}"
     if change.after is None:
         return f"delete {name} {_row(change.before)}"
-    differing = {column: value for column, value in change.after.items() if change.before[column] != value}
-    before = {column: change.before[column] for column in differing}
+    differing = {column: value for column, value in change.after.items() if change.before.get(column) != value}
+    before = {column: change.before[column] for column in differing if column in change.before}
     return f"update {name} {_row(change.key)}: {_row(before)} became {_row(differing)}"
 
 

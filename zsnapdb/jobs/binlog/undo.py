@@ -35,17 +35,17 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Undo:
-    """A transaction that can be undone: its changes in their order, the script, and the rows that prevent it now.
+    """A transaction that may be undone: its changes, and the rows that prevent it now.
 
-    `file` is where the script was written; None: it was not. `is_tried`: it ran on a clone of the server, and every row
-    was as in a clone right before the transaction. `is_applied`: then it ran on the server too.
+    The changes are those that the binlog has, in their order. Once they are proved (`is_tried`), they are all that the
+    transaction changed, each row once, and a clone of the server was as before the transaction after they were undone
+    there. `file` is where the script was written; None: it was not. `is_applied`: then it ran on the server too.
     """
 
     gtid: str
     transaction: TransactionChanges
     changes: tuple[RowChange, ...]
     conflicts: tuple[Conflict, ...]
-    script: str
     file: Path | None = None
     is_tried: bool = False
     is_applied: bool = False
@@ -67,14 +67,25 @@ def undo(instance: Instance, gtid: str) -> Undo:
         _check_rights(session)
         changes = _changes(session, logged, gtid)
         conflicts = _conflicts(session, changes)
-    comment = f"Undoes transaction {gtid} of instance {instance.name}: {len(changes)} changes of rows."
-    return Undo(gtid, logged.transaction, tuple(changes), tuple(conflicts), planning.script(changes, comment))
+    return Undo(gtid, logged.transaction, tuple(changes), tuple(conflicts))
 
 
-def write(undone: Undo, into: Path) -> Undo:
-    """Write the script into a new file. ExistsError if the file exists."""
+def refuse_conflicts(undone: Undo) -> None:
+    """Raise PreflightError if a row was changed since."""
+    if undone.conflicts:
+        raise PreflightError(
+            f"{len(undone.conflicts)} rows were changed since transaction {undone.gtid}, the first in"
+            f" {undone.conflicts[0].change.shape.name}",
+            hint="`zsnapdb undo` without --into, --try and --apply shows them; nothing was changed",
+        )
+
+
+def write(instance: Instance, undone: Undo, into: Path) -> Undo:
+    """Write the script of a proved undo into a new file. ExistsError if the file exists."""
     refuse_existing(into)
-    whole_file.replace(into, undone.script.encode())
+    changes = undone.changes
+    comment = f"Undoes transaction {undone.gtid} of instance {instance.name}: {len(changes)} changes of rows."
+    whole_file.replace(into, planning.script(changes, comment).encode())
     return replace(undone, file=into)
 
 

@@ -10,12 +10,12 @@ from pydantic import SecretStr
 from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.jobs.binlog.undo import Undo
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.mysql.row_digests import row_digests
+from zsnapdb.mysql.exact_rows import exact_rows
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.table_shapes import TableShapes
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog import undo as planning
-from zsnapdb.planning.binlog.undo_proof import StateBefore, tables_of
+from zsnapdb.planning.binlog.undo_proof import StateBefore
 from zsnapdb.text_files import password_in
 
 _LONGEST_SECONDS = 86400.0
@@ -33,17 +33,11 @@ class WritingAccount:
     password_file: Path | None = None
 
 
-def check(instance: Instance, undone: Undo, account: WritingAccount) -> None:
-    """Raise PreflightError if a row was changed since, or if the server is read-only. Nothing is changed.
+def check(instance: Instance, account: WritingAccount) -> None:
+    """Raise PreflightError if the server is read-only. Nothing is changed.
 
     A replica that is changed by itself has another history than its source.
     """
-    if undone.conflicts:
-        raise PreflightError(
-            f"{len(undone.conflicts)} rows were changed since transaction {undone.gtid}, the first in"
-            f" {undone.conflicts[0].change.shape.name}",
-            hint="`zsnapdb undo` without --apply shows them; nothing was changed",
-        )
     with _session(instance, account) as session:
         seen = global_variables(session, _READ_ONLY)
     closed = [name for name in _READ_ONLY if seen.get(name, "OFF") not in ("OFF", "0")]
@@ -75,20 +69,20 @@ def apply(instance: Instance, undone: Undo, before: StateBefore, account: Writin
 
 def _run(instance: Instance, session: Session, undone: Undo, before: StateBefore) -> None:
     """Run the statements, prove their result, and commit. If the session ends before, the server rolls back."""
-    tables = tables_of(undone.changes)
-    for statement in (*planning.OPENING, *map(planning.holding, tables)):
+    for statement in (*planning.opening(undone.changes), *map(planning.holding, before.shapes)):
         session.query(statement)
     # Now the open transaction holds the definitions of its tables: no DDL changes one of them before its end.
     with instance.session() as other:
         reader = TableShapes(other)
-        difference = before.definition_difference([reader.read(table.schema, table.table) for table in tables])
+        now = [reader.read(shape.schema, shape.table) for shape in before.shapes]
+        difference = before.definition_difference(now)
     if difference is not None:
         raise PreflightError(f"nothing was undone: {difference}", hint="see what was changed meanwhile")
     for statement in planning.changing(undone.changes):
         session.query(statement)
     wrong = None
     if int(session.value("SELECT @zsnapdb_undone")) == len(undone.changes):
-        wrong = before.row_difference(row_digests(session, before.questions))
+        wrong = before.row_difference(exact_rows(session, before.questions))
     if wrong is not None:
         session.query("ROLLBACK")
         raise ConsistencyError(
@@ -110,4 +104,4 @@ def _is_undone(instance: Instance, before: StateBefore) -> bool:
     with instance.session() as session:
         for statement in planning.SESSION:
             session.query(statement)
-        return before.row_difference(row_digests(session, before.questions)) is None
+        return before.row_difference(exact_rows(session, before.questions)) is None

@@ -1,9 +1,10 @@
-"""Proves an undo on two clones, which are then destroyed: one right before the transaction, one of the server now."""
+"""Proves an undo on three clones, which are then destroyed: right before the transaction, right after it, and now."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ConsistencyError, PreflightError, ServerError, ZsnapdbError
@@ -14,21 +15,39 @@ from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.sources import LIVE_STATE, with_volumes
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.without_store import host_alone, open_for_restore
-from zsnapdb.mysql.row_digests import row_digests
+from zsnapdb.mysql.exact_rows import exact_rows, referring_rows
+from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.table_shapes import TableShapes
 from zsnapdb.planning.binlog import undo as planning
-from zsnapdb.planning.binlog.undo import RowChange
-from zsnapdb.planning.binlog.undo_proof import StateBefore, questions, tables_of
+from zsnapdb.planning.binlog.table_shape import TableShape, shape_difference
+from zsnapdb.planning.binlog.undo import Expectation, RowChange
+from zsnapdb.planning.binlog.undo_proof import (
+    RowQuestion,
+    StateBefore,
+    needs_same_definition,
+    proven_changes,
+    questions,
+    tables_of,
+)
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import RestorePlan
 
+_HINT = "restore beside the server, or rescue the table: `zsnapdb rescue --to before-GTID`"
 _LONGEST_SECONDS = 86400.0
 
 
-def prove(settings: Settings, instance: Instance, gtid: str, changes: Sequence[RowChange]) -> StateBefore:
-    """Prove that the statements for these changes undo them, and return what was right before the transaction.
+@dataclass(frozen=True)
+class UndoProof:
+    """All that the transaction changed, each row once, and what was right before it."""
 
-    PreflightError if the tables had another definition then, if that state cannot be made, or if the statements undo
+    changes: tuple[RowChange, ...]
+    before: StateBefore
+
+
+def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[RowChange]) -> UndoProof:
+    """Prove what undoes a transaction, of which the binlog has these changes.
+
+    PreflightError if its tables had another definition then, if its states cannot be made, or if the statements undo
     nothing on a clone that is taken now. ConsistencyError if they end well there, and a row is not as it was.
     """
     if instance.settings.masking.required:
@@ -36,10 +55,87 @@ def prove(settings: Settings, instance: Instance, gtid: str, changes: Sequence[R
             f"an undo on instance {instance.name} cannot be proved: masking.required masks the rows of every clone",
             hint="restore beside the server, and compare the rows there",
         )
-    before = _state_before(settings, instance, gtid, changes)
-    request = CloneRequest(OWNER, source=LIVE_STATE)
+    before = _before(settings, instance, gtid, logged)
+    with _state(settings, instance, gtid, gtid) as session:
+        _refuse_others(session, planning.expectations(logged), gtid, "after")
+        changes = proven_changes(before.questions, before.rows, exact_rows(session, before.questions))
+    _try(settings, instance, gtid, changes, before)
+    return UndoProof(changes, before)
+
+
+def _before(settings: Settings, instance: Instance, gtid: str, logged: Sequence[RowChange]) -> StateBefore:
+    """Return what was right before the transaction, with the rows that foreign keys may have changed with others."""
+    with _state(settings, instance, f"before-{gtid}", gtid) as session, instance.session() as live:
+        tables = _Tables(gtid, TableShapes(session), TableShapes(live))
+        for shape in tables_of(logged):
+            tables.add(shape.schema, shape.table)
+        for statement in planning.SESSION:
+            session.query(statement)
+        _refuse_others(session, planning.undone(logged), gtid, "before")
+        asked: dict[str, RowQuestion] = {}
+        for question in questions(logged):
+            _ask(session, tables, question, asked)
+        every = tuple(asked.values())
+        _object(gtid, needs_same_definition(logged, every, tables.then))
+        return StateBefore(tuple(tables.then.values()), every, exact_rows(session, every))
+
+
+class _Tables:
+    """The definitions of tables right before the transaction, each proved to be the present one."""
+
+    def __init__(self, gtid: str, then: TableShapes, now: TableShapes) -> None:
+        self.then: dict[str, TableShape] = {}
+        self.now: dict[str, TableShape] = {}
+        self._gtid, self._then, self._now = gtid, then, now
+
+    def add(self, schema: str, table: str) -> TableShape:
+        """Return the present definition of a table. PreflightError if it was another one, or forbids an undo."""
+        now = self._now.read(schema, table)
+        if now.name not in self.then:
+            _object(self._gtid, planning.shape_objection(now))
+            then = self._then.read(schema, table)
+            _object(self._gtid, shape_difference(then, now))
+            self.then[now.name], self.now[now.name] = then, now
+        return self.now[now.name]
+
+
+def _ask(session: Session, tables: _Tables, question: RowQuestion, asked: dict[str, RowQuestion]) -> None:
+    """Add the question, and before it those for the rows that foreign keys change with its row."""
+    waiting, found = [question], list[RowQuestion]()
+    while waiting:
+        one = waiting.pop()
+        if one.sql in asked or one in found:
+            continue
+        found.append(one)
+        if len(asked) + len(found) > planning.MOST_ROWS:
+            raise PreflightError(f"the transaction changed more than {planning.MOST_ROWS} rows", hint=_HINT)
+        for key in one.shape.cascades:
+            waiting += referring_rows(session, one, key, tables.add(key.schema, key.table))
+    asked.update((one.sql, one) for one in reversed(found))
+
+
+def _refuse_others(session: Session, expected: Sequence[Expectation], gtid: str, when: str) -> None:
+    """Raise ConsistencyError if a row is not what the binlog says."""
+    for statement in planning.SESSION:
+        session.query(statement)
+    wrong = [one for one in expected if bool(session.query(one.question)) is one.is_absent]
+    if wrong:
+        raise ConsistencyError(
+            f"{len(wrong)} rows of a clone right {when} transaction {gtid} are not what the binlog says, the first in"
+            f" {wrong[0].change.shape.name}: a definition was changed outside of the binlog",
+            hint=_HINT,
+        )
+
+
+def _object(gtid: str, objection: str | None) -> None:
+    if objection is not None:
+        raise PreflightError(f"transaction {gtid} cannot be undone by rows: {objection}", hint=_HINT)
+
+
+def _try(settings: Settings, instance: Instance, gtid: str, changes: Sequence[RowChange], before: StateBefore) -> None:
+    """Undo the changes on a clone of the server that is taken now, and compare the rows with those before."""
     with (
-        ephemeral_clone(settings, instance, request) as clone,
+        ephemeral_clone(settings, instance, CloneRequest(OWNER, source=LIVE_STATE)) as clone,
         clone.session(read_timeout=_LONGEST_SECONDS) as session,
     ):
         try:
@@ -50,40 +146,29 @@ def prove(settings: Settings, instance: Instance, gtid: str, changes: Sequence[R
                 f"on a clone of the server the script undoes nothing: {error.message}",
                 hint="a row was changed since, or another table refuses its undo; nothing on the server was changed",
             ) from error
-        wrong = before.row_difference(row_digests(session, before.questions))
+        wrong = before.row_difference(exact_rows(session, before.questions))
     if wrong is not None:
         raise ConsistencyError(
             f"on a clone of the server, after the undo of transaction {gtid}, {wrong}",
-            hint="nothing on the server was changed; rescue the table: `zsnapdb rescue --to before-GTID`",
+            hint=f"nothing on the server was changed; {_HINT}",
         )
-    return before
 
 
-def _state_before(settings: Settings, instance: Instance, gtid: str, changes: Sequence[RowChange]) -> StateBefore:
-    at = f"before-{gtid}"
+@contextlib.contextmanager
+def _state(settings: Settings, instance: Instance, at: str, gtid: str) -> Iterator[Session]:
+    """Yield a session on a clone at a point. PreflightError if the point cannot be reached."""
     try:
         point = _point(settings, with_volumes(instance), at)
     except ZsnapdbError as error:
         raise PreflightError(
-            f"the state right before transaction {gtid} cannot be made, so its undo cannot be proved: {error.message}",
+            f"the state {at} cannot be made, so an undo of transaction {gtid} cannot be proved: {error.message}",
             hint=error.hint or "an undo needs a backup or a `zsnapdb snapshot` from before the transaction",
         ) from error
-    request = CloneRequest(OWNER, at=at, point=point)
     with (
-        ephemeral_clone(settings, instance, request) as clone,
+        ephemeral_clone(settings, instance, CloneRequest(OWNER, at=at, point=point)) as clone,
         clone.session(read_timeout=_LONGEST_SECONDS) as session,
     ):
-        reader, tables, asked = TableShapes(session), tables_of(changes), questions(changes)
-        before = StateBefore(tuple(reader.read(table.schema, table.table) for table in tables), asked)
-        difference = before.definition_difference(tables)
-        if difference is not None:
-            raise PreflightError(
-                f"transaction {gtid} cannot be undone by rows: {difference}",
-                hint="restore beside the server, or rescue the table: `zsnapdb rescue --to before-GTID`",
-            )
-        for statement in planning.SESSION:
-            session.query(statement)
-        return replace(before, digests=row_digests(session, asked))
+        yield session
 
 
 def _point(settings: Settings, instance: Instance, at: str) -> RestorePlan:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from zsnapdb.patterns import printable
@@ -21,6 +21,10 @@ _TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
 _BYTES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 _NUMBERED = ("enum", "set", "bit")
 _NUMBERS = {"enum": 247, "set": 248}
+_GEOMETRIES = (
+    *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
+    *("geometrycollection", "geomcollection"),
+)
 _LENGTHS = {
     f"{size}{kind}": prefix
     for prefix, size in enumerate(("tiny", "", "medium", "long"), 1)
@@ -30,7 +34,7 @@ _LENGTHS = {
 _CODECS = {"ascii": "ascii", "latin1": "cp1252", **dict.fromkeys(("utf8", "utf8mb3", "utf8mb4"), "utf-8")}
 _BINARY = 63
 """The number of the collation of bytes."""
-_BIT, _DECIMAL, _BLOB, _CHAR, _VARCHARS = 16, 246, 252, 254, (15, 253)
+_BIT, _JSON, _DECIMAL, _BLOB, _CHAR, _GEOMETRY, _VARCHARS = 16, 245, 246, 252, 254, 255, (15, 253)
 _READABLE_CHARSETS = ("ascii", "latin1", "utf8", "utf8mb3", "utf8mb4")
 _DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _MOST_SHOWN = 60
@@ -128,6 +132,8 @@ def _is_form_of(column: ValueColumn, logged: LoggedColumn) -> bool:
         return (code, logged.numbered) == (_CHAR, _NUMBERS[kind])
     if kind in _LENGTHS:
         return (code, logged.prefix) == (_BLOB, _LENGTHS[kind])
+    if kind == "json" or kind in _GEOMETRIES:
+        return (code, logged.prefix) == (_JSON if kind == "json" else _GEOMETRY, 4)
     if kind == "bit":
         return (code, logged.size) == (_BIT, column.precision)
     return (code, fixed) == {"float": (4, 4), "double": (5, 8), "date": (10, 3), "year": (13, 1)}.get(kind)
@@ -147,9 +153,14 @@ def _members(column: ValueColumn) -> list[bytes] | None:
 
 
 def is_readable(column: ValueColumn) -> bool:
-    """Whether values of this type can be read. JSON of MySQL, spatial types and types of plug-ins cannot."""
-    others = ("float", "double", "decimal", "date", "year", *_NUMBERED)
+    """Whether values of this type can be read from a binlog. JSON of MySQL and types of plug-ins cannot."""
+    others = ("float", "double", "decimal", "date", "year", *_NUMBERED, *_GEOMETRIES)
     return column.type in (*_INTEGERS, *_FRACTIONAL, *_TEXTS, *_BYTES, *others)
+
+
+def is_readable_on_server(column: ValueColumn) -> bool:
+    """Whether a server tells values of this type exactly. JSON counts by its value: numbers are what they print as."""
+    return column.type == "json" or is_readable(column)
 
 
 def condition(column: ValueColumn, value: SqlValue) -> str:
@@ -158,6 +169,10 @@ def condition(column: ValueColumn, value: SqlValue) -> str:
         return f"{column.quoted} IS NULL"
     if column.type in _TEXTS or column.type in _BYTES:
         return f"CAST({column.quoted} AS BINARY) = {value.compared}"
+    if column.type == "json":
+        return f"CAST(CAST({column.quoted} AS CHAR) AS BINARY) = {value.compared}"
+    if column.type in _GEOMETRIES:
+        return f"HEX({column.quoted}) = {value.compared}"
     if column.type in _NUMBERED:
         return f"{column.quoted} + 0 = {value.compared}"
     return f"{column.quoted} = {value.compared}"
@@ -172,7 +187,30 @@ def exact_values(column: ValueColumn) -> tuple[str, ...]:
         return (f"CAST({column.quoted} + 0e0 AS CHAR)",)
     if column.type in _NUMBERED:
         return (f"CAST({column.quoted} + 0 AS CHAR)", f"CAST({column.quoted} AS BINARY)")
+    if column.type in _GEOMETRIES:
+        return (f"HEX({column.quoted})",)
+    if column.type == "json":
+        return (f"CAST({column.quoted} AS CHAR)",)
     return (f"CAST({column.quoted} AS BINARY)",)
+
+
+def server_value(column: ValueColumn, exact: bytes | None) -> SqlValue:
+    """Return a value as a server answered the first of `exact_values`."""
+    if exact is None:
+        return NULL
+    kind = column.type
+    if kind in _TEXTS or kind in _BYTES:
+        return _text(column, exact)
+    if kind == "json":
+        return _text(replace(column, charset="utf8mb4"), exact)
+    if kind in _GEOMETRIES:
+        return _geometry(bytes.fromhex(exact.decode("ascii")))
+    text = exact.decode("ascii")
+    if kind in ("float", "double"):
+        return _float(text)
+    if kind in _INTEGERS or kind in _NUMBERED or kind == "decimal":
+        return SqlValue(text, text, text)
+    return _quoted(text)
 
 
 def sql_value(column: ValueColumn, raw: bytes | None) -> SqlValue:
@@ -192,12 +230,24 @@ def sql_value(column: ValueColumn, raw: bytes | None) -> SqlValue:
         return _quoted("0000" if raw[0] == 0 else str(1900 + raw[0]))
     if kind in ("float", "double"):
         # The exact value of a FLOAT as a DOUBLE: only so is it equal to the column in a comparison.
-        text = repr(struct.unpack("<f" if kind == "float" else "<d", raw)[0])
-        return SqlValue(f"{text}e0" if "e" not in text else text, f"{text}e0" if "e" not in text else text, text)
+        return _float(repr(struct.unpack("<f" if kind == "float" else "<d", raw)[0]))
+    if kind in _GEOMETRIES:
+        return _geometry(raw)
     if kind == "decimal":
         text = _decimal(column, raw)
         return SqlValue(text, text, text)
     return _quoted(_moment(column, raw))
+
+
+def _float(text: str) -> SqlValue:
+    literal = text if "e" in text else f"{text}e0"
+    return SqlValue(literal, literal, text)
+
+
+def _geometry(raw: bytes) -> SqlValue:
+    """Return a geometry by the bytes of its SRID and WKB, as which both families store it."""
+    shown = raw[:_MOST_SHOWN].hex() + ("…" if len(raw) > _MOST_SHOWN else "")
+    return SqlValue(f"x'{raw.hex()}'", f"'{raw.hex().upper()}'", f"0x{shown}")
 
 
 def _number(number: int) -> SqlValue:

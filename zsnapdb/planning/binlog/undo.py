@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from zsnapdb.patterns import printable
 from zsnapdb.planning.binlog.changes import ChangeKind
 from zsnapdb.planning.binlog.row_values import (
+    NULL,
     LoggedColumn,
     SqlValue,
     condition,
     is_readable,
+    is_readable_on_server,
     sql_value,
 )
-from zsnapdb.planning.binlog.table_shape import TableShape
+from zsnapdb.planning.binlog.table_shape import ForeignKey, TableShape
 from zsnapdb.planning.quoting import quoted
 
 MOST_ROWS = 100_000
@@ -29,8 +31,6 @@ SESSION = (
     "SET SESSION time_zone = '+00:00'",
 )
 """What a session needs in order to read the values of the statements as they are meant."""
-OPENING = ("SET NAMES utf8mb4", *SESSION, "START TRANSACTION", "SET @zsnapdb_undone = 0")
-"""The first statements of an undo: they open its transaction."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,10 @@ class LoggedRow:
 
 @dataclass(frozen=True)
 class RowChange:
-    """A change of one row, by the names of the columns; None: there was no row."""
+    """A change of one row, by the names of the columns; None: there was no row.
+
+    As a binlog has it, it may lack values: of columns that binlog_row_image leaves out, and of JSON.
+    """
 
     shape: TableShape
     kind: ChangeKind
@@ -74,12 +77,11 @@ def shape_objection(shape: TableShape) -> str | None:
         return f"{shape.name} has no primary key, so its rows cannot be told apart"
     if shape.triggers:
         return f"{shape.name} has triggers, which would change other rows a second time"
-    if shape.cascades:
-        return (
-            f"{shape.cascades[0]} changes rows with those of {shape.name} (CASCADE, SET NULL), and the binlog may have"
-            " no such rows"
-        )
-    unreadable = [column for column in shape.columns if not column.is_generated and not is_readable(column)]
+    unreadable = [
+        column
+        for column in shape.columns
+        if not (column.is_generated or is_readable(column) or (is_readable_on_server(column) and not column.key_part))
+    ]
     if unreadable:
         return f"values of {shape.name}.{unreadable[0].name} cannot be read: its type is {unreadable[0].type}"
     return None
@@ -87,24 +89,26 @@ def shape_objection(shape: TableShape) -> str | None:
 
 def row_objection(shape: TableShape, row: LoggedRow) -> str | None:
     """Return why this change cannot be undone; None if it can."""
-    for place, column in enumerate(shape.columns):
-        if not column.is_generated and any(
-            image is not None and place not in image for image in (row.before, row.after)
-        ):
-            return f"the binlog has not all values of {shape.name}: binlog_row_image was not FULL"
+    images = [image for image in (row.before, row.after) if image is not None]
+    places = [place for place, column in enumerate(shape.columns) if column.key_part]
+    if any(place not in image for place in places for image in images):
+        return f"the binlog has not all values of the primary key of {shape.name}"
     return None
 
 
 def row_change(shape: TableShape, row: LoggedRow) -> RowChange:
-    """Return a change that can be undone with its values as SQL. ValueError if a value is malformed."""
+    """Return a change with its values as SQL, as far as the binlog has them. ValueError if a value is malformed."""
     return RowChange(shape, row.kind, _values(shape, row.before), _values(shape, row.after))
 
 
 def _values(shape: TableShape, image: dict[int, bytes | None] | None) -> dict[str, SqlValue] | None:
     if image is None:
         return None
-    columns = enumerate(shape.columns)
-    return {column.name: sql_value(column, image[place]) for place, column in columns if not column.is_generated}
+    return {
+        column.name: sql_value(column, image[place])
+        for place, column in enumerate(shape.columns)
+        if not column.is_generated and place in image and is_readable(column)
+    }
 
 
 def undoing(change: RowChange) -> str:
@@ -169,13 +173,29 @@ def _select(table: str, conditions: Sequence[str]) -> str:
     return f"SELECT 1 FROM {table} WHERE {' AND '.join(conditions)}"  # noqa: S608 - quoted names, literals of ours
 
 
+def undone(changes: Sequence[RowChange]) -> list[Expectation]:
+    """Return what was true before the transaction of each row that it changed."""
+    return expectations([RowChange(one.shape, one.kind, one.after, one.before) for one in reversed(changes)])
+
+
 def statements(changes: Sequence[RowChange]) -> list[str]:
     """Return the statements that undo the changes, in one transaction, for one session.
 
     They commit only if every statement changed its row; else they change nothing, also if a client goes on after an
     error, and end in an error.
     """
-    return [*OPENING, *changing(changes), *ending(changes)]
+    return [*opening(changes), *changing(changes), *ending(changes)]
+
+
+def opening(changes: Sequence[RowChange]) -> list[str]:
+    """Return the first statements of an undo: they open its transaction.
+
+    Where foreign keys change rows with others, the undo itself restores those rows, so that the server must not change
+    them a second time. What it then does not check, `changing` does. All reads lock what they see.
+    """
+    checks = ["SET SESSION foreign_key_checks = 0"] if any(change.shape.cascades for change in changes) else []
+    isolation = "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE"
+    return ["SET NAMES utf8mb4", *SESSION, *checks, isolation, "START TRANSACTION", "SET @zsnapdb_undone = 0"]
 
 
 def holding(table: TableShape) -> str:
@@ -188,6 +208,37 @@ def changing(changes: Sequence[RowChange]) -> list[str]:
     result = []
     for change in reversed(changes):
         result += [undoing(change), "SET @zsnapdb_undone = @zsnapdb_undone + ROW_COUNT()"]
+    if any(change.shape.cascades for change in changes):
+        result += [f"SET @zsnapdb_undone = @zsnapdb_undone - ({question})" for question in _orphans(changes)]
+    return result
+
+
+def _orphans(changes: Sequence[RowChange]) -> list[str]:
+    """Return questions for the number of rows that refer to a row that is not there, after the changes were undone."""
+    found: dict[str, None] = {}
+    for change in changes:
+        for key in change.shape.foreign_keys:
+            pairs = list(zip(key.columns, key.to_columns, strict=True))
+            child, parent = quoted(key.schema, key.table), quoted(key.to_schema, key.to_table)
+            missing = " AND ".join(f"p.{quoted(to)} = c.{quoted(own)}" for own, to in pairs)
+            filled = " AND ".join(f"c.{quoted(own)} IS NOT NULL" for own, _ in pairs)
+            for which in _referring(change, key):
+                there = f"SELECT 1 FROM {parent} p WHERE {missing}"  # noqa: S608 - quoted names, literals of ours
+                found[f"SELECT COUNT(*) FROM {child} c WHERE {which} AND {filled} AND NOT EXISTS ({there})"] = None  # noqa: S608
+    return list(found)
+
+
+def _referring(change: RowChange, key: ForeignKey) -> list[str]:
+    """Return the conditions for the rows that refer by a foreign key, and that the undo of a change may leave alone."""
+    table, result = (change.shape.schema, change.shape.table), []
+    if (key.schema, key.table) == table and change.before is not None:
+        names = [column.name for column in change.shape.columns if column.key_part]
+        result.append(" AND ".join(f"c.{quoted(name)} = {change.before[name].assigned}" for name in names))
+    if (key.to_schema, key.to_table) == table and change.after is not None:
+        values = [change.after.get(name, NULL) for name in key.to_columns]
+        if NULL not in values:
+            pairs = zip(key.columns, values, strict=True)
+            result.append(" AND ".join(f"c.{quoted(own)} = {value.assigned}" for own, value in pairs))
     return result
 
 

@@ -14,6 +14,7 @@ from zsnapdb.planning.binlog.row_values import (
     ValueColumn,
     condition,
     form_difference,
+    server_value,
     sql_value,
 )
 from zsnapdb.planning.binlog.table_shape import (
@@ -27,14 +28,16 @@ from zsnapdb.planning.binlog.table_shape import (
 from zsnapdb.planning.binlog.undo import (
     LoggedRow,
     RowChange,
+    changing,
     expectations,
+    opening,
     row_change,
     row_objection,
     script,
     shape_objection,
     undoing,
 )
-from zsnapdb.planning.binlog.undo_proof import StateBefore, questions
+from zsnapdb.planning.binlog.undo_proof import StateBefore, needs_same_definition, proven_changes, questions, referring
 
 ID = ValueColumn("id", "int", "int", key_part=1)
 NAME = ValueColumn("na`me", "varchar", "varchar(50)", charset="utf8mb4", octets=200, collation="x", collation_id=46)
@@ -100,8 +103,8 @@ def test_only_what_the_transaction_left_of_a_row_is_expected_of_the_server() -> 
         (replace(SHAPE, table="a\\`; DROP"), "a client may misread"),
         (replace(SHAPE, columns=(ID, replace(NAME, name="a\nb"))), "a client may misread"),
         (replace(SHAPE, triggers=(Trigger("more", "AFTER INSERT 1", "SET @x = 1"),)), "triggers"),
-        (replace(SHAPE, foreign_keys=(CASCADE,)), "CASCADE"),
-        (replace(SHAPE, columns=(ID, ValueColumn("j", "json", "json"))), "its type is json"),
+        (replace(SHAPE, columns=(ID, ValueColumn("v", "vector", "vector(3)"))), "its type is vector"),
+        (replace(SHAPE, columns=(replace(ID, type="json"), NAME)), "its type is json"),
     ],
 )
 def test_a_table_whose_changes_cannot_be_undone_is_refused_with_the_reason(shape: TableShape, reason: str) -> None:
@@ -109,10 +112,17 @@ def test_a_table_whose_changes_cannot_be_undone_is_refused_with_the_reason(shape
     assert shape_objection(SHAPE) is None
 
 
-def test_a_row_that_the_binlog_has_only_in_part_is_refused() -> None:
-    row = LoggedRow("app", "t", ChangeKind.INSERT, LOGGED, None, {0: b"\1\0\0\0"})
-    assert "binlog_row_image" in (row_objection(SHAPE, row) or "")
-    assert row_objection(SHAPE, replace(row, after=image(1, b""))) is None
+def test_a_row_of_which_the_binlog_has_not_the_key_is_refused() -> None:
+    row = LoggedRow("app", "t", ChangeKind.INSERT, LOGGED, None, {1: b""})
+    assert "the primary key" in (row_objection(SHAPE, row) or "")
+    assert row_objection(SHAPE, replace(row, after={0: b"\1\0\0\0"})) is None
+
+
+def test_a_value_that_the_binlog_leaves_out_is_not_made_up() -> None:
+    row = change(image(1, b"a"), {0: b"\1\0\0\0"})
+    assert row.after is not None
+    assert list(row.after) == ["id"]
+    assert [one.question for one in expectations([row])] == ["SELECT 1 FROM `app`.`t` WHERE `id` = 1 AND `id` = 1"]
 
 
 @pytest.mark.parametrize(
@@ -163,19 +173,77 @@ def test_any_difference_between_the_definition_before_the_transaction_and_now_is
     assert "there was no table" in (shape_difference(replace(SHAPE, columns=()), SHAPE) or "")
 
 
+ONE, TWO = (b"1", b"a"), (b"2", b"a")
+"""Rows as a server answers them."""
+
+
 def test_a_row_that_is_not_as_it_was_is_named_by_its_key() -> None:
     asked = questions([change(image(1, b"a"), image(2, b"a")), change(image(2, b"a"), None)])
     assert [question.sql for question in asked] == [
-        f"SELECT CAST(`id` AS BINARY), CAST(`na``me` AS BINARY) FROM `app`.`t` WHERE `id` = {key}" for key in (1, 2)
+        f"SELECT CAST(`id` AS BINARY), CAST(`na``me` AS BINARY) FROM `app`.`t` WHERE `app`.`t`.`id` = {key}"
+        for key in (1, 2)
     ]
-    before = StateBefore((SHAPE,), asked, (b"one", b""))
-    assert before.row_difference((b"one", b"")) is None
-    for digests, reason in (
-        ((b"x", b""), "(id=1) of app.t has other"),
-        ((b"", b""), "is not there"),
-        ((b"one", b"x"), "was not there"),
+    before = StateBefore((SHAPE,), asked, (ONE, ()))
+    assert before.row_difference((ONE, ())) is None
+    for rows, reason in (
+        ((TWO, ()), "row (id=1) of app.t has other"),
+        (((), ()), "is not there"),
+        ((ONE, TWO), "was not there"),
     ):
-        assert reason in (before.row_difference(digests) or "")
+        assert reason in (before.row_difference(rows) or "")
+
+
+def test_what_is_undone_leads_from_the_rows_after_the_transaction_to_those_before_each_row_once() -> None:
+    asked = questions([change(image(1, b"a"), image(2, b"a"))])
+    moved = proven_changes((*asked, asked[0]), (ONE, (), ONE), ((), TWO, ()))
+    assert [(one.kind, one.key["id"].shown) for one in moved] == [(ChangeKind.DELETE, "1"), (ChangeKind.INSERT, "2")]
+    # The new key is freed before the old one is taken again.
+    assert [text.split()[0] for text in changing(moved) if "zsnapdb" not in text] == ["DELETE", "INSERT"]
+    assert proven_changes(asked, (ONE, TWO), (ONE, TWO)) == ()
+    (update,) = proven_changes(asked, (ONE, ()), ((b"1", None), ()))
+    assert undoing(update) == (
+        "UPDATE `app`.`t` SET `id` = 1, `na``me` = 'a' WHERE `id` = 1 AND `id` = 1 AND `na``me` IS NULL"
+    )
+
+
+def test_a_value_that_only_a_replay_brought_counts_only_under_the_very_definition_of_now() -> None:
+    whole, part = change(image(1, b"a"), None), change({0: b"\1\0\0\0"}, None)
+    asked = questions([whole])
+    for made, logged, is_proved in ((100, whole, True), (99, whole, True), (100, part, True), (99, part, False)):
+        then = {SHAPE.name: replace(SHAPE, made=made)}
+        assert (needs_same_definition([logged], asked, then) is None) == is_proved
+    # Of a row that a foreign key changed, the binlog has nothing.
+    assert needs_same_definition([], asked, {SHAPE.name: replace(SHAPE, made=99)}) is not None
+
+
+def test_where_foreign_keys_change_rows_the_undo_counts_rows_that_refer_to_nothing() -> None:
+    parent = replace(SHAPE, foreign_keys=(CASCADE,))
+    gone = RowChange(parent, ChangeKind.INSERT, None, change(None, image(1, b"a")).after)
+    text = " ".join(changing([gone]))
+    assert "`app`.`child` c WHERE c.`p` = 1 AND c.`p` IS NOT NULL AND NOT EXISTS (SELECT 1 FROM `app`.`t` p" in text
+    assert "SET SESSION foreign_key_checks = 0" in opening([gone])
+    assert "SET SESSION foreign_key_checks = 0" not in opening([replace(gone, shape=SHAPE)])
+    asked = questions([gone])[0]
+    assert referring(asked, CASCADE, replace(SHAPE, table="child")) == (
+        "SELECT CAST(c.`id` AS BINARY) FROM `app`.`t` JOIN `app`.`child` c ON c.`p` = `app`.`t`.`id`"
+        " WHERE `app`.`t`.`id` = 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "exact", "assigned"),
+    [
+        ("int", b"-5", "-5"),
+        ("double", b"0.1", "0.1e0"),
+        ("json", b"{}", "'{}'"),
+        ("point", b"00FF", "x'00ff'"),
+        ("datetime", b"2026-11-20 00:00:00", "'2026-11-20 00:00:00'"),
+        ("blob", b"\xff", "x'ff'"),
+    ],
+)
+def test_what_a_server_answers_is_written_as_it_reads_it(kind: str, exact: bytes, assigned: str) -> None:
+    assert server_value(column(kind), exact).assigned == assigned
+    assert server_value(column(kind), None) is NULL
 
 
 def column(kind: str, full: str = "", **more: object) -> ValueColumn:
@@ -231,7 +299,8 @@ def test_null_is_compared_as_null() -> None:
 
 def test_enums_and_sets_are_compared_by_number_and_unknown_types_have_no_form() -> None:
     assert condition(column("enum"), sql_value(column("enum"), b"\1")) == "`c` + 0 = 1"
-    assert form_difference(column("json"), LoggedColumn(245, 4, 0)) is not None
+    assert form_difference(column("json"), LoggedColumn(245, 4, 0)) is None
+    assert form_difference(column("vector"), LoggedColumn(242, 4, 0)) is not None
     assert form_difference(column("bit", precision=11), LoggedColumn(16, 0, 2, 11)) is None
 
 
