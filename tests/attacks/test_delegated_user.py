@@ -158,16 +158,17 @@ def with_private_umask(*words: str) -> tuple[str, ...]:
 
 
 def filled(file: Path, most: int) -> int:
-    """Return how many bytes the file took before its dataset refused more, or `most`."""
-    written = 0
+    """Return how many bytes the file took before its dataset had no more room, or `most`."""
+    written, refused = 0, errno.EDQUOT
     with file.open("wb", buffering=0) as out:
         while written < most:
             try:
                 written += out.write(os.urandom(1 << 20))
                 os.fsync(out.fileno())
             except OSError as error:
-                assert error.errno in (errno.EDQUOT, errno.ENOSPC)
+                refused = error.errno or 0
                 break
+    assert refused in (errno.EDQUOT, errno.ENOSPC)
     return written
 
 
