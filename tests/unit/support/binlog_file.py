@@ -40,12 +40,12 @@ TAGGED_EVENTS = {
 class File:
     """A binlog made event by event, with checksums."""
 
-    def __init__(self, in_use: bool = True, *, version: bytes = b"9.7.4", when: int = 0) -> None:
+    def __init__(self, in_use: bool = True, *, version: bytes = b"9.7.4", when: int = 0, server: int = 1) -> None:
         self.data = bytearray(MAGIC)
         self.marks: dict[str, int] = {}
         self.when = when
         body = struct.pack("<H50sIB", 4, version, 0, 19) + bytes(42) + b"\x01"
-        self.add(FORMAT, body, flags=1 if in_use else 0)
+        self.add(FORMAT, body, server=server, flags=1 if in_use else 0)
 
     def add(self, kind: int, body: bytes = b"", *, server: int = 1, flags: int = 0) -> File:
         size = 19 + len(body) + 4

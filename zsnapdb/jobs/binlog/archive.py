@@ -96,7 +96,7 @@ def archive_continuously(instance: Instance, stop: StopRequest, start_backup: Ca
             is_last, begun = stop.is_set(), time.monotonic()
             try:
                 source, archiver, horizon = _current(instance, archiver, source, recorder)
-                result = recorder.after(archiver.look(), horizon, archiver.archive)
+                result = recorder.after(archiver.look(lambda: _asked(instance)), horizon, archiver.archive)
                 notes.of(result)
                 watch.after(result)
             except (RepositoryError, ConsistencyError, DamagedError, PreflightError, OSError) as error:
@@ -107,6 +107,15 @@ def archive_continuously(instance: Instance, stop: StopRequest, start_backup: Ca
             if is_last:
                 return result
             stop.wait(max(_SHORTEST_PAUSE, pause - (time.monotonic() - begun)))
+
+
+def _asked(instance: Instance) -> BinlogSource | None:
+    """Return the source as the server describes it now; None if the server does not answer."""
+    try:
+        with instance.session(read_timeout=5.0) as session:
+            return find_source(session)
+    except ServerError:
+        return None
 
 
 def _current(
@@ -134,7 +143,7 @@ def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Ar
     """
     try:
         return Archiver(instance, open_archive(instance), source)
-    except (RepositoryError, DamagedError, NotThere):
+    except (RepositoryError, DamagedError, NotThere, PreflightError, OSError):
         return archiver
 
 

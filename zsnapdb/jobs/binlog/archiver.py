@@ -13,26 +13,26 @@ import hashlib
 import os
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import BinaryIO
 
 from zsnapdb.errors import ConsistencyError, DamagedError, RepositoryError
-from zsnapdb.gtid import Gtids, joined
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part
+from zsnapdb.jobs.binlog.known import contains_last, known_history
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.binlog_spans import whole_span
 from zsnapdb.jobs.host_record import note_archived
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import BinlogCoordinates, new_backup_id, server_name
+from zsnapdb.model import BinlogCoordinates, new_backup_id
 from zsnapdb.mysql.binlog_bytes import read_plain
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
 from zsnapdb.planning.repository.host_record import ArchivedPosition
 from zsnapdb.repository import binlog_removal
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlog_contents import Archive, active_file
+from zsnapdb.repository.binlog_contents import active_file
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation, Segment
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.server_files import open_to_read
@@ -70,16 +70,24 @@ class Archiver:
         self._noted: ArchivedPosition | None = None
         contents = archive.load()
         self._newest_began = max((incarnation.began for incarnation in contents.incarnations), default=None)
-        self._incarnation, self._kept, self._elsewhere = self._known(contents)
+        for error in contents.damaged:
+            self._events.warn(f"{error.message}; this description is skipped")
+        known = known_history(contents, source, self._files)
+        self._incarnation, self._kept, self._elsewhere = known.incarnation, list(known.files), known.elsewhere
         self._sweep()
 
-    def look(self) -> Round:
+    def look(self, ask: Callable[[], BinlogSource | None] | None = None) -> Round:
         """Archive what the server has written since the last round.
 
-        Afterwards these bytes are in the repository. On an error nothing counts as archived.
+        Afterwards these bytes are in the repository. On an error nothing counts as archived. `ask` asks the server
+        again who it is (None: it does not answer). When a restore puts a server back, the files are replaced first, and
+        then the restored server starts with another identity. So an incarnation begins only under the identity that
+        the server says it has; else the round does nothing.
         """
         local = self._files.list()
         plan = self._plan(local)
+        if plan.begin is not None and plan.steps and ask is not None and ask() != self._source:
+            plan = Plan(None, ())
         if plan.begin is not None and plan.steps:
             self._begin(plan.begin)
         done = _Done()
@@ -116,30 +124,6 @@ class Archiver:
             note_archived(self._instance, self._archive.repository, position)
             self._noted = position
 
-    def _known(self, archive: Archive) -> tuple[Incarnation | None, list[ArchivedFile], Gtids | None]:
-        """Return the newest incarnation of this server with its files, and the GTIDs archived from other servers."""
-        for error in archive.damaged:
-            self._events.warn(f"{error.message}; this description is skipped")
-        own = server_name(self._source.server_uuid, self._source.server_id)
-        mine = [
-            i
-            for i in archive.incarnations
-            if server_name(i.server_uuid, i.server_id) == own and i.flavour is self._source.flavour
-        ]
-        others = [
-            file
-            for file in archive.files
-            if file.incarnation not in {i.id for i in mine} and file.flavour is self._source.flavour
-        ]
-        elsewhere: Gtids | None = None
-        for file in others:
-            elsewhere = joined(elsewhere, file.reached)
-        if not mine:
-            return None, [], elsewhere
-        # A binlog of which only a part can be read is archived again from its beginning.
-        broken = {place.name for place in archive.state.unreadable if place.incarnation == mine[-1].id}
-        return mine[-1], [file for file in archive.of(mine[-1].id) if file.name not in broken], elsewhere
-
     def _sweep(self) -> None:
         """Remove the segments that a killed run left beside the newest rotated file."""
         rotated = [file for file in self._kept if file.is_rotated]
@@ -157,18 +141,9 @@ class Archiver:
             and same_name.fingerprint == newest.fingerprint
             and same_name.size >= newest.end
         ):
-            agrees = self._contains_last(newest)
+            agrees = contains_last(self._files, newest)
         self._disagrees = False
         return decide(self._kept, local, agrees=agrees, elsewhere=self._elsewhere)
-
-    def _contains_last(self, file: ArchivedFile) -> bool:
-        """Whether the server's file still contains the bytes that were archived last."""
-        if file.is_rotated:
-            start, chunk = sum(chunk.plain_size for chunk in file.chunks[:-1]), file.chunks[-1]
-        else:
-            start, chunk = file.segments[-1].start, file.segments[-1].chunk
-        with open_to_read(self._files.path(file.name)) as opened:
-            return plain_hash(read_plain(opened, start, start + chunk.plain_size)).hexdigest() == chunk.plain_hash
 
     def _begin(self, reason: str) -> None:
         if self._incarnation is not None and not self._kept:

@@ -55,6 +55,9 @@ class CompletenessRecorder:
 
         A repository that refuses the record is a warning: the archive itself is written.
         """
+        if result.begun:
+            # What was recorded says nothing about the new incarnation, so the next round records again.
+            self._recorded = None
         # A binlog that could not be archived may be the one that the horizon is in.
         is_whole = result.blocked is None and not result.problems
         if not is_whole or horizon is None or result.end is None or result.incarnation is None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.record_file import BACKUPS, read
 from zsnapdb.model import pool_of
-from zsnapdb.planning.restore.origin import RestoreOrigin
+from zsnapdb.planning.repository.host_record import BackupRecord
+from zsnapdb.planning.restore.origin import RestoreOrigin, SetStanding
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.restore.targets import AtBackup, Target
 from zsnapdb.repository.manifest import Manifest, is_of_server
@@ -15,8 +18,24 @@ from zsnapdb.repository.repository import Repository
 
 
 def is_local_set(manifest: Manifest) -> bool:
-    """Whether the manifest is of a set that is in no repository."""
+    """Whether the manifest is one that this host keeps: the set cannot be fetched with it, only cloned."""
     return manifest.repository_id == local_manifests.IN_NO_REPOSITORY
+
+
+def standing_of(instance: Instance, backup_id: str) -> SetStanding:
+    """Return what the records of this host say of a set, without a question to a store.
+
+    The description of a set on this host does not tell: a stored backup has one too, for while its store is away.
+    """
+    folder = instance.host.records / instance.name
+    try:
+        records = [read(place / BACKUPS, BackupRecord) for place in sorted(folder.iterdir())]
+    except FileNotFoundError:
+        return SetStanding.LOCAL
+    except (OSError, DamagedError):
+        return SetStanding.UNKNOWN
+    stored = {backup.backup_id for record in records if record is not None for backup in record.stored}
+    return SetStanding.STORED if backup_id in stored else SetStanding.LOCAL
 
 
 def first_manifest(instance: Instance, repository: Repository, planned: RestorePlan) -> Manifest:

@@ -16,7 +16,7 @@ from zsnapdb.jobs.pools import pool_for_copy
 from zsnapdb.jobs.restore import newest
 from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
-from zsnapdb.jobs.restore.local_start import is_local_set, names_local_set, with_local_sets
+from zsnapdb.jobs.restore.local_start import is_local_set, names_local_set, standing_of, with_local_sets
 from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.prepare import Copy, lay_out, refuse_absolute
 from zsnapdb.model import Flavour, pool_of
@@ -24,7 +24,7 @@ from zsnapdb.mysql import programs, server, server_program
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family
-from zsnapdb.planning.restore.origin import OriginChoice, RestoreOrigin, choose_origin
+from zsnapdb.planning.restore.origin import OriginChoice, RestoreOrigin, choose_origin, standing_note
 from zsnapdb.planning.restore.replays import located, mode_objection
 from zsnapdb.planning.restore.steps import (
     CheckServer,
@@ -116,7 +116,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     refuse_existing(layout)
     server_program.chosen(instance.settings.server, facts.flavour, facts.version)
     server.account(instance.settings.server.user)
-    notes = (*newer, *chosen.point.notes, *_origin_notes(request, manifest, origin))
+    notes = (*newer, *chosen.point.notes, *_origin_notes(instance, request, manifest, origin))
     planned = _without_steps(instance, repository, request, manifest, replace(chosen.point, notes=notes), layout)
     # A path that cannot be translated raises its error now and not after the download.
     copy = copy_of(instance, planned)
@@ -186,16 +186,17 @@ def _origin(manifest: Manifest, top: str, requested: RestoreOrigin) -> OriginCho
         with contextlib.suppress(NotThere):
             (here[volume.role],) = snapshots.describe([f"{volume.dataset}@{volume.snapshot}"])
     guids = {volume.role: volume.guid for volume in manifest.volumes}
-    # A set that is in no repository cannot be fetched.
+    # A set cannot be fetched with a description that this host keeps.
     requested = RestoreOrigin.LOCAL if is_local_set(manifest) else requested
     return choose_origin(requested, manifest.backup_id, guids, here, top)
 
 
-def _origin_notes(request: RestoreRequest, manifest: Manifest, origin: OriginChoice) -> tuple[str, ...]:
+def _origin_notes(instance: Instance, request: RestoreRequest, manifest: Manifest, origin: OriginChoice) -> list[str]:
     if request.origin is RestoreOrigin.REPOSITORY:
-        return ()
-    set_note = f"{manifest.backup_id} is a local set (`zsnapdb snapshot`), which is in no repository"
-    return (set_note, origin.reason) if is_local_set(manifest) else (origin.reason,)
+        return []
+    if not is_local_set(manifest):
+        return [origin.reason]
+    return [standing_note(manifest.backup_id, standing_of(instance, manifest.backup_id)), origin.reason]
 
 
 def _of_servers(manifests: Sequence[Manifest], target: Target) -> list[Manifest]:

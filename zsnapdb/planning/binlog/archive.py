@@ -73,6 +73,12 @@ class Plan:
     steps: tuple[ArchiveStep, ...]
 
 
+def has_all_of(newest: KnownArchived, local: Sequence[ServerBinlog]) -> bool:
+    """Whether the server has the newest file of a history, no shorter than archived. Its bytes are not compared."""
+    same = next((file for file in local if file.name == newest.name), None)
+    return same is not None and not same.problem and _altered(newest, same, agrees=True) is None
+
+
 def same_gtids(reached: Gtids | None, previous: Gtids | None) -> bool:
     """Whether a file with the GTIDs `previous` before it continues the state `reached`.
 

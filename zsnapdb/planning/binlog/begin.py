@@ -96,11 +96,13 @@ def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile]) -> Begin | No
     where = point.coordinates
     if where is None:
         return None
-    # Two binlogs without transactions that were begun within a second differ in their numbers alone.
-    own = (point.server, where.file.rpartition(".")[2], point.fingerprint)
+    # Two binlogs without transactions that were begun within a second differ in their numbers alone. The head of a
+    # binlog has a server_id: it names the server, also if the server has another server_id by the time of the backup.
+    is_named = family(point.flavour).has_uuid
+    own = (point.server if is_named else None, where.file.rpartition(".")[2], point.fingerprint)
     for at in range(len(files) - 1, -1, -1):
         file = files[at]
-        is_copy = (file.server, file.name.rpartition(".")[2], file.fingerprint) == own
+        is_copy = (file.server if is_named else None, file.name.rpartition(".")[2], file.fingerprint) == own
         if is_copy and _is_within(file, point, where.offset):
             return Begin(at, max(where.offset, file.start), True)
     return None

@@ -7,7 +7,7 @@ state, the route ends and says why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -84,6 +84,7 @@ def follow(point: BackupPoint, files: Sequence[RouteFile], state: ArchiveState =
     What cannot be read ends the route, unless GTIDs prove that nothing is missing there.
     """
     histories = tuple(histories_of(files))
+    names = _names_of(files, histories)
     begin = begin_of(point, files, histories, state) if files or state.unreadable else NO_ARCHIVE
     if isinstance(begin, RouteEnd):
         return Route(point, (), 0, True, point.taken, point.gtids, begin)
@@ -94,7 +95,7 @@ def follow(point: BackupPoint, files: Sequence[RouteFile], state: ArchiveState =
         file = files[step]
         visited.append(file)
         reached = None if point.gtids is None else joined(reached, file.gtids)
-        step = _next(files, histories, step, reached, state)
+        step = _next(files, histories, step, reached, state, names[file.incarnation])
     times = [point.taken, *(file.last_commit for file in visited if file.last_commit is not None)]
     complete = complete_until(visited, step, state.complete)
     to = max(times if complete is None else [*times, complete])
@@ -110,16 +111,26 @@ def missing_before(before: RouteFile, file: RouteFile) -> str | None:
     return missing_between(before, file.number, file.previous)
 
 
+def _names_of(files: Sequence[RouteFile], histories: Sequence[History]) -> Mapping[str, frozenset[str]]:
+    """Return the names that the server had in each incarnation: a server of MariaDB may get another server_id."""
+    return {files[one.low].incarnation: frozenset(files[at].server for at in one.places) for one in histories}
+
+
 def _next(
-    files: Sequence[RouteFile], histories: Sequence[History], at: int, reached: Gtids | None, state: ArchiveState
+    files: Sequence[RouteFile],
+    histories: Sequence[History],
+    at: int,
+    reached: Gtids | None,
+    state: ArchiveState,
+    names: Collection[str],
 ) -> int | RouteEnd:
-    """Return the place of the next file, or why there is no next file.
+    """Return the place of the next file, or why there is no next file. `names` are those of the file's server.
 
     If the server was set back to the end of this file and then wrote another history, the newer history counts.
     """
     here = files[at]
     later = [history for history in histories if history.low > at]
-    newer = _newer_history(files, at, later)
+    newer = _newer_history(files, at, later, names)
     if newer.place is not None:
         return newer.place
     following = files[at + 1] if at + 1 < len(files) and files[at + 1].incarnation == here.incarnation else None
@@ -150,11 +161,13 @@ class _NewerHistory:
     end: RouteEnd | None
 
 
-def _newer_history(files: Sequence[RouteFile], at: int, later: Sequence[History]) -> _NewerHistory:
+def _newer_history(
+    files: Sequence[RouteFile], at: int, later: Sequence[History], names: Collection[str]
+) -> _NewerHistory:
     here, place, end = files[at], None, None
     for low in (history.low for history in later):
         other = files[low]
-        if other.server != here.server:
+        if other.server not in names:
             continue
         is_numbered = not (here.is_anonymous or other.is_anonymous)
         previous = other.previous if is_numbered else None

@@ -18,6 +18,23 @@ class RestoreOrigin(StrEnum):
     REPOSITORY = "repository"
 
 
+class SetStanding(StrEnum):
+    """What this host knows of a snapshot set on it that no repository was asked about, or that none lists."""
+
+    LOCAL = "local"
+    STORED = "stored"
+    UNKNOWN = "unknown"
+
+
+def standing_note(backup_id: str, standing: SetStanding) -> str:
+    """Return in words what the set with which a restore begins is."""
+    if standing is SetStanding.LOCAL:
+        return f"{backup_id} is a local set (`zsnapdb snapshot`), which is in no repository"
+    if standing is SetStanding.STORED:
+        return f"{backup_id} is a backup that this host stored; this restore begins with its snapshots on this host"
+    return f"whether the set {backup_id} is in a repository is not known: the record of this host cannot be read"
+
+
 @dataclass(frozen=True)
 class OriginChoice:
     """The chosen origin, with its reason. `snapshots`: the full names to clone by role (empty: all is fetched)."""

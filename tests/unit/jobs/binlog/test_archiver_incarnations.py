@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,22 @@ def test_a_server_that_takes_over_goes_on_by_its_gtids(server: Server, tmp_path:
     archive = other.load()
     assert [f.name for f in archive.of(archive.incarnations[-1].id)] == ["binlog.000004", "binlog.000005"]
     assert server.look().begun is None
+
+
+def test_while_files_are_replaced_and_the_server_does_not_say_who_it_is_no_incarnation_begins(server: Server) -> None:
+    """A restored server gets another identity. Until it runs, its files would be archived under the old one."""
+    server.commit(2)
+    server.rotate()
+    server.look()
+    state = server.saved()
+    server.commit(5)
+    archiver = server.archiver()
+    archiver.look()
+    server.set_back(state)
+    other = replace(archiver._source, server_uuid=OTHER)
+    for answer in (None, other):
+        result = archiver.look(lambda answer=answer: answer)
+        assert (result.begun, result.rotated, result.transactions, result.gaps) == (None, (), 0, ())
+    assert len(server.load().incarnations) == 1
+    assert archiver.look(lambda: archiver._source).begun is not None
+    assert len(server.load().incarnations) == 2

@@ -269,3 +269,17 @@ def test_after_a_reset_the_recorded_time_counts_for_the_old_history_alone(protec
         f"binlog.{number:06d}" for number in (1, 2, 3)
     ]
     assert protected.status().window.unprotected is not None
+
+
+def test_a_new_incarnation_is_recorded_in_its_second_round(server: Server, recorder: CompletenessRecorder) -> None:
+    """A record of the incarnation before says nothing about it, so `status` would show a gap for a minute."""
+    archiver = server.archiver()
+    server.commit(2)
+    state = server.saved()
+    server.commit(2)
+    assert round_of(recorder, archiver, horizon(server, 5)).complete_until is not None
+    server.set_back(state)
+    begun = recorder.after(archiver.look(), None, archiver.archive)
+    assert (begun.begun is None, begun.complete_until) == (False, None)
+    server.clock += 10
+    assert round_of(recorder, archiver, horizon(server, 5)).complete_until == (server.clock + 5) * SECOND

@@ -14,6 +14,7 @@ from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.clone import fetch
 from zsnapdb.jobs.host import Host
+from zsnapdb.jobs.host_record import note_stored
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore import run as restoring
@@ -82,6 +83,22 @@ def test_a_set_that_was_named_or_is_the_newest_before_the_point_is_cloned(
     assert (plan.backup_id, recovered(plan), plan.receives) == (SET, ["0-1-77"], ())
     assert {step.origin for step in plan.clones} == set(local)
     assert any("is a local set" in note for note in plan.point.notes)
+
+
+def test_a_stored_backup_whose_store_is_away_is_not_called_a_local_set(
+    host: PlanningHost, local: dict[str, Snapshot]
+) -> None:
+    stored = host.instance.open_repository().manifest("main", BACKUPS[0])
+    note_stored(host.instance, host.instance.open_repository(), stored.model_copy(update={"backup_id": SET}))
+    notes = host.plan(SET, origin=RestoreOrigin.LOCAL).point.notes
+    assert f"{SET} is a backup that this host stored; this restore begins with its snapshots on this host" in notes
+    assert not any("local set" in note for note in notes)
+    for file in (host.instance.host.records / "main").rglob("backups.json"):
+        file.write_text("{")
+    (note,) = [
+        note for note in host.plan(SET, origin=RestoreOrigin.LOCAL).point.notes if SET in note and "whether" in note
+    ]
+    assert "is not known" in note
 
 
 def test_the_steps_of_the_plan_read_the_description_of_the_set(host: PlanningHost, local: dict[str, Snapshot]) -> None:
