@@ -90,7 +90,10 @@ def _collations(places: Sequence[int], value: EventBytes, *, has_default: bool) 
         return {place: value.packed() for place in places}
     found = dict.fromkeys(places, value.packed())
     while not value.is_at_end():
-        found[places[value.packed()]] = value.packed()
+        place = value.packed()
+        if place >= len(places):
+            raise ValueError(f"a collation is of text column {place} of {len(places)}")
+        found[places[place]] = value.packed()
     return found
 
 

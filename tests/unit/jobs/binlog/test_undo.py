@@ -120,3 +120,15 @@ def test_what_a_table_map_says_of_its_columns_is_read(server: Server) -> None:
         first, second = found(server, number).rows[0].columns
         assert (first.name, first.is_unsigned, first.collation, first.size) == ("id", True, None, 0)
         assert (second.name, second.is_unsigned, second.collation, second.size) == ("na`m", None, 45, 200)
+
+
+def test_a_collation_that_is_not_the_default_of_a_table_map_is_that_of_its_column(server: Server) -> None:
+    types, details = bytes([15, 3, 15, 254, 254]), b"\xc8\0\xc8\0\xf7\1\xf8\1"
+    fields = b"\2\3\x2d\1\x08" + b"\x0a\3\x2d\0\x21" + b"\5\4\1\2xy" + b"\6\3\1\1x"
+    body = table(types=types, details=details).removesuffix(b"\xff") + b"\x1f" + fields
+    row = b"\0" + b"\1a" + b"\1\0\0\0" + b"\1b" + b"\1" + b"\1"
+    transaction(server.newest, 1, (TABLE_MAP, body), (WRITE, rows(row, width=5)))
+    columns = found(server, 1).rows[0].columns
+    assert [column.collation for column in columns] == [45, None, 8, 33, 45]
+    assert [column.members for column in columns] == [None, None, None, (b"x",), (b"xy",)]
+    assert [column.numbered for column in columns] == [0, 0, 0, 247, 248]
