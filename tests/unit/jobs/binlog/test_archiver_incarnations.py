@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.unit.support.archived_server import Server
 from tests.unit.support.binlog_file import File
 from zsnapdb.errors import ConsistencyError
+from zsnapdb.jobs.binlog.files import BinlogSource
 
 OTHER = "aaaaaaaa-0000-0000-0000-0000000000ff"
 
@@ -95,6 +97,10 @@ def test_a_server_that_takes_over_goes_on_by_its_gtids(server: Server, tmp_path:
     assert server.look().begun is None
 
 
+def _answered(source: BinlogSource | None) -> BinlogSource | None:
+    return source
+
+
 def test_while_files_are_replaced_and_the_server_does_not_say_who_it_is_no_incarnation_begins(server: Server) -> None:
     """A restored server gets another identity. Until it runs, its files would be archived under the old one."""
     server.commit(2)
@@ -107,7 +113,7 @@ def test_while_files_are_replaced_and_the_server_does_not_say_who_it_is_no_incar
     server.set_back(state)
     other = replace(archiver._source, server_uuid=OTHER)
     for answer in (None, other):
-        result = archiver.look(lambda answer=answer: answer)
+        result = archiver.look(functools.partial(_answered, answer))
         assert (result.begun, result.rotated, result.transactions, result.gaps) == (None, (), 0, ())
     assert len(server.load().incarnations) == 1
     assert archiver.look(lambda: archiver._source).begun is not None
