@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -43,7 +42,6 @@ from zsnapdb.planning.setup.precedence import overridden
 from zsnapdb.quantities import size
 from zsnapdb.zfs import command, datasets, mounting, owned, snapshots
 from zsnapdb.zfs.owned import Mark
-from zsnapdb.zfs.snapshots import PendingSnapshots
 
 Tell = Callable[[str], None]
 _SERVICE_SECONDS = 900.0
@@ -146,7 +144,7 @@ class _Moving:
                 )
         if facts.copies is not CopiesState.EMPTY:
             self._check_room()
-            kept = self._snapshot() if facts.copies is CopiesState.UNFINISHED else self.record.copied
+            kept = setup_move_copy.snapshot(move) if facts.copies is CopiesState.UNFINISHED else self.record.copied
             name = snapshots.by_guid(move.datasets[0].name)[kept[0]]
             self.tell(f"Copy once more; what was copied before stays in the snapshots {name.partition('@')[2]}")
         self.record = setup_move_state.with_created(self.record)
@@ -161,18 +159,6 @@ class _Moving:
                 " are free",
                 hint=f"remove these copies: `zfs destroy -r {name}`, then run the same setup again",
             )
-
-    def _snapshot(self) -> tuple[int, ...]:
-        """Make a snapshot of both datasets at once. Return the GUIDs, in the order of the datasets."""
-        setup_move_state.sync(self.move)
-        short = f"{MOVE_SNAPSHOT}{secrets.token_hex(4)}"
-        names = [f"{new.name}@{short}" for new in self.move.datasets]
-        pending = PendingSnapshots.of(names, {MOVE_PROPERTY: self.move.server.datadir})
-        pending.start()
-        pending.finish()
-        made = snapshots.describe(names)
-        snapshots.check_one_group(made)
-        return tuple(snapshot.guid for snapshot in made)
 
     def _stop(self) -> None:
         self.tell("Stop the server")
@@ -193,7 +179,7 @@ class _Moving:
         source = Path(self.move.server.datadir)
         before = tree_copy.fingerprint(source)
         setup_move_copy.copy_and_compare(self.move, self.tell)
-        kept = self._snapshot()
+        kept = setup_move_copy.snapshot_of_copies(self.record)
         if tree_copy.fingerprint(source) != before:
             raise ConsistencyError(f"files in {source} changed while they were copied", hint="does a server still run?")
         self.record = setup_move_state.write(replace(self.record, phase=MovePhase.COPIED, copied=kept, source=before))

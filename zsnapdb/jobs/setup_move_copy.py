@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from zsnapdb import server_files
-from zsnapdb.jobs import tree_copy
-from zsnapdb.planning.setup.move import ServerMove
+from zsnapdb.jobs import setup_move_state, tree_copy
+from zsnapdb.jobs.setup_move_state import MoveRecord
+from zsnapdb.planning.setup.move import MOVE_PROPERTY, MOVE_SNAPSHOT, ServerMove
+from zsnapdb.planning.setup.move_state import CopiesState
 from zsnapdb.server_files import Owner
+from zsnapdb.zfs import snapshots
+from zsnapdb.zfs.snapshots import PendingSnapshots
+
+_TRIES = 5
 
 
 def copy_and_compare(move: ServerMove, tell: Callable[[str], None]) -> None:
@@ -36,6 +44,32 @@ def copy_and_compare(move: ServerMove, tell: Callable[[str], None]) -> None:
     for origin, files, target in copied:
         tree_copy.compare(origin, files, target)
     _finish(move, source, logs, data)
+
+
+def snapshot(move: ServerMove) -> tuple[int, ...]:
+    """Make a snapshot of both datasets at once. Return the GUIDs, in the order of the datasets."""
+    setup_move_state.sync_pool(move)
+    short = f"{MOVE_SNAPSHOT}{secrets.token_hex(4)}"
+    names = [f"{new.name}@{short}" for new in move.datasets]
+    pending = PendingSnapshots.of(names, {MOVE_PROPERTY: move.server.datadir})
+    pending.start()
+    pending.finish()
+    made = snapshots.describe(names)
+    snapshots.check_one_group(made)
+    return tuple(one.guid for one in made)
+
+
+def snapshot_of_copies(record: MoveRecord) -> tuple[int, ...]:
+    """Make the snapshots that prove later whether the copies changed. Return their GUIDs.
+
+    ZFS removes its intent log in the transaction groups after the one that has the files, and counts that as written
+    (zil_sync changes the header of the dataset). So snapshots are made until one is followed by no change.
+    """
+    for _ in range(_TRIES):
+        kept = snapshot(record.move)
+        if setup_move_state.since_compared(replace(record, copied=kept)) is CopiesState.UNCHANGED:
+            break
+    return kept
 
 
 def _binlogs(move: ServerMove) -> list[str]:

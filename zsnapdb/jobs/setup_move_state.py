@@ -196,19 +196,23 @@ def _copies(record: MoveRecord, is_there: list[bool]) -> CopiesState:
     if not has_data:
         return CopiesState.UNPROVED
     if record.copied:
-        return _since_compared(record)
+        return since_compared(record)
     created = tuple(datasets.guid(new.name) for new in move.datasets)
     is_own = record.phase is MovePhase.PLANNED and created == record.created
     return CopiesState.UNFINISHED if is_own else CopiesState.UNPROVED
 
 
-def _since_compared(record: MoveRecord) -> CopiesState:
+def since_compared(record: MoveRecord) -> CopiesState:
     """Whether anything in the datasets was written after the snapshots that were made when the copies were compared.
 
     zfsprops(7), written@snapshot: what was written since the snapshot. It counts what is on the disks, so all is
-    brought there first.
+    brought there first, also what was written through memory maps (sync(1), -f).
     """
-    sync(record.move)
+    names = {new.name for new in record.move.datasets}
+    for entry in mounted():
+        if entry.fstype == "zfs" and entry.source in names:
+            command.run(["sync", "-f", entry.path], timeout=_SYNC_SECONDS)
+    sync_pool(record.move)
     for new, guid in zip(record.move.datasets, record.copied, strict=True):
         name = snapshots.by_guid(new.name).get(guid)
         if name is None:
@@ -219,12 +223,8 @@ def _since_compared(record: MoveRecord) -> CopiesState:
     return CopiesState.UNCHANGED
 
 
-def sync(move: ServerMove) -> None:
-    """Have all that was written to the copies on the disks of the pool, also through memory maps (sync(1), -f)."""
-    names = {new.name for new in move.datasets}
-    for entry in mounted():
-        if entry.fstype == "zfs" and entry.source in names:
-            command.run(["sync", "-f", entry.path], timeout=_SYNC_SECONDS)
+def sync_pool(move: ServerMove) -> None:
+    """Have all that was written to the pool of the copies on its disks."""
     command.run(["zpool", "sync", move.datasets[0].name.partition("/")[0]], timeout=_SYNC_SECONDS)
 
 

@@ -54,7 +54,7 @@ def test_a_move_ends_with_the_server_on_the_copies_and_the_old_files_kept(host: 
     check_moved(host)
 
 
-STEPS, STARTS = 40, 31
+STEPS, STARTS = 42, 33
 """How often a whole move reaches a step that it may be killed at, and the one before the start on the copies."""
 
 
