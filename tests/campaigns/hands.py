@@ -1,0 +1,209 @@
+"""Campaign: what moves, undoes or removes production is interrupted anywhere, people go on as people do, nothing is lost.
+
+Runs on the host, as a guest cannot cut its own power (`python3 tests/lab campaign hands`). A round writes rows whose
+numbers leave the guest as soon as their commits were acknowledged. Then one verb begins (a rewind, a promotion, a reap,
+an undo, a prune, a purge, a consolidation) and is interrupted at an event that changes something: kill -9, a signal of a
+terminal or a manager, or the power. One to four acts follow, which may be interrupted too. At last every acknowledged
+row must be in the server in its place, or in a clone of a replaced one, with no other commands than those that the tool
+names; but for rows that a reap was allowed to remove because a finished verb had left them out. What the tool says of
+the server is compared with the kernel and with ZFS after every command, and no command may end in an unknown way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.campaigns.support import hand_acts
+from tests.campaigns.support.hand_judge import Judge, Truth, claims
+from tests.campaigns.support.hand_site import Interruption, Ran, Site
+from tests.campaigns.support.hand_verbs import VERBS, Begun, Verb
+from tests.lab.guest import Guest, Lab
+from tests.lab.host import LabError
+
+ON_HOST = True
+HOW = {"kill": 11, "power": 4, "int": 3, "term": 2}
+SETTLED = 2.0
+"""Seconds after a signal in which what was begun before it ends."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: what was done, and what was wrong."""
+
+    number: int
+    verb: str
+    interruption: str
+    reached: str
+    acts: tuple[str, ...]
+    rows: int
+    seconds: float
+    wrong: tuple[str, ...]
+
+
+@dataclass
+class Play:
+    """A round under way."""
+
+    site: Site
+    verb: str
+    chance: random.Random
+    ran: list[Ran] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    acts: list[str] = field(default_factory=list)
+    interruption: str = ""
+
+    def play(self) -> None:
+        """Write, begin the verb and interrupt it, act, and judge."""
+        site, verb = self.site, VERBS[self.verb]
+        site.reset()
+        first = self.chance.randint(100, 200)
+        site.python("some", str(first), "10")
+        point = site.point()
+        kept = frozenset(site.acknowledged.numbers) | frozenset(range(1, 21))
+        site.acknowledged.numbers |= kept
+        site.write()
+        self._wait_for(5)
+        begun = verb.prepare(site, point)
+        if not verb.writes_stop:
+            self._wait_for(3)
+        self.truth = Truth(kept, frozenset(site.acknowledged.numbers - kept) if begun.moves else frozenset())
+        if self.verb == "reap":
+            # The rewind before it is finished.
+            self.truth.finished(set(site.acknowledged.numbers), site.rows())
+            self.truth.reaped()
+        at = self._interruption(verb)
+        self.interruption = str(at)
+        self._run(begun.words, begun, begun.config, at)
+        for name in hand_acts.chosen(self.chance, begun):
+            self._act(name, begun)
+        hand_acts.free_the_pool(site)
+        time.sleep(SETTLED)
+        judge = Judge(site, self.truth)
+        self.wrong += judge.verdict(self.ran)
+        self.ran += judge.ran
+
+    def _wait_for(self, more: int) -> None:
+        goal, deadline = len(self.site.acknowledged.numbers) + more, time.monotonic() + 60
+        while len(self.site.acknowledged.numbers) < goal:
+            assert time.monotonic() < deadline, "the writer commits nothing"
+            time.sleep(0.05)
+
+    def _interruption(self, verb: Verb) -> Interruption:
+        phase, length = self.chance.choice(verb.phases)
+        (how,) = self.chance.choices(list(HOW), list(HOW.values()))
+        delay = round(self.chance.uniform(0.01, 0.8), 2) if self.chance.random() < 0.35 else 0.0
+        return Interruption(phase, self.chance.randint(1, length), how, delay)
+
+    def _run(self, words: Sequence[str], begun: Begun, config: str, at: Interruption | None) -> None:
+        """Run a command, and compare what it says with what is so."""
+        site = self.site
+        before = site.facts()
+        if words[0] == "reap" and config == hand_acts.REAPING:
+            self.truth.reaped()
+        done = site.zsnapdb(*words, config=config, interruption=at)
+        self.ran.append(done)
+        if at is not None and at.how in ("int", "term"):
+            time.sleep(SETTLED)
+        after = site.facts()
+        self.wrong += claims(done, before, after)
+        is_signalled = done.code in (130, 143)
+        if is_signalled and words[0] == "rewind" and before.serving and before.guids == after.guids:
+            if not after.serving:
+                self.wrong.append(f"a signal left the server stopped, and nothing was replaced: {done.stderr[-300:]}")
+        if begun.moves and done.code == 0 and tuple(words) in (begun.words, begun.again) and after.answers:
+            self.truth.finished(set(site.acknowledged.numbers), site.rows())
+
+    def _act(self, name: str, begun: Begun) -> None:
+        commands = hand_acts.commands(begun)
+        at = None
+        if name == "hint":
+            hints = [hint for ran in self.ran for hint in ran.hints if not any(c.isupper() for c in hint)]
+            words = self.chance.choice(hints).split()[1:] if hints else ["doctor", "main"]
+            words += ["--yes", "--no-backup"] if words[0] == "rewind" and "--yes" not in words else []
+            self.acts.append(f"hint {' '.join(words[:3])}")
+            self._run(words, begun, hand_acts.CONFIG, None)
+        elif name in commands:
+            if self.chance.random() < 0.3:
+                number, how = self.chance.randint(1, 40), self.chance.choice(("kill", "kill", "int", "power"))
+                at = Interruption("start", number, how, 0.0)
+            self.acts.append(f"{name}{f' ({at})' if at else ''}")
+            self._run(commands[name].words, begun, commands[name].config, at)
+        else:
+            self.acts.append(name)
+            hand_acts.OTHERS[name](self.site)
+
+    def transcript(self) -> str:
+        lines = []
+        for ran in self.ran:
+            lines.append(f"  $ zsnapdb {' '.join(ran.words)}   -> {ran.code} {ran.reached}")
+            lines += [f"      {line}" for line in ran.text.splitlines()[-8:]]
+        return "\n".join(lines)
+
+
+def play(site: Site, number: int, verb: str, seed: int) -> tuple[Round, str]:
+    began = time.monotonic()
+    one = Play(site, verb, random.Random(f"{seed}/{number}/{verb}"))
+    try:
+        one.play()
+    except (LabError, AssertionError, OSError) as error:
+        one.wrong.append(f"the round broke off: {str(error)[-1500:]}")
+    reached = next((ran.reached for ran in one.ran if ran.reached), "")
+    seconds, rows = time.monotonic() - began, len(site.acknowledged.numbers)
+    result = Round(number, verb, one.interruption, reached, tuple(one.acts), rows, seconds, tuple(one.wrong))
+    listing = ""
+    if one.wrong and site.guest.is_on:
+        listing = site.guest.run(["zfs", "list", "-r", "-o", "name,mounted,origin,zsnapdb:replaced", "tank"]).stdout
+    return result, one.transcript() + "\n" + listing
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--flavour", choices=["mysql", "mariadb"], required=True)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument(
+        "--first", type=int, default=1, help="the number of the first round: a round is made anew by it"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="+", choices=list(VERBS), default=list(VERBS))
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no round after so many minutes")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    rounds: list[Round] = []
+    began = time.monotonic()
+    with Guest.boot(Lab.ready(), options.flavour) as guest:
+        site = Site(guest, options.flavour)
+        site.make_base()
+        for number in range(options.first, options.first + options.rounds):
+            if time.monotonic() - began > 60 * options.minutes:
+                break
+            verb = options.only[number % len(options.only)]
+            result, transcript = play(site, number, verb, options.seed)
+            rounds.append(result)
+            verdict = "right" if not result.wrong else "WRONG " + " | ".join(result.wrong)
+            print(
+                f"round {number}: {verb}, {result.interruption} ({result.reached[:60] or 'it ended before'}); then"
+                f" {', '.join(result.acts)}; {result.rows} rows, {result.seconds:.0f} s: {verdict}",
+                flush=True,
+            )
+            if result.wrong:
+                print(transcript, flush=True)
+    if options.out:
+        options.out.write_text(json.dumps([asdict(result) for result in rounds], indent=1))
+    wrong = Counter(result.verb for result in rounds if result.wrong)
+    hit = sum(1 for result in rounds if result.reached)
+    print(f"{len(rounds)} rounds, {hit} interrupted, {wrong.total()} wrong {dict(wrong)}")
+    return 1 if wrong or not hit else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

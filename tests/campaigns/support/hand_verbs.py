@@ -1,0 +1,108 @@
+"""What the campaign `hands` begins and interrupts: each verb, what it needs before, and what finished it means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.campaigns.support.hand_site import CONFIG, REAPING, SERVER, Site
+
+UNASKED = ("--yes", "--no-backup")
+SERVER_ID = "4711"
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A verb that is ready to begin: its words, those that go on with it, and its configuration.
+
+    `moves`: finished it puts another server in the place of the live one, which then ends at the point.
+    """
+
+    words: tuple[str, ...]
+    again: tuple[str, ...]
+    moves: bool
+    config: str = CONFIG
+
+
+@dataclass(frozen=True)
+class Verb:
+    """How a verb is made ready once the point is known, and where it is interrupted.
+
+    `phases` are the phases of an interruption with their lengths in events; a later phase is more often chosen.
+    """
+
+    prepare: Callable[[Site, str], Begun]
+    phases: tuple[tuple[str, int], ...]
+    writes_stop: bool = False
+
+
+def _rewind(origin: str) -> Callable[[Site, str], Begun]:
+    def prepare(site: Site, point: str) -> Begun:
+        if origin == "repository":
+            site.zsnapdb("binlog", "archive", "main", "--once")
+        again = ("rewind", "main", "--resume", *UNASKED)
+        return Begun(("rewind", "main", "--to", point, "--from", origin, *UNASKED), again, moves=True)
+
+    return prepare
+
+
+def _promote(origin: str) -> Callable[[Site, str], Begun]:
+    def prepare(site: Site, point: str) -> Begun:
+        """Prepare the restore beside the server, and stop that, as the documentation says."""
+        if origin == "repository":
+            site.zsnapdb("binlog", "archive", "main", "--once")
+        words = ["restore", "main", "--to", point, "--from", origin, "--handover", "promote"]
+        if site.flavour == "mariadb":
+            words += ["--server-id", SERVER_ID]
+        prepared = site.zsnapdb(*words)
+        assert prepared.code == 4, prepared.text
+        if site.flavour == "mariadb":
+            site.sh(f"printf '[mariadbd]\\nserver_id = {SERVER_ID}\\n' > /etc/lab.d/site.cnf")
+        site.sh(f"{SERVER} stop")
+        again = ("restore", "main", "--resume")
+        return Begun(again, again, moves=True)
+
+    return prepare
+
+
+def _reap(site: Site, point: str) -> Begun:
+    """Rewind to the end. Then the replaced server may go."""
+    done = site.zsnapdb("rewind", "main", "--to", point, "--from", "local", *UNASKED)
+    assert done.code == 0, done.text
+    return Begun(("reap",), ("reap",), moves=False, config=REAPING)
+
+
+def _undo(site: Site, _point: str) -> Begun:
+    site.python(
+        "sql", "CREATE TABLE hands.undone (id INT PRIMARY KEY, a INT)", "INSERT INTO hands.undone VALUES (1, 1), (2, 2)"
+    )
+    site.python("sql", "UPDATE hands.undone SET a = a + 10")
+    gtid = site.newest_change("hands.undone")
+    words = ("undo", "main", "--gtid", gtid, "--apply", "--user", "hands")
+    words = (*words, "--password-file", "/etc/zsnapdb/hands.password", "--yes")
+    return Begun(words, words, moves=False)
+
+
+def _stored(*words: str, backups: int) -> Callable[[Site, str], Begun]:
+    def prepare(site: Site, _point: str) -> Begun:
+        for _ in range(backups):
+            done = site.zsnapdb("backup")
+            assert done.code == 0, done.text
+        site.python("sql", "FLUSH BINARY LOGS")
+        site.zsnapdb("binlog", "archive", "main", "--once")
+        return Begun(words, words, moves=False)
+
+    return prepare
+
+
+VERBS = {
+    "rewind-local": Verb(_rewind("local"), (("start", 40), ("stop", 40), ("stop", 40))),
+    "rewind-stored": Verb(_rewind("repository"), (("start", 60), ("stop", 40), ("stop", 40))),
+    "promote-local": Verb(_promote("local"), (("start", 40),), writes_stop=True),
+    "promote-stored": Verb(_promote("repository"), (("start", 40),), writes_stop=True),
+    "reap": Verb(_reap, (("start", 12),)),
+    "undo": Verb(_undo, (("start", 80),)),
+    "prune": Verb(_stored("prune", "main", backups=3), (("start", 40),)),
+    "purge": Verb(_stored("binlog", "purge", "main", backups=1), (("start", 12),)),
+    "consolidate": Verb(_stored("consolidate", "main", backups=2), (("start", 80),)),
+}

@@ -1,0 +1,133 @@
+"""Interrupts zsnapdb at its Nth event that changes something. Python imports this file if its folder is in PYTHONPATH.
+
+An event is a program that is started (but for `zfs` and `zpool` that only read), a change in a file system, a signal,
+an fsync, an SQL statement that is no question, a request that changes the store. It is interrupted before the event
+happens: what lies between two events changes nothing, so that is also after the event before it. With a delay it is
+interrupted so many seconds later, at whatever it does then.
+
+INTERRUPT_AT is `PHASE NUMBER HOW DELAY`. PHASE: `start`, or `stop` (the events are counted from the command on that
+stops the server). HOW: `kill`, `int`, `term`, or `power` (it says so and waits: whoever watches cuts the power).
+INTERRUPT_INTO is a folder: the file `events` gets all events, `reached` the one at which it was interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+READS = ("list", "get", "holds", "diff", "version", "status", "userspace", "--version", "-V")
+CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
+CHANGES += ("os.chown", "os.kill", "os.setxattr", "os.utime")
+QUESTIONS = (b"SELECT", b"SHOW", b"SET ", b"DESC", b"EXPL", b"/*", b"USE ")
+SIGNALS = {"kill": signal.SIGKILL, "int": signal.SIGINT, "term": signal.SIGTERM}
+_COM_QUERY = 3
+
+
+class Interruption:
+    """Counts the events of this process, and interrupts it at one of them."""
+
+    def __init__(self, phase: str, number: int, how: str, delay: float, folder: str) -> None:
+        self._number = number
+        self._how = how
+        self._delay = delay
+        self._folder = folder
+        self._begun = phase == "start"
+        self._count = 0
+        self._busy = threading.local()
+        self._log = os.open(f"{folder}/events", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+
+    def hook(self, name: str, arguments: tuple[Any, ...]) -> None:
+        """Take an audit event (Python's table of audit events names them)."""
+        if name == "subprocess.Popen":
+            self._program(arguments)
+        elif name == "open":
+            self._opened(arguments)
+        elif name in CHANGES and not str(arguments[0]).startswith("/tmp/"):
+            self.event(f"{name} {' '.join(str(word) for word in arguments[:2])}")
+
+    def _program(self, arguments: tuple[Any, ...]) -> None:
+        words = [os.fsdecode(word) for word in arguments[1]]
+        program = os.path.basename(words[0])
+        if program in ("zfs", "zpool") and len(words) > 1 and words[1] in READS:
+            return
+        if program == "server" and words[1:] == ["stop"]:
+            self._begun = True
+        self.event(" ".join([program, *words[1:]])[:200])
+
+    def _opened(self, arguments: tuple[Any, ...]) -> None:
+        path, _, flags = arguments
+        writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        if isinstance(path, int) or not writes or os.fsdecode(path).startswith(("/dev/", "/proc/", "/tmp/")):
+            return
+        self.event(f"open {os.fsdecode(path)}")
+
+    def event(self, text: str) -> None:
+        """Count an event, and interrupt this process if it is the one."""
+        if not self._begun or getattr(self._busy, "is_set", False):
+            return
+        self._count += 1
+        os.write(self._log, f"{self._count} {text}\n".encode())
+        if self._count != self._number:
+            return
+        self._busy.is_set = True
+        if self._delay:
+            threading.Thread(target=self._later, args=(text,), daemon=True).start()
+        else:
+            self._interrupt(text)
+        self._busy.is_set = False
+
+    def _later(self, text: str) -> None:
+        self._busy.is_set = True
+        time.sleep(self._delay)
+        self._interrupt(f"{self._delay:.2f} s behind {text}")
+
+    def _interrupt(self, text: str) -> None:
+        with open(f"{self._folder}/reached.new", "w") as file:
+            file.write(text)
+        os.rename(f"{self._folder}/reached.new", f"{self._folder}/reached")
+        if self._how == "power":
+            time.sleep(600)
+        elif self._how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            # As of a terminal or a manager: what it has started gets the signal too.
+            os.killpg(0, SIGNALS[self._how])
+
+
+def _watch_what_is_not_audited(interruption: Interruption) -> None:
+    import socket
+
+    sync, send_signal, send = os.fsync, signal.pidfd_send_signal, socket.socket.sendall
+
+    def fsync(descriptor: Any) -> None:
+        interruption.event("fsync")
+        sync(descriptor)
+
+    def pidfd_send_signal(*arguments: Any) -> None:
+        if arguments[1]:
+            interruption.event(f"signal {arguments[1]}")
+        send_signal(*arguments)
+
+    def sendall(self: socket.socket, data: Any, flags: int = 0) -> None:
+        head = bytes(data[:40])
+        if head.startswith((b"PUT ", b"POST ", b"DELETE ")):
+            interruption.event(head.decode(errors="replace"))
+        elif len(head) > 8 and head[4] == _COM_QUERY and not head[5:].lstrip().upper().startswith(QUESTIONS):
+            interruption.event(f"SQL {head[5:].decode(errors='replace')}")
+        send(self, data, flags)
+
+    os.fsync = fsync
+    signal.pidfd_send_signal = pidfd_send_signal
+    socket.socket.sendall = sendall  # type: ignore[method-assign, assignment]
+
+
+if "INTERRUPT_AT" in os.environ and "zsnapdb" in sys.orig_argv:
+    # What this process starts is not interrupted.
+    _words = os.environ.pop("INTERRUPT_AT").split()
+    _one = Interruption(_words[0], int(_words[1]), _words[2], float(_words[3]), os.environ.pop("INTERRUPT_INTO"))
+    _watch_what_is_not_audited(_one)
+    sys.addaudithook(_one.hook)
