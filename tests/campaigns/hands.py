@@ -1,12 +1,13 @@
-"""Campaign: what moves, undoes or removes production is interrupted anywhere, people go on as people do, nothing is lost.
+"""Campaign: what moves, undoes or removes production is interrupted, people go on as people do, and nothing is lost.
 
 Runs on the host, as a guest cannot cut its own power (`python3 tests/lab campaign hands`). A round writes rows whose
-numbers leave the guest as soon as their commits were acknowledged. Then one verb begins (a rewind, a promotion, a reap,
-an undo, a prune, a purge, a consolidation) and is interrupted at an event that changes something: kill -9, a signal of a
-terminal or a manager, or the power. One to four acts follow, which may be interrupted too. At last every acknowledged
-row must be in the server in its place, or in a clone of a replaced one, with no other commands than those that the tool
-names; but for rows that a reap was allowed to remove because a finished verb had left them out. What the tool says of
-the server is compared with the kernel and with ZFS after every command, and no command may end in an unknown way.
+numbers leave the guest as soon as their commits were acknowledged. Then one verb begins (a rewind, a promotion, a
+reap, an undo, a prune, a purge, a consolidation) and is interrupted at an event that changes something: by kill -9, the
+signal of a terminal or a manager, or the power. One to four acts follow, which may be interrupted too. At last every
+acknowledged row must be in the server in its place, or in a clone of a replaced one, with no other commands than those
+that the tool names; but for rows that a reap was allowed to remove because a finished verb had left them out. What the
+tool says of the server is compared with the kernel and with ZFS after every command, and no command may end in an
+unknown way.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.campaigns.support import hand_acts
 from tests.campaigns.support.hand_judge import Judge, Truth, claims
-from tests.campaigns.support.hand_site import Interruption, Ran, Site
+from tests.campaigns.support.hand_site import CONFIG, REAPING, Interruption, Ran, Site
 from tests.campaigns.support.hand_verbs import VERBS, Begun, Verb
 from tests.lab.guest import Guest, Lab
 from tests.lab.host import LabError
@@ -61,6 +62,8 @@ class Play:
     wrong: list[str] = field(default_factory=list)
     acts: list[str] = field(default_factory=list)
     interruption: str = ""
+    at: Interruption | None = None
+    then: Sequence[str] | None = None
 
     def play(self) -> None:
         """Write, begin the verb and interrupt it, act, and judge."""
@@ -76,19 +79,20 @@ class Play:
         begun = verb.prepare(site, point)
         if not verb.writes_stop:
             self._wait_for(3)
-        self.truth = Truth(kept, frozenset(site.acknowledged.numbers - kept) if begun.moves else frozenset())
+        volumes = site.facts().guids
+        self.truth = Truth(volumes, kept, frozenset(site.acknowledged.numbers - kept) if begun.moves else frozenset())
         if self.verb == "reap":
             # The rewind before it is finished.
             self.truth.finished(set(site.acknowledged.numbers), site.rows())
             self.truth.reaped()
-        at = self._interruption(verb)
+        at = self.at or self._interruption(verb)
         self.interruption = str(at)
         self._run(begun.words, begun, begun.config, at)
-        for name in hand_acts.chosen(self.chance, begun):
+        for name in self.then if self.then is not None else hand_acts.chosen(self.chance, begun):
             self._act(name, begun)
         hand_acts.free_the_pool(site)
         time.sleep(SETTLED)
-        judge = Judge(site, self.truth)
+        judge = Judge(site, self.truth, begun.again)
         self.wrong += judge.verdict(self.ran)
         self.ran += judge.ran
 
@@ -108,7 +112,7 @@ class Play:
         """Run a command, and compare what it says with what is so."""
         site = self.site
         before = site.facts()
-        if words[0] == "reap" and config == hand_acts.REAPING:
+        if words[0] == "reap" and config == REAPING:
             self.truth.reaped()
         done = site.zsnapdb(*words, config=config, interruption=at)
         self.ran.append(done)
@@ -117,9 +121,9 @@ class Play:
         after = site.facts()
         self.wrong += claims(done, before, after)
         is_signalled = done.code in (130, 143)
-        if is_signalled and words[0] == "rewind" and before.serving and before.guids == after.guids:
-            if not after.serving:
-                self.wrong.append(f"a signal left the server stopped, and nothing was replaced: {done.stderr[-300:]}")
+        is_untouched = is_signalled and before.guids == after.guids
+        if is_untouched and words[0] == "rewind" and before.serving and not after.serving:
+            self.wrong.append(f"a signal left the server stopped, and nothing was replaced: {done.stderr[-300:]}")
         if begun.moves and done.code == 0 and tuple(words) in (begun.words, begun.again) and after.answers:
             self.truth.finished(set(site.acknowledged.numbers), site.rows())
 
@@ -131,9 +135,9 @@ class Play:
             words = self.chance.choice(hints).split()[1:] if hints else ["doctor", "main"]
             words += ["--yes", "--no-backup"] if words[0] == "rewind" and "--yes" not in words else []
             self.acts.append(f"hint {' '.join(words[:3])}")
-            self._run(words, begun, hand_acts.CONFIG, None)
+            self._run(words, begun, CONFIG, None)
         elif name in commands:
-            if self.chance.random() < 0.3:
+            if self.then is None and self.chance.random() < 0.3:
                 number, how = self.chance.randint(1, 40), self.chance.choice(("kill", "kill", "int", "power"))
                 at = Interruption("start", number, how, 0.0)
             self.acts.append(f"{name}{f' ({at})' if at else ''}")
@@ -150,9 +154,10 @@ class Play:
         return "\n".join(lines)
 
 
-def play(site: Site, number: int, verb: str, seed: int) -> tuple[Round, str]:
+def play(site: Site, number: int, verb: str, options: argparse.Namespace) -> tuple[Round, str]:
+    """Play a round to its end, and return it with what was said in it."""
     began = time.monotonic()
-    one = Play(site, verb, random.Random(f"{seed}/{number}/{verb}"))
+    one = Play(site, verb, random.Random(f"{options.seed}/{number}/{verb}"), at=options.at, then=options.then)
     try:
         one.play()
     except (LabError, AssertionError, OSError) as error:
@@ -166,6 +171,11 @@ def play(site: Site, number: int, verb: str, seed: int) -> tuple[Round, str]:
     return result, one.transcript() + "\n" + listing
 
 
+def _interruption(text: str) -> Interruption:
+    phase, number, how, delay = text.split()
+    return Interruption(phase, int(number), how, float(delay))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flavour", choices=["mysql", "mariadb"], required=True)
@@ -175,7 +185,12 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=list(VERBS), default=list(VERBS))
+    parser.add_argument("--at", type=_interruption, help="interrupt every verb so: 'PHASE NUMBER HOW DELAY'")
+    parser.add_argument("--then", nargs="*", help="the acts of every round, none of them interrupted")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no round after so many minutes")
+    parser.add_argument(
+        "--say", action="store_true", help="print what every command said, also of rounds that are right"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     rounds: list[Round] = []
@@ -187,7 +202,7 @@ def main() -> int:
             if time.monotonic() - began > 60 * options.minutes:
                 break
             verb = options.only[number % len(options.only)]
-            result, transcript = play(site, number, verb, options.seed)
+            result, transcript = play(site, number, verb, options)
             rounds.append(result)
             verdict = "right" if not result.wrong else "WRONG " + " | ".join(result.wrong)
             print(
@@ -195,7 +210,7 @@ def main() -> int:
                 f" {', '.join(result.acts)}; {result.rows} rows, {result.seconds:.0f} s: {verdict}",
                 flush=True,
             )
-            if result.wrong:
+            if result.wrong or options.say:
                 print(transcript, flush=True)
     if options.out:
         options.out.write_text(json.dumps([asdict(result) for result in rounds], indent=1))

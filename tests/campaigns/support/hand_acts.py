@@ -1,4 +1,4 @@
-"""What people do next, after a verb of the campaign `hands` was interrupted: in any order, whether it is wise or not."""
+"""What people do next, after a verb of the campaign `hands` was interrupted: in any order, wise or not."""
 
 from __future__ import annotations
 

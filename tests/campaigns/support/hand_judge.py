@@ -42,9 +42,11 @@ def claims(ran: Ran, before: Facts, after: Facts) -> list[str]:
 class Truth:
     """What must be found: rows that were acknowledged, but for those that a reap was allowed to remove.
 
-    `kept` are the rows up to the point, `left_out` rows between the point and the begin of the verb.
+    `volumes` are the GUIDs of the live server's volumes before the verb. `kept` are the rows up to the point,
+    `left_out` those between the point and the begin of the verb.
     """
 
+    volumes: tuple[str, ...]
     kept: frozenset[int]
     left_out: frozenset[int]
     may_go: set[int] = field(default_factory=set)
@@ -65,9 +67,10 @@ class Truth:
 class Judge:
     """Looks for every acknowledged row, with the commands that the tool names."""
 
-    def __init__(self, site: Site, truth: Truth) -> None:
+    def __init__(self, site: Site, truth: Truth, documented: Sequence[str]) -> None:
         self.site = site
         self.truth = truth
+        self.documented = documented
         self.ran: list[Ran] = []
 
     def run(self, *words: str) -> Ran:
@@ -78,7 +81,8 @@ class Judge:
     def verdict(self, earlier: Sequence[Ran]) -> list[str]:
         """Return what is wrong; nothing if every row is where a named command brings it up, and the server answers.
 
-        What the tool names is done until that is so. The last thing that is tried is the site's own start.
+        What the tool names is done until that is so, and the site's own start. What only the documentation names is
+        tried last: that it helps shows that nothing is lost, and is wrong all the same.
         """
         wanted = self.site.acknowledged.numbers - self.truth.may_go
         named = self._named(earlier)
@@ -86,7 +90,9 @@ class Judge:
         tried: list[str] = []
         live: set[int] | None = None
         missing = set(wanted)
-        for step in (NOTHING, *named, START):
+        written = " ".join(("zsnapdb", *self.documented))
+        steps = (NOTHING, *named, START, *([written, START] if written not in named else []))
+        for step in steps:
             if step == START:
                 self._start()
             elif step != NOTHING:
@@ -99,7 +105,12 @@ class Judge:
             if missing and (live is not None or step == START):
                 missing -= self._elsewhere(missing)
             if not missing and live is not None:
+                if written in tried and written not in named:
+                    wrong.append(f"NOT NAMED: `{written}` brings it up; tried before {tried}")
                 return wrong + (self._inexact(live) if self.truth.is_finished else [])
+        guids = {row["guid"] for row in self.site.facts().datasets}
+        if not self.truth.is_finished and not set(self.truth.volumes) <= guids:
+            wrong.append("DESTROYED: datasets of the live server are gone")
         if missing:
             wrong.append(f"LOST {len(missing)} of {len(wanted)} rows, {min(missing)} to {max(missing)}; tried {tried}")
         if live is None:

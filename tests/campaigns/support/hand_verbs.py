@@ -49,8 +49,7 @@ def _rewind(origin: str) -> Callable[[Site, str], Begun]:
 def _promote(origin: str) -> Callable[[Site, str], Begun]:
     def prepare(site: Site, point: str) -> Begun:
         """Prepare the restore beside the server, and stop that, as the documentation says."""
-        if origin == "repository":
-            site.zsnapdb("binlog", "archive", "main", "--once")
+        site.zsnapdb("binlog", "archive", "main", "--once")
         words = ["restore", "main", "--to", point, "--from", origin, "--handover", "promote"]
         if site.flavour == "mariadb":
             words += ["--server-id", SERVER_ID]
@@ -78,15 +77,15 @@ def _undo(site: Site, _point: str) -> Begun:
     )
     site.python("sql", "UPDATE hands.undone SET a = a + 10")
     gtid = site.newest_change("hands.undone")
-    words = ("undo", "main", "--gtid", gtid, "--apply", "--user", "hands")
-    words = (*words, "--password-file", "/etc/zsnapdb/hands.password", "--yes")
+    account = ("--user", "hands", "--password-file", "/etc/zsnapdb/hands.password")
+    words = ("undo", "main", "--gtid", gtid, "--apply", *account, "--yes")
     return Begun(words, words, moves=False)
 
 
 def _stored(*words: str, backups: int) -> Callable[[Site, str], Begun]:
     def prepare(site: Site, _point: str) -> Begun:
         for _ in range(backups):
-            done = site.zsnapdb("backup")
+            done = site.zsnapdb("backup", "--full")
             assert done.code == 0, done.text
         site.python("sql", "FLUSH BINARY LOGS")
         site.zsnapdb("binlog", "archive", "main", "--once")
@@ -95,14 +94,15 @@ def _stored(*words: str, backups: int) -> Callable[[Site, str], Begun]:
     return prepare
 
 
+_MOVES = (("start", 275), ("stop", 65), ("exchange", 24), ("exchange", 24))
 VERBS = {
-    "rewind-local": Verb(_rewind("local"), (("start", 40), ("stop", 40), ("stop", 40))),
-    "rewind-stored": Verb(_rewind("repository"), (("start", 60), ("stop", 40), ("stop", 40))),
-    "promote-local": Verb(_promote("local"), (("start", 40),), writes_stop=True),
-    "promote-stored": Verb(_promote("repository"), (("start", 40),), writes_stop=True),
-    "reap": Verb(_reap, (("start", 12),)),
-    "undo": Verb(_undo, (("start", 80),)),
+    "rewind-local": Verb(_rewind("local"), _MOVES),
+    "rewind-stored": Verb(_rewind("repository"), _MOVES),
+    "promote-local": Verb(_promote("local"), (("start", 57), ("exchange", 24)), writes_stop=True),
+    "promote-stored": Verb(_promote("repository"), (("start", 57), ("exchange", 24)), writes_stop=True),
+    "reap": Verb(_reap, (("start", 7), ("destroy", 4))),
+    "undo": Verb(_undo, (("start", 170), ("apply", 12))),
     "prune": Verb(_stored("prune", "main", backups=3), (("start", 40),)),
-    "purge": Verb(_stored("binlog", "purge", "main", backups=1), (("start", 12),)),
-    "consolidate": Verb(_stored("consolidate", "main", backups=2), (("start", 80),)),
+    "purge": Verb(_stored("binlog", "purge", "main", backups=1), (("start", 5),)),
+    "consolidate": Verb(_stored("consolidate", "main", backups=2), (("start", 39),)),
 }

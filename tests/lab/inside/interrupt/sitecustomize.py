@@ -5,8 +5,8 @@ an fsync, an SQL statement that is no question, a request that changes the store
 happens: what lies between two events changes nothing, so that is also after the event before it. With a delay it is
 interrupted so many seconds later, at whatever it does then.
 
-INTERRUPT_AT is `PHASE NUMBER HOW DELAY`. PHASE: `start`, or `stop` (the events are counted from the command on that
-stops the server). HOW: `kill`, `int`, `term`, or `power` (it says so and waits: whoever watches cuts the power).
+INTERRUPT_AT is `PHASE NUMBER HOW DELAY`. The events are counted from the first one whose text begins as PHASES says.
+HOW: `kill`, `int`, `term`, or `power` (it says so and waits: whoever watches cuts the power).
 INTERRUPT_INTO is a folder: the file `events` gets all events, `reached` the one at which it was interrupted.
 """
 
@@ -20,8 +20,10 @@ import time
 from typing import Any
 
 READS = ("list", "get", "holds", "diff", "version", "status", "userspace", "--version", "-V")
-CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
-CHANGES += ("os.chown", "os.kill", "os.setxattr", "os.utime")
+CHANGES = tuple(
+    f"os.{name}" for name in "rename remove rmdir mkdir link symlink truncate chmod chown kill setxattr utime".split()
+)
+PHASES = {"start": "", "stop": "server stop", "exchange": "zfs unmount", "destroy": "zfs destroy", "apply": "SQL BEGIN"}
 QUESTIONS = (b"SELECT", b"SHOW", b"SET ", b"DESC", b"EXPL", b"/*", b"USE ")
 SIGNALS = {"kill": signal.SIGKILL, "int": signal.SIGINT, "term": signal.SIGTERM}
 _COM_QUERY = 3
@@ -35,7 +37,8 @@ class Interruption:
         self._how = how
         self._delay = delay
         self._folder = folder
-        self._begun = phase == "start"
+        self._first = PHASES[phase]
+        self._begun = False
         self._count = 0
         self._busy = threading.local()
         self._log = os.open(f"{folder}/events", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -54,8 +57,6 @@ class Interruption:
         program = os.path.basename(words[0])
         if program in ("zfs", "zpool") and len(words) > 1 and words[1] in READS:
             return
-        if program == "server" and words[1:] == ["stop"]:
-            self._begun = True
         self.event(" ".join([program, *words[1:]])[:200])
 
     def _opened(self, arguments: tuple[Any, ...]) -> None:
@@ -67,7 +68,10 @@ class Interruption:
 
     def event(self, text: str) -> None:
         """Count an event, and interrupt this process if it is the one."""
-        if not self._begun or getattr(self._busy, "is_set", False):
+        if getattr(self._busy, "is_set", False):
+            return
+        self._begun = self._begun or text.startswith(self._first)
+        if not self._begun:
             return
         self._count += 1
         os.write(self._log, f"{self._count} {text}\n".encode())
@@ -120,7 +124,7 @@ def _watch_what_is_not_audited(interruption: Interruption) -> None:
             interruption.event(f"SQL {head[5:].decode(errors='replace')}")
         send(self, data, flags)
 
-    os.fsync = fsync
+    os.fsync = fsync  # type: ignore[assignment]
     signal.pidfd_send_signal = pidfd_send_signal
     socket.socket.sendall = sendall  # type: ignore[method-assign, assignment]
 
