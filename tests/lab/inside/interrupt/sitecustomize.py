@@ -21,7 +21,8 @@ from typing import Any
 
 READS = ("list", "get", "holds", "diff", "version", "status", "userspace", "--version", "-V")
 CHANGES = tuple(
-    f"os.{name}" for name in "rename remove rmdir mkdir link symlink truncate chmod chown kill setxattr utime".split()
+    f"os.{name}"
+    for name in ("rename", "remove", "rmdir", "mkdir", "link", "symlink", "truncate", "chmod", "chown", "kill", "utime")
 )
 PHASES = {"start": "", "stop": "server stop", "exchange": "zfs unmount", "destroy": "zfs destroy", "apply": "SQL BEGIN"}
 QUESTIONS = (b"SELECT", b"SHOW", b"SET ", b"DESC", b"EXPL", b"/*", b"USE ")
