@@ -49,8 +49,14 @@ def is_in_place(plan: RestorePlan) -> bool:
     )
 
 
-def refuse_unclear(exchange: Exchange) -> None:
-    """Raise PreflightError if it is not known which dataset is which."""
+def refuse_unclear(plan: RestorePlan, exchange: Exchange) -> None:
+    """Raise PreflightError if it is not known which dataset is which, or if the restored ones are not complete."""
+    if exchange.state is ExchangeState.UNCLEAR and not exchange.has_begun:
+        raise PreflightError(
+            f"nothing of the server of {plan.instance} was exchanged, and {'; '.join(exchange.reasons)}",
+            hint=f"a run that gave the restore up was interrupted: end it with `zsnapdb restore {plan.instance}"
+            f" --abandon --target {plan.layout.top}`",
+        )
     if exchange.state is ExchangeState.UNCLEAR:
         raise PreflightError(
             f"the exchange of the datasets is in a state that no run of zsnapdb left: {'; '.join(exchange.reasons)}",
@@ -71,7 +77,7 @@ def swap(plan: RestorePlan, step: Promote) -> None:
     PreflightError, with nothing renamed, if a server uses one of them, or if another dataset would go along.
     """
     exchange = look(plan, step)
-    refuse_unclear(exchange)
+    refuse_unclear(plan, exchange)
     production.refuse_running(names_in(step), "the datasets of the server are to be exchanged")
     if exchange.state is not ExchangeState.IN_PLACE:
         if exchange.state is ExchangeState.BEFORE:
@@ -121,7 +127,7 @@ def swap_back(plan: RestorePlan, step: Promote) -> None:
     if not exchange.has_begun:
         remount(step)
         return
-    refuse_unclear(exchange)
+    refuse_unclear(plan, exchange)
     if exchange.state is ExchangeState.IN_PLACE:
         raise PreflightError(
             f"the restored datasets of {plan.instance} are in place of the server's own already",

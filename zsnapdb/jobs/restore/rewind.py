@@ -161,7 +161,7 @@ class _Rewinding:
     def finish(self, ask: Ask, *, backs_up: bool) -> RewindResult:
         """Ask, if the server runs, and replace it. A server that an earlier run stopped is not asked about again."""
         state = exchange.look(self.plan, self.planned.handover)
-        exchange.refuse_unclear(state)
+        exchange.refuse_unclear(self.plan, state)
         is_before = state.state is ExchangeState.BEFORE
         self.old.refuse_another()
         if is_before:
