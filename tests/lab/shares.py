@@ -11,6 +11,7 @@ SAMPLES = {
     "masking": ("--rounds", "1", "--seed", "7"),
     "silence": ("--only", "S3 away"),
     "newcomer": ("--way", "none", "--kills", "1"),
+    "hands": ("--rounds", "1", "--only", "rewind-local", "--at", "exchange 8 kill 0", "--then", "abandon", "reap"),
 }
 """The small part of each campaign that every run of the tests makes; the whole of one is `campaign NAME`.
 
@@ -64,6 +65,7 @@ SECONDS: dict[str, float] = {
     "masking.py": 50,
     "silence.py": 160,
     "newcomer.py": 90,
+    "hands.py": 80,
 }
 """About how long a file takes on one flavour, beside two other jobs on two processors.
 
@@ -94,5 +96,6 @@ ANY_SERVER_SECONDS: dict[str, float] = {
     "clones.py": 150,
     "silence.py": 160,
     "newcomer.py": 90,
+    "hands.py": 80,
 }
 """About how long the tests with the mark `any_server` of a file take, which a whole run starts on one flavour only."""

@@ -24,16 +24,22 @@ class Begun:
     config: str = CONFIG
 
 
+def _nothing(_site: Site) -> list[str]:
+    return []
+
+
 @dataclass(frozen=True)
 class Verb:
     """How a verb is made ready once the point is known, and where it is interrupted.
 
-    `phases` are the phases of an interruption with their lengths in events; a later phase is more often chosen.
+    `phases` are the phases of an interruption with their lengths in events. `writes_stop`: the live server is stopped
+    before the verb. `check` says what else is wrong at the end of the round, when the server runs.
     """
 
     prepare: Callable[[Site, str], Begun]
     phases: tuple[tuple[str, int], ...]
     writes_stop: bool = False
+    check: Callable[[Site], list[str]] = _nothing
 
 
 def _rewind(origin: str) -> Callable[[Site, str], Begun]:
@@ -82,6 +88,18 @@ def _undo(site: Site, _point: str) -> Begun:
     return Begun(words, words, moves=False)
 
 
+def _whole_or_not(site: Site) -> list[str]:
+    """An undo has undone all rows or none."""
+    rows = site.python("sql", "SELECT id, a FROM hands.undone ORDER BY id")
+    return [] if rows in ([[1, 1], [2, 2]], [[1, 11], [2, 12]]) else [f"an undo left {rows}"]
+
+
+def _restorable(site: Site) -> list[str]:
+    """Every backup that is listed is whole."""
+    verified = site.zsnapdb("verify", "main", "--deep")
+    return [] if verified.code == 0 else [f"verify --deep ended with {verified.code}: {verified.text[-600:]}"]
+
+
 def _stored(*words: str, backups: int) -> Callable[[Site, str], Begun]:
     def prepare(site: Site, _point: str) -> Begun:
         for _ in range(backups):
@@ -101,8 +119,8 @@ VERBS = {
     "promote-local": Verb(_promote("local"), (("start", 57), ("exchange", 24)), writes_stop=True),
     "promote-stored": Verb(_promote("repository"), (("start", 57), ("exchange", 24)), writes_stop=True),
     "reap": Verb(_reap, (("start", 7), ("destroy", 4))),
-    "undo": Verb(_undo, (("start", 170), ("apply", 12))),
-    "prune": Verb(_stored("prune", "main", backups=3), (("start", 40),)),
-    "purge": Verb(_stored("binlog", "purge", "main", backups=1), (("start", 5),)),
-    "consolidate": Verb(_stored("consolidate", "main", backups=2), (("start", 39),)),
+    "undo": Verb(_undo, (("start", 170), ("apply", 12)), check=_whole_or_not),
+    "prune": Verb(_stored("prune", "main", backups=3), (("start", 40),), check=_restorable),
+    "purge": Verb(_stored("binlog", "purge", "main", backups=1), (("start", 5),), check=_restorable),
+    "consolidate": Verb(_stored("consolidate", "main", backups=2), (("start", 39),), check=_restorable),
 }
