@@ -11,7 +11,7 @@ SAMPLES = {
     "masking": ("--rounds", "1", "--seed", "7"),
     "silence": ("--only", "S3 away"),
     "newcomer": ("--way", "none", "--kills", "1"),
-    "hands": ("--rounds", "1", "--only", "rewind-local", "--at", "exchange 8 kill 0", "--then", "abandon", "reap"),
+    "hands": ("--rounds", "1", "--only", "rewind-local", "--at", "rename 2 kill 0", "--then", "abandon", "reap"),
 }
 """The small part of each campaign that every run of the tests makes; the whole of one is `campaign NAME`.
 

@@ -112,12 +112,12 @@ def _stored(*words: str, backups: int) -> Callable[[Site, str], Begun]:
     return prepare
 
 
-_MOVES = (("start", 275), ("stop", 65), ("exchange", 24), ("exchange", 24))
+_MOVES = (("start", 275), ("stop", 70), ("exchange", 24), ("rename", 4))
 VERBS = {
     "rewind-local": Verb(_rewind("local"), _MOVES),
     "rewind-stored": Verb(_rewind("repository"), _MOVES),
-    "promote-local": Verb(_promote("local"), (("start", 57), ("exchange", 24)), writes_stop=True),
-    "promote-stored": Verb(_promote("repository"), (("start", 57), ("exchange", 24)), writes_stop=True),
+    "promote-local": Verb(_promote("local"), (("start", 57), ("exchange", 24), ("rename", 4)), writes_stop=True),
+    "promote-stored": Verb(_promote("repository"), (("start", 57), ("exchange", 24), ("rename", 4)), writes_stop=True),
     "reap": Verb(_reap, (("start", 7), ("destroy", 4))),
     "undo": Verb(_undo, (("start", 170), ("apply", 12)), check=_whole_or_not),
     "prune": Verb(_stored("prune", "main", backups=3), (("start", 40),), check=_restorable),

@@ -24,7 +24,14 @@ CHANGES = tuple(
     f"os.{name}"
     for name in ("rename", "remove", "rmdir", "mkdir", "link", "symlink", "truncate", "chmod", "chown", "kill", "utime")
 )
-PHASES = {"start": "", "stop": "server stop", "exchange": "zfs unmount", "destroy": "zfs destroy", "apply": "SQL BEGIN"}
+PHASES = {
+    "start": "",
+    "stop": "server stop",
+    "exchange": "zfs unmount",
+    "rename": "zfs rename",
+    "destroy": "zfs destroy",
+    "apply": "SQL BEGIN",
+}
 QUESTIONS = (b"SELECT", b"SHOW", b"SET ", b"DESC", b"EXPL", b"/*", b"USE ")
 SIGNALS = {"kill": signal.SIGKILL, "int": signal.SIGINT, "term": signal.SIGTERM}
 _COM_QUERY = 3
