@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from zsnapdb import text_files
 from zsnapdb.config import DEFAULT_PATH, load
 from zsnapdb.errors import PreflightError, ServerError, ZsnapdbError
-from zsnapdb.jobs import examples, setup_files, setup_move_state
+from zsnapdb.jobs import examples, setup_files, setup_move, setup_move_state
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import keys
 from zsnapdb.model import Flavour
@@ -23,7 +23,7 @@ from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
 from zsnapdb.planning.family import flavour_in
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
 from zsnapdb.planning.setup.move import dataset_names
-from zsnapdb.planning.setup.move_state import decide
+from zsnapdb.planning.setup.move_state import MoveStep, decide
 from zsnapdb.planning.setup.plan import BegunMove, SetupPlan, plan_setup
 from zsnapdb.planning.setup.schedule import CRON_FOLDER, UNIT, UNIT_FILE, cron_text, unit_text
 from zsnapdb.repository import drills
@@ -43,15 +43,19 @@ def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
     """Return the plan for this host. Changes nothing. PreflightError if not root asks: it would see no sockets."""
     if os.geteuid() != 0:
         raise PreflightError("setup looks at the sockets of every server", hint="run it as root")
-    return plan_setup(gather((configuration or DEFAULT_PATH).absolute(), answers), answers, _begun())
+    begun = _begun()
+    return plan_setup(gather((configuration or DEFAULT_PATH).absolute(), answers), answers, begun)
 
 
 def _begun() -> BegunMove | None:
-    """Return the move that was interrupted, with what may be done next."""
+    """Return the move that was interrupted, with what may be done next. A server that just started is waited for."""
     record = setup_move_state.begun()
     if record is None:
         return None
-    return BegunMove(record.move, decide(record.move, setup_move_state.observe(record)))
+    decision = decide(record.move, setup_move_state.observe(record))
+    if decision.step is MoveStep.FINISH:
+        setup_move.wait_until_it_runs(record.move)
+    return BegunMove(record.move, decision)
 
 
 def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:

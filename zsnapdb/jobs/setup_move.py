@@ -113,7 +113,7 @@ class _Moving:
                 self.tell("The server runs on ZFS: the move of its files has ended")
             else:
                 self._start()
-            self._wait_until_it_runs()
+            wait_until_it_runs(self.move)
             self._end()
 
     def _reach(self, phase: MovePhase) -> None:
@@ -238,7 +238,7 @@ class _Moving:
                 mounting.mount_all(new.name for new in move.datasets)
             self._check_options()
             _systemctl(move.start)
-            self._wait_until_it_runs()
+            wait_until_it_runs(self.move)
         except (ZsnapdbError, OSError) as error:
             self._go_back(error)
 
@@ -261,29 +261,6 @@ class _Moving:
                 f"the server would not use {self.move.fragment}: {', '.join(wrong)}",
                 hint="remove these settings from its other option files and its command line, then run the same setup",
             )
-
-    def _wait_until_it_runs(self) -> MovedServer:
-        """Return when the server has recovered on the copies and accepts connections. ServerError if it does not."""
-        deadline = time.monotonic() + _ANSWER_SECONDS
-        while True:
-            seen = setup_move_state.running_server(self.move)
-            if seen.listens and seen.place is ServedPlace.NEW:
-                return seen
-            if seen.listens or time.monotonic() > deadline or (not seen.pid and seen.state in _ENDED):
-                raise self._not_there(seen)
-            time.sleep(_POLL_SECONDS)
-
-    def _not_there(self, seen: MovedServer) -> ServerError:
-        log = f"see `journalctl -u {self.move.files.service}` and the server's log; then run the same setup again"
-        if seen.place is ServedPlace.NEW:
-            why = f"{seen.shown} accepts no connection after {_ANSWER_SECONDS:.0f} s: it may still recover"
-            return ServerError(f"{why}. It runs on ZFS and was not stopped", hint=log)
-        if seen.pid:
-            return ServerError(
-                f"the server uses {seen.datadir}: a later option file or its command line sets datadir",
-                hint=f"remove datadir, log_bin and innodb_log_group_home_dir there; {self.move.fragment} sets them",
-            )
-        return ServerError("it ended", hint=log)
 
     def _go_back(self, error: ZsnapdbError | OSError) -> NoReturn:
         """Put the server back on its old files if the copies never changed. Raise an error that says how it is left."""
@@ -366,6 +343,31 @@ class _Moving:
                 f"the server runs on ZFS, and the one that answers on {self.move.server.sockets[0]} uses {datadir}",
                 hint=f"see `ls -l /proc/*/cwd`; the move has ended: {self.move.forgotten}",
             )
+
+
+def wait_until_it_runs(move: ServerMove) -> None:
+    """Return when the server has recovered on the copies and accepts connections. ServerError if it does not."""
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while True:
+        seen = setup_move_state.running_server(move)
+        if seen.listens and seen.place is ServedPlace.NEW:
+            return
+        if seen.listens or time.monotonic() > deadline or (not seen.pid and seen.state in _ENDED):
+            raise _not_there(move, seen)
+        time.sleep(_POLL_SECONDS)
+
+
+def _not_there(move: ServerMove, seen: MovedServer) -> ServerError:
+    log = f"see `journalctl -u {move.files.service}` and the server's log; then run the same setup again"
+    if seen.place is ServedPlace.NEW:
+        why = f"{seen.shown} accepts no connection after {_ANSWER_SECONDS:.0f} s: it may still recover"
+        return ServerError(f"{why}. It runs on ZFS and was not stopped", hint=log)
+    if seen.pid:
+        return ServerError(
+            f"the server uses {seen.datadir}: a later option file or its command line sets datadir",
+            hint=f"remove datadir, log_bin and innodb_log_group_home_dir there; {move.fragment} sets them",
+        )
+    return ServerError("it ended", hint=log)
 
 
 def _not_proved(facts: MoveFacts) -> str:

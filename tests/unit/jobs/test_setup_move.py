@@ -12,10 +12,11 @@ from pydantic import TypeAdapter
 
 from tests.unit.support.moving_host import NAMES, Killed, MovingHost, moving_host
 from zsnapdb.errors import CommandError, DamagedError, NotOursError, PreflightError, ServerError
-from zsnapdb.jobs import setup_move, setup_move_state, tree_copy
-from zsnapdb.jobs.setup_move_state import MoveRecord
+from zsnapdb.jobs import setup, setup_move, setup_move_state, tree_copy
+from zsnapdb.jobs.setup_move_state import MovedServer, MoveRecord
+from zsnapdb.planning.setup.facts import SetupAnswers
 from zsnapdb.planning.setup.move import ServerMove
-from zsnapdb.planning.setup.move_state import MovePhase, MoveStep, decide
+from zsnapdb.planning.setup.move_state import MovePhase, MoveStep, ServedPlace, decide
 from zsnapdb.zfs import command
 
 
@@ -158,6 +159,25 @@ def test_a_server_that_runs_on_zfs_is_not_put_back_though_systemd_says_that_it_f
     host.write()
     go_on()
     check_moved(host)
+
+
+def test_a_server_that_has_just_started_on_zfs_is_waited_for_before_the_next_setup_looks_for_it(
+    host: MovingHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup_move.execute(host.move())
+    setup_move_state.write(MoveRecord(host.move(), MovePhase.SWITCHED))
+    recovering = [MovedServer(ServedPlace.NEW, 7, host.runs_on, False, "active")] * 3
+    running = setup_move_state.running_server
+    monkeypatch.setattr(
+        setup_move_state, "running_server", lambda move: recovering.pop() if recovering else running(move)
+    )
+    monkeypatch.setattr(setup_move, "_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(setup, "gather", lambda *about: recovering and pytest.fail("it was looked for too early"))
+    planned: list[MoveStep | None] = []
+    monkeypatch.setattr(setup, "plan_setup", lambda facts, answers, begun: planned.append(begun.decision.step))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    setup.plan(SetupAnswers("s3://b/p"))
+    assert planned == [MoveStep.FINISH]
 
 
 def put_back_by_hand(host: MovingHost) -> None:
