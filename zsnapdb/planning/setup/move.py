@@ -106,11 +106,6 @@ class ServerMove:
         return ("zfs", "set", f"mountpoint={path}", self.datasets[0].name)
 
     @property
-    def switch(self) -> tuple[tuple[str, ...], ...]:
-        """The commands that put the copies in the place of the old files."""
-        return (self.rename, self.mount_at(self.places.mount)) if self.is_renaming else ()
-
-    @property
     def started(self) -> str:
         """The line of a shell with which a person starts the server on the copies after the switch."""
         words = [self.mount_at(self.places.mount), self.start] if self.is_renaming else [self.start]

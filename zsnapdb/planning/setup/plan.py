@@ -228,20 +228,23 @@ def _move_steps(move: ServerMove, step: MoveStep) -> Iterator[SetupStep]:
     where, act = move.places, SetupAction.MOVE
     last = SetupStep("Start the server, and ask the kernel where its files are", move.shown([move.start]), action=act)
     if step is MoveStep.START:
-        mounting = [move.mount_at(where.mount)] if move.is_renaming else []
-        yield SetupStep("Mount the copies, unless they are mounted", move.shown(mounting), action=act)
+        to_mount = [move.mount_at(where.mount)] if move.is_renaming else []
+        yield SetupStep("Mount the copies, unless they are mounted", move.shown(to_mount), action=act)
         yield last
         return
     yield SetupStep("Create the datasets", move.shown(move.creations), action=act)
     yield SetupStep("Stop the server", move.shown([move.stop]), action=act)
     yield SetupStep(
         f"Copy the files of {move.server.datadir} to {where.staging}/data and the logs to {where.staging}, and compare"
-        " every copy with its file",
+        " every copy with its file; then make a snapshot of both datasets",
         action=act,
     )
+    if move.is_renaming:
+        yield SetupStep("Keep the old files under another name", move.shown([move.rename]), action=act)
     yield SetupStep("Tell the server where its files are", path=move.fragment, text=move.option_file, action=act)
     if move.is_renaming:
-        yield SetupStep("Keep the old files, and mount the copies in their place", move.shown(move.switch), action=act)
+        mounting = move.shown([move.mount_at(where.mount)])
+        yield SetupStep("Mount the copies in the place of the old files", mounting, action=act)
     yield last
 
 
