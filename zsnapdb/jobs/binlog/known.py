@@ -32,17 +32,17 @@ class KnownHistory:
 def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> KnownHistory:
     """Return what is archived of the server, in its newest incarnation.
 
-    That is the newest one under its name. It is also the newest of the archive, under whatever server_id, if the
-    binlogs of the server have everything of it: they prove that it goes on. PreflightError if they must be read for
-    that and cannot be.
+    That is the newest one under its name, or a newer one, under whatever server_id, of which the binlogs of the server
+    have everything: they prove that it goes on. PreflightError if they must be read for that and cannot be.
     """
     own = server_name(source.server_uuid, source.server_id)
     same_flavour = [i for i in archive.incarnations if i.flavour is source.flavour]
     named = [i for i in same_flavour if server_name(i.server_uuid, i.server_id) == own]
-    chosen = named[-1] if named else None
-    if same_flavour and same_flavour[-1] != chosen and not family(source.flavour).has_uuid:
+    if family(source.flavour).has_uuid:
+        chosen = named[-1] if named else None
+    else:
         # The name of a server without a UUID is its server_id, which may change at a restart.
-        chosen = same_flavour[-1] if _goes_on(archive.of(same_flavour[-1].id), files) else chosen
+        chosen = next((i for i in reversed(same_flavour) if i in named or _goes_on(archive.of(i.id), files)), None)
     mine = {i.id for i in (*named, chosen) if i is not None}
     elsewhere: Gtids | None = None
     for file in archive.files:

@@ -152,7 +152,8 @@ def test_a_server_that_was_set_back_has_a_new_history_under_whatever_server_id(
     assert maria.route(maria.point()).end == NEWEST
 
 
-def test_after_a_rewind_was_given_up_the_old_history_goes_on(maria: MariaDb) -> None:
+@pytest.mark.parametrize("server_id", [1, 8])
+def test_after_a_rewind_was_given_up_the_old_history_goes_on(maria: MariaDb, server_id: int) -> None:
     """The restored server ran for a while, under a server_id of its own, before the old files were put back."""
     maria.commit(3)
     maria.rotate()
@@ -166,9 +167,9 @@ def test_after_a_rewind_was_given_up_the_old_history_goes_on(maria: MariaDb) -> 
     maria.set_back(state)
     maria.commit(2)
     maria.look()
-    maria.head, maria.server_id = old_head, 1
+    maria.head, maria.server_id = old_head, server_id
     maria.set_back(old)
     maria.commit(2)
-    maria.look()
+    assert maria.look().begun is None
     route = maria.route(point)
-    assert (route.end, str(route.reached)) == (NEWEST, "0-1-12")
+    assert (route.end, str(route.reached)) == (NEWEST, f"0-{server_id}-12")
