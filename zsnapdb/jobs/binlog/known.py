@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from zsnapdb.gtid import Gtids, joined
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.model import server_name
 from zsnapdb.mysql.binlog_bytes import read_plain
-from zsnapdb.planning.binlog.archive import has_all_of
+from zsnapdb.planning.binlog.archive import ServerBinlog, has_all_of
 from zsnapdb.planning.family import family
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation
@@ -38,11 +39,11 @@ def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> 
     own = server_name(source.server_uuid, source.server_id)
     same_flavour = [i for i in archive.incarnations if i.flavour is source.flavour]
     named = [i for i in same_flavour if server_name(i.server_uuid, i.server_id) == own]
-    if family(source.flavour).has_uuid:
-        chosen = named[-1] if named else None
-    else:
-        # The name of a server without a UUID is its server_id, which may change at a restart.
-        chosen = next((i for i in reversed(same_flavour) if i in named or _goes_on(archive.of(i.id), files)), None)
+    chosen = named[-1] if named else None
+    # The name of a server without a UUID is its server_id, which may change at a restart.
+    newer = () if family(source.flavour).has_uuid else tuple(takewhile(lambda i: i != chosen, reversed(same_flavour)))
+    local = files.list() if newer else []
+    chosen = next((i for i in newer if _goes_on(archive.of(i.id), files, local)), chosen)
     mine = {i.id for i in (*named, chosen) if i is not None}
     elsewhere: Gtids | None = None
     for file in archive.files:
@@ -65,6 +66,10 @@ def contains_last(files: LocalFiles, file: ArchivedFile) -> bool:
         return plain_hash(read_plain(opened, start, start + chunk.plain_size)).hexdigest() == chunk.plain_hash
 
 
-def _goes_on(archived: Sequence[ArchivedFile], files: LocalFiles) -> bool:
+def _goes_on(archived: Sequence[ArchivedFile], files: LocalFiles, local: Sequence[ServerBinlog]) -> bool:
     """Whether the server's binlogs have everything of a history, to the byte that was archived last."""
-    return bool(archived) and has_all_of(archived[-1], files.list()) and contains_last(files, archived[-1])
+    try:
+        return bool(archived) and has_all_of(archived[-1], local) and contains_last(files, archived[-1])
+    except FileNotFoundError:
+        # It was purged after it was listed.
+        return False

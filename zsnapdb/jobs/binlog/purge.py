@@ -13,9 +13,10 @@ from functools import partial
 
 from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
+from zsnapdb.jobs.binlog.known import known_history
 from zsnapdb.jobs.exclusion import for_instance
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import Flavour, server_name
+from zsnapdb.model import Flavour
 from zsnapdb.mysql import binlog_list
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
@@ -75,13 +76,7 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
     local = files.list()
     stored = BinlogArchive(instance.open_repository(), instance.name)
     archive = stored.load()
-    own = server_name(source.server_uuid, source.server_id)
-    mine = [
-        i.id
-        for i in archive.incarnations
-        if server_name(i.server_uuid, i.server_id) == own and i.flavour is source.flavour
-    ]
-    kept: tuple[ArchivedFile, ...] = archive.of(mine[-1]) if mine else ()
+    kept = known_history(archive, source, files).files
     now = time.time()
     ages = [now - files.path(file.name).stat().st_mtime for file in local]
     variables = global_variables(session)
