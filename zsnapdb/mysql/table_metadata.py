@@ -15,8 +15,10 @@ from zsnapdb.mysql.event_bytes import EventBytes
 
 _SIGNS, _DEFAULT_COLLATION, _COLLATIONS, _NAMES, _SETS, _ENUMS = 1, 2, 3, 4, 5, 6
 _NUMBERED_DEFAULT, _NUMBERED_COLLATIONS = 10, 11
-_NUMERIC = frozenset({1, 2, 3, 4, 5, 8, 9, 246})
-_TEXTS = frozenset({15, 249, 250, 251, 252, 253, 254})
+_NUMERIC = frozenset({1, 2, 3, 4, 5, 8, 9, 13, 246})
+"""The types with a sign. YEAR is one of them."""
+_TEXTS = frozenset({15, 249, 250, 251, 252, 253, 254, 255})
+"""The types with a collation. Geometry is one of them, with that of bytes."""
 _ENUM, _SET = 247, 248
 
 

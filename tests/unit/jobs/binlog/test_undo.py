@@ -132,3 +132,13 @@ def test_a_collation_that_is_not_the_default_of_a_table_map_is_that_of_its_colum
     assert [column.collation for column in columns] == [45, None, 8, 33, 45]
     assert [column.members for column in columns] == [None, None, None, (b"x",), (b"xy",)]
     assert [column.numbered for column in columns] == [0, 0, 0, 247, 248]
+
+
+def test_year_has_a_sign_and_geometry_a_collation_in_a_table_map(server: Server) -> None:
+    body = table(types=bytes([3, 13, 255, 15, 8]), details=b"\4\xc8\0").removesuffix(b"\xff") + b"\x1f"
+    row = b"\x0e" + b"\1\0\0\0" + bytes(8)
+    fields = b"\1\1\x60" + b"\3\2\x3f\x2d"
+    transaction(server.newest, 1, (TABLE_MAP, body + fields), (WRITE, rows(row, width=5)))
+    columns = found(server, 1).rows[0].columns
+    assert [column.is_unsigned for column in columns] == [False, True, None, None, True]
+    assert [column.collation for column in columns] == [None, None, 63, 45, None]
