@@ -81,7 +81,7 @@ def _run(instance: Instance, session: Session, undone: Undo, before: StateBefore
     for statement in planning.changing(undone.changes):
         session.query(statement)
     wrong = None
-    if int(session.value("SELECT @zsnapdb_undone")) == len(undone.changes):
+    if int(session.value(planning.COUNTED)) == len(undone.changes):
         wrong = before.row_difference(exact_rows(session, before.questions))
     if wrong is not None:
         session.query("ROLLBACK")

@@ -26,6 +26,8 @@ MOST_ROWS = 100_000
 """The number of rows up to which a transaction is undone."""
 _DIFFERS = "nothing was undone: a row was changed since"
 
+COUNTED = "SELECT @zsnapdb_undone"
+"""Returns how many changes were undone so far in the open transaction."""
 SESSION = (
     "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES'",
     "SET SESSION time_zone = '+00:00'",
