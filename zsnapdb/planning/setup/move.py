@@ -121,11 +121,10 @@ class ServerMove:
         name = self.datasets[0].name
         words: list[Sequence[str]] = [self.stop] if is_switched else []
         words += [("zfs", "set", "mountpoint=none", name), ("zfs", "rename", name, f"{name}-unused")]
-        words.append(("rm", "-f", self.fragment, MOVE_RECORD))
+        # The folder is empty once nothing is mounted there: `rm -d` removes no other one.
+        words.append(("rm", "-df", self.fragment, MOVE_RECORD, self.places.staging))
         if is_switched and self.is_renaming:
             words += [("rmdir", self.server.datadir), ("mv", "-T", self.places.old, self.server.datadir)]
-        else:
-            words.append(("rmdir", self.places.staging))
         words += [self.start] if is_switched else []
         return f"`{' && '.join(self.shown(words))}`"
 

@@ -93,12 +93,11 @@ def test_a_server_that_may_use_both_places_is_not_given_up_by_a_line_that_parts_
 def test_a_person_can_go_back_by_one_line_of_a_shell() -> None:
     assert MOVE.given_up(is_switched=True) == (
         "`systemctl stop mysql.service && zfs set mountpoint=none tank/mysql && zfs rename tank/mysql tank/mysql-unused"
-        " && rm -f /etc/mysql/conf.d/zz-zsnapdb-zfs.cnf /var/lib/zsnapdb/setup/move.json"
+        " && rm -df /etc/mysql/conf.d/zz-zsnapdb-zfs.cnf /var/lib/zsnapdb/setup/move.json /var/lib/mysql.on-zfs"
         " && rmdir /var/lib/mysql && mv -T /var/lib/mysql.before-zfs /var/lib/mysql"
         " && systemctl start mysql.service`"
     )
     assert MOVE.given_up(is_switched=False) == (
         "`zfs set mountpoint=none tank/mysql && zfs rename tank/mysql tank/mysql-unused"
-        " && rm -f /etc/mysql/conf.d/zz-zsnapdb-zfs.cnf /var/lib/zsnapdb/setup/move.json"
-        " && rmdir /var/lib/mysql.on-zfs`"
+        " && rm -df /etc/mysql/conf.d/zz-zsnapdb-zfs.cnf /var/lib/zsnapdb/setup/move.json /var/lib/mysql.on-zfs`"
     )
