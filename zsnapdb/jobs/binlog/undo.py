@@ -114,6 +114,7 @@ def _changes(session: Session, logged: LoggedTransaction, gtid: str) -> list[Row
             changes.append(planning.row_change(shape, row))
         except ValueError as error:
             _object(gtid, f"a value of {shape.name} cannot be read: {error}")
+    _object(gtid, planning.count_objection(changes))
     return changes
 
 

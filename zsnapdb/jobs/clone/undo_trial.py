@@ -24,6 +24,7 @@ from zsnapdb.planning.binlog.undo import Expectation, RowChange
 from zsnapdb.planning.binlog.undo_proof import (
     RowQuestion,
     StateBefore,
+    count_difference,
     needs_same_definition,
     proven_changes,
     questions,
@@ -58,7 +59,11 @@ def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[Ro
     before = _before(settings, instance, gtid, logged)
     with _state(settings, instance, gtid, gtid) as session:
         _refuse_others(session, planning.expectations(logged), gtid, "after")
-        changes = proven_changes(before.questions, before.rows, exact_rows(session, before.questions))
+        after = exact_rows(session, before.questions)
+    difference = count_difference(logged, before.questions, before.rows, after)
+    if difference is not None:
+        raise ConsistencyError(f"the binlog has another count than the clones: {difference}", hint=_HINT)
+    changes = proven_changes(before.questions, before.rows, after)
     _try(settings, instance, gtid, changes, before)
     return UndoProof(changes, before)
 

@@ -175,6 +175,9 @@ def condition(column: ValueColumn, value: SqlValue) -> str:
         return f"HEX({column.quoted}) = {value.compared}"
     if column.type in _NUMBERED:
         return f"{column.quoted} + 0 = {value.compared}"
+    if column.type in ("float", "double") and float(value.shown) == 0:
+        # -0 equals 0.
+        return f"CAST({column.quoted} + 0e0 AS CHAR) = '{'-0' if value.shown.startswith('-') else '0'}'"
     return f"{column.quoted} = {value.compared}"
 
 

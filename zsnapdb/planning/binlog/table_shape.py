@@ -92,6 +92,11 @@ class TableShape:
         return quoted(self.schema, self.table)
 
     @property
+    def has_key(self) -> bool:
+        """Whether the table has a primary key."""
+        return any(column.key_part for column in self.columns)
+
+    @property
     def cascades(self) -> tuple[ForeignKey, ...]:
         """The foreign keys by which rows of other tables, or other rows, change with rows of this table."""
         return tuple(

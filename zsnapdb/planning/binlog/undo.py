@@ -24,6 +24,10 @@ from zsnapdb.planning.quoting import quoted
 
 MOST_ROWS = 100_000
 """The number of rows up to which a transaction is undone."""
+MOST_ROWS_WITHOUT_KEY = 100
+"""The number of rows of tables without a primary key up to which a transaction is undone: a scan looks for each."""
+COUNTED = "SELECT @zsnapdb_undone"
+"""Returns how many changes were undone so far."""
 _DIFFERS = "nothing was undone: a row was changed since"
 
 COUNTED = "SELECT @zsnapdb_undone"
@@ -75,8 +79,11 @@ def shape_objection(shape: TableShape) -> str | None:
     names = "".join([shape.name, *(column.name for column in shape.columns)])
     if "\\" in names or printable(names) != names:
         return f"{printable(shape.name)} or a column has a backslash or control character, which a client may misread"
-    if not any(column.key_part for column in shape.columns):
-        return f"{shape.name} has no primary key, so its rows cannot be told apart"
+    if not shape.has_key and shape.foreign_keys:
+        return f"{shape.name} has no primary key, and {shape.foreign_keys[0]}, which needs to know which row is which"
+    generated = {column.name for column in shape.columns if column.is_generated}
+    if any(generated & set(key.to_columns) for key in shape.cascades):
+        return f"{shape.cascades[0]} refers to a generated column of {shape.name}, and changes rows with it"
     if shape.triggers:
         return f"{shape.name} has triggers, which would change other rows a second time"
     unreadable = [
@@ -92,9 +99,23 @@ def shape_objection(shape: TableShape) -> str | None:
 def row_objection(shape: TableShape, row: LoggedRow) -> str | None:
     """Return why this change cannot be undone; None if it can."""
     images = [image for image in (row.before, row.after) if image is not None]
-    places = [place for place, column in enumerate(shape.columns) if column.key_part]
-    if any(place not in image for place in places for image in images):
-        return f"the binlog has not all values of the primary key of {shape.name}"
+    needed = {place for place, column in enumerate(shape.columns) if column.key_part}
+    if not shape.has_key:
+        needed = {place for place, column in enumerate(shape.columns) if not column.is_generated}
+        unreadable = [column for column in shape.columns if not column.is_generated and not is_readable(column)]
+        if unreadable:
+            return f"{shape.name} has no primary key, and values of type {unreadable[0].type}"
+    if any(not needed <= image.keys() for image in images):
+        what = "the primary key of " if shape.has_key else ""
+        return f"the binlog has not all values of {what}{shape.name}, by which its rows are found"
+    return None
+
+
+def count_objection(changes: Sequence[RowChange]) -> str | None:
+    """Return why so many changes cannot be undone; None if they can."""
+    without_key = [change.shape.name for change in changes if not change.shape.has_key]
+    if len(without_key) > MOST_ROWS_WITHOUT_KEY:
+        return f"{len(without_key)} rows are of tables without a primary key, such as {without_key[0]}"
     return None
 
 
@@ -123,7 +144,9 @@ def undoing(change: RowChange) -> str:
         return f"INSERT INTO {table} ({names}) VALUES ({literals})"  # noqa: S608 - quoted names, literals of ours
     where = " AND ".join(_is_row(change, change.after))
     if change.before is None:
-        return f"DELETE FROM {table} WHERE {where}"  # noqa: S608 - as above
+        # Without a key, equal rows cannot be told apart, and any one of them is as good.
+        one = "" if change.shape.has_key else " LIMIT 1"
+        return f"DELETE FROM {table} WHERE {where}{one}"  # noqa: S608 - as above
     assignments = ", ".join(f"{quoted(name)} = {value.assigned}" for name, value in change.before.items())
     return f"UPDATE {table} SET {assignments} WHERE {where}"  # noqa: S608 - as above
 
@@ -144,9 +167,12 @@ class Expectation:
 
 
 def expectations(changes: Sequence[RowChange]) -> list[Expectation]:
-    """Return what the transaction left of each row that it changed, in the order of the first changes."""
+    """Return what the transaction left of each row that it changed, in the order of the first changes.
+
+    Of tables without a primary key nothing is returned: their rows are counted (`undo_proof.py`).
+    """
     last: dict[tuple[str, ...], Expectation] = {}
-    for change in changes:
+    for change in (change for change in changes if change.shape.has_key):
         shape = change.shape
         table = shape.quoted
         if change.before is not None and change.after is not None:
@@ -189,15 +215,37 @@ def statements(changes: Sequence[RowChange]) -> list[str]:
     return [*opening(changes), *changing(changes), *ending(changes)]
 
 
-def opening(changes: Sequence[RowChange]) -> list[str]:
+def opening(changes: Sequence[RowChange], *, is_guarded: bool = False) -> list[str]:
     """Return the first statements of an undo: they open its transaction.
 
     Where foreign keys change rows with others, the undo itself restores those rows, so that the server must not change
-    them a second time. What it then does not check, `changing` does. All reads lock what they see.
+    them a second time. What it then does not check, `changing` does. All reads lock what they see. `is_guarded`: a
+    table that was altered since, or has other triggers or foreign keys, prevents the undo.
     """
     checks = ["SET SESSION foreign_key_checks = 0"] if any(change.shape.cascades for change in changes) else []
     isolation = "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE"
-    return ["SET NAMES utf8mb4", *SESSION, *checks, isolation, "START TRANSACTION", "SET @zsnapdb_undone = 0"]
+    tables = {change.shape.name: change.shape for change in changes}.values() if is_guarded else ()
+    guards = [f"SET @zsnapdb_undone = @zsnapdb_undone - ({one})" for table in tables for one in _guards(table)]
+    begin = ["SET @zsnapdb_undone = 0", *guards, "START TRANSACTION"]
+    return ["SET NAMES utf8mb4", *SESSION, *checks, isolation, *begin]
+
+
+def _guards(table: TableShape) -> list[str]:
+    """Return questions of which each is 1 if the table is not what it was when the script was proved, else 0."""
+    schema, name = ("'" + text.replace("'", "''") + "'" for text in (table.schema, table.table))
+    count, source = "SELECT COUNT(*) <>", "FROM information_schema."
+    made = "IS NULL" if table.made is None else f"= {table.made}"
+    of_table = f"table_schema = {schema} AND table_name = {name}"
+    of_triggers = f"event_object_schema = {schema} AND event_object_table = {name}"
+    of_keys = (
+        f"(constraint_schema = {schema} AND table_name = {name}) OR"
+        f" (unique_constraint_schema = {schema} AND referenced_table_name = {name})"
+    )
+    return [
+        f"{count} 1 {source}tables WHERE {of_table} AND UNIX_TIMESTAMP(create_time) {made}",
+        f"{count} {len(table.triggers)} {source}triggers WHERE {of_triggers}",
+        f"{count} {len(table.foreign_keys)} {source}referential_constraints WHERE {of_keys}",
+    ]
 
 
 def holding(table: TableShape) -> str:
@@ -259,8 +307,13 @@ def ending(changes: Sequence[RowChange]) -> list[str]:
 
 def script(changes: Sequence[RowChange], comment: str) -> str:
     """Return the statements as a script for the client of the server."""
-    lines = [f"-- {comment}", "-- All or nothing: a row that differs from what the transaction left prevents the undo."]
-    return "\n".join([*lines, *(f"{statement};" for statement in statements(changes)), ""])
+    lines = [
+        f"-- {comment}",
+        "-- All or nothing: a row that differs from what the transaction left, or a table that was altered since this",
+        "-- script was written, prevents the undo.",
+    ]
+    run = [*opening(changes, is_guarded=True), *changing(changes), *ending(changes)]
+    return "\n".join([*lines, *(f"{statement};" for statement in run), ""])
 
 
 def _prepared(expression: str) -> list[str]:

@@ -7,23 +7,30 @@ known too. Where the binlog has a value, that of the clone must be the same.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.patterns import printable
 from zsnapdb.planning.binlog.changes import ChangeKind
-from zsnapdb.planning.binlog.row_values import SqlValue, ValueColumn, exact_values, server_value
+from zsnapdb.planning.binlog.row_values import SqlValue, ValueColumn, condition, exact_values, server_value
 from zsnapdb.planning.binlog.table_shape import ForeignKey, TableShape, shape_difference
 from zsnapdb.planning.binlog.undo import RowChange
 from zsnapdb.planning.quoting import quoted
 
 ExactRow = tuple[bytes | None, ...]
-"""The values of a row, as a server answers `exact_values` of each column; empty: there is no such row."""
+"""The values of a row, as a server answers `exact_values` of each column; empty: there is no such row.
+
+Of a table without a primary key it is the number of equal rows.
+"""
 
 
 @dataclass(frozen=True)
 class RowQuestion:
-    """A question for the row with a key, in this order of the values of its key."""
+    """A question for the row with a key. `key` has the values of `key_columns` in their order.
+
+    Without a primary key, it is for the number of rows with all these values.
+    """
 
     shape: TableShape
     key: tuple[SqlValue, ...]
@@ -31,6 +38,9 @@ class RowQuestion:
     @property
     def condition(self) -> str:
         """The condition that a row has the key."""
+        if not self.shape.has_key:
+            pairs = zip(key_columns(self.shape), self.key, strict=True)
+            return " AND ".join(condition(column, value) for column, value in pairs)
         return " AND ".join(
             f"{self.shape.quoted}.{quoted(column.name)} = {value.assigned}"
             for column, value in zip(key_columns(self.shape), self.key, strict=True)
@@ -40,6 +50,7 @@ class RowQuestion:
     def sql(self) -> str:
         """The statement that returns every value of the row, or nothing if there is no such row."""
         values = ", ".join(expression for column in self.shape.columns for expression in exact_values(column))
+        values = values if self.shape.has_key else "COUNT(*)"
         return f"SELECT {values} FROM {self.shape.quoted} WHERE {self.condition}"  # noqa: S608 - quoted, or ours
 
     def __str__(self) -> str:
@@ -71,8 +82,8 @@ class StateBefore:
 
 
 def key_columns(shape: TableShape) -> list[ValueColumn]:
-    """Return the columns of the primary key, in the order of the table."""
-    return [column for column in shape.columns if column.key_part]
+    """Return the columns of the primary key, in the order of the table; without one, all that are not generated."""
+    return [column for column in shape.columns if column.key_part or not (shape.has_key or column.is_generated)]
 
 
 def tables_of(changes: Sequence[RowChange]) -> tuple[TableShape, ...]:
@@ -111,14 +122,46 @@ def proven_changes(
     asked: Sequence[RowQuestion], before: Sequence[ExactRow], after: Sequence[ExactRow]
 ) -> tuple[RowChange, ...]:
     """Return the changes that lead from the rows before to those after the transaction, each row once."""
-    found: dict[tuple[str, ExactRow, ExactRow], RowChange] = {}
+    found: dict[tuple[object, ...], RowChange] = {}
     for question, then, left in zip(asked, before, after, strict=True):
-        if then != left:
+        if not question.shape.has_key:
+            found.update(((question, number), one) for number, one in enumerate(_copies(question, then, left)))
+        elif then != left:
             kind = ChangeKind.INSERT if not then else ChangeKind.UPDATE if left else ChangeKind.DELETE
             shape = question.shape
             # Keys that a collation takes for the same one ask for one row.
             found.setdefault((shape.name, then, left), RowChange(shape, kind, _row(shape, then), _row(shape, left)))
     return tuple(found.values())
+
+
+def _copies(question: RowQuestion, then: ExactRow, left: ExactRow) -> list[RowChange]:
+    """Return the changes of the number of equal rows."""
+    names = (column.name for column in key_columns(question.shape))
+    row, more = dict(zip(names, question.key, strict=True)), _number(left) - _number(then)
+    if more < 0:
+        return [RowChange(question.shape, ChangeKind.DELETE, row, None)] * -more
+    return [RowChange(question.shape, ChangeKind.INSERT, None, row)] * more
+
+
+def _number(exact: ExactRow) -> int:
+    return int(exact[0] or b"0")
+
+
+def count_difference(
+    logged: Sequence[RowChange], asked: Sequence[RowQuestion], before: Sequence[ExactRow], after: Sequence[ExactRow]
+) -> str | None:
+    """Return which equal rows of a table without a primary key the binlog counts otherwise; None if there are none."""
+    counts: Counter[RowQuestion] = Counter()
+    for change in logged:
+        if not change.shape.has_key:
+            for row, sign in ((change.before, -1), (change.after, 1)):
+                if row is not None:
+                    key = tuple(row[column.name] for column in key_columns(change.shape))
+                    counts[RowQuestion(change.shape, key)] += sign
+    for question, then, left in zip(asked, before, after, strict=True):
+        if not question.shape.has_key and counts[question] != _number(left) - _number(then):
+            return f"the number of rows like {question} changed by {_number(left) - _number(then)} in the clones"
+    return None
 
 
 def _row(shape: TableShape, exact: ExactRow) -> dict[str, SqlValue] | None:

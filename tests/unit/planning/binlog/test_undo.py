@@ -29,6 +29,7 @@ from zsnapdb.planning.binlog.undo import (
     LoggedRow,
     RowChange,
     changing,
+    count_objection,
     expectations,
     opening,
     row_change,
@@ -37,7 +38,14 @@ from zsnapdb.planning.binlog.undo import (
     shape_objection,
     undoing,
 )
-from zsnapdb.planning.binlog.undo_proof import StateBefore, needs_same_definition, proven_changes, questions, referring
+from zsnapdb.planning.binlog.undo_proof import (
+    StateBefore,
+    count_difference,
+    needs_same_definition,
+    proven_changes,
+    questions,
+    referring,
+)
 
 ID = ValueColumn("id", "int", "int", key_part=1)
 NAME = ValueColumn("na`me", "varchar", "varchar(50)", charset="utf8mb4", octets=200, collation="x", collation_id=46)
@@ -82,6 +90,16 @@ def test_the_script_undoes_the_last_change_first_and_commits_only_if_each_change
     assert not [line for line in text.splitlines() if line == "COMMIT;"]
 
 
+def test_a_script_undoes_nothing_once_its_table_was_altered() -> None:
+    lines = script([change(None, image(1, b"a"))], "comment").splitlines()
+    guards = [line for line in lines if "information_schema" in line]
+    assert lines.index(guards[-1]) < lines.index("START TRANSACTION;")
+    assert [line.startswith("SET @zsnapdb_undone = @zsnapdb_undone - (SELECT COUNT(*) <> ") for line in guards] == [
+        True
+    ] * 3
+    assert "table_schema = 'app' AND table_name = 't' AND UNIX_TIMESTAMP(create_time) = 100);" in guards[0]
+
+
 def test_only_what_the_transaction_left_of_a_row_is_expected_of_the_server() -> None:
     changes = [
         change(None, image(1, b"a")),
@@ -99,7 +117,7 @@ def test_only_what_the_transaction_left_of_a_row_is_expected_of_the_server() -> 
         (replace(SHAPE, columns=()), "does not exist"),
         (replace(SHAPE, engine="MyISAM"), "no plain InnoDB table"),
         (replace(SHAPE, is_base=False), "no plain InnoDB table"),
-        (replace(SHAPE, columns=(NAME,)), "no primary key"),
+        (replace(SHAPE, columns=(NAME,), foreign_keys=(CASCADE,)), "no primary key, and foreign key app.up"),
         (replace(SHAPE, table="a\\`; DROP"), "a client may misread"),
         (replace(SHAPE, columns=(ID, replace(NAME, name="a\nb"))), "a client may misread"),
         (replace(SHAPE, triggers=(Trigger("more", "AFTER INSERT 1", "SET @x = 1"),)), "triggers"),
@@ -204,6 +222,43 @@ def test_what_is_undone_leads_from_the_rows_after_the_transaction_to_those_befor
     assert undoing(update) == (
         "UPDATE `app`.`t` SET `id` = 1, `na``me` = 'a' WHERE `id` = 1 AND `id` = 1 AND `na``me` IS NULL"
     )
+
+
+UNKEYED = replace(SHAPE, columns=(replace(ID, key_part=0), NAME))
+
+
+def test_rows_of_a_table_without_a_key_are_counted() -> None:
+    row = change(image(1, b"a"), None)
+    gone = replace(row, shape=UNKEYED)
+    asked = questions([gone, gone])
+    assert [question.sql for question in asked] == [
+        "SELECT COUNT(*) FROM `app`.`t` WHERE `id` = 1 AND CAST(`na``me` AS BINARY) = x'61'"
+    ]
+    assert count_difference([gone, gone], asked, ((b"3",),), ((b"1",),)) is None
+    assert "changed by -1 in" in (count_difference([gone, gone], asked, ((b"3",),), ((b"2",),)) or "")
+    assert [one.kind for one in proven_changes(asked, ((b"3",),), ((b"1",),))] == [ChangeKind.DELETE] * 2
+    made = proven_changes(asked, ((b"0",),), ((b"1",),))
+    assert [undoing(one) for one in made] == [
+        "DELETE FROM `app`.`t` WHERE `id` = 1 AND CAST(`na``me` AS BINARY) = x'61' LIMIT 1"
+    ]
+    assert expectations([gone]) == []
+    assert count_objection([gone] * 100) is None
+    assert "101 rows" in (count_objection([gone] * 101) or "")
+
+
+def test_without_a_key_the_binlog_must_have_every_value() -> None:
+    row = LoggedRow("app", "t", ChangeKind.INSERT, LOGGED, None, {0: b"\1\0\0\0"})
+    assert "not all values of app.t" in (row_objection(UNKEYED, row) or "")
+    assert row_objection(UNKEYED, replace(row, after=image(1, b"a"))) is None
+    document = replace(UNKEYED, columns=(UNKEYED.columns[0], ValueColumn("j", "json", "json")))
+    assert "values of type json" in (row_objection(document, replace(row, after=image(1, b"a"))) or "")
+
+
+def test_a_zero_with_a_sign_is_another_value_than_one_without() -> None:
+    of = column("double")
+    for raw, shown in ((-0.0, "-0"), (0.0, "0")):
+        assert condition(of, sql_value(of, struct.pack("<d", raw))) == f"CAST(`c` + 0e0 AS CHAR) = '{shown}'"
+        assert condition(of, server_value(of, shown.encode())) == f"CAST(`c` + 0e0 AS CHAR) = '{shown}'"
 
 
 def test_a_value_that_only_a_replay_brought_counts_only_under_the_very_definition_of_now() -> None:
