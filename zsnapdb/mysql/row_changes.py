@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from zsnapdb.errors import PreflightError
-from zsnapdb.mysql.binlog_events import FORMAT, HEADER, MALFORMED, PAYLOAD, decisive_events, malformed
+from zsnapdb.mysql.binlog_events import FORMAT, HEADER, MALFORMED, MARIADB_GTID, PAYLOAD, decisive_events, malformed
 from zsnapdb.mysql.binlog_rows import ROW_EVENTS, TABLE_MAP, RowsHead, TableMap, row_images, rows_head, table_map
 from zsnapdb.mysql.event_bytes import EventBytes, payload
-from zsnapdb.mysql.table_metadata import ColumnMetadata, table_metadata
+from zsnapdb.mysql.table_metadata import TEXTS, TEXTS_AND_GEOMETRY, ColumnMetadata, table_metadata
 from zsnapdb.mysql.transaction_changes import NO_TABLE, OTHER_EVENTS, event_body
 from zsnapdb.planning.binlog.changes import TransactionChanges
 from zsnapdb.planning.binlog.row_values import LoggedColumn
@@ -45,13 +45,16 @@ class _Rows:
         self.rows: list[LoggedRow] = []
         self._maps: dict[int, TableMap] = {}
         self._columns: dict[int, tuple[LoggedColumn, ...]] = {}
+        self._texts = TEXTS
 
     def add(self, kind: int, body: EventBytes) -> None:
         """Add the next event. ValueError if the event is malformed."""
-        if kind == TABLE_MAP:
+        if kind == MARIADB_GTID:
+            self._texts = TEXTS_AND_GEOMETRY
+        elif kind == TABLE_MAP:
             table = table_map(body)
             self._maps[table.id] = table
-            self._columns[table.id] = _columns(table, table_metadata(table, body))
+            self._columns[table.id] = _columns(table, table_metadata(table, body, self._texts))
         elif kind in ROW_EVENTS:
             head = rows_head(kind, body)
             if head.table != NO_TABLE:

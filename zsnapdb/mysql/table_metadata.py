@@ -17,8 +17,10 @@ _SIGNS, _DEFAULT_COLLATION, _COLLATIONS, _NAMES, _SETS, _ENUMS = 1, 2, 3, 4, 5, 
 _NUMBERED_DEFAULT, _NUMBERED_COLLATIONS = 10, 11
 _NUMERIC = frozenset({1, 2, 3, 4, 5, 8, 9, 13, 246})
 """The types with a sign. YEAR is one of them."""
-_TEXTS = frozenset({15, 249, 250, 251, 252, 253, 254, 255})
-"""The types with a collation. Geometry is one of them, with that of bytes."""
+TEXTS = frozenset({15, 249, 250, 251, 252, 253, 254})
+"""The types with a collation."""
+TEXTS_AND_GEOMETRY = TEXTS | {255}
+"""The types with a collation in table maps of MariaDB: geometry has that of bytes (seen in MariaDB 11.8, MySQL 9.7)."""
 _ENUM, _SET = 247, 248
 
 
@@ -40,10 +42,10 @@ class _Known:
     members: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
 
 
-def table_metadata(table: TableMap, body: EventBytes) -> tuple[ColumnMetadata, ...]:
+def table_metadata(table: TableMap, body: EventBytes, texts: frozenset[int]) -> tuple[ColumnMetadata, ...]:
     """Return what the rest of a TABLE_MAP event, after its columns, says of each column.
 
-    ValueError if it is malformed.
+    `texts` are the types with a collation, which depend on the server. ValueError if it is malformed.
     """
     if table.columns is None:
         return ()
@@ -52,7 +54,7 @@ def table_metadata(table: TableMap, body: EventBytes) -> tuple[ColumnMetadata, .
     known = _Known()
     while not body.is_at_end():
         about = body.integer(1)
-        _add(known, kinds, about, EventBytes([body.take(body.packed())]))
+        _add(known, kinds, about, EventBytes([body.take(body.packed())]), texts)
     return tuple(
         ColumnMetadata(
             known.names[place] if known.names is not None else None,
@@ -64,14 +66,14 @@ def table_metadata(table: TableMap, body: EventBytes) -> tuple[ColumnMetadata, .
     )
 
 
-def _add(known: _Known, kinds: Sequence[int], about: int, value: EventBytes) -> None:
+def _add(known: _Known, kinds: Sequence[int], about: int, value: EventBytes, texts: frozenset[int]) -> None:
     """Add one field. A field that is not known here is passed over."""
     if about == _SIGNS:
         numeric = _places(kinds, _NUMERIC)
         bits = value.take((len(numeric) + 7) // 8)
         known.unsigned = {place: bool(bits[n // 8] & 0x80 >> n % 8) for n, place in enumerate(numeric)}
     elif about in (_DEFAULT_COLLATION, _COLLATIONS):
-        known.collations.update(_collations(_places(kinds, _TEXTS), value, has_default=about == _DEFAULT_COLLATION))
+        known.collations.update(_collations(_places(kinds, texts), value, has_default=about == _DEFAULT_COLLATION))
     elif about in (_NUMBERED_DEFAULT, _NUMBERED_COLLATIONS):
         places = _places(kinds, frozenset({_ENUM, _SET}))
         known.collations.update(_collations(places, value, has_default=about == _NUMBERED_DEFAULT))

@@ -106,7 +106,8 @@ def form_difference(column: ValueColumn, logged: LoggedColumn) -> str | None:
         return None
     if not _is_form_of(column, logged):
         return "had another type or size"
-    if logged.is_unsigned is not None and logged.is_unsigned != ("unsigned" in column.full_type):
+    is_unsigned = column.type == "year" or "unsigned" in column.full_type
+    if logged.is_unsigned is not None and logged.is_unsigned != is_unsigned:
         return "was UNSIGNED" if logged.is_unsigned else "was not UNSIGNED"
     if logged.collation is not None and logged.collation != (column.collation_id or _BINARY):
         return f"had another character set or collation than {column.collation or 'binary'}"

@@ -28,6 +28,9 @@ from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.jobs.binlog.logged import LoggedTransaction, find_transaction
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Flavour
+from zsnapdb.mysql.binlog_rows import table_map
+from zsnapdb.mysql.event_bytes import EventBytes
+from zsnapdb.mysql.table_metadata import TEXTS, TEXTS_AND_GEOMETRY, table_metadata
 
 MAP = (TABLE_MAP, table())
 
@@ -134,11 +137,18 @@ def test_a_collation_that_is_not_the_default_of_a_table_map_is_that_of_its_colum
     assert [column.numbered for column in columns] == [0, 0, 0, 247, 248]
 
 
-def test_year_has_a_sign_and_geometry_a_collation_in_a_table_map(server: Server) -> None:
+@pytest.mark.parametrize(
+    ("texts", "collations", "expected"),
+    [
+        (TEXTS, b"\3\1\x2d", [None, None, None, 45, None]),
+        (TEXTS_AND_GEOMETRY, b"\3\2\x3f\x2d", [None, None, 63, 45, None]),
+    ],
+)
+def test_year_has_a_sign_in_a_table_map_and_geometry_of_mariadb_a_collation(
+    texts: frozenset[int], collations: bytes, expected: list[int | None]
+) -> None:
     body = table(types=bytes([3, 13, 255, 15, 8]), details=b"\4\xc8\0").removesuffix(b"\xff") + b"\x1f"
-    row = b"\x0e" + b"\1\0\0\0" + bytes(8)
-    fields = b"\1\1\x60" + b"\3\2\x3f\x2d"
-    transaction(server.newest, 1, (TABLE_MAP, body + fields), (WRITE, rows(row, width=5)))
-    columns = found(server, 1).rows[0].columns
+    reading = EventBytes([body + b"\1\1\x60" + collations])
+    columns = table_metadata(table_map(reading), reading, texts)
     assert [column.is_unsigned for column in columns] == [False, True, None, None, True]
-    assert [column.collation for column in columns] == [None, None, 63, 45, None]
+    assert [column.collation for column in columns] == expected

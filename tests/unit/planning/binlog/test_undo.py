@@ -355,6 +355,7 @@ def test_null_is_compared_as_null() -> None:
 def test_enums_and_sets_are_compared_by_number_and_unknown_types_have_no_form() -> None:
     assert condition(column("enum"), sql_value(column("enum"), b"\1")) == "`c` + 0 = 1"
     assert form_difference(column("json"), LoggedColumn(245, 4, 0)) is None
+    assert form_difference(column("year"), LoggedColumn(13, 0, 1, is_unsigned=True)) is None
     assert form_difference(column("vector"), LoggedColumn(242, 4, 0)) is not None
     assert form_difference(column("bit", precision=11), LoggedColumn(16, 0, 2, 11)) is None
 
