@@ -100,10 +100,10 @@ def _restorable(site: Site) -> list[str]:
     return [] if verified.code == 0 else [f"verify --deep ended with {verified.code}: {verified.text[-600:]}"]
 
 
-def _stored(*words: str, backups: int) -> Callable[[Site, str], Begun]:
+def _stored(*words: str, backups: int, options: tuple[str, ...] = ()) -> Callable[[Site, str], Begun]:
     def prepare(site: Site, _point: str) -> Begun:
         for _ in range(backups):
-            done = site.zsnapdb("backup", "--full")
+            done = site.zsnapdb("backup", *options)
             assert done.code == 0, done.text
         site.python("sql", "FLUSH BINARY LOGS")
         site.zsnapdb("binlog", "archive", "main", "--once")
@@ -119,8 +119,8 @@ VERBS = {
     "promote-local": Verb(_promote("local"), (("start", 57), ("exchange", 24), ("rename", 4)), writes_stop=True),
     "promote-stored": Verb(_promote("repository"), (("start", 57), ("exchange", 24), ("rename", 4)), writes_stop=True),
     "reap": Verb(_reap, (("start", 7), ("destroy", 4))),
-    "undo": Verb(_undo, (("start", 170), ("apply", 12)), check=_whole_or_not),
-    "prune": Verb(_stored("prune", "main", backups=3), (("start", 40),), check=_restorable),
+    "undo": Verb(_undo, (("start", 170), ("apply", 36)), check=_whole_or_not),
+    "prune": Verb(_stored("prune", "main", backups=3, options=("--full",)), (("start", 40),), check=_restorable),
     "purge": Verb(_stored("binlog", "purge", "main", backups=1), (("start", 5),), check=_restorable),
     "consolidate": Verb(_stored("consolidate", "main", backups=2), (("start", 39),), check=_restorable),
 }

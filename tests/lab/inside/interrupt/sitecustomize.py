@@ -30,7 +30,7 @@ PHASES = {
     "exchange": "zfs unmount",
     "rename": "zfs rename",
     "destroy": "zfs destroy",
-    "apply": "SQL BEGIN",
+    "apply": "SQL START TRANSACTION",
 }
 QUESTIONS = (b"SELECT", b"SHOW", b"SET ", b"DESC", b"EXPL", b"/*", b"USE ")
 SIGNALS = {"kill": signal.SIGKILL, "int": signal.SIGINT, "term": signal.SIGTERM}
