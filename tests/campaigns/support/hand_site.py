@@ -88,8 +88,8 @@ class Facts:
     @property
     def replaced(self) -> list[str]:
         """The ids of restores whose replaced datasets are there, by their names."""
-        found = [re.search(r"-replaced-([^/]+)$", row["name"]) for row in self.datasets]
-        return sorted({match.group(1).upper() for match in found if match})
+        found = [re.search(r"-replaced-(\d{8})t(\d{6})z-([0-9a-f]+)$", row["name"]) for row in self.datasets]
+        return sorted({f"{match[1]}T{match[2]}Z-{match[3]}" for match in found if match})
 
 
 @dataclass(frozen=True)
