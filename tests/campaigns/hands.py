@@ -122,7 +122,7 @@ class Play:
         if at is not None and at.how in ("int", "term"):
             time.sleep(SETTLED)
         after = site.facts()
-        self.wrong += claims(done, before, after)
+        self.wrong += claims(done, before, after, self.truth.volumes)
         is_signalled = done.code in (130, 143)
         is_untouched = is_signalled and before.guids == after.guids
         if is_untouched and words[0] == "rewind" and before.serving and not after.serving:
@@ -145,6 +145,9 @@ class Play:
                 at = Interruption("start", number, how, 0.0)
             self.acts.append(f"{name}{f' ({at})' if at else ''}")
             self._run(commands[name].words, begun, commands[name].config, at)
+            if name == "setup":
+                # It may have written another configuration.
+                self.site.configure()
         else:
             self.acts.append(name)
             hand_acts.OTHERS[name](self.site)

@@ -36,6 +36,7 @@ def commands(begun: Begun) -> dict[str, Command]:
         "backup": Command(("backup",)),
         "snapshot": Command(("snapshot", "main")),
         "prune": Command(("prune", "main")),
+        "setup": Command(("setup", "--answers", "/etc/zsnapdb/answers.toml", "--yes")),
         "doctor": Command(("doctor", "main")),
         "rewind resume": Command(("rewind", "main", "--resume", "--yes", "--no-backup")),
     }

@@ -43,6 +43,7 @@ last = 2
 END
 sed -i 's/repository = "s3"/repository = "s3"\\nbinlog = {{ keep = "0s" }}/' {CONFIG}
 (cat {CONFIG}; printf '\\n[restore]\\nkeep_replaced = "1s"\\n') > {REAPING}
+printf 'repository = "file:///srv/backups"\nmove = true\nplain = true\nproof = false\n' > /etc/zsnapdb/answers.toml
 chmod 600 /etc/zsnapdb/*
 cp FLAVOUR.cnf /etc/lab.cnf
 printf 'sync_binlog = 1\\n!includedir /etc/lab.d\\n' >> /etc/lab.cnf
@@ -142,7 +143,7 @@ class Site:
             "zfs create -o mountpoint=/etc/lab.d tank/options; zfs create -o mountpoint=/var/lib/zsnapdb tank/state"
         )
         self.sh(f"{SERVER} stop")
-        self._configure()
+        self.configure()
         self.sh(f"{SERVER} start")
         self.python("root", *ACCOUNT)
         self.python("root", GRANTS[self.flavour])
@@ -165,19 +166,20 @@ class Site:
         self.acknowledged = Acknowledged()
         self._spawned = 0
         self.guest.start()
-        self._configure()
+        self.configure()
         self.sh(f"{SERVER} start")
 
     def boot(self) -> None:
         """Cut the power, and boot as a host does: what ZFS mounts by itself is mounted, then the server is started."""
         self.guest.power_cut()
         self.guest.start()
-        self._configure()
+        self.configure()
         self.guest.run([SERVER, "start"], timeout=PATIENCE)
         if self._spawned:
             self.write()
 
-    def _configure(self) -> None:
+    def configure(self) -> None:
+        """Write the configuration of the host, as it is."""
         self.sh(BOOT.replace("FLAVOUR", self.flavour))
 
     def sh(self, script: str) -> str:
