@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import time
 from collections.abc import Iterator
@@ -11,12 +12,14 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tests.lab.inside import ledger
 from zsnapdb.config import load
 from zsnapdb.errors import ServerError
 from zsnapdb.jobs.clone import query, state_at
 from zsnapdb.jobs.instance import Instance
 
-from .in_guest import CONFIG, Lab, everything
+from .in_guest import CONFIG, SOCKET, Lab, ask, everything
+from .neighbours import TABLE, NeighboursTable
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -60,12 +63,17 @@ def past(lab: Lab) -> Iterator[Past]:
                 f"INSERT INTO past.words VALUES ('{word}', '{word}', '{word}', '{kind}', {number}.5, '2026-01-02"
                 " 03:04:05', X'FF00')"
             )
+    neighbours = NeighboursTable.on(lab.flavour)
+    with ledger.connect(SOCKET, "root", "", None) as connection:
+        neighbours.make(functools.partial(ask, connection))
     before = lab.zsnapdb("backup", "--json").json["backup"]["backup_id"]
     between = f"{next_second():%Y-%m-%dT%H:%M:%SZ}"
     next_second()
     lab.sql("UPDATE past.words SET price = 99, raw = NULL WHERE w0 = 'ab' AND kind = 'a'")
     lab.sql("DELETE FROM past.words WHERE w0 = 'z' AND kind = 'z'")
     lab.sql("INSERT INTO past.words VALUES ('neu', 'neu', 'neu', 'a', 1, NULL, NULL)")
+    with ledger.connect(SOCKET, "root", "", None) as connection:
+        neighbours.change(functools.partial(ask, connection))
     after = lab.zsnapdb("backup", "--json").json["backup"]["backup_id"]
     yield Past(before, between, after)
     lab.sql("DROP DATABASE past")
@@ -141,6 +149,32 @@ def test_a_table_is_compared_between_two_moments(lab: Lab, past: Past) -> None:
     assert by_kind["changed"]["before"][4:] == ["4.50", "2026-01-02 03:04:05", "0xff00"]
     assert by_kind["changed"]["after"][4:] == ["99.00", "2026-01-02 03:04:05", None]
     assert everything() == before
+
+
+def test_a_comparison_finds_each_value_that_became_its_neighbour_and_no_other(lab: Lab, past: Past) -> None:
+    # The servers of the clones are in central Europe, where an hour comes twice.
+    difference = lab.zsnapdb(
+        "diff",
+        "main",
+        "--table",
+        TABLE,
+        "--from",
+        past.before,
+        "--to",
+        past.after,
+        "--json",
+        environment={"TZ": "CET-1CEST,M3.5.0,M10.5.0/3"},
+    ).json
+    found: dict[int, list[str]] = {}
+    for change in difference["changes"]:
+        assert change["change"] == "changed"
+        values = zip(difference["columns"], map(repr, change["before"]), map(repr, change["after"]), strict=True)
+        found.setdefault(change["key"][0], []).extend(name for name, old, new in values if old != new)
+    neighbours = NeighboursTable.on(lab.flavour)
+    assert found == {row: [column] for row, column in neighbours.truth.items()}
+    by_key = {change["key"][0]: change for change in difference["changes"]}
+    single = difference["columns"].index("v0")
+    assert (by_key[0]["before"][single], by_key[0]["after"][single]) == (1234567, 1234568)
 
 
 # No server is started.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zsnapdb.mysql.session import Row, Session
-from zsnapdb.planning.clone.diff import Column
+from zsnapdb.planning.clone.exact_values import Column
 from zsnapdb.planning.quoting import quoted
 from zsnapdb.planning.schema_content import CatalogueTable
 
@@ -44,8 +44,8 @@ def columns(session: Session, schema: str, table: str) -> list[Column]:
         )
     }
     rows = session.query(
-        "SELECT column_name, data_type, character_maximum_length, collation_name FROM information_schema.columns "
-        "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+        "SELECT column_name, data_type, character_maximum_length, collation_name, character_set_name FROM"
+        " information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
         (schema, table),
     )
     return [
@@ -55,8 +55,9 @@ def columns(session: Session, schema: str, table: str) -> list[Column]:
             None if length is None else int(length),
             keys.get(str(column), 0),
             collation is None or pads(str(collation)),
+            None if charset is None else str(charset),
         )
-        for column, kind, length, collation in rows
+        for column, kind, length, collation, charset in rows
     ]
 
 

@@ -17,7 +17,8 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.mysql import accounts, tables
 from zsnapdb.mysql.session import Address, Row, Session
 from zsnapdb.planning.clone import diff as planning
-from zsnapdb.planning.clone.diff import Change, Column, DifferenceKind, Shape
+from zsnapdb.planning.clone.diff import Change, DifferenceKind, Shape
+from zsnapdb.planning.clone.exact_values import Column
 from zsnapdb.planning.table_name import parse_table
 
 _READER = "zsnapdb_reader"
@@ -98,9 +99,11 @@ def diff(
     counts = dict.fromkeys(DifferenceKind, 0)
     with past(settings, instance, first) as old, past(settings, instance, second) as new:
         shape = planning.shape(_columns(old, schema, name, first), _columns(new, schema, name, second), table)
-        sql = planning.select(shape, schema, name)
-        changes = planning.merge(shape, old.stream(sql, batch=_BATCH)[1], new.stream(sql, batch=_BATCH)[1])
-        emit(shape, _counted(changes, counts))
+        rows = (
+            session.stream(planning.select(shape, columns, schema, name), batch=_BATCH)[1]
+            for session, columns in ((old, shape.earlier), (new, shape.common))
+        )
+        emit(shape, _counted(planning.merge(shape, *rows), counts))
     return Difference(
         table,
         first,

@@ -11,28 +11,16 @@ from enum import StrEnum
 from typing import Any
 
 from zsnapdb.errors import ConsistencyError, PreflightError
+from zsnapdb.planning.clone.exact_values import (
+    Column,
+    is_same,
+    order_expression,
+    remainder_expression,
+    shown,
+    sort_expression,
+    value_expression,
+)
 from zsnapdb.planning.quoting import quoted
-
-_TEXT = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
-_BY_NUMBER = ("enum", "set")
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column as information_schema has it.
-
-    `key_part`: its place in the primary key, from 1; 0: not in it. `pads`: its collation ignores trailing spaces.
-    """
-
-    name: str
-    type: str
-    length: int | None = None
-    key_part: int = 0
-    pads: bool = True
-
-    @property
-    def quoted(self) -> str:
-        return quoted(self.name)
 
 
 class DifferenceKind(StrEnum):
@@ -58,12 +46,21 @@ class Change:
 
 @dataclass(frozen=True)
 class Shape:
-    """The columns of a comparison: those of the primary key in order, the common ones, those that only one side has."""
+    """The columns of a comparison: those of the primary key in order, the common ones, those that only one side has.
+
+    `common` are the common columns as the later state has them, `earlier` the same as the earlier state has them.
+    """
 
     key: tuple[Column, ...]
+    earlier: tuple[Column, ...]
     common: tuple[Column, ...]
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
+
+    @property
+    def remainders(self) -> tuple[str | None, ...]:
+        """For each common column the expression for what its printed value does not tell; None: it tells all."""
+        return tuple(remainder_expression(*pair) for pair in zip(self.earlier, self.common, strict=True))
 
     def key_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Return the values of the key, taken from the values of the common columns."""
@@ -87,38 +84,32 @@ def shape(before: Sequence[Column], after: Sequence[Column], table: str) -> Shap
             f"the primary key of {table} differs between the two states",
             hint="compare the table with queries of your own",
         )
-    names = {column.name for column in before}
+    names = {column.name: column for column in before}
     common = tuple(column for column in after if column.name in names)
     mutual = {column.name for column in common}
     return Shape(
         keys[0],
+        tuple(names[column.name] for column in common),
         common,
         tuple(c.name for c in before if c.name not in mutual),
         tuple(c.name for c in after if c.name not in mutual),
     )
 
 
-def order_expression(column: Column) -> str:
-    """Return an expression whose values sort in this program as the server sorts the column.
+def select(shape_: Shape, columns: Sequence[Column], schema: str, name: str) -> str:
+    """Return the query for the rows of one state, in the order of the primary key.
 
-    Text: WEIGHT_STRING, whose bytes compare as the collation does (refman 8.4, "String Functions"); padded, where the
-    collation pads. ENUM and SET sort by number.
+    `columns` are the common columns as this state has them. The columns of the query are the key in comparable form,
+    the values of the common columns, then the remainders: what a printed value does not tell.
     """
-    if column.type in _TEXT:
-        padded = f" AS CHAR({column.length})" if column.pads and column.length else ""
-        return f"WEIGHT_STRING({column.quoted}{padded})"
-    return f"{column.quoted} + 0" if column.type in _BY_NUMBER else column.quoted
-
-
-def select(shape_: Shape, schema: str, name: str) -> str:
-    """Return the query for the rows, in the order of the primary key's own index.
-
-    Its columns are the key in comparable form, then the common columns.
-    """
-    columns = [*(order_expression(column) for column in shape_.key), *(column.quoted for column in shape_.common)]
-    order = ", ".join(column.quoted for column in shape_.key)
+    selected = (
+        *(order_expression(column) for column in shape_.key),
+        *(value_expression(column) for column in columns),
+        *(expression for expression in shape_.remainders if expression is not None),
+    )
+    order = ", ".join(sort_expression(column) for column in shape_.key)
     return " ".join(
-        ("SELECT", ", ".join(columns), "FROM", quoted(schema, name), "FORCE INDEX (PRIMARY) ORDER BY", order)
+        ("SELECT", ", ".join(selected), "FROM", quoted(schema, name), "FORCE INDEX (PRIMARY) ORDER BY", order)
     )
 
 
@@ -129,19 +120,43 @@ def merge(shape_: Shape, before: Iterable[Sequence[Any]], after: Iterable[Sequen
     """
     width = len(shape_.key)
     left, right = _ascending(before, width), _ascending(after, width)
+    reals = [number for number, column in enumerate(shape_.common) if column.is_real]
     old, new = next(left, None), next(right, None)
     while old is not None or new is not None:
         if new is None or (old is not None and old[0] < new[0]):
             assert old is not None
-            yield Change(DifferenceKind.REMOVED, shape_.key_of(old[1]), old[1], None)
+            values = _shown(shape_.earlier, old[1])
+            yield Change(DifferenceKind.REMOVED, shape_.key_of(values), values, None)
             old = next(left, None)
         elif old is None or new[0] < old[0]:
-            yield Change(DifferenceKind.ADDED, shape_.key_of(new[1]), None, new[1])
+            values = _shown(shape_.common, new[1])
+            yield Change(DifferenceKind.ADDED, shape_.key_of(values), None, values)
             new = next(right, None)
         else:
-            if old[1] != new[1]:
-                yield Change(DifferenceKind.CHANGED, shape_.key_of(new[1]), old[1], new[1])
+            if old[1] != new[1] or not all(is_same(old[1][number], new[1][number]) for number in reals):
+                yield _changed(shape_, old[1], new[1])
             old, new = next(left, None), next(right, None)
+
+
+def _shown(columns: Sequence[Column], row: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the values of the row as a reader sees them, without the remainders."""
+    return tuple(shown(column, value) for column, value in zip(columns, row, strict=False))
+
+
+def _changed(shape_: Shape, old: Sequence[Any], new: Sequence[Any]) -> Change:
+    """Return the change of a row. Where both values look alike, it has what tells them apart in their place."""
+    before, after = list(_shown(shape_.earlier, old)), list(_shown(shape_.common, new))
+    key = shape_.key_of(after)
+    place = len(shape_.common)
+    for number, remainder in enumerate(shape_.remainders):
+        has_same_look = is_same(before[number], after[number])
+        if has_same_look and not is_same(old[number], new[number]):
+            before[number], after[number] = old[number], new[number]
+        if remainder is not None:
+            if has_same_look and old[place] != new[place]:
+                before[number], after[number] = old[place], new[place]
+            place += 1
+    return Change(DifferenceKind.CHANGED, key, tuple(before), tuple(after))
 
 
 def _ascending(rows: Iterable[Sequence[Any]], width: int) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:

@@ -172,7 +172,8 @@ def _change_lines(shape: Shape, changes: Iterator[Change], write: Write) -> None
         key = " ".join(f"{name}={text(value)}" for name, value in zip(keys, change.key, strict=True))
         if change.before is not None and change.after is not None:
             pairs = zip(names, change.before, change.after, strict=True)
-            rest = [f"{name}: {text(old)} -> {text(new)}" for name, old, new in pairs if old != new]
+            shown = ((name, text(old), text(new)) for name, old, new in pairs)
+            rest = [f"{name}: {old} -> {new}" for name, old, new in shown if old != new]
         else:
             values = change.after if change.after is not None else change.before
             rest = [

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.errors import ConsistencyError, PreflightError
-from zsnapdb.planning.clone.diff import Change, Column, DifferenceKind, Shape, merge, order_expression, select, shape
+from zsnapdb.planning.clone.diff import Change, DifferenceKind, Shape, merge, select, shape
+from zsnapdb.planning.clone.exact_values import Column
 
 ID = Column("id", "int", key_part=1)
 VALUE = Column("value", "varchar", 20)
-SHAPE = Shape((ID,), (ID, VALUE), (), ())
+SHAPE = Shape((ID,), (ID, VALUE), (ID, VALUE), (), ())
 STATES = st.dictionaries(st.integers(-5, 30), st.sampled_from(["a", "b", None]))
 
 
@@ -71,16 +72,44 @@ def test_a_table_without_or_with_another_primary_key_is_refused() -> None:
         shape([ID], [Column("id", "bigint", key_part=1)], "db.t")
 
 
-def test_each_type_is_ordered_as_the_server_does() -> None:
-    assert order_expression(ID) == "`id`"
-    assert order_expression(Column("c", "varchar", 20)) == "WEIGHT_STRING(`c` AS CHAR(20))"
-    assert order_expression(Column("c", "varchar", 20, pads=False)) == "WEIGHT_STRING(`c`)"
-    assert order_expression(Column("e", "enum")) == "`e` + 0"
-
-
 def test_the_query_walks_the_primary_keys_own_index_and_quotes() -> None:
-    both = Shape((Column("a`b", "int", key_part=1),), (Column("a`b", "int", key_part=1), VALUE), (), ())
+    key = Column("a`b", "int", key_part=1)
+    both = Shape((key,), (key, VALUE), (key, VALUE), (), ())
     assert (
-        select(both, "d`b", "t")
+        select(both, both.common, "d`b", "t")
         == "SELECT `a``b`, `a``b`, `value` FROM `d``b`.`t` FORCE INDEX (PRIMARY) ORDER BY `a``b`"
     )
+
+
+def test_what_a_printed_value_does_not_tell_is_a_change_and_is_shown_in_its_place() -> None:
+    text = Column("text", "varchar", 20, charset="cp932")
+    both = shape([ID, VALUE, text], [ID, VALUE, text], "db.t")
+    assert select(both, both.common, "d", "t").startswith(
+        "SELECT `id`, `id`, `value`, `text`, CAST(`text` AS BINARY) FROM"
+    )
+    same, old, new = (2, 2, "a", "b", b"b"), (3, 3, "a", "c", b"\x81\xca"), (3, 3, "a", "c", b"\xee\xf9")
+    assert list(merge(both, [same, old], [same, new])) == [
+        Change(DifferenceKind.CHANGED, (3,), (3, "a", b"\x81\xca"), (3, "a", b"\xee\xf9"))
+    ]
+    assert list(merge(both, [old], [])) == [Change(DifferenceKind.REMOVED, (3,), (3, "a", "c"), None)]
+
+
+def test_another_character_set_is_no_change_of_a_text() -> None:
+    old, new = Column("text", "varchar", 20, charset="cp932"), Column("text", "varchar", 20, charset="utf8mb4")
+    assert shape([ID, old], [ID, new], "db.t").remainders == (None, None)
+
+
+def test_the_sign_of_zero_and_each_number_of_single_precision_are_told_apart() -> None:
+    single, double = Column("single", "float"), Column("double", "double")
+    both = shape([ID, single, double], [ID, single, double], "db.t")
+    sql = "SELECT `id`, `id`, `single` * 1e0, `double` * 1e0 FROM `d`.`t` FORCE INDEX (PRIMARY) ORDER BY `id`"
+    assert select(both, both.common, "d", "t") == sql
+    tenth = 0.10000000149011612
+    changes = list(merge(both, [(1, 1, tenth, 0.0), (2, 2, tenth, 0.0)], [(1, 1, tenth, -0.0), (2, 2, tenth, 0.0)]))
+    assert [(change.key, change.before, change.after) for change in changes] == [((1,), (1, 0.1, 0.0), (1, 0.1, -0.0))]
+
+
+def test_a_single_that_became_a_double_of_the_same_look_is_shown_with_all_digits() -> None:
+    both = shape([ID, Column("real", "float")], [ID, Column("real", "double")], "db.t")
+    (change,) = merge(both, [(1, 1, 0.10000000149011612)], [(1, 1, 0.1)])
+    assert (change.before, change.after) == ((1, 0.10000000149011612), (1, 0.1))
