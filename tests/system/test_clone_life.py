@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import shutil
 import subprocess
 import threading
@@ -19,7 +20,7 @@ import pytest
 
 from tests.lab.inside import ledger
 
-from .in_guest import CONFIG, Lab, end_process, everything, zfs
+from .in_guest import CONFIG, Lab, end_process, everything, run, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -310,4 +311,32 @@ def test_a_reaper_and_a_user_at_the_same_moment_never_leave_half_a_clone(lab: La
         # A commit does not keep its clone: it goes with the clone.
         assert starts or codes["user"] == 6, "what was extended or protected is never taken after that"
     assert lab.zsnapdb("clone", "destroy", name).code == 0
+    assert everything() == before
+
+
+@pytest.mark.any_server
+def test_a_clone_takes_over_a_commit_that_is_larger_than_its_quota_and_is_detached(lab: Lab) -> None:
+    before = everything()
+    writer = lab.zsnapdb("clone", "create", "main", "--name", "writer", "--json").json["clone"]
+    (Path(writer["mount"]) / "data" / "filler").write_bytes(os.urandom(96 << 20))
+    commit = lab.zsnapdb("clone", "commit", "writer", "--json").json["id"]
+    assert lab.zsnapdb("clone", "create", "main", "--name", "heir", "--from", commit, "--no-start").code == 0
+    assert lab.zsnapdb("clone", "extend", "heir", "--quota", "80MiB").code == 0
+    # Without more room ZFS refuses.
+    assert "out of space" in run("zfs", "promote", show(lab, "heir")["volumes"]["data"]).stderr
+    destroyed = lab.zsnapdb("clone", "destroy", "writer")
+    assert destroyed.code == 0, destroyed.stderr
+    heir = show(lab, "heir")
+    assert heir["own_bytes"] > 96 << 20
+    assert 0 <= heir["quota"] - (80 << 20) <= heir["own_bytes"]
+    free = int(zfs("get", "-H", "-p", "-o", "value", "available", "tank")[0])
+    # The quota of all clones, which has the floor in it, is not counted with the floor again.
+    cost = lab.zsnapdb("clone", "detach", "heir", "--plan", "--json").json
+    assert cost["available_bytes"] == pytest.approx(free, abs=64 << 20)
+    config = with_terms(lab, f"free_floor = {free + (1 << 30)}")
+    diagnosis = lab.zsnapdb("doctor", "--json", config=config)
+    assert "less than clones.free_floor" in diagnosis.stdout
+    zfs("set", "quota=none", heir["volumes"]["data"].rpartition("/")[0])
+    assert "clone heir has no quota" in lab.zsnapdb("doctor", "--json").stdout
+    assert lab.zsnapdb("clone", "destroy", "heir").code == 0
     assert everything() == before

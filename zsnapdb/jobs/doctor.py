@@ -16,7 +16,7 @@ from zsnapdb.jobs import exchanges, host_record, object_locks, orphans, readers,
 from zsnapdb.jobs.advice import advise, silences
 from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.backup.vm_source import open_machine
-from zsnapdb.jobs.clone import account
+from zsnapdb.jobs.clone import account, room
 from zsnapdb.jobs.clone.reaper import Leak, leaks
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import recoverable
@@ -102,7 +102,11 @@ def _diagnose_one(
         findings += (*_replaced(settings, placed), *readers.remind(settings, placed))
     histories = (*_unprotected(instance), *_repeated_gtids(instance))
     stored = (*_repository(instance), *histories, *_damage(instance), *_programs_of_backups(instance))
-    clones = (*_account_of_clones(settings, instance), *_clones(instance, clone_leaks))
+    clones = (
+        *_account_of_clones(settings, instance),
+        *_room_of_clones(settings, instance),
+        *_clones(instance, clone_leaks),
+    )
     return Diagnosis(instance.name, (*findings, *stored, *_objectives(instance), *clones), observed)
 
 
@@ -284,6 +288,15 @@ def _account_of_clones(settings: Settings, instance: Instance) -> list[FitnessFi
     except ZsnapdbError as error:
         return [warning("clones", f"{error.message}: clones on this host will be refused", error.hint)]
     return [ok("clones", f"their servers run as {name}")]
+
+
+def _room_of_clones(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+    """Return a warning for each way in which clones of the instance may take production's space."""
+    try:
+        return [warning("clones", item.text, item.hint) for item in room.objections(settings, instance.name)]
+    except ZsnapdbError:
+        # Without ZFS there are no clones.
+        return []
 
 
 def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.clone import foreign, locks, properties, volumes
+from zsnapdb.jobs.clone import foreign, locks, properties, room, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
 from zsnapdb.jobs.clone.destroy import drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import server_settings, start_locked
@@ -46,7 +46,7 @@ def detach_plan(settings: Settings, name: str) -> DetachPlan:
     cost = sum(
         int(datasets.properties(dataset, ["referenced"])["referenced"].value) for dataset in info.volumes.values()
     )
-    available = int(datasets.properties(info.top, ["available"])["available"].value)
+    available = room.available(info)
     if available - cost < settings.clones.free_floor:
         raise PreflightError(
             f"detaching copies {cost} bytes, but the pool has {available} bytes free and must keep"
@@ -71,6 +71,7 @@ def detach(settings: Settings, name: str, events: Events) -> DetachPlan:
         info.process.stop(timeout=server_settings(settings, info).start_timeout)
         revision = next_number(info)
         layout = volumes.layout_of(info.origin, f"{info.top}/r{revision}", info.mount)
+        room.guard(settings)
         phase_after = ClonePhase.NEW if info.phase is ClonePhase.NEW else ClonePhase.READY
         begin_change(info)
         with undone_on_error(lambda: undo_change(replace(info, phase=phase_after), revision)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.clone import locks, reusable_sets
+from zsnapdb.jobs.clone import locks, reusable_sets, room
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, PHASE_PROPERTY, ClonePhase, clone_mark
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet
 from zsnapdb.jobs.clone.volumes import DETACHING, drop_detaching, remove_folders
@@ -127,6 +127,10 @@ def remove_all(anchor: str, name: str, root: Path) -> None:
         for item in planned.prepared:
             with locks.on_reusable_set(PREPARED, item.set_id):
                 reusable_sets.remove(item)
+        heirs = {_revision_of(anchor, step.dataset) for step in planned.steps.promotions}
+        if heirs:
+            most = int(datasets.properties(anchor, ["used"])["used"].value)
+            locked.enter_context(room.for_what_is_taken_over(sorted(heirs), most))
         for step in planned.steps.promotions:
             datasets.promote(step.dataset)
         for dataset in planned.steps.datasets:
@@ -135,6 +139,11 @@ def remove_all(anchor: str, name: str, root: Path) -> None:
         for dataset in {step.dataset for step in planned.steps.promotions}:
             _destroy_commits(planned.steps, dataset)
     remove_folders(root)
+
+
+def _revision_of(anchor: str, dataset: str) -> str:
+    """Return the dataset of the revision that a volume of another clone beside the anchor belongs to."""
+    return "/".join(dataset.split("/")[: anchor.count("/") + 2])
 
 
 def _destroy_commits(steps: Removal, dataset: str) -> None:

@@ -7,10 +7,12 @@ A quota counts what a dataset and all below it occupy, snapshots too, and not wh
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import CommandError, PreflightError, UsageError
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, homes, ready
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find, homes, listing, ready
 from zsnapdb.jobs.clone.locks import on_clone
 from zsnapdb.model import PROPERTY, pool_of
 from zsnapdb.planning.clone.room import clone_quota, home_quota
@@ -20,6 +22,71 @@ from zsnapdb.zfs.command import number_in
 
 _GUARD = f"{PROPERTY}:floor-quota"
 """On the home of all clones: the quota that zsnapdb has set there. Another quota there is the administrator's."""
+
+
+@dataclass(frozen=True)
+class RoomObjection:
+    """Something by which clones may take production's space, and what mends it."""
+
+    text: str
+    hint: str
+
+
+def objections(settings: Settings, instance: str) -> list[RoomObjection]:
+    """Return what is wrong with the space of the instance's clones: no quota, or too little free in their pool."""
+    found, own = [], [info for info in listing(settings) if info.instance == instance]
+    for info in own:
+        if settings.clones.quota and not info.quota:
+            hint = f"run `zsnapdb clone extend {info.name} --quota {settings.clones.quota}`"
+            found.append(RoomObjection(f"clone {info.name} has no quota: it may write until its pool is full", hint))
+    for pool in sorted({pool_of(info.top) for info in own}):
+        free, floor = datasets.available(pool), settings.clones.free_floor
+        if free < floor:
+            text = f"the pool {pool} has {size(free)} free, less than clones.free_floor, {size(floor)}"
+            hint = (
+                "destroy clones (`zsnapdb clone list`) or free space; `zfs set reservation=SIZE DATASET` on the"
+                " outermost dataset of the server gives it space that nobody else can take"
+            )
+            found.append(RoomObjection(text, hint))
+    return found
+
+
+def available(info: CloneInfo) -> int:
+    """Return the free bytes of the clone's pool, or what an administrator's quota on the home of all clones leaves.
+
+    The quota that zsnapdb sets there does not count: it is that of an earlier moment, and has the floor in it.
+    """
+    home = info.top.rpartition("/")[0]
+    seen = datasets.properties(home, ["quota", _GUARD])
+    is_limited = seen["quota"].value != "0" and seen["quota"].value != seen[_GUARD].value
+    return datasets.available(home if is_limited else pool_of(home))
+
+
+@contextlib.contextmanager
+def for_what_is_taken_over(revisions: Iterable[str], most: int) -> Iterator[None]:
+    """Let these revisions of clones take over up to `most` bytes within the block, whatever their quotas are.
+
+    `zfs promote` is refused if the quota has no room for the snapshots that are taken over. Afterwards each clone may
+    write as much as before: its quota grew by what it took over. A revision without a quota stays without one.
+    """
+    before = {}
+    for revision in revisions:
+        used, quota = _used_and_quota(revision)
+        if quota:
+            before[revision] = used, quota
+            datasets.set_properties(revision, {"quota": str(quota + most)})
+    try:
+        yield
+    finally:
+        for revision, (used, quota) in before.items():
+            grown = max(0, _used_and_quota(revision)[0] - used)
+            datasets.set_properties(revision, {"quota": str(quota + grown)})
+
+
+def _used_and_quota(dataset: str) -> tuple[int, int]:
+    seen = datasets.properties(dataset, ["used", "quota"])
+    used, quota = (number_in(seen[key].value, ["zfs", "get", key, dataset]) for key in ("used", "quota"))
+    return used, quota
 
 
 def of_new_clone(settings: Settings, pool: str) -> int:
