@@ -62,8 +62,8 @@ def snapshot(move: ServerMove) -> tuple[int, ...]:
 def snapshot_of_copies(record: MoveRecord) -> tuple[int, ...]:
     """Make the snapshots that prove later whether the copies changed. Return their GUIDs.
 
-    ZFS removes its intent log in the transaction groups after the one that has the files, and counts that as written
-    (zil_sync changes the header of the dataset). So snapshots are made until one is followed by no change.
+    ZFS may write to a dataset by itself after files in it were synced alone (seen after `sync -f`), and counts that
+    as written. So snapshots are made until one is followed by no change. If none is, the copies count as changed later.
     """
     for _ in range(_TRIES):
         kept = snapshot(record.move)
