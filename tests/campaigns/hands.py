@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.campaigns.support import hand_acts
 from tests.campaigns.support.hand_judge import Judge, Truth, claims
-from tests.campaigns.support.hand_site import CONFIG, REAPING, Interruption, Ran, Site
+from tests.campaigns.support.hand_site import CONFIG, REAPING, Facts, Interruption, Ran, Site
 from tests.campaigns.support.hand_verbs import VERBS, Begun, Verb
 from tests.lab.guest import Guest, Lab
 from tests.lab.host import LabError
@@ -66,6 +66,7 @@ class Play:
     interruption: str = ""
     at: Interruption | None = None
     then: Sequence[str] | None = None
+    seen: Facts | None = None
 
     def play(self) -> None:
         """Write, begin the verb and interrupt it, act, and judge."""
@@ -114,14 +115,14 @@ class Play:
     def _run(self, words: Sequence[str], begun: Begun, config: str, at: Interruption | None) -> None:
         """Run a command, and compare what it says with what is so."""
         site = self.site
-        before = site.facts()
+        before = self.seen or site.facts()
         if words[0] == "reap" and config == REAPING:
             self.truth.reaped()
         done = site.zsnapdb(*words, config=config, interruption=at)
         self.ran.append(done)
         if at is not None and at.how in ("int", "term"):
             time.sleep(SETTLED)
-        after = site.facts()
+        self.seen = after = site.facts()
         self.wrong += claims(done, before, after, self.truth.volumes)
         is_signalled = done.code in (130, 143)
         is_untouched = is_signalled and before.guids == after.guids
@@ -149,6 +150,7 @@ class Play:
                 # It may have written another configuration.
                 self.site.configure()
         else:
+            self.seen = None
             self.acts.append(name)
             hand_acts.OTHERS[name](self.site)
 

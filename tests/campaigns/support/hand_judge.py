@@ -16,7 +16,7 @@ SCALES = ("doctor", "status")
 SAYS_RUNS = r"the old server runs|old server was started again|and the server runs|runs again, at"
 SAYS_STOPPED = r"the (old )?server is stopped"
 SAYS_UNTOUCHED = r"nothing was replaced|the running server was not touched"
-NOTHING, START = "nothing", "the site's start"
+START = "the site's start"
 ENDS = r"^zsnapdb (rewind main --resume|restore main --(resume|abandon)( --target \S+)?)"
 
 
@@ -85,29 +85,28 @@ class Judge:
         tried last: that it helps shows that nothing is lost, and is wrong all the same.
         """
         wanted = self.site.acknowledged.numbers - self.truth.may_go
-        named = self._named(earlier)
         wrong: list[str] = []
         tried: list[str] = []
-        live: set[int] | None = None
-        missing = set(wanted)
+        named: list[str] = []
+        live, missing = self._look(wanted, everywhere=False)
+        if missing or live is None:
+            named = self._named(earlier)
         written = " ".join(("zsnapdb", *self.documented))
-        steps = (NOTHING, *named, START, *([written, START] if written not in named else []))
-        for step in steps:
+        for step in (*named, START, *([written, START] if written not in named else [])):
+            if not missing and live is not None:
+                break
             if step == START:
                 self._start()
-            elif step != NOTHING:
+            else:
                 before = self.site.facts()
                 ran = self._carry_out(step)
                 wrong += claims(ran, before, self.site.facts(), self.truth.volumes)
             tried.append(step)
-            live = self._live()
-            missing = wanted - (live or set())
-            if missing and (live is not None or step == START):
-                missing -= self._elsewhere(missing)
-            if not missing and live is not None:
-                if written in tried and written not in named:
-                    wrong.append(f"NOT NAMED: `{written}` brings it up; tried before {tried}")
-                return wrong + (self._inexact(live) if self.truth.is_finished else [])
+            live, missing = self._look(wanted, everywhere=step == START)
+        if not missing and live is not None:
+            if written in tried and written not in named:
+                wrong.append(f"NOT NAMED: `{written}` brings it up; tried before {tried}")
+            return wrong + (self._inexact(live) if self.truth.is_finished else [])
         guids = {row["guid"] for row in self.site.facts().datasets}
         if not self.truth.is_finished and not set(self.truth.volumes) <= guids:
             wrong.append("DESTROYED: datasets of the live server are gone")
@@ -129,6 +128,17 @@ class Judge:
         if words[0] == "rewind":
             words += [word for word in ("--yes", "--no-backup") if word not in words]
         return self.run(*words)
+
+    def _look(self, wanted: set[int], *, everywhere: bool) -> tuple[set[int] | None, set[int]]:
+        """Return the rows of the live server (None: it is down), and which of those wanted are nowhere.
+
+        Clones of replaced servers are looked at while a server runs, and in any case if `everywhere`.
+        """
+        live = self._live()
+        missing = wanted - (live or set())
+        if missing and (live is not None or everywhere):
+            missing -= self._elsewhere(missing)
+        return live, missing
 
     def _start(self) -> None:
         if not self.site.facts().serving:
