@@ -1,4 +1,7 @@
-"""What the archive and the status say around a rewind, and of a server that is restarted under another server_id."""
+"""What the archive and the status say around a rewind, and of a server that is restarted under another server_id.
+
+The name of the file puts it behind the others: afterwards the archive has a history that was left out.
+"""
 
 from __future__ import annotations
 
