@@ -20,8 +20,6 @@ def test_a_shell_whose_working_directory_lies_there_is_found(tmp_path: Path) -> 
         users = {user.pid: user.what for user in users_of({tmp_path.stat().st_dev})}
         assert users[child.pid] == "its working directory"
         assert os.getpid() not in users
-        assert {os.getpid(), child.pid} <= family_of(child.pid)
-        assert child.pid in family_of(os.getpid())
     finally:
         child.communicate()
 
@@ -32,3 +30,14 @@ def test_processes_that_use_other_filesystems_are_left_out(tmp_path: Path) -> No
     for name in ("cwd", "root", "fd/3"):
         (tmp_path / "12" / name).symlink_to("/proc")
     assert users_of({tmp_path.stat().st_dev}, tmp_path) == []
+
+
+def test_the_family_of_a_process_is_what_it_descends_from_and_what_descends_from_it(tmp_path: Path) -> None:
+    """Process 1 is no part of a family: everything descends from it. A name may have brackets and spaces."""
+    parents = {1: 0, 20: 1, 21: 20, 22: 21, 23: 22, 30: 20, 40: 1}
+    for pid, parent in parents.items():
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (a ) S 9 (b) S {parent} 1 1 0")
+    (tmp_path / "99").mkdir()
+    assert family_of(22, tmp_path) == {20, 21, 22, 23}
+    assert family_of(40, tmp_path) == {40}
