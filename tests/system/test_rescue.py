@@ -24,8 +24,8 @@ def precious(lab: Lab) -> Iterator[dict[str, Any]]:
     lab.sql("CREATE DATABASE shop")
     lab.sql("CREATE TABLE shop.customers (id INT PRIMARY KEY)")
     lab.sql(
-        "CREATE TABLE shop.orders (id INT PRIMARY KEY AUTO_INCREMENT, body VARBINARY(200), parent INT, FOREIGN KEY"
-        " (parent) REFERENCES customers (id))"
+        "CREATE TABLE shop.orders (id INT PRIMARY KEY AUTO_INCREMENT, body VARBINARY(200), parent INT, weight FLOAT"
+        " NOT NULL DEFAULT 1234567, FOREIGN KEY (parent) REFERENCES customers (id))"
     )
     lab.sql("INSERT INTO shop.customers VALUES (1), (2), (3)")
     lab.sql(
@@ -58,6 +58,7 @@ def test_a_table_comes_back_as_a_dump_that_drops_nothing(lab: Lab, precious: dic
     words = ("rescue", "main", "--table", "shop.orders", "--to", precious["backup"], "--into", str(file))
     assert lab.zsnapdb(*words, "--plan", "--json").json["source"] == "clone"
     rescue = lab.zsnapdb(*words, "--json").json
+    assert "digits of the FLOAT columns orders.weight" in rescue["left_out"][-1]
     assert (rescue["source"], file.stat().st_mode & 0o777, list(tmp_path.iterdir())) == ("clone", 0o600, [file])
     assert not {"DROP TABLE", "CREATE TABLE IF", "TRIGGER"} & set(
         re.findall("DROP TABLE|CREATE TABLE IF|TRIGGER", file.read_text(errors="replace"))
@@ -184,6 +185,7 @@ def test_a_table_comes_back_into_the_live_server_from_the_repository_alone(lab: 
         assert "binlog" in rescue["reason"]
         assert [what.split()[0] for what in rescue["left_out"]] == ["trigger", "foreign"]
         assert lab.sql(CONTENT.format("shop.again")) == precious["then"]
+        assert lab.sql("SELECT DISTINCT weight * 1e0 FROM shop.again") == [(1234567.0,)]
         assert lab.sql("SELECT COUNT(*) FROM shop.orders") == [(7,)]
         taken = lab.zsnapdb(*words)
         assert (taken.code, "has a table shop.again" in taken.stderr) == (8, True)

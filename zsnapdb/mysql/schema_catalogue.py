@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from zsnapdb.mysql.session import Row, Session
 from zsnapdb.planning.advice.facts import TableFacts
 from zsnapdb.planning.engines import UNKNOWN
-from zsnapdb.planning.schema_content import CatalogueTable, SchemaContent, SequenceDefault, TableType
+from zsnapdb.planning.schema_content import CatalogueTable, ColumnName, SchemaContent, SequenceDefault, TableType
 
 HAS_ROWS = "table_type NOT IN ('VIEW', 'SYSTEM VIEW', 'TEMPORARY', 'TEMPORARY SEQUENCE')"
 """The condition on `information_schema.tables` for tables with rows of their own that outlive a session.
@@ -148,6 +148,21 @@ def versioned_by_transaction(session: Session, schema: str) -> frozenset[str]:
         " START' AND data_type = 'bigint'"
     )
     return frozenset(_names(session, sql, schema))
+
+
+def single_columns(session: Session, schema: str) -> tuple[ColumnName, ...]:
+    """Return the FLOAT columns of the schema with values of their own of which the server prints 6 digits, sorted.
+
+    Of a FLOAT(M, D) it prints D digits after the point, which are all that the column takes.
+    """
+    rows = session.query(
+        "SELECT c.table_name, c.column_name FROM information_schema.columns AS c JOIN information_schema.tables AS t ON"
+        " t.table_schema = c.table_schema AND t.table_name = c.table_name WHERE c.table_schema = %s AND c.data_type ="
+        " 'float' AND c.column_type NOT LIKE 'float(%%' AND COALESCE(c.generation_expression, '') = '' AND"
+        f" {HAS_ROWS} ORDER BY c.table_name, c.ordinal_position",
+        (schema,),
+    )
+    return tuple(ColumnName(str(table), str(column)) for table, column in rows)
 
 
 def sequence_defaults(session: Session, schema: str) -> tuple[SequenceDefault, ...]:

@@ -10,7 +10,7 @@ from zsnapdb.mysql import schema_catalogue
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import stop_logging
 from zsnapdb.planning.quoting import quoted
-from zsnapdb.planning.schema_content import SchemaContent
+from zsnapdb.planning.schema_content import ColumnName, SchemaContent
 from zsnapdb.planning.table_name import TableName
 from zsnapdb.planning.trial.rescue import TableKind
 
@@ -62,6 +62,24 @@ def take_numbers_from(session: Session, content: SchemaContent, new_schema: str)
             f"ALTER TABLE {quoted(content.name, default.table)} ALTER COLUMN {quoted(default.column)} SET DEFAULT"
             f" ({default.in_schema(content.name, new_schema)})"
         )
+
+
+def widen_singles(session: Session, table: TableName) -> tuple[ColumnName, ...]:
+    """Make the FLOAT columns of the table DOUBLE, so that a dump of its rows has all digits. Return those that stay.
+
+    A FLOAT takes the digits of the DOUBLE as the very value that it had. The columns of a system-versioned table stay.
+    Only for an ephemeral server.
+    """
+    singles = tuple(
+        each for each in schema_catalogue.single_columns(session, table.schema) if each.table == table.table
+    )
+    found = schema_catalogue.find_table(session, table.schema, table.table or "")
+    if not singles or found is None or found.is_versioned:
+        return singles
+    changes = ", ".join(f"MODIFY {quoted(single.column)} DOUBLE" for single in singles)
+    session.query("SET SESSION sql_mode = 'NO_ENGINE_SUBSTITUTION'")
+    session.query(f"ALTER TABLE {_quoted(table)} {changes}")
+    return ()
 
 
 def _allow_alter(session: Session, schema: str, name: str) -> None:

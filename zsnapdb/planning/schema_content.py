@@ -62,6 +62,14 @@ class CatalogueTable:
 
 
 @dataclass(frozen=True)
+class ColumnName:
+    """A column of a table."""
+
+    table: str
+    column: str
+
+
+@dataclass(frozen=True)
 class SequenceDefault:
     """A column whose default takes numbers from sequences: schema and name of each, and the expression."""
 

@@ -21,7 +21,7 @@ from zsnapdb.mysql.variables import stop_logging
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.schema_content import CatalogueTable, SchemaContent, TableType
 from zsnapdb.planning.table_name import TableName
-from zsnapdb.planning.trial.dump import DumpScope, dump_of_schema, dump_of_table
+from zsnapdb.planning.trial.dump import DumpScope, dump_of_schema, dump_of_table, lost_digits
 from zsnapdb.planning.trial.rescue import ServerKind, Transport, TransportChoice, choose_transport, is_plain
 
 _AWAY = "zsnapdb_rescue"
@@ -90,8 +90,10 @@ def to_file(isolated: Isolated, tools: Tools, original: TableName, path: Path, t
                 rows_only=False,
             )
             notes = ("triggers: they would act on the server that loads the dump",)
+        singles = schema_catalogue.single_columns(session, original.schema)
+        digits = lost_digits(each for each in singles if original.table in (None, each.table))
     write_file(isolated, tools, dump, path, timeout)
-    return Delivered(str(path), TransportChoice(Transport.DUMP, "into a file"), (), (*notes, *dump.left_out))
+    return Delivered(str(path), TransportChoice(Transport.DUMP, "into a file"), (), (*notes, *dump.left_out, *digits))
 
 
 def _found(session: Session, name: TableName) -> CatalogueTable:
@@ -189,6 +191,7 @@ def table_to_server(
             else:
                 no_history, by_transaction = _no_history((table,), tools, target), kind.is_versioned_by_transaction
                 dump = dump_of_table(table, by_transaction=by_transaction, no_history=no_history, rows_only=True)
+                left_out += lost_digits(transfer.widen_singles(session, away))
                 load(isolated, tools, dump, target.login, name.schema, target.timeout)
                 with_history = dump.with_history
                 left_out += dump.left_out
@@ -307,6 +310,7 @@ def schema_to_server(
     """
     with isolated.session() as session:
         schema = schema_catalogue.content(session, original.schema)
+        digits = lost_digits(schema_catalogue.single_columns(session, original.schema))
         transfer.take_numbers_from(session, schema, name.schema)
         dump = dump_of_schema(schema, DumpScope.TABLES, _no_history(schema.tables, tools, target))
         transfer.create_schema(target.session, name.schema, schema)
@@ -320,7 +324,7 @@ def schema_to_server(
         f"{name} on {target.address}",
         TransportChoice(Transport.DUMP, "a schema goes by dump"),
         tuple((table, rows) for table, rows in counts if rows is not None),
-        (*dump.left_out, *_code(schema)),
+        (*dump.left_out, *digits, *_code(schema)),
     )
 
 
