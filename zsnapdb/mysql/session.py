@@ -276,8 +276,15 @@ class Session:
                 cursor.close()
 
     def _next_rows(self, cursor: pymysql.cursors.SSCursor, sql: str, batch: int) -> list[Row]:
-        with self._errors(f"reading the rows of `{sql}`"):
-            return list(cursor.fetchmany(batch))
+        try:
+            with self._errors(f"reading the rows of `{sql}`"):
+                return list(cursor.fetchmany(batch))
+        except UnicodeDecodeError as error:
+            # A lone surrogate of ucs2, utf32 or MariaDB's utf8mb4, or a column of MySQL's type VECTOR.
+            raise ServerError(
+                f"reading the rows of `{sql}` on {self.address}: a value is not text ({error.object[:20].hex()} …)",
+                hint="select HEX(column) instead of a column with such values",
+            ) from error
 
     @contextlib.contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
