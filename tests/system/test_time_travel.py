@@ -125,6 +125,9 @@ def test_a_question_can_change_nothing_and_write_no_file(lab: Lab, past: Past) -
             with pytest.raises(ServerError):
                 session.query(statement)
         assert session.value("SELECT COUNT(*) FROM past.words") == 2 * len(WORDS)
+        # Half of a character is no text. The error ends the session.
+        with pytest.raises(ServerError, match="a value is not text"):
+            list(session.stream("SELECT CONVERT(X'D800' USING ucs2)")[1])
 
 
 # What the server says is passed on as it is.
