@@ -35,11 +35,11 @@ def replica(lab: Lab, tmp_path: Path) -> Iterator[dict[str, Any]]:
     password.write_text("Repl-1ca-x\n")
     password.chmod(0o600)
     backup = lab.zsnapdb("backup", "--json").json["backup"]["backup_id"]
-    words = ("--to", backup, "--target", "tank/replica", "--handover", "replica", "--source", "127.0.0.1:3306")
+    words = ("--to", backup, "--target", "tank/reader", "--handover", "replica", "--source", "127.0.0.1:3306")
     account = ("--source-user", "replica", "--source-password-file", str(password))
     yield lab.zsnapdb("restore", "main", *words, *account, "--json").json
-    ServerProcess(Path(zfs("get", "-H", "-o", "value", "mountpoint", "tank/replica")[0]) / ".zsnapdb").kill_all()
-    zfs("destroy", "-r", "tank/replica")
+    ServerProcess(Path(zfs("get", "-H", "-o", "value", "mountpoint", "tank/reader")[0]) / ".zsnapdb").kill_all()
+    zfs("destroy", "-r", "tank/reader")
     lab.sql("DROP USER replica@localhost")
     lab.sql(f"REVOKE {right} ON *.* FROM zsnapdb@localhost")
 
