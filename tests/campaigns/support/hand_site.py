@@ -179,7 +179,7 @@ class Site:
             self.write()
 
     def configure(self) -> None:
-        """Write the configuration of the host, as it is."""
+        """Write the configuration of the host as the base has it."""
         self.sh(BOOT.replace("FLAVOUR", self.flavour))
 
     def sh(self, script: str) -> str:
