@@ -14,6 +14,7 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import CommandError, PreflightError, UsageError
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, homes, listing, ready
 from zsnapdb.jobs.clone.locks import on_clone
+from zsnapdb.jobs.clone.properties import HALF_MADE
 from zsnapdb.model import PROPERTY, pool_of
 from zsnapdb.planning.clone.room import clone_quota, home_quota
 from zsnapdb.quantities import size
@@ -36,7 +37,8 @@ def objections(settings: Settings, instance: str) -> list[RoomObjection]:
     """Return what is wrong with the space of the instance's clones: no quota, or too little free in their pool."""
     found, own = [], [info for info in listing(settings) if info.instance == instance]
     for info in own:
-        if settings.clones.quota and not info.quota:
+        # One that is being made gets its quota with its first volume.
+        if settings.clones.quota and not info.quota and info.phase not in HALF_MADE:
             hint = f"run `zsnapdb clone extend {info.name} --quota {settings.clones.quota}`"
             found.append(RoomObjection(f"clone {info.name} has no quota: it may write until its pool is full", hint))
     for pool in sorted({pool_of(info.top) for info in own}):
