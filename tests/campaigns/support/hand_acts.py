@@ -6,10 +6,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.campaigns.support.hand_site import BINLOG_TOOLS, CONFIG, REAPING, SERVER, Site
+from tests.campaigns.support.hand_site import BINLOG_TOOLS, CONFIG, FILLED, REAPING, SERVER, Site
 from tests.campaigns.support.hand_verbs import Begun
 
-FILLED = "tank/fill"
 FILL = f"""
 zfs list {FILLED} >/dev/null 2>&1 && exit 0
 zfs create {FILLED}

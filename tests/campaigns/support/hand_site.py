@@ -23,6 +23,8 @@ REAPING = "/etc/zsnapdb/reaping.toml"
 BINLOG_TOOLS = {"mysql": "/opt/mysql/bin/mysqlbinlog", "mariadb": "/usr/bin/mariadb-binlog"}
 SPAN = 100_000
 """Each start of the writer has numbers of its own."""
+FILLED = "tank/fill"
+"""A dataset that takes the room of the pool."""
 PATIENCE = 280.0
 
 # What a host has on its disk is in the pool, or is written anew: the root of a guest lies in memory.
