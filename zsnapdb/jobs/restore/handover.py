@@ -9,6 +9,7 @@ from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.jobs import replaced
 from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.production import dataset_of
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.look import HandedOver, check_point, look_around
 from zsnapdb.jobs.restore.replay import served
@@ -202,7 +203,7 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
         owned.prove([part.place], restored_mark(work.plan), Mark(INCARNATION_PROPERTY, step.incarnation))
     places = {part.role: part.mountpoint for part in step.parts}
     _give_properties(step)
-    mounting.mount_all(part.place for part in step.parts)
+    _mount_in_order(step)
     root = Path(min(places.values(), key=len))
     paths = PathMap(tuple((point, point) for point in places.values()))
     copy = Copy(
@@ -268,6 +269,24 @@ def _give_properties(step: Promote) -> None:
             datasets.unmount(part.place)
     for place, values in missing.items():
         datasets.set_properties(place, values)
+
+
+def _mount_in_order(step: Promote) -> None:
+    """Mount the datasets, outer ones first. One that lies hidden below the mount of an outer one is mounted anew.
+
+    ZFS may mount a dataset when its mount point is set. If a run was killed between two of these settings, the next one
+    has an inner dataset mounted before the outer one, whose mount then hides it.
+    """
+    seen = datasets.properties_of([part.place for part in step.parts], ["mounted"])
+    mounted = [part for part in step.parts if seen[part.place]["mounted"].value == "yes"]
+    visible = [part for part in mounted if dataset_of(Path(part.mountpoint)) == part.place]
+    hidden = [part for part in mounted if part not in visible]
+    is_wrong = bool(hidden) or any(part not in mounted for part in step.parts)
+    if is_wrong and mounted:
+        # What hides another one goes first; then the hidden one can be reached by its path.
+        for part in (*reversed(visible), *hidden):
+            datasets.unmount(part.place)
+    mounting.mount_all(part.place for part in step.parts)
 
 
 def _replaced_origin(plan: RestorePlan) -> Origin:
