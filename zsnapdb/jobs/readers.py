@@ -18,7 +18,8 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError, ServerError, ZsnapdbError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.private_folder import make_private
-from zsnapdb.model import PROPERTY, Flavour
+from zsnapdb.jobs.set_properties import INCARNATION_PROPERTY
+from zsnapdb.model import Flavour
 from zsnapdb.mysql import readers as asked
 from zsnapdb.mysql.readers import ReplicaIdentity
 from zsnapdb.mysql.service import serving
@@ -39,7 +40,6 @@ from zsnapdb.planning.restore.readers import (
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.zfs import datasets
 
-_INCARNATION = f"{PROPERTY}:incarnation"
 _WHAT = "replicas"
 _MOST_BYTES = 4 << 20
 _PATIENCE = 10.0
@@ -197,9 +197,10 @@ def _answer(reader: NotedReader, servers: list[_Server]) -> AskedReader | None:
 def _in_place(places: list[str]) -> str | None:
     """Return the restore whose datasets are in these places; None if they are not all of one."""
     there = [place for place in places if datasets.exists(place)]
-    seen = datasets.properties_of(there, [_INCARNATION]) if there else {}
-    values = {values[_INCARNATION].value if values[_INCARNATION].is_local else None for values in seen.values()}
-    return values.pop() if len(values) == 1 else None
+    seen = datasets.properties_of(there, [INCARNATION_PROPERTY]) if there else {}
+    marks = [values[INCARNATION_PROPERTY] for values in seen.values()]
+    restores = {mark.value if mark.is_local else None for mark in marks}
+    return restores.pop() if len(restores) == 1 else None
 
 
 def _file(instance: Instance) -> Path:
