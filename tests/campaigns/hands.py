@@ -128,7 +128,10 @@ class Play:
         is_untouched = is_signalled and before.guids == after.guids
         if is_untouched and words[0] == "rewind" and before.serving and not after.serving:
             self.wrong.append(f"a signal left the server stopped, and nothing was replaced: {done.stderr[-300:]}")
-        if begun.moves and done.code == 0 and tuple(words) in (begun.words, begun.again) and after.answers:
+        # A signal waits until the exchange is over, so the command has finished what it was asked for.
+        is_exchanged = is_signalled and after.guids not in (before.guids, self.truth.volumes)
+        is_finished = (done.code == 0 or is_exchanged) and after.answers
+        if begun.moves and is_finished and tuple(words) in (begun.words, begun.again):
             self.truth.finished(set(site.acknowledged.numbers), site.rows())
 
     def _act(self, name: str, begun: Begun) -> None:

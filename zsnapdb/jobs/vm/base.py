@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from zsnapdb.jobs.private_folder import make_private
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.jobs.vm import catalogue, locks, origins, properties, removal
 from zsnapdb.jobs.vm.catalogue import MachineBase
+from zsnapdb.jobs.vm.create import copy_nvram
 from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.model import pool_of
 from zsnapdb.planning.clone.lease import stamp
@@ -153,7 +153,9 @@ def create(settings: Settings, wanted: BaseRequest) -> MachineBasePlan:
             else:
                 _clone_domain(settings, planned, marks)
             if planned.nvram is not None:
-                _keep_nvram(settings, planned, planned.nvram)
+                kept = catalogue.nvram_file(settings, "bases", planned.name)
+                make_private(kept.parent)
+                copy_nvram(planned.nvram, kept)
             _snapshot([f"{name}@{properties.BASE_SNAPSHOT}" for name in planned.volumes.values()], marks)
             datasets.set_properties(planned.anchor, {properties.PHASE_PROPERTY: MachinePhase.READY})
     return planned
@@ -175,19 +177,6 @@ def _clone_domain(settings: Settings, planned: MachineBasePlan, marks: Mapping[s
         )
     for target, dataset in planned.volumes.items():
         datasets.clone(planned.source_snapshots[target], dataset, marks)
-
-
-def _keep_nvram(settings: Settings, planned: MachineBasePlan, source: Path) -> None:
-    target = catalogue.nvram_file(settings, "bases", planned.name)
-    make_private(target.parent)
-    try:
-        shutil.copyfile(source, target)
-    except OSError as error:
-        raise PreflightError(
-            f"copying the NVRAM file {source} of the base: {error.strerror}",
-            hint="see <nvram> in the XML of the domain",
-        ) from error
-    target.chmod(0o600)
 
 
 def _snapshot(names: list[str], marks: Mapping[str, str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from zsnapdb import whole_file
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.jobs.clock import now
@@ -249,6 +249,7 @@ def _execute(
         for machine in planned.machines:
             if planned.origin.nvram is not None:
                 first = catalogue.first_nvram_file(settings, machine.name)
+                make_passable(first.parent)
                 copy_nvram(planned.origin.nvram, first)
                 copy_nvram(first, catalogue.nvram_file(settings, "machines", machine.name))
             if planned.identity is GuestIdentity.CLOUD_INIT:
@@ -303,16 +304,17 @@ def verify_devices(settings: Settings, volumes: list[str]) -> None:
 
 
 def copy_nvram(source: Path, target: Path) -> None:
-    """Make the NVRAM file `target` a copy of `source`. PreflightError if it cannot be read."""
-    make_passable(target.parent)
+    """Make the NVRAM file `target`, in a folder that exists, a copy of `source` that only this account can read.
+
+    PreflightError if it cannot be read or written.
+    """
     try:
-        shutil.copyfile(source, target)
+        whole_file.replace(target, source.read_bytes())
     except OSError as error:
         raise PreflightError(
             f"copying the NVRAM file {source}: {error.strerror}",
             hint="see <nvram> in the XML of the domain; if the file is that of a base, make the base again",
         ) from error
-    target.chmod(0o600)
 
 
 def _write_seed(settings: Settings, machine: PlannedMachine) -> None:
