@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from zsnapdb import whole_file
 from zsnapdb.errors import DamagedError
-from zsnapdb.jobs import tree_copy
+from zsnapdb.jobs import production, tree_copy
 from zsnapdb.mysql import discovery
 from zsnapdb.mysql.discovery import DiscoveredProcess
 from zsnapdb.planning.setup.move import MOVE_RECORD, ServerMove
@@ -130,7 +130,7 @@ def _running(process: DiscoveredProcess, place: ServedPlace, state: str) -> Move
 
 
 def _place(pid: int, move: ServerMove) -> ServedPlace:
-    if _works_in(pid, move.datadir) and is_mounted(move.datadir, move.datasets[1].name):
+    if production.dataset_of(Path(f"/proc/{pid}/cwd")) == move.datasets[1].name:
         return ServedPlace.NEW
     return ServedPlace.OLD if _works_in(pid, move.server.datadir) else ServedPlace.OTHER
 

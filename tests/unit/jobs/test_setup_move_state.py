@@ -13,7 +13,7 @@ from zsnapdb.jobs.setup_move_state import MoveRecord, observe
 from zsnapdb.mysql import discovery
 from zsnapdb.mysql.discovery import DiscoveredProcess
 from zsnapdb.planning.setup.move_state import CopiesState, MovePhase, OldState, ServedPlace
-from zsnapdb.zfs import command
+from zsnapdb.zfs import command, mounts
 from zsnapdb.zfs.mounts import MountEntry
 
 RUNNING_SERVER = setup_move_state.running_server
@@ -46,8 +46,9 @@ def test_a_server_runs_where_the_kernel_has_its_process(
     monkeypatch.setattr(discovery, "server_processes", lambda: [process])
     monkeypatch.setattr(discovery, "service_of", lambda pid: unit)
     monkeypatch.setattr(command, "run", lambda words, timeout: "MainPID=0\nActiveState=active\n")
-    entries = [MountEntry(f"{host.datadir}/data", "zfs", NAMES[1])] if is_mounted else []
-    monkeypatch.setattr(setup_move_state, "mounted", lambda: entries)
+    number = (host.datadir / "data").stat().st_dev
+    entry = MountEntry(f"{host.datadir}/data", "zfs", NAMES[1], device=f"{os.major(number)}:{os.minor(number)}")
+    monkeypatch.setattr(mounts, "mounted", lambda: [entry] if is_mounted and folder == "mysql/data" else [])
     seen = RUNNING_SERVER(host.move())
     assert seen.place is place
     assert bool(seen.pid) == (place is not ServedPlace.NOWHERE)
