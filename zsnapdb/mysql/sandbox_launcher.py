@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> None:
     """Build the sandbox of the plan and execute the program in it. Ends with status 1 and a line if that fails."""
     try:
         plan = json.loads(arguments[0])
-        _enter(plan)
+        _enter(plan, arguments[1])
         _give_up(plan["account"], is_open=plan["connects"])
         os.execv(arguments[1], arguments[1:])  # noqa: S606 - no shell
     except OSError as error:
@@ -75,9 +75,9 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, data: 
     _checked(_libc.mount(*words, ctypes.c_ulong(flags), values), f"mount {target}")
 
 
-def _enter(plan: dict[str, object]) -> None:
+def _enter(plan: dict[str, object], program: str) -> None:
     """Make the namespace with the plan's folders, and make it this process's root."""
-    base, hidden = str(plan["base"]), _texts(plan["hidden"])
+    base, hidden, origin = str(plan["base"]), _texts(plan["hidden"]), os.path.realpath(program)
     _checked(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWIPC), "unshare")
     _mount(None, "/", None, _REC | _PRIVATE)
     requested = _texts(plan["readable"])
@@ -107,6 +107,9 @@ def _enter(plan: dict[str, object]) -> None:
             _mount("zsnapdb", _STAGE + path, "tmpfs", _NOSUID | _NODEV | _NOEXEC, "mode=1777,size=64m")
     for _, source in (*shown, *writable):
         os.close(source)
+    # The loader reads here which folder $ORIGIN is (ld.so(8)): servers from an archive find their libraries by it.
+    os.makedirs(_STAGE + "/proc/self", exist_ok=True)
+    os.symlink(origin, _STAGE + "/proc/self/exe")
     _mount(None, _STAGE, None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV)
     os.chdir(_STAGE)
     _checked(_libc.pivot_root(b".", b"."), "pivot_root")

@@ -69,12 +69,19 @@ def test_a_source_below_a_readable_folder_is_empty(made: Sandbox) -> None:
 def test_other_processes_are_no_way_out(made: Sandbox) -> None:
     other = subprocess.Popen(["setpriv", "--reuid=nobody", "--clear-groups", "sleep", "600"], cwd=made.hidden[0])
     try:
-        done = inside(made, "/bin/sh", "-c", f"echo y > /proc/{other.pid}/cwd/binlog.000001; ls /proc")
-        assert "self" not in done.stdout.split()
+        done = inside(made, "/bin/sh", "-c", f"echo y > /proc/{other.pid}/cwd/binlog.000001; ls /proc; echo; ls /proc/self")
+        assert done.stdout.partition("\n\n")[2].split() == ["exe"]
         assert str(other.pid) not in done.stdout.split()
     finally:
         other.kill()
         other.wait()
+
+
+@needs_root
+def test_a_program_finds_the_libraries_that_lie_beside_it(made: Sandbox) -> None:
+    # The loader takes $ORIGIN from there (ld.so(8)); the archives of MySQL name their libraries by it.
+    done = inside(made, "/bin/readlink", "/proc/self/exe")
+    assert done.stdout.strip() == os.path.realpath("/bin/readlink"), done.stderr
 
 
 CONNECT = """
