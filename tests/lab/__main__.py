@@ -17,7 +17,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     __package__ = "tests.lab"
 
-from tests.lab import build, campaign, shell, suite
+from tests.lab import build, campaign, servers, shell, suite
 from tests.lab.cache import Cache
 from tests.lab.folders import remove_own
 from tests.lab.guest import FLAVOURS, Guest, Lab
@@ -32,7 +32,8 @@ def _to_terminal(descriptor: int, data: bytes) -> None:
 
 def _build(cache: Cache, options: argparse.Namespace) -> int:
     began = time.monotonic()
-    paths = build.build(cache)
+    names = [options.server] if options.server else []
+    paths = build.build(cache, [make(name) for name in names for make in (servers.product, servers.image)])
     print(f"the lab is ready in {cache.top} ({time.monotonic() - began:.0f} s)")
     for name, path in paths.items():
         print(f"  {name:<14} {path.name}")
@@ -63,14 +64,17 @@ def _demo(cache: Cache, options: argparse.Namespace) -> int:
 
 
 def _test(cache: Cache, options: argparse.Namespace) -> int:
-    return suite.run(Lab.ready(cache), options.arguments, all_flavours=options.all_flavours)
+    names = [word for word in options.arguments if "/" in word]
+    if options.server is not None and not (names and all(word.startswith("tests/system/") for word in names)):
+        raise LabError("name files of tests/system with --server: other tests have servers of their own")
+    lab = Lab.ready(cache, server=options.server)
+    return suite.run(lab, options.arguments, all_flavours=options.all_flavours)
 
 
 def _campaign(cache: Cache, options: argparse.Namespace) -> int:
-    flavours = [options.flavour] if options.flavour else ["mysql", "mariadb"]
-    outcomes = campaign.run(
-        Lab.ready(cache), options.name, flavours, options.arguments, timeout=options.timeout, keep=options.out
-    )
+    lab = Lab.ready(cache, server=options.server)
+    flavours = [options.flavour] if options.flavour and options.server is None else lab.flavours
+    outcomes = campaign.run(lab, options.name, flavours, options.arguments, timeout=options.timeout, keep=options.out)
     for outcome in outcomes:
         print(
             f"{options.name}, {outcome.flavour}: {'ok' if outcome.code == 0 else 'FAILED'}, {outcome.seconds:.0f} s",
@@ -83,16 +87,28 @@ def _exec(cache: Cache, options: argparse.Namespace) -> int:
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         raise LabError("no command given: python3 tests/lab exec [options] -- CMD…")
-    with Guest.boot(Lab.ready(cache), options.flavour) as guest:
+    lab, flavour = _lab(cache, options)
+    with Guest.boot(lab, flavour) as guest:
         code = guest.run(command, timeout=options.timeout, sink=_to_terminal).code
         if options.out:
             shutil.copytree(guest.out, options.out, dirs_exist_ok=True)
     return code
 
 
+def _lab(cache: Cache, options: argparse.Namespace) -> tuple[Lab, str]:
+    """Return the lab with the server that was named, and the flavour of its guest."""
+    name = options.server
+    return Lab.ready(cache, server=name), options.flavour if name is None else servers.SERVERS[name].flavour
+
+
 def _shell(cache: Cache, options: argparse.Namespace) -> int:
-    with Guest.boot(Lab.ready(cache), options.flavour) as guest:
+    lab, flavour = _lab(cache, options)
+    with Guest.boot(lab, flavour) as guest:
         return shell.attach(guest)
+
+
+def _add_server(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--server", choices=list(servers.SERVERS), help=what)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -106,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     made = commands.add_parser("build", help="build what is missing; instant if nothing is")
+    _add_server(made, "fetch and prepare this server too")
     made.set_defaults(run=_build)
     demo = commands.add_parser(
         "demo", help="the main job: backups under load, restores, clones, compared with the truth"
@@ -121,10 +138,12 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="run every test on both flavours, also the tests that a whole run starts on one (mark any_server)",
     )
+    _add_server(test, "run these files of tests/system with this release instead of the lab's server")
     test.add_argument("arguments", nargs=argparse.REMAINDER, metavar="PYTEST-ARGUMENTS")
     test.set_defaults(run=_test)
     long = commands.add_parser("campaign", help="a long, seeded proof in guests: " + ", ".join(campaign.known()))
     long.add_argument("--flavour", choices=FLAVOURS[:2], help="only this one (default: both, side by side)")
+    _add_server(long, "with this release instead of the lab's server; not for campaigns that run on the host")
     long.add_argument("--out", type=Path, metavar="DIR", help="its JSON goes there")
     long.add_argument("--timeout", type=float, default=7200.0, metavar="SECONDS")
     long.add_argument("name", metavar="NAME")
@@ -137,12 +156,14 @@ def _parser() -> argparse.ArgumentParser:
     long.set_defaults(run=_campaign)
     run = commands.add_parser("exec", help="run a command as root in a fresh guest")
     run.add_argument("--flavour", choices=FLAVOURS, default="mysql")
+    _add_server(run, "with this release instead of the lab's server")
     run.add_argument("--out", type=Path, metavar="DIR", help="what the command leaves in the guest's /out comes here")
     run.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD…")
     run.set_defaults(run=_exec)
     inside = commands.add_parser("shell", help="an interactive shell in a fresh guest")
     inside.add_argument("--flavour", choices=FLAVOURS, default="mysql")
+    _add_server(inside, "with this release instead of the lab's server")
     inside.set_defaults(run=_shell)
     return parser
 

@@ -216,7 +216,10 @@ def several_processors() -> list[Product]:
 
 
 def _named(name: str) -> Product:
-    return next(p for p in (*products(), *several_processors()) if p.name == name)
+    from . import servers
+
+    every = (*products(), *several_processors(), *map(servers.product, servers.SERVERS))
+    return next(p for p in every if p.name == name)
 
 
 def build(cache: Cache, more: Sequence[Product] = ()) -> dict[str, Path]:

@@ -41,7 +41,8 @@ Sink = Callable[[int, bytes], None]
 class Lab:
     """Where the built products are, and how many processors a guest has.
 
-    `modules` are those of the kernel (None: they are in the root).
+    `modules` are those of the kernel (None: they are in the root). `server` is the tree of another release, which a
+    guest then has instead of the lab's server.
     """
 
     kernel: Path
@@ -51,19 +52,41 @@ class Lab:
     cache: Cache
     processors: int = 1
     modules: Path | None = None
+    server: Path | None = None
+
+    @property
+    def flavours(self) -> tuple[str, ...]:
+        """The flavours that its guests can have. Another release has one."""
+        return tuple(sorted(self.images)) if self.server is not None else FLAVOURS[:2]
 
     @classmethod
-    def ready(cls, cache: Cache | None = None, *, processors: int = 1) -> Lab:
-        """Build what is missing and return the lab. Its guests have one processor or two."""
+    def ready(cls, cache: Cache | None = None, *, processors: int = 1, server: str | None = None) -> Lab:
+        """Build what is missing and return the lab. Its guests have one processor or two.
+
+        `server` names another release (servers.py): then the guests of its flavour have that.
+        """
         from .build import SMP_KERNEL, SMP_ZFS, build, several_processors
+        from .servers import SERVERS, image, product
 
         if processors not in (1, 2):
             raise LabError(f"a guest has 1 or 2 processors, not {processors}")
         cache = cache or Cache.default()
-        paths = build(cache, several_processors() if processors > 1 else ())
+        more = several_processors() if processors > 1 else []
+        if server is not None:
+            more = [*more, product(server), image(server)]
+        paths = build(cache, more)
         images = {name: paths[f"image-{name}"] for name in ("mysql", "mariadb")}
+        if server is not None:
+            images = {SERVERS[server].flavour: paths[f"image-{server}"]}
         _compile(paths["guest"])
-        lab = cls(kernel=paths["kernel"] / "linux", base=paths["base"], root=paths["guest"], images=images, cache=cache)
+        lab = cls(
+            kernel=paths["kernel"] / "linux",
+            base=paths["base"],
+            root=paths["guest"],
+            images=images,
+            cache=cache,
+            server=None if server is None else paths[f"server-{server}"],
+        )
         if processors == 1:
             return lab
         return replace(lab, kernel=paths[SMP_KERNEL] / "linux", modules=paths[SMP_ZFS], processors=processors)
@@ -234,6 +257,8 @@ class Guest:
             ),
             f"lab.init={self.init}",
         ]
+        if self.lab.server is not None:
+            words.append(f"lab.server={self.lab.server}")
         if self.lab.processors > 1:
             words.append(f"ncpus={self.lab.processors}")
         # The kernel is linked against the libc of the tree it was built in, so it runs chrooted there.

@@ -233,15 +233,23 @@ def mkdocs(b: Builder, out: Path) -> None:
     command.chmod(0o755)
 
 
-def pool_image(flavour: str) -> Callable[[Builder, Path], None]:
+def pool_image(flavour: str, server: str | None = None) -> Callable[[Builder, Path], None]:
+    """Return what makes the pool of a flavour; `server` names the tree of another release that initialises it."""
+
     def make(b: Builder, out: Path) -> None:
         from .guest import Guest, Lab
 
         lab = Lab(
-            kernel=b.paths["kernel"] / "linux", base=b.paths["base"], root=b.paths["guest"], images={}, cache=b.cache
+            kernel=b.paths["kernel"] / "linux",
+            base=b.paths["base"],
+            root=b.paths["guest"],
+            images={},
+            cache=b.cache,
+            server=None if server is None else b.paths[server],
         )
         with Guest.boot(lab, flavour="none", blank_pool=True, log=b.log) as guest:
-            status = guest.run(["/checkout/tests/lab/inside/prepare", flavour], timeout=300)
+            words = [flavour] if server is None else [flavour, server.removeprefix("server-")]
+            status = guest.run(["/checkout/tests/lab/inside/prepare", *words], timeout=300)
             with b.log.open("a") as log:
                 log.write(status.stdout + status.stderr)
             if status.code != 0:

@@ -147,7 +147,7 @@ def _system(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[J
     if own[0] != "tests/system":
         return [
             Job(f"system, {flavour}", usual_seconds(own), functools.partial(_in_guest, lab, flavour, own))
-            for flavour in FLAVOURS
+            for flavour in lab.flavours
         ]
     jobs = []
     names = sorted(path.name for path in (CHECKOUT / "tests/system").glob("test_*.py") if path.name not in OWN_GUEST)

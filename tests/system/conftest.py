@@ -35,9 +35,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("lab")
     zygote = Zygote(folder / "zygote")
     ledger.set_up(SOCKET)
-    if os.environ["LAB_FLAVOUR"] == "mysql":
+    program = Path("/opt/mysql/bin/innochecksum")
+    if os.environ["LAB_FLAVOUR"] == "mysql" and not program.exists():
         # MySQL's own innochecksum, started as the lab starts every program of its MySQL.
-        program = Path("/opt/mysql/bin/innochecksum")
         program.write_text(Path("/opt/mysql/bin/mysqldump").read_text().replace("mysqldump", "innochecksum"))
         program.chmod(0o755)
     yield Lab(os.environ["LAB_FLAVOUR"], folder, zygote)
