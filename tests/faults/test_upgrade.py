@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from tests.lab import older
+from tests.lab import servers
 from tests.lab.guest import Guest, Lab
 
 SET_UP = r"""
 set -eu
 mkdir -p /mnt/older && busybox mount -t hostfs -o "$1" older /mnt/older
-cp -a $(find /mnt/older -name 'libaio.so.1*') /usr/lib/x86_64-linux-gnu/ && ldconfig
+cp -a /mnt/older/lib-lab/. /usr/lib/x86_64-linux-gnu/ && ldconfig
 zfs create -o recordsize=16K -o mountpoint=/var/lib/old tank/old
 mkdir -p /var/lib/old/data && chown -R mysql:mysql /var/lib/old
 cat > /etc/old.cnf <<'END'
@@ -69,7 +69,7 @@ mkdir -p /srv/old
 
 
 def test_an_upgrade_to_the_next_release_is_rehearsed_and_the_source_is_left_alone(lab: Lab) -> None:
-    folder = older.mariadb(lab.cache)
+    folder = servers.tree(lab.cache, "mariadb-10.11")
     with Guest.boot(lab, "mariadb") as guest:
         guest.run(["sh", "-c", SET_UP, "sh", str(folder)]).check()
         guest.run(["zsnapdb", "backup", "old", "--config", "/tmp/old.toml"], timeout=180).check()
