@@ -61,7 +61,7 @@ class OtherServer:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return (self.flavour, *self.suites, *self.packages, *self.whole, "4")
+        return (self.flavour, *self.suites, *self.packages, *self.whole, "5")
 
 
 def _mysql(name: str, *suites: str, version: str = "") -> OtherServer:
@@ -132,7 +132,7 @@ def _take(server: OtherServer, out: Path, guest: Path) -> None:
     """Gather the programs of a server in `bin-lab`, and in `lib-lab` the libraries that the guest lacks."""
     (out / "lib-lab").mkdir()
     has = set(os.listdir(guest / LIBRARIES))
-    for folder in (out / LIBRARIES, out / "lib/x86_64-linux-gnu"):
+    for folder in (out / LIBRARIES, out / "lib/x86_64-linux-gnu", out / "usr/lib/mysql/private"):
         libraries = sorted(folder.glob("*.so.*")) if folder.is_dir() else []
         behind = {library.resolve() for library in libraries if library.is_symlink()}
         for library in libraries:
