@@ -1,0 +1,270 @@
+"""Campaign: what zsnapdb does is tried on one release of a server, and the answers are a row of the table in servers.md.
+
+Runs inside a guest (`python3 tests/lab campaign --server NAME releases`). Each cell is tried on the server with rows
+whose truth is known, and ends as exact, as refused before anything was changed (with the reason), or as wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import pymysql
+
+from tests.lab.inside import ledger
+from tests.lab.inside.zygote import QUICK, Zygote
+from tests.lab.inside.zygote import SOCKET as ZYGOTE
+
+SOCKET = "/run/mysqld/mysqld.sock"
+SERVER = "/checkout/tests/lab/inside/server"
+CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
+OPTIONS, INCLUDED = Path("/etc/lab.cnf"), Path("/etc/lab.d")
+CONTROL = f"""
+[instance.main.control]
+stop = ["{SERVER}", "stop"]
+start = ["{SERVER}", "start"]
+server_id_file = "{INCLUDED}/zsnapdb.cnf"
+"""
+REFUSED = (3, 4, 8)
+"""Exit statuses of what was refused before anything was changed."""
+Rows = list[tuple[Any, ...]]
+
+
+class RefusedError(Exception):
+    """The tool refused what was tried, before it changed anything."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What was tried, how it ended (exact, refused, wrong), why, and how long it took in seconds."""
+
+    name: str
+    result: str
+    reason: str
+    seconds: float
+
+
+def sql(*statements: str, socket: str = SOCKET) -> Rows:
+    with ledger.connect(socket, "root", "", None) as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+def zsnapdb(*words: str) -> dict[str, Any]:
+    """Run a command and return its document. RefusedError if it refused."""
+    done = subprocess.run([QUICK, *words, "--json"], capture_output=True, text=True, timeout=900, env=os.environ)
+    if done.returncode in REFUSED:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("zsnapdb: ")]
+        raise RefusedError(lines[-1] if lines else done.stderr[-300:])
+    assert done.returncode == 0, f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-1500:]}"
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def rows(socket: str = SOCKET, where: str = "tried") -> Rows:
+    return sql(f"SELECT id, name, price FROM {where}.things ORDER BY id", socket=socket)
+
+
+class Release:
+    """The release in this guest, and each thing that is tried on it, in order: a later one builds on earlier ones."""
+
+    def __init__(self) -> None:
+        self.flavour = Path("/etc/lab-flavour").read_text().strip()
+        self.points: dict[str, tuple[str, Rows]] = {}
+
+    def position(self) -> str:
+        """Return the GTID of the newest transaction."""
+        if self.flavour == "mariadb":
+            return str(sql("SELECT @@GLOBAL.gtid_binlog_pos")[0][0])
+        ((uuid, executed),) = sql("SELECT @@server_uuid, @@GLOBAL.gtid_executed")
+        part = next(one for one in executed.replace("\n", "").split(",") if one.startswith(uuid))
+        return f"{uuid}:{part.replace('-', ':').split(':')[-1]}"
+
+    def mark(self, name: str) -> None:
+        self.points[name] = (self.position(), rows())
+
+    def write(self) -> None:
+        """Write a history with known states: a first set, more rows, an update of too many, a DROP."""
+        sql(
+            "CREATE DATABASE tried",
+            "CREATE TABLE tried.things (id INT PRIMARY KEY, name VARCHAR(50), price DECIMAL(8,2), KEY (name))",
+            "INSERT INTO tried.things VALUES (1, 'one', 1.5), (2, 'two', 2.5), (3, 'drei €', 3.5)",
+        )
+
+    def backup(self) -> None:
+        """A full backup and an increment under load are restored to exactly their position."""
+        ledger.BALLAST_ROWS = 40
+        ledger.set_up(SOCKET)
+        self.write()
+        zsnapdb("backup")
+        load = ledger.Load(SOCKET)
+        load.start()
+        load.wait_for(40)
+        backup = zsnapdb("backup")["backup"]
+        load.wait_for(20)
+        load.stop()
+        assert not backup["full"]
+        position = backup["position"]
+        folder = Path("/var/lib/mysql")
+        tool = "/opt/mysql/bin/mysqlbinlog" if self.flavour == "mysql" else "/usr/bin/mariadb-binlog"
+        truth = ledger.journal_in_binlog(
+            folder, folder / "binlog.index", tool, position["binlog_file"], position["binlog_offset"]
+        )
+        words = ("restore", "main", "--to", backup["backup_id"], "--target", "tank/tried", "--handover", "run")
+        restored = zsnapdb(*words)
+        try:
+            with ledger.connect(f"{restored['mount']}/.zsnapdb/server.sock", "root", "") as connection:
+                state = ledger.read_state(connection)
+        finally:
+            subprocess.run(["kill", str(restored["pid"])], check=True)
+            while Path(f"/proc/{restored['pid']}").exists():
+                time.sleep(0.1)
+        with ledger.connect(SOCKET) as connection:
+            ballast = ledger.read_state(connection).ballast
+        wrong = [check.name for check in ledger.compare("restored", state, truth, ballast) if not check.ok]
+        assert not wrong, wrong
+
+    def archive(self) -> None:
+        """All transactions are in the repository."""
+        self.mark("before")
+        sql("INSERT INTO tried.things VALUES (4, 'four', 4.5)")
+        sql("FLUSH BINARY LOGS")
+        self.mark("four")
+        sql("UPDATE tried.things SET price = 0")
+        self.wrong = self.position()
+        self.mark("zero")
+        zsnapdb("binlog", "archive", "main", "--once")
+        verified = zsnapdb("verify", "main")
+        assert verified["problems"] == [] if "problems" in verified else True
+
+    def point(self) -> None:
+        """A restore to a GTID has exactly the rows of then."""
+        for name in ("before", "four"):
+            gtid, expected = self.points[name]
+            made = zsnapdb("clone", "create", "main", "--at", gtid, "--name", f"at-{name}")
+            seen = self.in_clone(made)
+            zsnapdb("clone", "destroy", f"at-{name}")
+            assert seen == expected, f"{name}: {seen}"
+
+    def in_clone(self, made: dict[str, Any]) -> Rows:
+        login = made["clone"]
+        with (
+            pymysql.connect(
+                host="127.0.0.1", port=int(login["port"]), user=made["user"], password=made["password"]
+            ) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute("SELECT id, name, price FROM tried.things ORDER BY id")
+            return list(cursor.fetchall())
+
+    def clone(self) -> None:
+        """A clone of the live server has its rows, is reset to them, and goes."""
+        made = zsnapdb("clone", "create", "main", "--from", "live", "--name", "live")
+        assert self.in_clone(made) == rows()
+        zsnapdb("clone", "reset", "live")
+        zsnapdb("clone", "destroy", "live")
+
+    def drill(self) -> None:
+        """A drill passes."""
+        zsnapdb("drill", "main")
+
+    def query(self) -> None:
+        """A question to the past is answered as it was."""
+        gtid, _ = self.points["four"]
+        answer = zsnapdb("query", "main", "--at", gtid, "SELECT SUM(price) FROM tried.things")
+        assert "12.00" in json.dumps(answer), answer
+
+    def diff(self) -> None:
+        """The difference between two moments is exactly what was changed."""
+        before, after = self.points["four"][0], self.points["zero"][0]
+        seen = zsnapdb("diff", "main", "--table", "tried.things", "--from", before, "--to", after)
+        assert (seen["added"], seen["removed"], seen["changed"]) == (0, 0, 4), seen
+
+    def find(self) -> None:
+        """The transaction that changed too much is found by its table."""
+        found = zsnapdb("binlog", "find", "main", "--table", "tried.things", "--kind", "update", "--limit", "1")
+        assert found["transactions"][0]["gtid"] == self.wrong, (found["transactions"], self.wrong)
+
+    def undo(self) -> None:
+        """The transaction is undone on the live server."""
+        words = ("undo", "main", "--gtid", self.wrong, "--apply", "--yes", "--user", "root")
+        zsnapdb(*words)
+        assert rows() == self.points["four"][1], rows()
+
+    def rescue(self) -> None:
+        """A dropped table comes back with its rows."""
+        expected, gtid = rows(), self.position()
+        sql("DROP TABLE tried.things")
+        words = ("rescue", "main", "--table", "tried.things", "--to", gtid, "--into", "/root/rescued.sql")
+        zsnapdb(*words)
+        client = "/opt/mysql/bin/mysql" if self.flavour == "mysql" else "/usr/bin/mariadb"
+        with Path("/root/rescued.sql").open("rb") as file:
+            subprocess.run([client, "-uroot", "-S", SOCKET, "tried"], stdin=file, check=True)
+        assert rows() == expected
+
+    def rewind(self) -> None:
+        """A rewind in place ends at the point."""
+        INCLUDED.mkdir(exist_ok=True)
+        OPTIONS.write_text(f"{OPTIONS.read_text()}\n!includedir {INCLUDED}\n")
+        CONFIG.write_text(CONFIG.read_text().replace("[repository.s3]", f"{CONTROL}\n[repository.s3]"))
+        gtid, expected = self.points["four"]
+        zsnapdb("rewind", "main", "--to", gtid, "--yes", "--no-backup")
+        assert rows() == expected, rows()
+
+
+ORDER: tuple[str, ...] = (
+    "backup",
+    "drill",
+    "archive",
+    "point",
+    "clone",
+    "query",
+    "diff",
+    "find",
+    "undo",
+    "rescue",
+    "rewind",
+)
+
+
+def tried(name: str, act: Callable[[], None]) -> Cell:
+    began = time.monotonic()
+    result, reason = "exact", ""
+    try:
+        act()
+    except RefusedError as error:
+        result, reason = "refused", str(error)
+    except (AssertionError, subprocess.SubprocessError, pymysql.MySQLError, OSError, KeyError, RuntimeError) as error:
+        result, reason = "WRONG", f"{type(error).__name__}: {error}"
+    cell = Cell(name, result, reason, round(time.monotonic() - began, 1))
+    print(f"{cell.result:8} {name:8} {cell.seconds:6.1f} s  {reason}", flush=True)
+    return cell
+
+
+def main() -> int:
+    sql("GRANT TRIGGER ON *.* TO zsnapdb@localhost")
+    version = str(sql("SELECT VERSION()")[0][0])
+    print(version, flush=True)
+    zygote = Zygote(ZYGOTE)
+    release = Release()
+    cells = [tried(name, getattr(release, name)) for name in ORDER]
+    zygote.close()
+    document = {"version": version, "cells": [asdict(cell) for cell in cells]}
+    Path("/out/campaign.json").write_text(json.dumps(document, indent=1) + "\n")
+    counts = {result: sum(1 for cell in cells if cell.result == result) for result in ("exact", "refused", "WRONG")}
+    print(f"{version}: {counts}")
+    return 1 if counts["WRONG"] or not counts["exact"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
