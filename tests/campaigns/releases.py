@@ -1,4 +1,4 @@
-"""Campaign: what zsnapdb does is tried on one release of a server, and the answers are a row of the table in servers.md.
+"""Campaign: what zsnapdb does is tried on one release of a server; the answers are a row of the table in servers.md.
 
 Runs inside a guest (`python3 tests/lab campaign --server NAME releases`). Each cell is tried on the server with rows
 whose truth is known, and ends as exact, as refused before anything was changed (with the reason), or as wrong.
