@@ -204,6 +204,7 @@ class Release:
     def rescue(self) -> None:
         """A dropped table comes back with its rows."""
         expected, gtid = rows(), self.position()
+        zsnapdb("binlog", "archive", "main", "--once")
         sql("DROP TABLE tried.things")
         words = ("rescue", "main", "--table", "tried.things", "--to", gtid, "--into", "/root/rescued.sql")
         zsnapdb(*words)
