@@ -61,14 +61,14 @@ class OtherServer:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return (self.flavour, *self.suites, *self.packages, *self.whole, "6")
+        return (self.flavour, *self.suites, *self.packages, *self.whole, "7")
 
 
 def _mysql(name: str, *suites: str, version: str = "") -> OtherServer:
     suffix = f"-{version}" if version else ""
     packages = (f"mysql-server-core{suffix}", f"mysql-client-core{suffix}")
     # In 5.7 mysqlbinlog is in the package that starts the server, not in the core.
-    return OtherServer(name, "mysql", suites, packages, ("mysql-server-5.7",) if version == "5.7" else ())
+    return OtherServer(name, "mysql", suites, packages, ("mysql-server-5.7", "mysql-client-5.7") if version == "5.7" else ())
 
 
 def _mariadb(name: str, *suites: str, version: str = "") -> OtherServer:
