@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from copy import copy as copy_of
 
 import typer
+from typer.main import get_command
 
 from zsnapdb import __version__
 from zsnapdb.cli import (
@@ -41,6 +42,7 @@ from zsnapdb.cli import (
     snapshot,
     status,
     undo,
+    variables,
     verify,
 )
 from zsnapdb.cli.clone import app as clone_app
@@ -60,7 +62,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "ZSNAPDB"},
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": variables.PREFIX},
 )
 app.command("backup", rich_help_panel=Heading.BACKUP)(notifying("backup", evidencing("backup", backup.backup)))
 app.command("snapshot", rich_help_panel=Heading.BACKUP)(notifying("snapshot", snapshot.snapshot))
@@ -141,4 +143,9 @@ def main() -> None:
     ending.own_umask()
     ending.interrupt_on_signals()
     completion.answer_shells()
-    sys.exit(ending.exit_code_of(lambda: narrowed(sys.argv[1:])(prog_name="zsnapdb")))
+    sys.exit(ending.exit_code_of(_run))
+
+
+def _run() -> object:
+    variables.refuse_unknown(os.environ, lambda: get_command(app))
+    return narrowed(sys.argv[1:])(prog_name="zsnapdb")

@@ -8,6 +8,7 @@ from typing import Any
 from typer.core import TyperGroup
 
 from zsnapdb.cli.log_options import log_options
+from zsnapdb.cli.variables import command_prefix, name_variables
 
 _NO_LIMIT = 1000
 """Characters of the first sentence of a command's help. None is longer."""
@@ -34,15 +35,11 @@ class CommandGroup(TyperGroup):
     """A group of commands whose help cuts no line."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of the name, or None.
-
-        The name of a variable follows from the name of its option. Help shows only those that differ.
-        """
+        """Return the command of the name, or None. Each option has its variable, if the group has a prefix for them."""
         command = super().get_command(ctx, cmd_name)
         _add_log_options(command)
-        for parameter in getattr(command, "params", ()):
-            if hasattr(parameter, "show_envvar"):
-                parameter.show_envvar = parameter.envvar is not None
+        if ctx.auto_envvar_prefix:
+            name_variables(command, command_prefix(ctx.auto_envvar_prefix, cmd_name))
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

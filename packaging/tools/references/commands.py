@@ -59,14 +59,14 @@ def commands() -> list[CommandText]:
 def _walk(command: Any, words: tuple[str, ...], heading: str, parent: Any) -> Iterator[CommandText]:
     context = command.make_context(PROGRAM if not words else words[-1], [], parent=parent, resilient_parsing=True)
     children = [(name, command.get_command(context, name)) for name in getattr(command, "commands", {})]
-    yield _text(command, context, words, heading, is_group=bool(children))
+    yield _text(command, words, heading, is_group=bool(children))
     for name, child in children:
         if not child.hidden:
             panel = getattr(child, "rich_help_panel", None)
             yield from _walk(child, (*words, name), str(panel) if isinstance(panel, str) else heading, context)
 
 
-def _text(command: Any, context: Any, words: tuple[str, ...], heading: str, *, is_group: bool) -> CommandText:
+def _text(command: Any, words: tuple[str, ...], heading: str, *, is_group: bool) -> CommandText:
     body = inspect.cleandoc(command.help or "")
     first, *rest = [" ".join(part.split()) for part in body.split("\n\n")] or [""]
     parameters = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
@@ -76,13 +76,13 @@ def _text(command: Any, context: Any, words: tuple[str, ...], heading: str, *, i
         usage=" ".join((PROGRAM, *words, *_usage(parameters, is_group=is_group))),
         summary=first,
         paragraphs=tuple(rest) + ((" ".join(command.epilog.split()),) if command.epilog else ()),
-        arguments=tuple(_option(p, context) for p in parameters if p.param_type_name == "argument"),
-        options=tuple(_option(p, context) for p in parameters if p.param_type_name == "option"),
+        arguments=tuple(_option(p) for p in parameters if p.param_type_name == "argument"),
+        options=tuple(_option(p) for p in parameters if p.param_type_name == "option"),
         is_group=is_group,
     )
 
 
-def _option(parameter: Any, context: Any) -> OptionText:
+def _option(parameter: Any) -> OptionText:
     is_argument = parameter.param_type_name == "argument"
     names = (parameter.metavar or parameter.name.upper(),) if is_argument else _names(parameter)
     takes_value = not is_argument and not parameter.is_flag
@@ -91,7 +91,7 @@ def _option(parameter: Any, context: Any) -> OptionText:
         metavar=_value(parameter) if takes_value else "",
         help=" ".join((parameter.help or "").split()),
         default=_default(parameter),
-        variable="" if is_argument or not parameter.allow_from_autoenv else _variable(parameter, context),
+        variable="" if is_argument else _variable(parameter),
     )
 
 
@@ -130,8 +130,5 @@ def _default(parameter: Any) -> str:
     return str(value) if parameter.show_default and is_shown else ""
 
 
-def _variable(parameter: Any, context: Any) -> str:
-    if isinstance(parameter.envvar, str):
-        return parameter.envvar
-    prefix = context.auto_envvar_prefix
-    return f"{prefix}_{parameter.name.upper()}" if prefix else ""
+def _variable(parameter: Any) -> str:
+    return parameter.envvar if isinstance(parameter.envvar, str) else ""

@@ -69,7 +69,8 @@ def test_a_source_below_a_readable_folder_is_empty(made: Sandbox) -> None:
 def test_other_processes_are_no_way_out(made: Sandbox) -> None:
     other = subprocess.Popen(["setpriv", "--reuid=nobody", "--clear-groups", "sleep", "600"], cwd=made.hidden[0])
     try:
-        done = inside(made, "/bin/sh", "-c", f"echo y > /proc/{other.pid}/cwd/binlog.000001; ls /proc; echo; ls /proc/self")
+        script = f"echo y > /proc/{other.pid}/cwd/binlog.000001; ls /proc; echo; ls /proc/self"
+        done = inside(made, "/bin/sh", "-c", script)
         assert done.stdout.partition("\n\n")[2].split() == ["exe"]
         assert str(other.pid) not in done.stdout.split()
     finally:
