@@ -47,6 +47,11 @@ def size(count: int) -> str:
     return f"{value:.1f} TiB"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number of things with their noun: `1 backup`, `2 backups`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def duration(text: str) -> float:
     """Return a duration from the command line, in seconds. UsageError if the text is not a duration."""
     try:

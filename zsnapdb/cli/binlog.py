@@ -154,7 +154,7 @@ def find(
 ) -> None:
     """Find transactions by what they changed.
 
-    Lists GTID, commit time, kinds of change, rows and tables. `restore --to before-GTID` takes the GTID.
+    Lists GTID, commit time, size, kinds of change, rows and tables, and names the command that undoes a transaction.
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
@@ -166,8 +166,9 @@ def find(
     if follow:
         _follow(Instance.of(load(config), instance, Terminal()), request, json=json)
         return
-    search = job.find(Instance.of(load(config), instance, Terminal()), request)
-    show(report.SearchView(search), json)
+    chosen = Instance.of(load(config), instance, Terminal())
+    search = job.find(chosen, request)
+    show(report.SearchView(chosen.name, search), json)
     if search.problems:
         raise typer.Exit(search.problems[0].exit_code)
 

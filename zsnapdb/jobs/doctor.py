@@ -12,17 +12,17 @@ from datetime import timedelta
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, ZsnapdbError
-from zsnapdb.jobs import exchanges, host_record, object_locks, orphans, readers, replaced
+from zsnapdb.jobs import exchanges, object_locks, orphans, readers, replaced
 from zsnapdb.jobs.advice import advise, silences
 from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.backup.vm_source import open_machine
 from zsnapdb.jobs.clone import account, room
 from zsnapdb.jobs.clone.reaper import Leak, leaks
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.recoverable import recoverable
+from zsnapdb.jobs.recoverable import Stored, read
 from zsnapdb.jobs.repeated_gtids import repeated
 from zsnapdb.jobs.replaced import ReplacedServer
-from zsnapdb.jobs.repository.status import status
+from zsnapdb.jobs.repository.status import status_of
 from zsnapdb.jobs.restore_journal import Journals
 from zsnapdb.jobs.vm import reaper as vm_reaper
 from zsnapdb.mysql import programs, server, server_program
@@ -34,8 +34,7 @@ from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
 from zsnapdb.planning.health.objectives import Objective, Verdict
 from zsnapdb.planning.server_copy.versions import BackupVersion, SeriesNeed, needs
-from zsnapdb.quantities import size
-from zsnapdb.repository.known_damage import known_damage
+from zsnapdb.quantities import counted, size
 from zsnapdb.repository.manifest import is_of_server, server_source
 from zsnapdb.repository.marker import prove_conditional_writes
 from zsnapdb.repository.repository import Repository
@@ -100,14 +99,27 @@ def _diagnose_one(
         findings += _server_programs(instance, observed.facts)
         placed = instance.with_volumes(observed.volumes)
         findings += (*_replaced(settings, placed), *readers.remind(settings, placed))
-    histories = (*_unprotected(instance), *_repeated_gtids(instance))
-    stored = (*_repository(instance), *histories, *_damage(instance), *_programs_of_backups(instance))
     clones = (
         *_account_of_clones(settings, instance),
         *_room_of_clones(settings, instance),
         *_clones(instance, clone_leaks),
     )
-    return Diagnosis(instance.name, (*findings, *stored, *_objectives(instance), *clones), observed)
+    return Diagnosis(instance.name, (*findings, *about_stored(instance), *clones), observed)
+
+
+def about_stored(instance: Instance) -> list[FitnessFinding]:
+    """Check the repository, what it holds of the instance, and its objectives. It is read once."""
+    findings, stored = _repository(instance)
+    if stored is None:
+        return findings
+    return [
+        *findings,
+        *_unprotected(instance, stored),
+        *_repeated_gtids(stored),
+        *_damage(stored),
+        *_programs_of_backups(instance, stored),
+        *_objectives(instance, stored),
+    ]
 
 
 def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFinding]:
@@ -132,13 +144,9 @@ def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFind
     return findings
 
 
-def _programs_of_backups(instance: Instance) -> list[FitnessFinding]:
-    """Check the program that the backups of each series need. What is wrong with the repository its own check says."""
-    try:
-        known = instance.summaries(instance.open_repository()).backups
-    except ZsnapdbError:
-        return []
-    servers = [(backup.backup_id, server_source(backup).server) for backup in known if is_of_server(backup)]
+def _programs_of_backups(instance: Instance, stored: Stored) -> list[FitnessFinding]:
+    """Check the program that the backups of each series need."""
+    servers = [(backup.backup_id, server_source(backup).server) for backup in stored.backups if is_of_server(backup)]
     return [
         _program_for(instance, need)
         for need in needs(BackupVersion(backup_id, part.flavour, part.version) for backup_id, part in servers)
@@ -159,7 +167,8 @@ def _program_for(instance: Instance, need: SeriesNeed) -> FitnessFinding:
     return ok("backups", f"{what}: {program.path}")
 
 
-def _repository(instance: Instance) -> list[FitnessFinding]:
+def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None]:
+    """Check the repository, and read what it holds of the instance, once for all checks. None if it cannot be read."""
     url = instance.repository.url
     try:
         repository = instance.open_repository()
@@ -170,29 +179,33 @@ def _repository(instance: Instance) -> list[FitnessFinding]:
         with contextlib.suppress(NotThere):
             # Before the first backup there is no lease. Whoever takes one proves it too.
             prove_exclusive(repository, f"{instance.name}/writer")
-        known = instance.summaries(repository)
-        count = len(known.backups) + len(known.unreadable)
-        lacking = host_record.findings(instance, repository, known.backups, tuple(known.unreadable))
+        stored = read(instance, repository)
         locks = _object_locks(instance, repository)
     except NotThere as error:
         try:
             instance.open_store()[0].check()
         except ZsnapdbError as unreachable:
-            return [unfit("repository", unreachable.message, unreachable.hint)]
-        return [ok("repository", f"{url}: {error.message}; {error.hint}")]
+            return [unfit("repository", unreachable.message, unreachable.hint)], None
+        return [ok("repository", f"{url}: {error.message}; {error.hint}")], None
     except ZsnapdbError as error:
-        return [unfit("repository", error.message, error.hint)]
+        return [unfit("repository", error.message, error.hint)], None
+    return _about_repository(instance, stored, locks), stored
+
+
+def _about_repository(instance: Instance, stored: Stored, locks: Sequence[FitnessFinding]) -> list[FitnessFinding]:
+    url, repository = instance.repository.url, stored.repository
     recipients = len(repository.keyring.recipients)
-    encryption = f", encrypted to {recipients} recipient{'s' if recipients > 1 else ''}" if recipients else ""
-    doubts = [warning("repository", finding.text, finding.hint) for finding in lacking if finding.is_warning]
-    doubts += [warning("repository", error.message, error.hint) for error in known.unreadable.values()]
+    encryption = f", encrypted to {counted(recipients, 'recipient')}" if recipients else ""
+    doubts = [warning("repository", finding.text, finding.hint) for finding in stored.missing if finding.is_warning]
+    doubts += [warning("repository", error.message, error.hint) for error in stored.unreadable.values()]
     doubts += locks
     if instance.repository.is_readable_on_the_way:
         text = f"{url}: {instance.repository.endpoint} is not encrypted: the network can change what is stored"
         doubts.append(warning("repository", text, "use an endpoint with https://"))
+    what = f"{url}: {counted(len(stored.backups) + len(stored.unreadable), 'backup')}{encryption}"
     if repository.note:
-        return [warning("repository", f"{url}: {count} backups{encryption}; {repository.note}"), *doubts]
-    return [ok("repository", f"{url}: {count} backups{encryption}"), *doubts]
+        return [warning("repository", f"{what}; {repository.note}"), *doubts]
+    return [ok("repository", what), *doubts]
 
 
 def _object_locks(instance: Instance, repository: Repository) -> list[FitnessFinding]:
@@ -208,43 +221,30 @@ def _object_locks(instance: Instance, repository: Repository) -> list[FitnessFin
     return misfits or [ok("object lock", text)]
 
 
-def _unprotected(instance: Instance) -> list[FitnessFinding]:
-    """Warn if no backup leads to the newest archived state. Where the repository cannot be read, its check says so."""
-    try:
-        unprotected = recoverable(instance, instance.open_repository()).unprotected
-    except ZsnapdbError:
-        return []
+def _unprotected(instance: Instance, stored: Stored) -> list[FitnessFinding]:
+    """Warn if no backup leads to the newest archived state."""
+    unprotected = stored.window.unprotected
     if unprotected is None:
         return []
     what = f"nothing that the server writes now can be restored before the next backup: {unprotected.reason}"
     return [warning("histories", what, f"run `zsnapdb backup {instance.name}`")]
 
 
-def _repeated_gtids(instance: Instance) -> list[FitnessFinding]:
-    """Warn if the server gives GTIDs a second time. Where the repository cannot be read, its check says so."""
-    try:
-        repetitions = repeated(instance, instance.open_repository())
-    except ZsnapdbError:
-        return []
-    return [warning("histories", part.text, part.hint) for part in repetitions]
+def _repeated_gtids(stored: Stored) -> list[FitnessFinding]:
+    """Warn if the server gives GTIDs a second time."""
+    return [warning("histories", part.text, part.hint) for part in repeated(stored.archive)]
 
 
-def _damage(instance: Instance) -> list[FitnessFinding]:
+def _damage(stored: Stored) -> list[FitnessFinding]:
     """Return the findings about stored backups that are known to be damaged."""
-    try:
-        repository = instance.open_repository()
-        backups = instance.summaries(repository).backups
-        chains = known_damage(repository, instance.name).of_chains(backups)
-    except ZsnapdbError:
-        # The finding about the repository reports the error.
-        return []
+    chains = stored.damage.of_chains(stored.backups)
     if not chains:
         return []
     hint = (
         "see `zsnapdb list`; `zsnapdb verify --deep` reads every stored object again, `zsnapdb drill --all` every page"
     )
     damages = tuple(dict.fromkeys(damage for of_chain in chains.values() for damage in of_chain))
-    summary = f"{len(chains)} of {len(backups)} backups cannot be restored, or only damaged"
+    summary = f"{len(chains)} of {len(stored.backups)} backups cannot be restored, or only damaged"
     return [warning("damage", summary, hint), *(warning("damage", text) for text in sentences(damages))]
 
 
@@ -255,10 +255,10 @@ _JUDGED_ABOVE = (Objective.RESTORABLE, Objective.INTACT, Objective.SERVER)
 """What the findings about the repository, the histories and damage say in more detail."""
 
 
-def _objectives(instance: Instance) -> list[FitnessFinding]:
-    """Return a finding for each configured objective. Where the repository cannot be read, its check says so."""
+def _objectives(instance: Instance, stored: Stored) -> list[FitnessFinding]:
+    """Return a finding for each configured objective. What they need and cannot be read, other checks report."""
     try:
-        health = status(instance).health
+        health = status_of(instance, stored).health
     except ZsnapdbError:
         return []
     return [

@@ -5,29 +5,23 @@ Reads repositories and the record of the host alone: no server, no pool and no r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from zsnapdb.errors import DamagedError, ZsnapdbError
+from zsnapdb.errors import ZsnapdbError
 from zsnapdb.jobs import exchanges, record_room
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.recoverable import recoverable, restorable_of
+from zsnapdb.jobs.recoverable import Stored, read
 from zsnapdb.model import backup_time
-from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.chain import restore_chain
-from zsnapdb.planning.damage import DamageRegister
 from zsnapdb.planning.health.facts import CheckFact, CopyFact, DrillFact, HealthFacts, LockFact
 from zsnapdb.planning.health.objectives import Health, judge
 from zsnapdb.planning.health.restore_time import restore_seconds
 from zsnapdb.planning.health.window import start_without_gap
-from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.repository import drills, layout, verifications
-from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.drills import Evidence, Outcome, PastDrills
 from zsnapdb.repository.layout import Key
-from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Checks, Depth
 
@@ -35,38 +29,25 @@ _DRILLS = 10
 """How many of the newest drills are read: each is an object of its own."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-Backup = Manifest | Summary
+
+def past_drills(stored: Stored, instance: Instance) -> PastDrills:
+    """Return the newest drills of which there is evidence."""
+    return drills.past(stored.repository, instance.name, _DRILLS)
 
 
-@dataclass(frozen=True)
-class Stored:
-    """What a repository holds of an instance, as one reading of it found it."""
-
-    backups: Sequence[Backup]
-    damaged: Sequence[DamagedError]
-    archive: Archive
-    damage: DamageRegister
-    missing: Sequence[StoredFinding]
-    future: Collection[str]
-    window: Window
-    complete_until: int | None
-    """Until when the archive is complete (microseconds UTC)."""
-
-    @property
-    def restorable(self) -> list[Backup]:
-        """The backups that can be restored, oldest first."""
-        return restorable_of(self.backups, self.damage, self.future)
-
-
-def judged(instance: Instance, repository: Repository, stored: Stored, at: datetime) -> Health:
+def judged(instance: Instance, stored: Stored, past: PastDrills, at: datetime) -> Health:
     """Return the judgement about the instance in this repository."""
-    return judge(facts(instance, repository, stored, at), instance.settings.objectives)
+    return judge(facts(instance, stored, past, at), instance.settings.objectives)
 
 
-def facts(instance: Instance, repository: Repository, stored: Stored, at: datetime) -> HealthFacts:
+def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) -> HealthFacts:
     """Return the facts for the configured objectives. What no objective needs is not read."""
-    objectives, restorable, window = instance.settings.objectives, stored.restorable, stored.window
-    past = drills.past(repository, instance.name, _DRILLS)
+    objectives, restorable, window, repository = (
+        instance.settings.objectives,
+        stored.restorable,
+        stored.window,
+        stored.repository,
+    )
     passed = [evidence for evidence in past.read if evidence.outcome is Outcome.PASSED]
     newest = backup_time(restorable[-1].backup_id) if restorable else None
     is_checked = objectives.verify_age is not None or objectives.deep_verify_age is not None
@@ -103,9 +84,8 @@ def _moment(microseconds: int) -> datetime:
 
 
 def _doubts(stored: Stored, past: PastDrills) -> tuple[str, ...]:
-    present = {b.backup_id for b in stored.backups} | {f"{f.incarnation}/{f.name}" for f in stored.archive.files}
     return (
-        *(damage.describe() for damage in stored.damage.known if damage.name in present),
+        *(damage.describe() for damage in stored.damage.known if damage.name in stored.present),
         *(finding.text for finding in stored.missing if finding.is_doubtful),
         *(f"the evidence of drill {drill_id} cannot be read" for drill_id in past.unreadable),
     )
@@ -119,7 +99,7 @@ def _newest_drill(past: PastDrills) -> DrillFact | None:
     return _drill(past.read[-1]) if past.read else None
 
 
-def _oldest_check(restorable: Sequence[Backup], checks: Checks, depth: Depth) -> CheckFact | None:
+def _oldest_check(restorable: Sequence[Summary], checks: Checks, depth: Depth) -> CheckFact | None:
     """Return the backup whose last check of at least this depth is the oldest."""
     checked = []
     for backup in restorable:
@@ -132,13 +112,13 @@ def _copy(instance: Instance, name: str) -> CopyFact:
     """Return the newest restorable point in another repository. An error there is a fact, not the end."""
     other = instance.in_repository(name, instance.copies[name])
     try:
-        window = recoverable(other, other.open_repository())
+        window = read(other, other.open_repository()).window
     except ZsnapdbError as error:
         return CopyFact(name, None, error.message)
     return CopyFact(name, _moment(window.ranges[-1].end) if window.ranges else None)
 
 
-def _lock(repository: Repository, backups: Sequence[Backup], restorable: Sequence[Backup]) -> LockFact | None:
+def _lock(repository: Repository, backups: Sequence[Summary], restorable: Sequence[Summary]) -> LockFact | None:
     """Return how long the newest restorable backup is protected.
 
     Of each backup of its chain the manifest is looked at, and the first chunk of each volume. The lock of an object
@@ -160,7 +140,7 @@ def _lock(repository: Repository, backups: Sequence[Backup], restorable: Sequenc
     return LockFact(newest.backup_id, made, until)
 
 
-def _sizes(stored: Stored, restorable: Sequence[Backup]) -> Mapping[str, int]:
+def _sizes(stored: Stored, restorable: Sequence[Summary]) -> Mapping[str, int]:
     """Return the bytes that a restore of the newest point moves, by kind of step."""
     if not restorable:
         return {}

@@ -2,44 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import functools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
+from zsnapdb.errors import DamagedError
 from zsnapdb.jobs import host_record
 from zsnapdb.jobs.backup_point import points_of
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.planning.binlog.completeness import complete_until
+from zsnapdb.planning.binlog.route import NEWEST
 from zsnapdb.planning.binlog.window import Window, window
 from zsnapdb.planning.damage import DamageRegister
+from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.planning.repository.verification import consequences
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.known_damage import known_damage
-from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 
 
-def recoverable(instance: Instance, repository: Repository) -> Window:
-    """Return what can be recovered now. Reads the repository alone; manifests that were read before are cached."""
+@dataclass(frozen=True)
+class Stored:
+    """What a repository holds of an instance, as one reading of it found it.
+
+    `unreadable` has an error for each backup whose manifest cannot be read. `missing` is what the repository lacks of
+    what this host stored, `future` are the backups from the future.
+    """
+
+    repository: Repository
+    backups: tuple[Summary, ...]
+    unreadable: Mapping[str, DamagedError]
+    archive: Archive
+    damage: DamageRegister
+    missing: tuple[StoredFinding, ...]
+    future: Collection[str]
+
+    @property
+    def damaged(self) -> tuple[DamagedError, ...]:
+        """An error for each object that cannot be read."""
+        return (*self.unreadable.values(), *self.archive.damaged)
+
+    @property
+    def restorable(self) -> list[Summary]:
+        """The backups that can be restored, oldest first: their chains are complete and not known to be damaged."""
+        restorable = set(consequences(self.backups, self.damage.stored()).restorable) - set(self.future)
+        return [backup for backup in self.backups if backup.backup_id in restorable]
+
+    @functools.cached_property
+    def window(self) -> Window:
+        """What can be recovered from the restorable backups of servers and the archived binlogs."""
+        return window(points_of(self.restorable), self.archive.files, self.archive.state)
+
+    @property
+    def last(self) -> ArchivedFile | None:
+        """The file with the latest archived transaction."""
+        dated = [file for file in self.archive.files if file.last_commit is not None]
+        return max(dated, key=lambda file: file.last_commit or 0, default=None)
+
+    @property
+    def complete_until(self) -> int | None:
+        """Until when the archive of `last` is complete (microseconds UTC): its last commit, or a recorded time."""
+        last = self.last
+        if last is None:
+            return None
+        recorded = complete_until(self.archive.of(last.incarnation), NEWEST, self.archive.state.complete)
+        return max((time for time in (last.last_commit, recorded) if time is not None), default=None)
+
+    @property
+    def present(self) -> set[str]:
+        """The names of what is there: ids of backups, and archived files with their incarnations."""
+        files = {f"{file.incarnation}/{file.name}" for file in self.archive.files}
+        return {backup.backup_id for backup in self.backups} | files
+
+
+def read(instance: Instance, repository: Repository) -> Stored:
+    """Read what the repository holds of the instance. Manifests that were read before are cached on this host.
+
+    A backup that is removed meanwhile is none. RepositoryError if the store cannot be reached.
+    """
     known = instance.summaries(repository)
     archive = BinlogArchive(repository, instance.name).load()
-    future = host_record.check(instance, repository, known.backups, tuple(known.unreadable)).future
-    return window_of(known.backups, archive, known_damage(repository, instance.name), future)
-
-
-def window_of(
-    backups: Sequence[Manifest | Summary], archive: Archive, damage: DamageRegister, future: Collection[str]
-) -> Window:
-    """Return what can be recovered from backups and an archive.
-
-    Backups of other sources do not count, nor those whose chain is incomplete or known to be damaged, nor the backups
-    from the future.
-    """
-    return window(points_of(restorable_of(backups, damage, future)), archive.files, archive.state)
-
-
-def restorable_of(
-    backups: Sequence[Manifest | Summary], damage: DamageRegister, future: Collection[str]
-) -> list[Manifest | Summary]:
-    """Return the backups whose chain is complete and not known to be damaged, without those from the future."""
-    restorable = set(consequences(backups, damage.stored()).restorable) - set(future)
-    return [backup for backup in backups if backup.backup_id in restorable]
+    checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable), archive)
+    return Stored(
+        repository=repository,
+        backups=known.backups,
+        unreadable=known.unreadable,
+        archive=archive,
+        damage=known_damage(repository, instance.name),
+        missing=checked.findings,
+        future=checked.future,
+    )

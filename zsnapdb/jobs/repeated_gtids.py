@@ -8,12 +8,13 @@ from zsnapdb.model import parse_gtids, server_name
 from zsnapdb.planning.binlog.repeated_gtids import RepeatedGtids, given_again, repeated_gtids
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.repository import Repository
 
 
-def repeated(instance: Instance, repository: Repository) -> tuple[RepeatedGtids, ...]:
+def repeated(archive: Archive) -> tuple[RepeatedGtids, ...]:
     """Return the GTIDs that the server whose binlogs were archived last gives again."""
-    return repeated_gtids(BinlogArchive(repository, instance.name).load().files)
+    return repeated_gtids(archive.files)
 
 
 def repeated_after(instance: Instance, repository: Repository, planned: RestorePlan, server_id: int) -> str:

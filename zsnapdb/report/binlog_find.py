@@ -9,9 +9,10 @@ from typing_extensions import TypedDict
 
 from zsnapdb.jobs.binlog.find import Search
 from zsnapdb.planning.binlog.changes import ListedTransaction, Match, TableChanges, TransactionChanges
-from zsnapdb.quantities import size
+from zsnapdb.planning.binlog.remedy import remedies
+from zsnapdb.quantities import counted, size
 from zsnapdb.report.document import ErrorFields, errors_fields
-from zsnapdb.report.units import moment, table
+from zsnapdb.report.units import moment
 from zsnapdb.report.view import View
 
 
@@ -78,12 +79,14 @@ class SearchDocument(TypedDict):
 
 _MOST_TABLES = 3
 _MOST_TEXT = 100
+_WIDTH = 80
 
 
 @dataclass(frozen=True)
 class SearchView(View):
     """The transactions that a search selects, as `zsnapdb binlog find` prints them."""
 
+    instance: str
     search: Search
     kind: ClassVar[str] = "binlog-transactions"
 
@@ -91,20 +94,18 @@ class SearchView(View):
         search = self.search
         listed = search.transactions
         lines = [
-            f"{search.matched} transactions match"
-            + (f"; the {len(listed)} that are listed are chosen by --largest and --limit" if self._is_cut else "")
-            + f" ({len(search.read)} binlogs were read"
-            + (")" if search.asks_archive else "; the archive was not: name a period to read older binlogs)")
+            f"{counted(search.matched, 'transaction')} found in {counted(len(search.read), 'binlog')}"
+            + (f"; {len(listed)} are listed, chosen by --largest and --limit" if self._is_cut else ""),
+            *([] if search.asks_archive else ["the archive was not read: name a period to read older binlogs"]),
         ]
         if listed:
-            rows = [_row(entry) for entry in listed]
-            lines.append(table(("GTID", "COMMITTED", "KINDS", "ROWS", "BYTES", "BINLOG", "CHANGED"), rows))
+            widest = max(len(_gtid(entry)) for entry in listed)
+            lines.append(f"{'GTID':{widest}}  COMMITTED             BYTES")
+            lines += [line for entry in listed for line in _lines(entry, widest)]
         lines += sorted({f"unknown   {note}" for entry in listed for note in entry.changes.unknown})
         if any(entry.match is Match.POSSIBLE for entry in listed):
             lines.append("unknown   the binlog does not say whether the transactions with a ? match")
-        first = next((entry.changes.gtid for entry in listed if entry.changes.gtid is not None), None)
-        if first is not None:
-            lines.append(f"next      `zsnapdb restore --to before-{first} --plan`, with the GTID of your transaction")
+        lines += [f"next      `{command}`" for command in remedies(self.instance, listed)]
         return "\n".join([*lines, *(f"problem   {error.message}" for error in search.problems)])
 
     @property
@@ -136,11 +137,25 @@ class FollowedView(View):
         return _fields(self.listed)
 
 
+def _gtid(entry: ListedTransaction) -> str:
+    return (entry.changes.gtid or "(no GTID)") + (" ?" if entry.match is Match.POSSIBLE else "")
+
+
+def _lines(entry: ListedTransaction, widest: int) -> list[str]:
+    """Return the lines about a transaction: its GTID, time to the second and size, and below what it changed."""
+    changes = entry.changes
+    kinds = "" if changes.statements and not changes.tables else f"{','.join(changes.kinds) or '-'}: "
+    unknown = "" if changes.are_rows_known else " + unknown rows"
+    what = f"  {kinds}{_changed(changes)}{unknown}"
+    first = f"{_gtid(entry):{widest}}  {moment(changes.committed)[:19]}Z  {size(changes.size)}"
+    return [first, what if len(what) <= _WIDTH else f"{what[: _WIDTH - 1]}…"]
+
+
 def _row(entry: ListedTransaction) -> tuple[str, ...]:
     changes = entry.changes
     rows = str(changes.rows) if changes.are_rows_known else f"{changes.rows} + unknown"
     return (
-        (changes.gtid or "(no GTID)") + (" ?" if entry.match is Match.POSSIBLE else ""),
+        _gtid(entry),
         moment(changes.committed),
         ",".join(changes.kinds) or "-",
         rows,

@@ -19,11 +19,12 @@ from zsnapdb.errors import (
 from zsnapdb.jobs.binlog.archiver import Archiver
 from zsnapdb.jobs.binlog.completeness import CompletenessRecorder
 from zsnapdb.jobs.binlog.files import BinlogSource, find_source
-from zsnapdb.jobs.binlog.new_history import NewHistoryWatch, RunningBackup, needed_backup
+from zsnapdb.jobs.binlog.new_history import NewHistoryWatch, RunningBackup
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.exclusion import for_instance
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.recoverable import read
 from zsnapdb.jobs.repeated_gtids import repeated
 from zsnapdb.planning.binlog.completeness import CommitHorizon
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -50,8 +51,8 @@ def archive_once(instance: Instance) -> Round:
         archiver = Archiver(instance, open_archive(instance), source)
         result = recorder.after(archiver.look(), horizon, archiver.archive)
     if result.begun or result.gaps:
-        again = repeated(instance, instance.open_repository())
-        result = replace(result, unprotected=needed_backup(instance), repeated=again)
+        stored = read(instance, instance.open_repository())
+        result = replace(result, unprotected=stored.window.unprotected, repeated=repeated(stored.archive))
     if result.blocked is not None:
         raise PreflightError(
             f"the newest binlog of instance {instance.name} cannot be archived: {result.blocked}",

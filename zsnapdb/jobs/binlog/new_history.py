@@ -16,10 +16,11 @@ from typing import Protocol
 
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.recoverable import recoverable
+from zsnapdb.jobs.recoverable import read
 from zsnapdb.jobs.repeated_gtids import repeated
 from zsnapdb.planning.binlog.repeated_gtids import RepeatedGtids
 from zsnapdb.planning.binlog.route import RouteEnd
+from zsnapdb.repository.binlog_archive import BinlogArchive
 
 _AGAIN = 300.0
 """Seconds after a failed backup until the next one is started: another run may be at work."""
@@ -86,7 +87,7 @@ class NewHistoryWatch:
         self._needed = needed
 
     def _look_at_gtids(self) -> None:
-        repetitions = repeated(self._instance, self._instance.open_repository())
+        repetitions = repeated(BinlogArchive(self._instance.open_repository(), self._instance.name).load())
         for part in repetitions:
             if part not in self._repeated:
                 self._instance.events.warn(f"{part.text}; {part.hint}")
@@ -105,4 +106,4 @@ class NewHistoryWatch:
 
 def needed_backup(instance: Instance) -> RouteEnd | None:
     """Return why the newest archived state cannot be restored before the next backup; None if it can."""
-    return recoverable(instance, instance.open_repository()).unprotected
+    return read(instance, instance.open_repository()).window.unprotected

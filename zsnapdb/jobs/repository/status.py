@@ -10,24 +10,20 @@ from datetime import datetime
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import DamagedError, NotThere, ZsnapdbError
-from zsnapdb.jobs import health, host_record
+from zsnapdb.jobs import health
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.recoverable import window_of
+from zsnapdb.jobs.recoverable import Stored, read
 from zsnapdb.model import backup_time
-from zsnapdb.planning.binlog.completeness import complete_until
-from zsnapdb.planning.binlog.route import NEWEST
 from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.damage import KnownDamage
 from zsnapdb.planning.health.objectives import Health
 from zsnapdb.planning.repository.host_record import StoredFinding
-from zsnapdb.repository import drills
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.drills import Evidence
-from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.machine_source import MachineSourcePart
-from zsnapdb.repository.manifest import Manifest
 
 _MICROSECONDS = 1_000_000
 
@@ -43,7 +39,7 @@ class ProtectionStatus:
 
     instance: str
     at: datetime
-    newest: Manifest | None
+    newest: Summary | None
     backup_age: float | None
     window: Window
     last: ArchivedFile | None
@@ -64,36 +60,29 @@ class ProtectionStatus:
 
 def status(instance: Instance) -> ProtectionStatus:
     """Return the state of protection now. An instance without backups or binlogs has an empty window."""
-    repository = instance.open_repository()
-    catalogue = repository.catalogue(instance.name)
-    archive = BinlogArchive(repository, instance.name).load()
+    return status_of(instance, read(instance, instance.open_repository()))
+
+
+def status_of(instance: Instance, stored: Stored) -> ProtectionStatus:
+    """Return the state of protection now, from what a reading of the repository found."""
     at = instance.host.now()
-    checked = host_record.check(instance, repository, catalogue.manifests, tuple(catalogue.unreadable), archive)
-    current = [manifest for manifest in catalogue.manifests if manifest.backup_id not in checked.future]
-    newest = current[-1] if current else None
-    last = _last(archive)
-    complete = _complete_until(archive, last)
-    damage = known_damage(repository, instance.name)
-    window = window_of(catalogue.manifests, archive, damage, checked.future)
-    damaged = (*catalogue.damaged, *archive.damaged)
-    stored = health.Stored(
-        catalogue.manifests, damaged, archive, damage, checked.findings, checked.future, window, complete
-    )
-    present = {m.backup_id for m in catalogue.manifests} | {f"{file.incarnation}/{file.name}" for file in archive.files}
+    current = [backup for backup in stored.backups if backup.backup_id not in stored.future]
+    newest, complete = (current[-1] if current else None), stored.complete_until
+    past = health.past_drills(stored, instance)
     return ProtectionStatus(
         instance=instance.name,
         at=at,
         newest=newest,
         backup_age=(at - backup_time(newest.backup_id)).total_seconds() if newest else None,
-        window=window,
-        last=last,
+        window=stored.window,
+        last=stored.last,
         complete_until=complete,
         archive_lag=at.timestamp() - complete / _MICROSECONDS if complete is not None else None,
-        drill=next(iter(drills.newest(repository, instance.name, 1)), None),
-        health=health.judged(instance, repository, stored, at),
-        damaged=damaged,
-        missing=checked.findings,
-        known_damage=tuple(item for item in damage.known if item.name in present),
+        drill=past.read[-1] if past.read else None,
+        health=health.judged(instance, stored, past, at),
+        damaged=stored.damaged,
+        missing=stored.missing,
+        known_damage=tuple(item for item in stored.damage.known if item.name in stored.present),
         machines=tuple(
             backup.backup_id for backup in stored.restorable if isinstance(backup.source, MachineSourcePart)
         ),
@@ -157,17 +146,3 @@ def observed(instance: Instance) -> InstanceStatus:
 def archived(instance: Instance) -> Archive:
     """Return the archived binlogs of the instance."""
     return BinlogArchive(instance.open_repository(), instance.name).load()
-
-
-def _complete_until(archive: Archive, last: ArchivedFile | None) -> int | None:
-    """Return until when the incarnation of the last transaction is complete."""
-    if last is None:
-        return None
-    recorded = complete_until(archive.of(last.incarnation), NEWEST, archive.state.complete)
-    return max((time for time in (last.last_commit, recorded) if time is not None), default=None)
-
-
-def _last(archive: Archive) -> ArchivedFile | None:
-    """Return the file with the latest archived transaction."""
-    dated = [file for file in archive.files if file.last_commit is not None]
-    return max(dated, key=lambda file: file.last_commit or 0, default=None)

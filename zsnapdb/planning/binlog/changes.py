@@ -260,7 +260,7 @@ class ChangeFilter:
             return Match.NO
         if statement.kind is ChangeKind.DDL:
             if ChangeKind.DDL in self.kinds or not (self.kinds or self.rows_at_least):
-                return Match.YES if self.table is None else Match.POSSIBLE
+                return Match.POSSIBLE if self.table is not None and statement.is_cut else Match.YES
             return Match.NO
         is_kind = not self.kinds or statement.kind in self.kinds
         is_sure = is_kind and self.table is None and not self.rows_at_least

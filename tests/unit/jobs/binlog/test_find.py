@@ -69,9 +69,11 @@ def test_without_a_period_the_binlogs_of_the_server_are_read_and_not_the_archive
     answer = result(archived, FindRequest(table="app.t", kinds="delete"))
     assert gtids(answer) == [f"{UUID}:2", f"{UUID}:3"]
     assert (answer.asks_archive, [file.history for file in answer.read]) == (False, [None, None])
-    text = SearchView(answer).text()
+    text = SearchView("main", answer).text()
     assert "app.t (3 deleted)" in text
     assert "name a period to read older binlogs" in text
+    assert "`zsnapdb undo main --gtid GTID`" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_a_period_that_begins_earlier_also_reads_archived_binlogs_each_once(archived: Server) -> None:
@@ -85,7 +87,7 @@ def test_a_server_that_is_down_leaves_the_archive_and_a_problem(archived: Server
     answer = result(archived, FindRequest(rows_at_least=2, largest=True), is_up=False)
     assert gtids(answer) == [f"{UUID}:3", f"{UUID}:2"]
     assert [error.message for error in answer.problems] == ["the server is down"]
-    document = json.loads(SearchView(answer).document())
+    document = json.loads(SearchView("main", answer).document())
     assert document["transactions"][0]["tables"] == [
         {"schema": "app", "table": "t", "inserted": 0, "updated": 0, "deleted": 3, "counted": True}
     ]

@@ -15,6 +15,7 @@ from zsnapdb.jobs.binlog.completeness import CompletenessRecorder
 from zsnapdb.jobs.binlog.new_history import NewHistoryWatch
 from zsnapdb.jobs.repeated_gtids import repeated
 from zsnapdb.report.binlog import ArchivingView
+from zsnapdb.repository.binlog_archive import BinlogArchive
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_archiver_and_doctor_name_what_a_server_that_was_set_back_gives_again(
     watch = NewHistoryWatch(replace(protected.instance(), events=Recorder(said)), pytest.fail)
     watch.after(archiver.look())
     assert said == []
-    assert doctor._repeated_gtids(protected.instance()) == []
+    assert [found for found in doctor.about_stored(protected.instance()) if found.what == "histories"] == []
     server.set_back(state)
     server.commit(2)
     for _ in range(3):
@@ -46,7 +47,7 @@ def test_archiver_and_doctor_name_what_a_server_that_was_set_back_gives_again(
     expected = f"{server.uuid} gives GTIDs a second time, because it was set back or reset: {server.uuid}:2-6 stand for"
     (warned,) = [line for line in said if "second time" in line]
     assert expected in warned
-    (finding,) = doctor._repeated_gtids(protected.instance())
+    (finding,) = [found for found in doctor.about_stored(protected.instance()) if "second time" in found.detail]
     assert expected in finding.detail
     assert "auto.cnf" in finding.hint
 
@@ -63,6 +64,7 @@ def test_one_round_of_the_archiver_shows_it(protected: ProtectedServer, monkeypa
     monkeypatch.setattr(archive, "open_archive", lambda instance: None)
     monkeypatch.setattr(type(protected.instance()), "session", lambda self: open("/dev/null"))  # noqa: SIM115
     shown = ArchivingView("main", archive.archive_once(protected.instance()))
-    (history,) = {part.history for part in repeated(protected.instance(), protected.instance().open_repository())}
+    stored = BinlogArchive(protected.instance().open_repository(), "main").load()
+    (history,) = {part.history for part in repeated(stored)}
     assert shown.fields()["repeated_gtids"] == [{"history": history, "gtids": f"{server.uuid}:2-6"}]
     assert "  REPEATED  " in shown.text()

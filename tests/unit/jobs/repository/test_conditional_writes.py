@@ -37,14 +37,15 @@ def test_the_doctor_proves_a_good_store_and_changes_nothing_in_it(world: World) 
     instance = stored_in(world, s3())
     backup.backup(instance, opener=world.open_source)
     before = stored()
-    assert {finding.severity for finding in doctor._repository(instance)} == {Severity.OK}
+    (finding,) = [found for found in doctor.about_stored(instance) if found.what == "repository"]
+    assert finding.severity is Severity.OK
     assert stored() == before
 
 
 @pytest.mark.parametrize("header", ["If-Match", "If-None-Match"])
 def test_the_doctor_calls_a_store_unfit_whose_gateway_began_to_lose_a_condition(world: World, header: str) -> None:
     backup.backup(stored_in(world, s3()), opener=world.open_source)
-    (finding,) = doctor._repository(stored_in(world, s3_that_ignores(header)))
+    (finding,) = doctor.about_stored(stored_in(world, s3_that_ignores(header)))
     assert finding.severity is Severity.UNFIT
     assert f"ignored a conditional write ({header})" in finding.detail
 

@@ -55,7 +55,7 @@ def test_status_calls_nothing_recoverable_that_is_known_to_be_damaged(site: Site
 
 
 def test_the_doctor_warns_of_backups_that_cannot_be_restored(site: Site, names: list[str]) -> None:
-    findings = doctor._damage(site.instance())
+    findings = [finding for finding in doctor.about_stored(site.instance()) if finding.what == "damage"]
     assert [finding.severity for finding in findings] == [Severity.WARNING, Severity.WARNING]
     assert findings[0].detail.startswith("2 of 4 backups cannot be restored")
     assert f"backup {names[0]} is damaged" in findings[1].detail

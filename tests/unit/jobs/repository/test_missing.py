@@ -66,7 +66,7 @@ def test_prune_says_it(site: Site) -> None:
 
 
 def test_the_doctor_says_it(site: Site) -> None:
-    findings = doctor._repository(site.instance())
+    findings = doctor.about_stored(site.instance())
     assert [finding.detail for finding in findings if TEXT in finding.detail]
 
 

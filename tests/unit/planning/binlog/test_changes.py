@@ -48,9 +48,9 @@ T, DELETES = TableFilter(None, "t"), frozenset({ChangeKind.DELETE})
         (ChangeFilter(TableFilter(None, "z"), frozenset(), 3), replace(ROWS, other_tables=TableChanges("", "", 3)),
          Match.POSSIBLE),
         (ChangeFilter(None, frozenset({ChangeKind.DDL})), DROP, Match.YES),
-        (ChangeFilter(T, frozenset({ChangeKind.DDL}), 10), DROP, Match.POSSIBLE),
-        (ChangeFilter(T), DROP, Match.POSSIBLE),
-        (ChangeFilter(TableFilter("app", "t")), DROP, Match.POSSIBLE),
+        (ChangeFilter(T, frozenset({ChangeKind.DDL}), 10), DROP, Match.YES),
+        (ChangeFilter(T), DROP, Match.YES),
+        (ChangeFilter(TableFilter("app", "t")), DROP, Match.YES),
         (ChangeFilter(TableFilter("other", "t")), DROP, Match.NO),
         (ChangeFilter(TableFilter("app", "t"), DELETES), replace(LOGGED, statements=(replace(
             LOGGED.statements[0], schema="x"),)), Match.POSSIBLE),

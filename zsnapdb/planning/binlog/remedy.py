@@ -1,0 +1,56 @@
+"""What to run next for a transaction that should not have been: undo its rows, rescue what it dropped, or go back.
+
+The text of a statement decides only which command is proposed. What the command does it proves by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from zsnapdb.planning.binlog.changes import ChangeKind, ListedTransaction, LoggedStatement
+
+_NAME = r"(?:`([A-Za-z0-9_$]{1,64})`|([A-Za-z0-9_$]{1,64}))"
+"""A name that needs no quotes in a shell."""
+_TABLE = re.compile(rf"\s*(?:DROP\s+TABLE(?:\s+IF\s+EXISTS)?|TRUNCATE(?:\s+TABLE)?)\s+{_NAME}(?:\.{_NAME})?", re.I)
+_SCHEMA = re.compile(rf"\s*DROP\s+(?:DATABASE|SCHEMA)(?:\s+IF\s+EXISTS)?\s+{_NAME}", re.I)
+_DROPS = re.compile(r"\s*(?:DROP|TRUNCATE)\b", re.I)
+
+
+def remedies(instance: str, listed: Sequence[ListedTransaction]) -> tuple[str, ...]:
+    """Return the commands to run next. With one transaction they have its words, else GTID stands for the chosen one.
+
+    Nothing if no transaction has a GTID.
+    """
+    named = [entry for entry in listed if entry.changes.gtid is not None]
+    if not named:
+        return ()
+    if len(named) == 1:
+        changes = named[0].changes
+        dropped = [text for text in changes.statements if text.kind is ChangeKind.DDL]
+        if dropped:
+            return _of_ddl(instance, str(changes.gtid), dropped[0])
+        return (f"zsnapdb undo {instance} --gtid {changes.gtid}",)
+    commands = []
+    if any(entry.changes.tables for entry in named):
+        commands.append(f"zsnapdb undo {instance} --gtid GTID")
+    ddl = [text for entry in named for text in entry.changes.statements if text.kind is ChangeKind.DDL]
+    if any(_DROPS.match(text.text) for text in ddl):
+        commands.append(f"zsnapdb rescue {instance} --table SCHEMA.TABLE --to before-GTID --into FILE")
+    return tuple(commands) or (f"zsnapdb restore {instance} --to before-GTID --plan",)
+
+
+def _of_ddl(instance: str, gtid: str, statement: LoggedStatement) -> tuple[str, ...]:
+    point = f"--to before-{gtid}"
+    if table := _TABLE.match(statement.text):
+        first, second = table[1] or table[2], table[3] or table[4]
+        schema, name = (first, second) if second else (statement.schema, first)
+        if schema and re.fullmatch(r"[A-Za-z0-9_$]+", schema):
+            return (f"zsnapdb rescue {instance} --table {schema}.{name} {point} --into {name}.sql",)
+    if schema_name := _SCHEMA.match(statement.text):
+        name = schema_name[1] or schema_name[2]
+        return (
+            f"zsnapdb rescue {instance} --schema {name} {point} --into {name}.sql",
+            f"zsnapdb rewind {instance} {point} --plan",
+        )
+    return (f"zsnapdb restore {instance} {point} --plan",)
