@@ -1,4 +1,4 @@
-"""When a job runs next. The only module that knows APScheduler: its triggers read cron expressions."""
+"""When a job runs next. The only module that knows APScheduler, whose triggers find the times."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from apscheduler.triggers.combining import OrTrigger
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
 from zsnapdb.config_agent import ScheduleSettings
 from zsnapdb.errors import ConfigError
+from zsnapdb.planning.agent.cron import CronTimes, cron_times
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHIFT = timedelta(hours=3)
@@ -23,7 +25,7 @@ _MOST_STEPS = 2000
 class Schedule:
     """The times of a job. Cron expressions are read as wall-clock times of `zone`."""
 
-    trigger: CronTrigger | IntervalTrigger
+    trigger: OrTrigger | IntervalTrigger
     zone: ZoneInfo
     is_hourly: bool
     """Whether the hour of the cron expression is not fixed: then both passes of a repeated hour count."""
@@ -35,14 +37,14 @@ class Schedule:
             trigger = IntervalTrigger(seconds=round(settings.every), start_date=_EPOCH, timezone=UTC)
             return cls(trigger, ZoneInfo("UTC"), is_hourly=True)
         assert settings.cron is not None
+        times = cron_times(settings.cron)
         try:
-            # The trigger counts in wall-clock times, which are given to it as if they were UTC.
-            cron = CronTrigger.from_crontab(settings.cron, timezone=UTC)
+            cron = _trigger(times)
         except ValueError as error:
             raise ConfigError(
                 f"cron = {settings.cron!r}: {error}", hint='write minute, hour, day, month, weekday: "17 * * * *"'
             ) from error
-        schedule = cls(cron, ZoneInfo(timezone), is_hourly=settings.cron.split()[1].startswith("*"))
+        schedule = cls(cron, ZoneInfo(timezone), is_hourly=times.hour.startswith("*"))
         if cron.get_next_fire_time(None, _EPOCH) is None:
             raise ConfigError(f"cron = {settings.cron!r} names no time", hint="check the day and the month")
         return schedule
@@ -72,7 +74,7 @@ class Schedule:
 
     def _walls(self, start: datetime) -> Iterator[datetime]:
         """Yield the wall-clock times from `start` on."""
-        assert isinstance(self.trigger, CronTrigger)
+        assert isinstance(self.trigger, OrTrigger)
         at = start.replace(tzinfo=UTC)
         for _ in range(_MOST_STEPS):
             following = self.trigger.get_next_fire_time(None, at)
@@ -80,3 +82,20 @@ class Schedule:
                 return
             yield following.replace(tzinfo=None)
             at = following + timedelta(seconds=1)
+
+
+def _trigger(times: CronTimes) -> OrTrigger:
+    """Return the trigger of these times. It counts in wall-clock times, which are given to it as if they were UTC."""
+    return OrTrigger(
+        [
+            CronTrigger(
+                minute=times.minute,
+                hour=times.hour,
+                day=days.day,
+                month=times.month,
+                day_of_week=days.weekday,
+                timezone=UTC,
+            )
+            for days in times.days
+        ]
+    )
