@@ -13,9 +13,14 @@ app = typer.Typer(cls=CommandGroup, help="Check the configuration file.", no_arg
 
 @app.command("check")
 def check(config: ConfigFile = None, json: AsJson = False) -> None:
-    """Check every key, unit and name of the configuration file. `zsnapdb doctor` also checks servers and volumes."""
+    """Check every key, unit, name and schedule of the configuration file, and that its objectives can be kept.
+
+    `zsnapdb doctor` also checks servers and volumes.
+    """
+    from zsnapdb.agent.check import check_schedules
     from zsnapdb.config import load
     from zsnapdb.jobs.advice import silences
+    from zsnapdb.jobs.host import THIS_HOST
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.report.config import ConfigurationView
 
@@ -23,4 +28,5 @@ def check(config: ConfigFile = None, json: AsJson = False) -> None:
     for name in settings.instance:
         Instance.of(settings, name)
         silences(settings, name)
+    check_schedules(settings, THIS_HOST.now())
     show(ConfigurationView(settings), json)

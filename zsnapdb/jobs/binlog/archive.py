@@ -26,7 +26,7 @@ from zsnapdb.jobs.exclusion import for_instance
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import read
 from zsnapdb.jobs.repeated_gtids import repeated
-from zsnapdb.planning.binlog.completeness import CommitHorizon
+from zsnapdb.planning.binlog.completeness import CommitHorizon, record_interval
 from zsnapdb.repository.binlog_archive import BinlogArchive
 
 _SHORTEST_PAUSE = 0.2
@@ -44,7 +44,7 @@ def archive_once(instance: Instance) -> Round:
     PreflightError if the newest binlog cannot be archived; the other binlogs are archived even then.
     """
     with for_instance(instance, "binlog", "archiving the binlogs of"):
-        recorder = CompletenessRecorder(instance.events)
+        recorder = CompletenessRecorder(instance.events, record_interval(instance.settings.objectives))
         with instance.session() as session:
             source = find_source(session)
             horizon = recorder.before(session)
@@ -91,7 +91,7 @@ def archive_continuously(instance: Instance, stop: StopRequest, start_backup: Ca
         pause = instance.settings.binlog.interval / 2
         notes = Notes(instance.events)
         watch = NewHistoryWatch(instance, start_backup)
-        recorder = CompletenessRecorder(instance.events)
+        recorder = CompletenessRecorder(instance.events, record_interval(instance.settings.objectives))
         result = Round()
         while True:
             is_last, begun = stop.is_set(), time.monotonic()

@@ -13,7 +13,7 @@ from zsnapdb.mysql.capability import dialect
 from zsnapdb.mysql.commit_horizon import commit_horizon
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import clock
-from zsnapdb.planning.binlog.completeness import INTERVAL, CommitHorizon, LastRecord, is_reached, is_worth_recording
+from zsnapdb.planning.binlog.completeness import CommitHorizon, LastRecord, is_reached, is_worth_recording
 from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.planning.facts import Dialect
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -22,10 +22,13 @@ _SECOND = 1_000_000
 
 
 class CompletenessRecorder:
-    """Asks the server before a round of its archiver, and records afterwards until when the archive is complete."""
+    """Asks the server before a round of its archiver, and records afterwards until when the archive is complete.
 
-    def __init__(self, events: Events, steady: Callable[[], float] = time.monotonic) -> None:
-        self._events, self._steady = events, steady
+    `interval` is the time in seconds between two records.
+    """
+
+    def __init__(self, events: Events, interval: float, steady: Callable[[], float] = time.monotonic) -> None:
+        self._events, self._interval, self._steady = events, interval, steady
         self._recorded: tuple[int, float] | None = None
         self._refused: float | None = None
         self._forms: Dialect | None = None
@@ -36,10 +39,10 @@ class CompletenessRecorder:
 
         A repository that refused a record is not asked again for a while.
         """
-        if self._refused is not None and self._steady() - self._refused < INTERVAL:
+        if self._refused is not None and self._steady() - self._refused < self._interval:
             return None
         try:
-            if not is_worth_recording(self._last(), round(clock(session)) * _SECOND, 0):
+            if not is_worth_recording(self._last(), round(clock(session)) * _SECOND, self._interval, None):
                 return None
             # Which statements a server understands is asked once: each question is a statement in its logs.
             self._forms = self._forms or dialect(session)
@@ -64,7 +67,7 @@ class CompletenessRecorder:
             return result
         if not is_reached(horizon, result.end):
             return result
-        if not is_worth_recording(self._last(), horizon.until, result.plain_size):
+        if not is_worth_recording(self._last(), horizon.until, self._interval, result.last_commit):
             return result
         try:
             archive.note_complete(CompleteUntil(result.incarnation, result.end.file, result.end.offset, horizon.until))

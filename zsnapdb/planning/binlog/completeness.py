@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from zsnapdb.config_objectives import ObjectiveSettings
 from zsnapdb.model import BinlogCoordinates
 from zsnapdb.planning.binlog.history import CompleteUntil, EndKind, RouteEnd, RouteFile
 
 INTERVAL = 60.0
-"""The shortest time in seconds between two records of one archiver."""
+"""The shortest time in seconds between two records of one archiver, if no objective needs more."""
+_SECOND = 1_000_000
+_SLACK = 5.0
+"""For how many seconds a round and its record may last; the server's time is cut to whole seconds."""
 
 _FAILOVERS = (EndKind.LOST_IN_FAILOVER, EndKind.UNPROVEN_FAILOVER)
 
@@ -45,15 +49,34 @@ class LastRecord:
     age: float
 
 
-def is_worth_recording(last: LastRecord | None, until: int, archived_bytes: int) -> bool:
+def is_worth_recording(last: LastRecord | None, until: int, interval: float, archived: int | None) -> bool:
     """Whether a round of an archiver is followed by a record that the archive is complete until this time.
 
-    `last` is None if this archiver wrote no record. A round that archived something already says how far the archive
-    reaches. If the clock of the server was set back, the last record says too much, and is replaced at once.
+    `last` is None if this archiver wrote no record; `interval` is the time in seconds between two. `archived` is the
+    time of the last archived commit, which already says how far the archive reaches. If the clock of the server was set
+    back, the last record says too much, and is replaced at once.
     """
     if last is None or until < last.until:
         return True
-    return last.age >= INTERVAL and archived_bytes == 0
+    is_said = archived is not None and until - archived < interval * _SECOND
+    return last.age >= interval and not is_said
+
+
+def record_interval(objectives: ObjectiveSettings) -> float:
+    """Return the seconds between two records: a third of the shortest time until an objective about the archive warns.
+
+    So the objectives of a server that commits nothing stay met.
+    """
+    limits = [limit for limit in (objectives.archive_lag, objectives.rpo) if limit is not None]
+    return min(INTERVAL, *(limit * objectives.warn_at / 3 for limit in limits)) if limits else INTERVAL
+
+
+def least_limit(objectives: ObjectiveSettings, round_interval: float) -> float:
+    """Return the least limit in seconds for which a server that commits nothing never gets a warning.
+
+    The end of the archive is as old as the time between two records and between two rounds of the archiver.
+    """
+    return 1.5 * (round_interval + _SLACK) / objectives.warn_at
 
 
 def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[CompleteUntil]) -> int | None:

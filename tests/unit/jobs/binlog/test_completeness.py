@@ -44,7 +44,7 @@ def watch() -> Watch:
 
 @pytest.fixture
 def recorder(server: Server, watch: Watch) -> CompletenessRecorder:
-    return CompletenessRecorder(Recorder(server.reported), watch)
+    return CompletenessRecorder(Recorder(server.reported), 60.0, watch)
 
 
 def horizon(server: Server, later: int = 0) -> CommitHorizon:
@@ -81,9 +81,9 @@ def test_the_first_round_records_and_later_rounds_only_after_a_quiet_minute(
     assert round_of(recorder, archiver, horizon(server, 59)).complete_until is None
     watch.seconds = 60
     server.commit()
-    assert round_of(recorder, archiver, horizon(server, 60)).complete_until is None
+    assert round_of(recorder, archiver, horizon(server, 59)).complete_until is None
     assert recorded(server) == [first]
-    reached = horizon(server, 65)
+    reached = horizon(server, 60)
     assert round_of(recorder, archiver, reached).complete_until == reached.until
     assert recorded(server) == [("binlog.000001", len(server.newest.data), reached.until)]
     server.check()
@@ -110,7 +110,7 @@ def test_each_incarnation_has_a_record_of_its_own(server: Server, recorder: Comp
     watch.seconds = 100
     round_of(recorder, archiver, horizon(server))
     watch.seconds = 200
-    after = horizon(server, 30)
+    after = horizon(server, 60)
     round_of(recorder, archiver, after)
     assert [until for _, _, until in recorded(server)] == [before.until, after.until]
 
@@ -212,7 +212,7 @@ def protected(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
 def quiet(protected: ProtectedServer, seconds: int) -> None:
     """Archive, and record that nothing was committed for so long."""
     archiver = protected.server.archiver()
-    recorder = CompletenessRecorder(Recorder(protected.server.reported))
+    recorder = CompletenessRecorder(Recorder(protected.server.reported), 60.0)
     assert round_of(recorder, archiver, horizon(protected.server, seconds)).complete_until is not None
 
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
+from zsnapdb.config_objectives import ObjectiveSettings
 from zsnapdb.errors import NotThere
 from zsnapdb.model import BinlogCoordinates
-from zsnapdb.planning.binlog.completeness import CommitHorizon, LastRecord, is_reached, is_worth_recording
+from zsnapdb.planning.binlog.completeness import (
+    CommitHorizon,
+    LastRecord,
+    is_reached,
+    is_worth_recording,
+    least_limit,
+    record_interval,
+)
 from zsnapdb.planning.binlog.history import ArchiveState, CompleteUntil, EndKind
 from zsnapdb.planning.binlog.route import commit_time, follow
 from zsnapdb.planning.binlog.window import window
@@ -96,16 +106,36 @@ def test_the_horizon_of_a_server_is_reached_by_number_and_offset_and_never_by_an
     assert not is_reached(horizon, None)
 
 
-def test_a_record_is_written_at_once_and_then_once_a_minute_while_nothing_new_comes() -> None:
-    assert is_worth_recording(None, 100, 0)
-    assert is_worth_recording(None, 100, 500)
-    assert not is_worth_recording(LastRecord(90, 59.0), 100, 0)
-    assert is_worth_recording(LastRecord(90, 60.0), 100, 0)
-    assert not is_worth_recording(LastRecord(90, 60.0), 100, 1)
+def test_a_record_is_written_at_once_and_then_once_an_interval_while_nothing_new_comes() -> None:
+    now, last = 100 * SECOND, 90 * SECOND
+    assert is_worth_recording(None, now, 20.0, None)
+    assert is_worth_recording(None, now, 20.0, now)
+    assert not is_worth_recording(LastRecord(last, 19.0), now, 20.0, None)
+    assert is_worth_recording(LastRecord(last, 20.0), now, 20.0, None)
+    assert not is_worth_recording(LastRecord(last, 20.0), now, 20.0, 81 * SECOND)
+
+
+def test_rotations_without_commits_and_commits_of_old_times_put_no_record_off() -> None:
+    """A binlog that is rotated in each round, and a replica that is an hour late, archive something in each round."""
+    assert is_worth_recording(LastRecord(90 * SECOND, 20.0), 100 * SECOND, 20.0, 80 * SECOND)
+    assert is_worth_recording(LastRecord(9000 * SECOND, 20.0), 9020 * SECOND, 20.0, 5400 * SECOND)
 
 
 def test_a_record_is_replaced_at_once_if_the_clock_of_the_server_was_set_back() -> None:
-    assert is_worth_recording(LastRecord(110, 1.0), 100, 500)
+    assert is_worth_recording(LastRecord(110 * SECOND, 1.0), 100 * SECOND, 60.0, 100 * SECOND)
+
+
+@given(lag=st.floats(5, 90000) | st.none(), rpo=st.floats(5, 90000) | st.none(), warn_at=st.floats(0.1, 1))
+@example(lag=60.0, rpo=None, warn_at=0.8)
+def test_a_quiet_server_gets_no_warning_within_limits_that_can_be_kept(
+    lag: float | None, rpo: float | None, warn_at: float
+) -> None:
+    objectives = ObjectiveSettings(archive_lag=lag, rpo=rpo, warn_at=warn_at)
+    limits, interval = [limit for limit in (lag, rpo) if limit is not None], record_interval(objectives)
+    assert interval <= min([60.0, *(limit / 3 for limit in limits)])
+    round_interval, rounding = 10.0, 2.0
+    if all(limit >= least_limit(objectives, round_interval) for limit in limits):
+        assert all(interval + round_interval + rounding <= limit * warn_at for limit in limits)
 
 
 def test_a_server_from_which_another_one_took_over_does_not_say_that_nothing_was_committed() -> None:
