@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from zsnapdb.agent.held import held_back
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.config import Settings
@@ -29,11 +31,15 @@ class JobOverview:
 
 @dataclass(frozen=True)
 class AgentOverview:
-    """The jobs of the agent, the pauses that are not over, and whether an agent runs on this host."""
+    """The jobs of the agent, the pauses that are not over, and whether an agent runs on this host.
+
+    `held` are the instances of which no job begins now, each with the reason.
+    """
 
     is_running: bool
     jobs: tuple[JobOverview, ...]
     pauses: tuple[tuple[str, PauseRecord], ...]
+    held: Mapping[str, str]
 
 
 def overview(settings: Settings, host: Host) -> AgentOverview:
@@ -45,7 +51,7 @@ def overview(settings: Settings, host: Host) -> AgentOverview:
         jobs.append(JobOverview(job, records.run(job.name), following))
     known = ((name, records.pause(name)) for name in (*sorted(settings.instance), HOST))
     pauses = tuple((name, pause) for name, pause in known if pause is not None and pause.until > now)
-    return AgentOverview(_is_running(host), tuple(jobs), pauses)
+    return AgentOverview(_is_running(host), tuple(jobs), pauses, held_back(settings))
 
 
 def _is_running(host: Host) -> bool:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from zsnapdb import run_id
 from zsnapdb.agent.children import Child, StartChild
+from zsnapdb.agent.held import held_back
 from zsnapdb.agent.killed_jobs import notify_of_killed
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.schedule import Schedule
@@ -61,6 +62,8 @@ class Supervisor:
     tell: Callable[[str], None]
     steady: Callable[[], float] = time.monotonic
     notify: Callable[[Settings, JobName, str, datetime, Callable[[str], None]], None] = notify_of_killed
+    held: Callable[[Settings], Mapping[str, str]] = held_back
+    """Returns the instances of which no job begins, each with the reason."""
     _known: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
     _seen: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
     """What was read from the files last, or written to them."""
@@ -70,6 +73,7 @@ class Supervisor:
     _schedules: Mapping[JobName, Schedule] = field(init=False)
     _begun: dict[JobName, datetime] = field(init=False, default_factory=dict)
     _running: dict[JobName, _Running] = field(init=False, default_factory=dict)
+    _held: Mapping[str, str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.use(self.settings)
@@ -110,10 +114,11 @@ class Supervisor:
         """Keep the results of ended jobs and begin what is due. Return after how many seconds to come again."""
         now = self.now()
         self._collect(now)
-        for due in to_begin(self._due(now), self._busy(), self._pauses(), now):
+        self._look_at_held()
+        for due in to_begin(self._due(now), self._busy(), self._held, self._pauses(), now):
             self._begin(due, now)
         for name, job in self._jobs.items():
-            if job.is_continuous and name not in self._running:
+            if job.is_continuous and name not in self._running and name.instance not in self._held:
                 self._begin_continuous(name, now)
         # What is due and does not begin waits for the end of another job, or of a pause.
         waits = [(job.begins - now).total_seconds() for job in self._due(now) if job.begins > now]
@@ -131,6 +136,15 @@ class Supervisor:
                     running.child.kill()
             if self._running:
                 wait(_POLL)
+
+    def _look_at_held(self) -> None:
+        """Ask of which instances no job begins now, and say what has changed."""
+        before, self._held = self._held, self.held(self.settings)
+        for name in sorted(self._held):
+            if self._held[name] != before.get(name):
+                self.tell(f"no job of {name} begins: {self._held[name]}")
+        for name in sorted(set(before) - set(self._held)):
+            self.tell(f"jobs of {name} begin again")
 
     def _busy(self) -> set[str]:
         return {name.instance for name in self._running if name.kind not in ASIDE}

@@ -32,6 +32,7 @@ from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.damage import sentences
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
+from zsnapdb.planning.health.facts import ExchangedServer
 from zsnapdb.planning.health.objectives import Objective, Verdict
 from zsnapdb.planning.server_copy.versions import BackupVersion, SeriesNeed, needs
 from zsnapdb.quantities import counted, size
@@ -326,7 +327,10 @@ def _exchanges(instance: Instance) -> list[FitnessFinding]:
     for exchange in exchanges.under_way(instance):
         onward, back = exchange.ways
         hint = f"`{onward}` goes on, `{back}` gives it up"
-        if exchange.stopped is not None:
+        if exchange.server is ExchangedServer.AWAY:
+            text = f"a rewind that was begun at {stamp(exchange.begun)} is at work, and the server is down meanwhile"
+            findings.append(warning("rewind", text, "wait until it ends"))
+        elif exchange.stopped is not None:
             text = f"a rewind that did not end stopped the server at {stamp(exchange.stopped)}"
             findings.append(unfit("rewind", text, hint))
         else:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from zsnapdb.errors import DamagedError, PreflightError
+from zsnapdb.jobs import exclusion
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
 from zsnapdb.mysql.service import serving
-from zsnapdb.planning.health.facts import ExchangeFact
+from zsnapdb.planning.health.facts import ExchangedServer, ExchangeFact
 from zsnapdb.planning.restore.exchange import names_in
 
 
@@ -24,18 +25,25 @@ def under_way(instance: Instance) -> tuple[ExchangeFact, ...]:
         journals = Journals(instance.restores).under_way(instance.name)
     except (DamagedError, PreflightError):
         return ()
-    return tuple(_fact(journal) for journal in journals if journal.plan.promotion is not None)
+    return tuple(_fact(journal, instance.host.run) for journal in journals if journal.plan.promotion is not None)
 
 
-def _fact(journal: RestoreJournal) -> ExchangeFact:
+def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
     plan, old = journal.plan, journal.old_server
     step = plan.promotion
     # A rewind knows how the server is stopped and started; who restores with --handover promote does it himself.
     is_rewind = old is not None or (step is not None and step.unit is not None)
     onward = f"zsnapdb rewind {plan.instance} --resume" if is_rewind else f"zsnapdb restore {plan.instance} --resume"
     back = f"zsnapdb restore {plan.instance} --abandon --target {plan.layout.top}"
-    is_down = old is not None and old.stopped is not None and not _is_served(Path(plan.variables["datadir"]))
-    return ExchangeFact(plan.created, old.stopped if old is not None and is_down else None, (onward, back))
+    was_stopped = old.stopped if old is not None else None
+    # Who stops the server himself does so before the last step.
+    is_last = all(journal.is_done(one.name) for one in plan.steps[:-1])
+    if not (was_stopped is not None or is_last) or _is_served(Path(plan.variables["datadir"])):
+        return ExchangeFact(plan.created, None, (onward, back), ExchangedServer.RUNS)
+    locks = (f"rewind-{plan.instance}", f"restore-{plan.layout.top}")
+    is_at_work = any(exclusion.is_held(name, run) for name in locks)
+    state = ExchangedServer.AWAY if is_at_work else ExchangedServer.LEFT
+    return ExchangeFact(plan.created, was_stopped, (onward, back), state)
 
 
 def _is_served(datadir: Path) -> bool:

@@ -94,6 +94,25 @@ def exclusive_with_child(
         time.sleep(_POLL_SECONDS)
 
 
+def is_held(name: str, folder: Path | None = None) -> bool:
+    """Whether a run of this host has the lock now, by what the kernel says. Nobody is kept from taking it meanwhile.
+
+    False where the kernel does not say it. The locks that are taken stand in /proc/locks, with the process that took
+    each and the inode (proc_locks(5)); which file system the inode is of, is not written there as stat(2) has it.
+    """
+    path = lock_file(folder or THIS_HOST.run, _file_name(name))
+    try:
+        inode, holder = path.lstat().st_ino, _HOLDER.fullmatch(path.read_text(errors="replace"))
+        taken = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:
+        return False
+    # 1: FLOCK  ADVISORY  WRITE 708 08:02:1050 0 EOF
+    return holder is not None and any(
+        words[1:2] == ["FLOCK"] and words[4:5] == [holder[1]] and words[5].rpartition(":")[2] == str(inode)
+        for words in taken
+    )
+
+
 def _file_name(name: str) -> str:
     return name.replace("/", "-")
 

@@ -35,12 +35,20 @@ class PauseFields(TypedDict):
     reason: str
 
 
+class HeldFields(TypedDict):
+    """An instance of which no job begins now: its server is being replaced and is down."""
+
+    instance: str
+    reason: str
+
+
 class AgentDocument(TypedDict):
     """The jobs of the agent."""
 
     is_running: bool
     jobs: list[AgentJobFields]
     pauses: list[PauseFields]
+    held: list[HeldFields]
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,8 @@ class AgentView(TabularView):
             f"paused        {'the host' if name == HOST else name} until {_time(pause.until)}: {pause.reason}"
             for name, pause in self.overview.pauses
         ]
-        return [state, Table(("JOB", "LAST RUN", "RESULT", "NEXT RUN"), rows, "no job is configured"), *pauses]
+        held = [f"held back     {name}: {reason}" for name, reason in sorted(self.overview.held.items())]
+        return [state, Table(("JOB", "LAST RUN", "RESULT", "NEXT RUN"), rows, "no job is configured"), *pauses, *held]
 
     def fields(self) -> AgentDocument:
         return {
@@ -78,6 +87,7 @@ class AgentView(TabularView):
                 {"instance": None if name == HOST else name, "until": pause.until.isoformat(), "reason": pause.reason}
                 for name, pause in self.overview.pauses
             ],
+            "held": [{"instance": name, "reason": reason} for name, reason in sorted(self.overview.held.items())],
         }
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.unit.support.command_line import CHECKOUT
 from tests.unit.support.events import Recorder
 from tests.unit.support.world import World, made
 from zsnapdb.errors import BusyError, PreflightError
 from zsnapdb.jobs.clone.locks import if_free
-from zsnapdb.jobs.exclusion import exclusive, for_instance
+from zsnapdb.jobs.exclusion import exclusive, for_instance, is_held
 
 
 def test_a_second_run_ends_at_once_with_75_and_names_the_first_and_its_work(tmp_path: Path) -> None:
@@ -108,3 +112,28 @@ def test_the_end_of_a_lock_whose_file_was_removed_leaves_that_of_the_next_holder
     assert [path.name for path in tmp_path.iterdir()] == ["x.lock"]
     second.__exit__(None, None, None)
     assert list(tmp_path.iterdir()) == []
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from zsnapdb.jobs.exclusion import exclusive
+with exclusive("rewind-main", doing="working", folder=Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_kernel_says_whether_another_run_has_a_lock_and_nobody_is_kept_from_it(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    assert not is_held("rewind-main", tmp_path)
+    argv = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(argv, cwd=CHECKOUT, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        seen = is_held("rewind-main", tmp_path), is_held("rewind-other", tmp_path)
+        holder.send_signal(signal.SIGKILL)
+    assert seen == (True, False)
+    # The file of a killed run stays; its lock is gone.
+    assert (tmp_path / "rewind-main.lock").exists()
+    assert not is_held("rewind-main", tmp_path)

@@ -87,6 +87,8 @@ class AgentMonth:
     """The jobs that do not end when they are stopped, only when they are killed."""
     immortal: frozenset[tuple[str, ...]] = frozenset()
     """The jobs that nothing ends."""
+    held: dict[str, str] = field(default_factory=dict)
+    """The instances whose servers are being replaced."""
 
     def start(self, words: Sequence[str], log: Path, run_id: str) -> FakeRun:
         seconds, code = self.answer(tuple(words))
@@ -104,6 +106,7 @@ class AgentMonth:
             lambda: self.time + self.clock_error,
             self.said.append,
             lambda: (self.time - begin).total_seconds(),
+            held=lambda _: dict(self.held),
         )
 
     def crash(self) -> None:

@@ -127,12 +127,18 @@ def again_after(record: RunRecord | None, *, is_continuous: bool) -> datetime | 
 
 
 def to_begin(
-    due: Sequence[DueJob], running: Collection[str], pauses: Mapping[str, PauseRecord], now: datetime
+    due: Sequence[DueJob],
+    running: Collection[str],
+    held: Collection[str],
+    pauses: Mapping[str, PauseRecord],
+    now: datetime,
 ) -> tuple[DueJob, ...]:
     """Return the jobs that begin now: of each instance the one that is due longest, if no other one of it is running.
 
-    `running` are the instances with a running job. Jobs that run beside all others wait for none.
+    `running` are the instances with a running job, `held` those of which none begins. Jobs that run beside all others
+    wait for none.
     """
+    due = [job for job in due if job.name.instance not in held]
     beside = tuple(job for job in due if job.name.kind in ASIDE and _may_begin(job, pauses, now))
     chosen: dict[str, DueJob] = {}
     for job in sorted(due, key=lambda job: (job.begins, job.name)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,18 @@ class LockFact:
     unprotected: str = ""
 
 
+class ExchangedServer(StrEnum):
+    """The server that a restore replaces.
+
+    RUNS: production goes on, also after it was put back. AWAY: it is down, and a command of zsnapdb is at work. LEFT:
+    it is down, and no command is at work.
+    """
+
+    RUNS = "runs"
+    AWAY = "away"
+    LEFT = "left"
+
+
 @dataclass(frozen=True)
 class ExchangeFact:
     """A rewind or another restore that replaces the server and is under way on this host.
@@ -66,6 +79,7 @@ class ExchangeFact:
     begun: datetime
     stopped: datetime | None
     ways: tuple[str, str]
+    server: ExchangedServer
 
 
 @dataclass(frozen=True)

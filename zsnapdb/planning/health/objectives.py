@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from zsnapdb.config_objectives import ObjectiveSettings
-from zsnapdb.planning.health.facts import CheckFact, CopyFact, HealthFacts, LockFact
+from zsnapdb.planning.health.facts import CheckFact, CopyFact, ExchangedServer, HealthFacts, LockFact
 from zsnapdb.quantities import in_words
 
 _CLOCKS = 300.0
@@ -93,10 +93,27 @@ class Health:
         return worst(judgement.verdict for judgement in self.judgements)
 
 
+_STAND_STILL = (Objective.RPO, Objective.BACKUP_AGE, Objective.ARCHIVE_LAG)
+"""What grows old while no server runs, and loses nothing by it."""
+
+
 def judge(facts: HealthFacts, objectives: ObjectiveSettings) -> Health:
-    """Return the judgement of every objective that is configured, and of those that every instance has."""
-    judged = (_restorable(facts), _intact(facts), *_server(facts), *_configured(facts, objectives))
-    return Health(facts, judged)
+    """Return the judgement of every objective that is configured, and of those that every instance has.
+
+    While a command of zsnapdb replaces the server and it is down, nothing is written and no job of it can run. So the
+    ages that depend on both break no objective of their own: `server` has it.
+    """
+    configured = tuple(_configured(facts, objectives))
+    if any(exchange.server is not ExchangedServer.RUNS for exchange in facts.exchanges):
+        configured = tuple(_without_alarm(judgement) for judgement in configured)
+    return Health(facts, (_restorable(facts), _intact(facts), *_server(facts), *configured))
+
+
+def _without_alarm(judgement: Judgement) -> Judgement:
+    if judgement.objective not in _STAND_STILL or judgement.verdict is not Verdict.BROKEN:
+        return judgement if judgement.objective not in _STAND_STILL else replace(judgement, deadline=None)
+    reason = f"{judgement.reason}; the server is being replaced and is down"
+    return replace(judgement, verdict=Verdict.WARNING, reason=reason, hint="", deadline=None)
 
 
 def _restorable(facts: HealthFacts) -> Judgement:
@@ -127,10 +144,20 @@ def _server(facts: HealthFacts) -> Iterator[Judgement]:
     for exchange in facts.exchanges:
         onward, back = exchange.ways
         hint = f"`{onward}` goes on, `{back}` gives it up"
-        if exchange.stopped is not None:
-            age = in_words(max(0, round((facts.at - exchange.stopped).total_seconds())))
-            reason = f"a rewind that did not end stopped the server of {facts.instance} {age} ago"
-            yield Judgement(Objective.SERVER, Verdict.BROKEN, reason, hint, exchange.stopped)
+        since = exchange.stopped or exchange.begun
+        age = in_words(max(0, round((facts.at - since).total_seconds())))
+        what = (
+            f"stopped the server of {facts.instance} {age} ago"
+            if exchange.stopped is not None
+            else f"of {facts.instance} was begun {age} ago, and its server is down"
+        )
+        if exchange.server is ExchangedServer.AWAY:
+            reason = f"a rewind {what}, and is at work"
+            yield Judgement(Objective.SERVER, Verdict.WARNING, reason, "wait until it ends", since)
+            continue
+        if exchange.server is ExchangedServer.LEFT:
+            reason = f"a rewind that did not end {what}"
+            yield Judgement(Objective.SERVER, Verdict.BROKEN, reason, hint, since)
             continue
         begun = in_words(max(0, round((facts.at - exchange.begun).total_seconds())))
         reason = f"a restore that replaces the server of {facts.instance} was begun {begun} ago and did not end"

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from zsnapdb.config_objectives import ObjectiveSettings
-from zsnapdb.planning.health.facts import CheckFact, CopyFact, DrillFact, ExchangeFact, HealthFacts, LockFact
+from zsnapdb.planning.health.facts import (
+    CheckFact,
+    CopyFact,
+    DrillFact,
+    ExchangedServer,
+    ExchangeFact,
+    HealthFacts,
+    LockFact,
+)
 from zsnapdb.planning.health.objectives import Judgement, Objective, Verdict, judge
 from zsnapdb.planning.health.restore_time import restore_seconds
 from zsnapdb.planning.trial.drill import Timing
@@ -102,7 +110,7 @@ WAYS = ("zsnapdb rewind main --resume", "zsnapdb restore main --abandon --target
 
 
 def test_a_server_that_a_rewind_stopped_breaks_an_objective_which_names_both_ways_out() -> None:
-    stopped = replace(GOOD, exchanges=(ExchangeFact(ago(hours=1), ago(seconds=20), WAYS),))
+    stopped = replace(GOOD, exchanges=(ExchangeFact(ago(hours=1), ago(seconds=20), WAYS, ExchangedServer.LEFT),))
     judgement = judged(Objective.SERVER, stopped)
     assert (judgement.verdict, judge(stopped, ALL).verdict) == (Verdict.BROKEN, Verdict.BROKEN)
     assert "stopped the server of main 20 s ago" in judgement.reason
@@ -110,8 +118,34 @@ def test_a_server_that_a_rewind_stopped_breaks_an_objective_which_names_both_way
 
 
 def test_a_rewind_under_way_whose_server_runs_is_a_warning() -> None:
-    judgement = judged(Objective.SERVER, replace(GOOD, exchanges=(ExchangeFact(ago(hours=1), None, WAYS),)))
+    judgement = judged(
+        Objective.SERVER, replace(GOOD, exchanges=(ExchangeFact(ago(hours=1), None, WAYS, ExchangedServer.RUNS),))
+    )
     assert (judgement.verdict, "was begun 1 h ago" in judgement.reason) == (Verdict.WARNING, True)
+
+
+@pytest.mark.parametrize("stopped", [ago(seconds=20), None])
+def test_a_server_that_is_down_while_a_command_replaces_it_is_no_alarm(stopped: datetime | None) -> None:
+    away = replace(GOOD, exchanges=(ExchangeFact(ago(hours=1), stopped, WAYS, ExchangedServer.AWAY),))
+    judgement = judged(Objective.SERVER, away)
+    assert (judgement.verdict, judgement.hint) == (Verdict.WARNING, "wait until it ends")
+    assert "at work" in judgement.reason
+
+
+@pytest.mark.parametrize("server", [ExchangedServer.AWAY, ExchangedServer.LEFT])
+def test_what_grows_old_while_the_server_is_being_replaced_is_no_second_alarm(server: ExchangedServer) -> None:
+    exchange = ExchangeFact(ago(hours=9), ago(hours=8), WAYS, server)
+    old = replace(
+        GOOD, newest_point=ago(hours=9), newest_backup=ago(hours=9), archived_until=ago(hours=9), exchanges=(exchange,)
+    )
+    for kind in (Objective.RPO, Objective.BACKUP_AGE, Objective.ARCHIVE_LAG):
+        judgement = judged(kind, old)
+        assert (judgement.verdict, judgement.deadline) == (Verdict.WARNING, None)
+        assert "the server is being replaced and is down" in judgement.reason
+    broken = {one.objective for one in judge(old, ALL).judgements if one.verdict is Verdict.BROKEN}
+    assert broken == ({Objective.SERVER} if server is ExchangedServer.LEFT else set())
+    runs = replace(old, exchanges=(replace(exchange, stopped=None, server=ExchangedServer.RUNS),))
+    assert judged(Objective.RPO, runs).verdict is Verdict.BROKEN
 
 
 BY_AGE = [

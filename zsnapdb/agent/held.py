@@ -1,0 +1,56 @@
+"""Which instances begin no job now, because their servers are being replaced and are down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from zsnapdb.config import InstanceSettings, Settings
+from zsnapdb.errors import PreflightError, ZsnapdbError
+from zsnapdb.jobs import exchanges, setup_move_state
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.mysql.service import serving
+from zsnapdb.planning.health.facts import ExchangedServer
+
+
+def held_back(settings: Settings) -> Mapping[str, str]:
+    """Return the instances whose jobs wait, each with the reason and both ways out.
+
+    While a restore that replaces the server is prepared, production goes on, and so do its jobs. Nothing is held back
+    because of what cannot be read: a job that fails says more than one that never begins.
+    """
+    reasons = {}
+    for name, own in settings.instance.items():
+        try:
+            reason = _reason(Instance.of(settings, name), own)
+        except (ZsnapdbError, OSError):
+            continue
+        if reason:
+            reasons[name] = reason
+    return reasons
+
+
+def _reason(instance: Instance, settings: InstanceSettings) -> str:
+    for exchange in exchanges.under_way(instance):
+        onward, back = exchange.ways
+        if exchange.server is ExchangedServer.AWAY:
+            return "its server is down while a rewind, or a restore in its place, is at work"
+        if exchange.server is ExchangedServer.LEFT:
+            return (
+                "its server is down, and a rewind, or a restore in its place, did not end:"
+                f" `{onward}` goes on, `{back}` gives it up"
+            )
+    moved = setup_move_state.begun()
+    if moved is None or str(settings.socket) not in moved.move.server.sockets:
+        return ""
+    if any(_is_served(Path(folder)) for folder in (moved.move.server.datadir, moved.move.datadir)):
+        return ""
+    return "its server is down, and the move of its files did not end: `zsnapdb setup` with the same words goes on"
+
+
+def _is_served(datadir: Path) -> bool:
+    try:
+        return serving(datadir) is not None
+    except PreflightError:
+        # Several do.
+        return True
