@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from zsnapdb.agent import running
 from zsnapdb.agent.children import StartChild
+from zsnapdb.agent.listener import Listener
 from zsnapdb.agent.overview import LOCK
 from zsnapdb.agent.pages import Pages
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.service_manager import notify
 from zsnapdb.agent.supervisor import Supervisor
-from zsnapdb.agent.web import WebServer
 from zsnapdb.config import Settings
-from zsnapdb.errors import ConfigError
+from zsnapdb.errors import ConfigError, PreflightError
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.host import Host
 from zsnapdb.planning.agent.jobs import jobs_of
@@ -39,8 +42,16 @@ class Reload(Protocol):
         """Return whether there was a request since the last call."""
 
 
+@dataclass(frozen=True)
+class ConfigurationFile:
+    """The configuration of the agent. `load` reads the file, as often as it is asked."""
+
+    path: Path
+    load: Callable[[], Settings]
+
+
 def serve(
-    load: Callable[[], Settings], start: StartChild, host: Host, stop: Stop, reload: Reload, tell: Callable[[str], None]
+    file: ConfigurationFile, start: StartChild, host: Host, stop: Stop, reload: Reload, tell: Callable[[str], None]
 ) -> None:
     """Run the jobs of the configuration until the stop is requested.
 
@@ -48,19 +59,25 @@ def serve(
     the watchdog of systemd if every job works, ends, or is being stopped: if the agent hangs, or if a job that does
     nothing cannot be ended, the service is started again.
     """
-    settings = load()
+    settings = file.load()
     if not jobs_of(settings):
         raise ConfigError(
             "the configuration gives the agent no job", hint="write one, such as backup, in [instance.NAME.agent]"
         )
     pages = Pages(settings, host)
-    with exclusive(LOCK, doing="the agent of this host", folder=host.run), _answering(settings, pages):
+    listener = Listener(pages.answers)
+    with exclusive(LOCK, doing="the agent of this host", folder=host.run), contextlib.ExitStack() as ending:
+        ending.callback(listener.close)
+        listener.use(settings.agent.http)
         supervisor = Supervisor(settings, Records(settings.agent.state), start, host.now, tell)
+        ending.callback(running.forget, host)
+        _note(settings, file, host, tell)
         notify("READY=1")
         while not stop.is_set():
-            if reload.take():
-                _reload(supervisor, load, tell)
+            if reload.take() and _reload(supervisor, file, tell):
                 pages.settings = supervisor.settings
+                _note(supervisor.settings, file, host, tell)
+                _listen(listener, supervisor.settings, tell)
             seconds = supervisor.turn()
             if not supervisor.is_stuck:
                 notify("WATCHDOG=1")
@@ -72,24 +89,27 @@ def serve(
         supervisor.end(time.sleep, _PATIENCE)
 
 
-@contextlib.contextmanager
-def _answering(settings: Settings, pages: Pages) -> Iterator[None]:
-    """Answer by HTTP while the block runs, if the configuration has it. Another address needs another start."""
-    if settings.agent.http is None:
-        yield
-        return
-    web = WebServer(settings.agent.http, pages.answers)
-    web.start()
+def _listen(listener: Listener, settings: Settings, tell: Callable[[str], None]) -> None:
+    """Open, move or close the port. One that cannot be opened ends no job: the next reading tries again."""
     try:
-        yield
-    finally:
-        web.close()
+        listener.use(settings.agent.http)
+    except ConfigError as error:
+        tell(f"the agent cannot answer by HTTP as [agent.http] says: {error}")
 
 
-def _reload(supervisor: Supervisor, load: Callable[[], Settings], tell: Callable[[str], None]) -> None:
-    """Use the configuration as it is now. One with errors changes nothing."""
+def _note(settings: Settings, file: ConfigurationFile, host: Host, tell: Callable[[str], None]) -> None:
     try:
-        supervisor.use(load())
-        tell("the configuration was read again")
+        running.note(settings, file.path, host)
+    except (OSError, PreflightError) as error:
+        tell(f"what the agent runs with cannot be written down for `zsnapdb agent status`: {error}")
+
+
+def _reload(supervisor: Supervisor, file: ConfigurationFile, tell: Callable[[str], None]) -> bool:
+    """Use the configuration as it is now, and return whether it is used. One with errors changes nothing."""
+    try:
+        supervisor.use(file.load())
     except ConfigError as error:
         tell(f"the configuration stays as it was: {error}")
+        return False
+    tell("the configuration was read again")
+    return True

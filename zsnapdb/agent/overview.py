@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
+from zsnapdb.agent import running
 from zsnapdb.agent.held import held_back
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.schedule import Schedule
@@ -33,17 +35,19 @@ class JobOverview:
 class AgentOverview:
     """The jobs of the agent, the pauses that are not over, and whether an agent runs on this host.
 
-    `held` are the instances of which no job begins now, each with the reason.
+    `held` are the instances of which no job begins now, each with the reason. `difference` says how the configuration
+    of the running agent differs from the file that was asked about, "" if it does not.
     """
 
     is_running: bool
     jobs: tuple[JobOverview, ...]
     pauses: tuple[tuple[str, PauseRecord], ...]
     held: Mapping[str, str]
+    difference: str
 
 
-def overview(settings: Settings, host: Host) -> AgentOverview:
-    """Return what the agent's files say now."""
+def overview(settings: Settings, file: Path, host: Host) -> AgentOverview:
+    """Return what the agent's files say now. `settings` are those of the configuration file."""
     records, now = Records(settings.agent.state), host.now()
     jobs = []
     for job in jobs_of(settings):
@@ -51,7 +55,9 @@ def overview(settings: Settings, host: Host) -> AgentOverview:
         jobs.append(JobOverview(job, records.run(job.name), following))
     known = ((name, records.pause(name)) for name in (*sorted(settings.instance), HOST))
     pauses = tuple((name, pause) for name, pause in known if pause is not None and pause.until > now)
-    return AgentOverview(_is_running(host), tuple(jobs), pauses, held_back(settings))
+    is_running, noted = _is_running(host), running.noted(host)
+    differ = running.difference(noted, settings, file) if is_running and noted is not None else ""
+    return AgentOverview(is_running, tuple(jobs), pauses, held_back(settings), differ)
 
 
 def _is_running(host: Host) -> bool:

@@ -88,7 +88,7 @@ class Supervisor:
         schedules = {
             name: Schedule.of(job.schedule, job.timezone) for name, job in jobs.items() if job.schedule is not None
         }
-        before = self._jobs
+        before, old = self._jobs, self.settings
         self.settings, self._jobs, self._schedules = settings, jobs, schedules
         self._following.clear()
         now = self.now()
@@ -96,7 +96,8 @@ class Supervisor:
         same = {name for name, job in jobs.items() if before.get(name) == job}
         self._begun = {name: self._begun[name] if name in same else now for name in jobs}
         for name, running in self._running.items():
-            if name.kind is JobKind.ARCHIVE and jobs.get(name) != before.get(name):
+            # The other jobs read the configuration when they begin.
+            if name.kind is JobKind.ARCHIVE and (name not in jobs or _differs(name.instance, old, settings)):
                 self._stop(name, running, "its configuration has changed")
 
     @property
@@ -262,3 +263,12 @@ class Supervisor:
             self._seen[name] = record
         except OSError as error:
             self.tell(f"the result of {name} cannot be kept: {error}")
+
+
+def _differs(instance: str, before: Settings, after: Settings) -> bool:
+    """Whether the instance or its repository has other settings now, schedules apart."""
+    if instance not in before.instance or instance not in after.instance:
+        return True
+    old, new = before.instance[instance], after.instance[instance]
+    is_same = old.model_copy(update={"agent": new.agent}) == new
+    return not is_same or before.repository[old.repository] != after.repository[new.repository]

@@ -69,8 +69,8 @@ def agent(context: typer.Context, config: ConfigFile = None) -> None:
     context.obj = config
     if context.invoked_subcommand is not None:
         return
-    from zsnapdb.agent.daemon import serve
-    from zsnapdb.config import load
+    from zsnapdb.agent.daemon import ConfigurationFile, serve
+    from zsnapdb.config import DEFAULT_PATH, load
     from zsnapdb.jobs.host import THIS_HOST
 
     stop, reload = stop_on_signals((signal.SIGTERM, signal.SIGINT)), HangUp()
@@ -83,18 +83,23 @@ def agent(context: typer.Context, config: ConfigFile = None) -> None:
         signal.signal(signal.SIGHUP, hang_up)
     # The result of a job is kept when it ends, not at the next turn.
     signal.signal(signal.SIGCHLD, lambda *_: stop.wake())
-    serve(lambda: load(config), _starter(config), THIS_HOST, stop, reload, _tell)
+    file = ConfigurationFile(config or DEFAULT_PATH, lambda: load(config))
+    serve(file, _starter(config), THIS_HOST, stop, reload, _tell)
 
 
 @app.command("status")
 def agent_status(context: typer.Context, config: ConfigFile = None, json: AsJson = False) -> None:
-    """Show the last result and the next run of each job, and the pauses. Works without a running agent too."""
+    """Show the last result and the next run of each job, and the pauses. Works without a running agent too.
+
+    A running agent that runs with another configuration than this file has now is named.
+    """
     from zsnapdb.agent.overview import overview
-    from zsnapdb.config import load
+    from zsnapdb.config import DEFAULT_PATH, load
     from zsnapdb.jobs.host import THIS_HOST
     from zsnapdb.report.agent import AgentView
 
-    show(AgentView(overview(load(config or context.obj), THIS_HOST)), json)
+    file = config or context.obj
+    show(AgentView(overview(load(file), file or DEFAULT_PATH, THIS_HOST)), json)
 
 
 @app.command("run")

@@ -43,9 +43,10 @@ class HeldFields(TypedDict):
 
 
 class AgentDocument(TypedDict):
-    """The jobs of the agent."""
+    """The jobs of the agent. `difference`: how the running agent's configuration differs from the file."""
 
     is_running: bool
+    difference: str | None
     jobs: list[AgentJobFields]
     pauses: list[PauseFields]
     held: list[HeldFields]
@@ -69,11 +70,19 @@ class AgentView(TabularView):
             for name, pause in self.overview.pauses
         ]
         held = [f"held back     {name}: {reason}" for name, reason in sorted(self.overview.held.items())]
-        return [state, Table(("JOB", "LAST RUN", "RESULT", "NEXT RUN"), rows, "no job is configured"), *pauses, *held]
+        noted = [f"NOTE          {self.overview.difference}"] if self.overview.difference else []
+        return [
+            state,
+            *noted,
+            Table(("JOB", "LAST RUN", "RESULT", "NEXT RUN"), rows, "no job is configured"),
+            *pauses,
+            *held,
+        ]
 
     def fields(self) -> AgentDocument:
         return {
             "is_running": self.overview.is_running,
+            "difference": self.overview.difference or None,
             "jobs": [
                 {
                     "instance": None if job.job.name.instance == HOST else job.job.name.instance,

@@ -282,32 +282,6 @@ def test_in_a_pause_no_job_begins_and_then_one_run_makes_up_for_it(month: AgentM
     assert len(month.begun(*BACKUP)) == 1
 
 
-def test_no_job_begins_of_an_instance_whose_server_is_being_replaced_and_then_one_run_makes_up_for_it(
-    month: AgentMonth,
-) -> None:
-    month.answer = slow
-    month.held["main"] = "a rewind did not end"
-    month.boot()
-    month.live(hours=5)
-    assert not [run for run in month.runs if "main" in run.words]
-    assert len(month.begun("backup", "other")) == 5
-    assert len(month.begun("reap")) == 10
-    assert month.said.count("no job of main begins: a rewind did not end") == 1
-    del month.held["main"]
-    month.live(minutes=10)
-    assert (len(month.begun(*BACKUP)), len(month.begun(*ARCHIVE))) == (1, 1)
-    assert "jobs of main begin again" in month.said
-
-
-def test_a_job_that_runs_goes_on_while_its_server_is_being_replaced(month: AgentMonth) -> None:
-    month.answer = slow
-    month.boot()
-    month.live(minutes=10)
-    month.held["main"] = "a rewind is at work"
-    month.live(hours=5)
-    assert [run.ended for run in month.runs if run.words == ARCHIVE] == [None]
-
-
 def test_another_configuration_is_used_from_then_on_and_one_with_errors_is_not(month: AgentMonth) -> None:
     month.answer = slow
     month.boot()

@@ -19,6 +19,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.unit.support import certificates
+from zsnapdb.agent.listener import Listener
 from zsnapdb.agent.pages import Pages
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.web import Answers, WebServer
@@ -291,3 +292,65 @@ def test_an_address_that_others_reach_needs_tls_and_a_token(fields: dict[str, An
 def test_a_port_that_is_taken_is_an_error_of_the_configuration() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="listening on 127"):
         WebServer(HttpSettings(port=taken.getsockname()[1]), fixed())
+
+
+def is_open(port: int | None) -> bool:
+    with socket.socket() as client:
+        return port is not None and client.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    made = Listener(Answers(lambda: "", tuple, tuple))
+    yield made
+    made.close()
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def test_the_port_opens_moves_and_closes_as_each_configuration_says(listener: Listener) -> None:
+    listener.use(None)
+    assert listener.port is None
+    first, second = HttpSettings(port=free_port()), HttpSettings(port=free_port())
+    listener.use(first)
+    assert is_open(first.port)
+    listener.use(first.model_copy(update={"stale": 60.0}))
+    assert is_open(first.port)
+    listener.use(second)
+    assert (is_open(first.port), is_open(second.port)) == (False, True)
+    listener.use(None)
+    assert not is_open(second.port)
+
+
+def test_a_port_that_cannot_be_opened_leaves_the_one_in_use_open(listener: Listener) -> None:
+    first = HttpSettings(port=free_port())
+    listener.use(first)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = HttpSettings(port=other.getsockname()[1])
+        with pytest.raises(ConfigError, match="listening on"):
+            listener.use(taken)
+        assert is_open(first.port)
+    listener.use(taken)
+    assert (is_open(first.port), is_open(taken.port)) == (False, True)
+
+
+def test_a_token_that_was_exchanged_counts_from_the_next_reading_on(listener: Listener, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text("old")
+    settings = HttpSettings(port=free_port(), token_file=token)
+    listener.use(settings)
+    token.write_text("new")
+    listener.use(settings)
+    answers = {}
+    for word in ("old", "new"):
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", settings.port, timeout=60)) as client:
+            client.request("GET", "/healthz", headers={"Authorization": f"Bearer {word}"})
+            answers[word] = client.getresponse().status
+    assert answers == {"old": 401, "new": 200}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import zsnapdb.cli.app
 from zsnapdb.agent.children import start
-from zsnapdb.agent.daemon import serve
+from zsnapdb.agent.daemon import ConfigurationFile, serve
 from zsnapdb.config import load
 from zsnapdb.jobs.host import Host
 
@@ -61,7 +61,7 @@ class HastyAgent:
         """Run the agent until the stop."""
         environment = {**os.environ, "ZSNAPDB_CONFIG": str(self.config)}
         serve(
-            lambda: load(self.config),
+            ConfigurationFile(self.config, lambda: load(self.config)),
             lambda words, log, run_id: start(words, log, run_id, environment),
             Host(run=folder, now=lambda: self.time),
             self,
