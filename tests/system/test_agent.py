@@ -2,111 +2,53 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
 import signal
-import subprocess
-import sys
+import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from zsnapdb.agent.records import Records
 from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName
 from zsnapdb.planning.agent.runs import RunRecord
 
+from .agents import START, Agent, good_since
 from .in_guest import Lab, end_process
 
 pytestmark = pytest.mark.any_server
 
 BACKUP, ARCHIVE = JobName("main", JobKind.BACKUP), JobName("main", JobKind.ARCHIVE)
 REAP = JobName(HOST, JobKind.REAP)
-START = datetime(2001, 1, 1, tzinfo=UTC)
-SECTION = """
+JOBS = """
 [instance.main.agent]
 archive = true
-backup = {{ every = "10s" }}
-[agent]
-state = "{state}"
-{jobs}
+backup = { every = "10s" }
 """
-
-
-class Agent:
-    """An agent of the guest, its configuration, its records and what it said."""
-
-    def __init__(self, lab: Lab, folder: Path) -> None:
-        self.lab, self.records, self.said = lab, Records(folder / "state"), folder / "said"
-        self.folder, self.config = folder, folder / "agent.toml"
-        self.process: subprocess.Popen[bytes] | None = None
-        (folder / "repository").mkdir()
-        self.configure("")
-
-    def configure(self, jobs: str) -> None:
-        base = self.lab.changed(('url = "s3://backups/lab"', f'url = "file://{self.folder}/repository"')).read_text()
-        self.config.write_text(base + SECTION.format(jobs=jobs, state=self.records.folder))
-
-    def start(self) -> None:
-        self.said.write_bytes(b"")
-        with self.said.open("ab") as said:
-            argv = [sys.executable, "-m", "zsnapdb", "agent", "--config", str(self.config)]
-            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
-
-    @property
-    def pid(self) -> int:
-        assert self.process is not None
-        return self.process.pid
-
-    def children(self, word: str = "") -> list[int]:
-        """Return the running jobs whose commands have this word."""
-        known = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
-        return [pid for pid in known if parent(pid) == self.pid and (not word or word in command(pid)[3:])]
-
-    def record(self, name: JobName) -> RunRecord:
-        """Return the last run of the job; one that never began, if none is known."""
-        return self.records.run(name) or RunRecord(scheduled=START, started=START)
-
-    def until(self, condition: Callable[[], object], seconds: float = 120.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert self.process is not None
-            assert self.process.poll() is None, self.said.read_text()
-            assert time.monotonic() < deadline, self.said.read_text()
-            time.sleep(0.05)
-
-
-def parent(pid: int) -> int:
-    """Return the parent of a process; 0 if it has ended."""
-    with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return 0
-
-
-def command(pid: int) -> list[str]:
-    """Return the words of a process; none if it has ended. The first three are the interpreter, -m and zsnapdb."""
-    with contextlib.suppress(OSError):
-        return [*Path(f"/proc/{pid}/cmdline").read_text().split("\0")]
-    return []
+QUIET = (
+    JOBS
+    + """
+[instance.main.binlog]
+interval = "1s"
+[instance.main.objectives]
+archive_lag = "20s"
+rpo = "20s"
+"""
+)
 
 
 @pytest.fixture(scope="module")
 def agent(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
-    known = Agent(lab, tmp_path_factory.mktemp("agent"))
+    folder = tmp_path_factory.mktemp("agent")
+    (folder / "repository").mkdir()
+    known = Agent(lab, folder, ('url = "s3://backups/lab"', f'url = "file://{folder}/repository"'))
+    known.configure(JOBS)
     known.start()
     yield known
-    assert known.process is not None
-    if known.process.poll() is None:
-        for pid in (known.pid, *known.children()):
-            end_process(pid)
-        known.process.wait()
-
-
-def good_since(agent: Agent, name: JobName, moment: datetime) -> Callable[[], bool]:
-    """Return whether a run of the job has ended well since the moment; the next one may be under way."""
-    return lambda: (last := agent.record(name).succeeded) is not None and last > moment
+    known.end()
 
 
 def test_backups_and_the_binlog_archive_run_by_the_schedule(lab: Lab, agent: Agent) -> None:
@@ -133,15 +75,64 @@ def test_a_job_that_is_killed_fails_alone_and_the_next_run_is_good(agent: Agent)
 
 
 def test_a_configuration_with_errors_is_refused_and_the_next_one_is_used(agent: Agent) -> None:
-    agent.configure('reap = { cron = "61 * * * *" }')
-    os.kill(agent.pid, signal.SIGHUP)
+    agent.configure(JOBS, 'reap = { cron = "61 * * * *" }')
+    agent.reload()
     agent.until(lambda: "the configuration stays as it was" in agent.said.read_text())
     refused = datetime.now(UTC)
     agent.until(lambda: agent.record(BACKUP).started > refused)
-    agent.configure('reap = { every = "10s" }')
-    os.kill(agent.pid, signal.SIGHUP)
+    agent.configure(JOBS, 'reap = { every = "10s" }')
+    agent.reload()
     agent.until(good_since(agent, REAP, refused))
     assert "the configuration was read again" in agent.said.read_text()
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def test_a_port_that_is_added_opens_when_the_configuration_is_read_again(lab: Lab, agent: Agent) -> None:
+    port = free_port()
+    agent.configure(JOBS, f'status = {{ every = "1h" }}\n[agent.http]\nport = {port}')
+    status = lab.zsnapdb("agent", "status", "--json", config=agent.config).json
+    assert "has changed since the agent read it" in status["difference"]
+    assert "it does not run status: `kill -HUP" in status["difference"]
+    agent.reload()
+
+    def answers() -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", port)) == 0
+
+    agent.until(answers)
+    assert lab.zsnapdb("agent", "status", "--json", config=agent.config).json["difference"] is None
+
+
+def test_a_quiet_server_is_never_late_however_often_it_is_judged(lab: Lab, agent: Agent) -> None:
+    """Its archive is late 20 s after the last record. The limit alone says how often there is one."""
+    agent.configure(QUIET.replace('"20s"', '"9s"'))
+    refused = lab.zsnapdb("config", "check", config=agent.config)
+    assert (refused.code, "12 s is the least" in refused.stderr) == (3, True), refused.stderr
+    agent.configure(QUIET)
+    assert lab.zsnapdb("config", "check", config=agent.config).code == 0
+    before = agent.children("archive")
+    agent.reload()
+    agent.until(lambda: agent.children("archive") not in ([], before))
+    recorded: set[str] = set()
+
+    def judged() -> set[str]:
+        """Judge, and return the verdicts about the archive."""
+        state = json.loads(lab.zsnapdb("status", "main", "--json", config=agent.config).stdout)
+        recorded.add(state["binlog"]["complete_until"])
+        return {one["verdict"] for one in state["objectives"] if one["objective"] in ("archive-lag", "rpo")}
+
+    lab.sql("CREATE DATABASE quiet")
+    lab.sql("DROP DATABASE quiet")
+    agent.until(lambda: judged() == {"met"})
+    recorded.clear()
+    began = time.monotonic()
+    while len(recorded) < 5 or time.monotonic() < began + 22:
+        assert judged() == {"met"}
 
 
 def test_an_agent_that_was_dead_makes_up_for_what_it_missed_once(lab: Lab, agent: Agent) -> None:
@@ -153,7 +144,7 @@ def test_an_agent_that_was_dead_makes_up_for_what_it_missed_once(lab: Lab, agent
     dead_since = datetime.now(UTC) - timedelta(hours=3)
     done = RunRecord(scheduled=dead_since, started=dead_since).ended(dead_since, 0, "", is_good=True)
     agent.records.set_run(REAP, done)
-    agent.configure('reap = { every = "1h" }')
+    agent.configure(JOBS, 'reap = { every = "1h" }')
     began = datetime.now(UTC)
     agent.start()
     agent.until(good_since(agent, REAP, began))

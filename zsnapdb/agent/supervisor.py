@@ -46,6 +46,8 @@ class _Running:
     worked_at: float
     """When that changed, by the steady clock."""
     stopped_at: float | None = None
+    is_replaced: bool = False
+    """Whether it was stopped so that it begins again with another configuration."""
 
 
 @dataclass
@@ -98,6 +100,7 @@ class Supervisor:
         for name, running in self._running.items():
             # The other jobs read the configuration when they begin.
             if name.kind is JobKind.ARCHIVE and (name not in jobs or _differs(name.instance, old, settings)):
+                running.is_replaced = True
                 self._stop(name, running, "its configuration has changed")
 
     @property
@@ -233,8 +236,9 @@ class Supervisor:
             self.tell(f"{name} ended with {code}")
             if code < 0:
                 self.notify(self.settings, name, f"was ended by signal {-code}", now, self.tell)
-            # A run that ends because the agent ends is made up for.
-            known = None if self._is_ending and not good else code
+            # A run that the agent ends is made up for at once; one that runs all the time also after a good end.
+            is_cut = (self._is_ending or running.is_replaced) and (not good or name.kind is JobKind.ARCHIVE)
+            known = None if is_cut else code
             self._keep(name, running.record.ended(now, known, running.child.tail(), is_good=good))
 
     def _watch(self, name: JobName, running: _Running) -> None:

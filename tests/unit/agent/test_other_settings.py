@@ -83,6 +83,17 @@ def test_an_archive_is_begun_again_if_its_instance_or_repository_has_other_setti
     assert change[0] in CONFIGURATION
     assert month.agent is not None
     month.agent.use(parse(CONFIGURATION.replace(*change), "test"))
-    month.live(minutes=10)
+    month.live(seconds=1)
     stopped = [run.is_stopped for run in month.runs if run.words == ARCHIVE]
     assert stopped == ([True, False] if is_begun_again else [False])
+
+
+def test_an_archive_that_ended_with_the_agent_begins_at_once_with_the_next_one(month: AgentMonth) -> None:
+    month.boot()
+    month.live(minutes=10)
+    assert month.agent is not None
+    month.agent.end(lambda seconds: None, 50.0)
+    assert [run.poll() for run in month.runs if run.words == ARCHIVE] == [0]
+    month.boot()
+    month.live(seconds=1)
+    assert len(month.begun(*ARCHIVE)) == 2
