@@ -110,7 +110,7 @@ def test_a_port_that_is_added_opens_when_the_configuration_is_read_again(lab: La
 
 def test_a_quiet_server_is_never_late_however_often_it_is_judged(lab: Lab, agent: Agent) -> None:
     """Its archive is late 20 s after the last record. The limit alone says how often there is one."""
-    agent.until(lambda: agent.children("archive"))
+    agent.until(good_since(agent, BACKUP, START))
     agent.configure(QUIET.replace('"20s"', '"9s"'))
     refused = lab.zsnapdb("config", "check", config=agent.config)
     assert (refused.code, "12 s is the least" in refused.stderr) == (3, True), refused.stderr

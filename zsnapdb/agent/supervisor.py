@@ -249,6 +249,10 @@ class Supervisor:
         if running.stopped_at is not None:
             if at >= running.stopped_at + UNWIND:
                 running.child.kill()
+            elif name.kind is JobKind.ARCHIVE:
+                # Python loses a signal that comes while it imports, now and then. A second one would break the
+                # unwinding of other jobs; to the archive it says nothing new.
+                running.child.stop()
         elif running.stop_at is not None and at >= running.stop_at:
             self._stop(name, running, "it takes longer than its timeout")
         elif at >= running.worked_at + self.settings.agent.stall:

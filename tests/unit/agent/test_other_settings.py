@@ -97,3 +97,14 @@ def test_an_archive_that_ended_with_the_agent_begins_at_once_with_the_next_one(m
     month.boot()
     month.live(seconds=1)
     assert len(month.begun(*ARCHIVE)) == 2
+
+
+def test_an_archive_that_lost_the_signal_is_told_again(month: AgentMonth) -> None:
+    month.boot()
+    month.live(minutes=10)
+    month.deaf.add(ARCHIVE)
+    assert month.agent is not None
+    month.agent.use(parse(CONFIGURATION.replace('"/x"', '"/z"'), "test"))
+    month.live(seconds=1)
+    month.live(minutes=6)
+    assert len(month.begun(*ARCHIVE)) == 2

@@ -34,6 +34,9 @@ class FakeRun:
         return None if self.ended is None else stopped if self.is_stopped else self.code
 
     def stop(self) -> None:
+        if self.words in self.month.deaf:
+            self.month.deaf.remove(self.words)
+            return
         self.is_stopped = self.words not in self.month.stubborn | self.month.immortal
 
     def kill(self) -> None:
@@ -89,6 +92,8 @@ class AgentMonth:
     """The jobs that do not end when they are stopped, only when they are killed."""
     immortal: frozenset[tuple[str, ...]] = frozenset()
     """The jobs that nothing ends."""
+    deaf: set[tuple[str, ...]] = field(default_factory=set)
+    """The jobs that lose the first request to end."""
     held: dict[str, str] = field(default_factory=dict)
     """The instances whose servers are being replaced."""
 
