@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.lab.inside import ledger
+from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName
 
+from .agents import Agent, good_since
 from .in_guest import SERVER, Lab, connect, zfs
 from .rewinding import INCLUDED, accident, controlled, gtid_of, lines, state
 
@@ -229,7 +233,9 @@ def test_a_rewind_that_is_killed_in_its_exchange_loses_nothing_whatever_is_done_
     assert (onward in status.stdout, back in status.stdout) == (True, True), status.stdout
     assert onward in lab.zsnapdb("doctor", "main", config=config).stdout
     assert lab.zsnapdb("reap", config=config).code == 0
-    abandoned = lab.zsnapdb("restore", "main", "--abandon", config=config)
+    with waiting_agent(lab, control, tmp_path / "agent") as agent:
+        abandoned = lab.zsnapdb("restore", "main", "--abandon", config=config)
+        check_that_the_agent_goes_on(agent)
     assert (abandoned.code, "started again and answers" in abandoned.stdout) == (0, True), abandoned.stderr
     assert zfs("get", "-H", "-o", "value", "guid", "tank/mysql", "tank/mysql/data") == guids
     assert (lines(lab), server_id(lab), list(INCLUDED.iterdir())) == ([], old_id, [])
@@ -238,6 +244,54 @@ def test_a_rewind_that_is_killed_in_its_exchange_loses_nothing_whatever_is_done_
     check_that_what_is_no_volume_refuses_before_anything(lab, config, words)
     check_that_an_interrupted_exchange_ends(lab, control, words)
     check_that_what_was_replaced_goes_only_while_nobody_wrote_to_it(lab, config)
+
+
+STATUS, VERIFY = JobName(HOST, JobKind.STATUS), JobName("main", JobKind.VERIFY)
+AGENT = """
+[instance.main.agent]
+archive = true
+verify = {{ every = "10s" }}
+[notifications]
+state = "{folder}/told"
+[notifications.to.pager]
+script = ["{folder}/pager"]
+"""
+
+
+def pages(agent: Agent) -> list[tuple[str, str]]:
+    """Return what was told: the subjects and the events."""
+    told = (json.loads(line) for line in (agent.folder / "pages").read_text().splitlines())
+    return [(page["subject"], page["event"]) for page in told]
+
+
+@contextlib.contextmanager
+def waiting_agent(lab: Lab, control: tuple[tuple[str, str], ...], folder: Path) -> Iterator[Agent]:
+    """Start an agent while the server is down because of the interrupted rewind: it begins nothing, and tells once."""
+    folder.mkdir()
+    pager = folder / "pager"
+    pager.write_text(f"#!/bin/sh\ncat >> {folder}/pages\necho >> {folder}/pages\n")
+    pager.chmod(0o755)
+    agent = Agent(lab, folder, *control)
+    agent.configure(AGENT.format(folder=folder), 'status = { every = "10s" }')
+    agent.start()
+    try:
+        agent.until(lambda: agent.record(STATUS).exit_code == 2)
+        judged = agent.record(STATUS).started
+        agent.until(lambda: agent.record(STATUS).started > judged and agent.record(STATUS).exit_code == 2)
+        (held,) = lab.zsnapdb("agent", "status", "--json", config=agent.config).json["held"]
+        assert (held["instance"], "`zsnapdb rewind main --resume` goes on" in held["reason"]) == ("main", True), held
+        assert [agent.records.run(JobName("main", kind)) for kind in (JobKind.VERIFY, JobKind.ARCHIVE)] == [None, None]
+        assert pages(agent) == [("server", "broken")]
+        yield agent
+    finally:
+        agent.end()
+
+
+def check_that_the_agent_goes_on(agent: Agent) -> None:
+    began = datetime.now(UTC)
+    agent.until(good_since(agent, VERIFY, began))
+    agent.until(lambda: agent.children("archive"))
+    agent.until(lambda: pages(agent) == [("server", "broken"), ("server", "met")])
 
 
 def check_that_what_is_no_volume_refuses_before_anything(lab: Lab, config: Path, words: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from zsnapdb.config_notifications import NotificationEvent, NotificationTarget, NotifiedJob
-from zsnapdb.planning.health.objectives import Health, Verdict
+from zsnapdb.planning.health.objectives import Health, Objective, Verdict
 
 READABLE = "repository"
 """The subject of the judgement whether the state of an instance could be read at all."""
@@ -169,6 +169,12 @@ def of_judgements(judged: Iterable[JudgedInstance], at: datetime) -> Iterator[Oc
                 judgement.reason,
                 judgement.hint,
                 one.repository,
+            )
+        if one.health is not None and all(known.objective is not Objective.SERVER for known in one.health.judgements):
+            # It is judged only while something replaces the server, so its end has to be told.
+            text = "no restore that replaces the server is under way any more"
+            yield Occasion(
+                NotificationEvent.MET, one.instance, Objective.SERVER.value, at, text, repository=one.repository
             )
 
 

@@ -124,8 +124,10 @@ def test_each_objective_is_broken_or_met_and_a_warning_is_met() -> None:
     assert [(one.instance, one.subject, one.event) for one in of_judgements(states, NOW)] == [
         ("a", READABLE, NotificationEvent.MET),
         ("a", "rpo", NotificationEvent.BROKEN),
+        ("a", "server", NotificationEvent.MET),
         ("b", READABLE, NotificationEvent.MET),
         ("b", "rpo", NotificationEvent.MET),
+        ("b", "server", NotificationEvent.MET),
         ("c", READABLE, NotificationEvent.BROKEN),
     ]
 
@@ -174,3 +176,14 @@ def test_the_ping_of_objectives_is_silent_unless_all_its_instances_were_judged()
 def test_a_target_that_is_ambiguous_or_unsafe_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         NotificationTarget(**fields)
+
+
+def test_the_end_of_a_rewind_that_left_its_server_down_is_told_although_nothing_is_judged_any_more() -> None:
+    left = Judgement(Objective.SERVER, Verdict.BROKEN, "because", "do")
+    during = JudgedInstance("a", "s3", Health(HealthFacts("a", "s3", NOW, None, None, None, None), (left,)))
+    told = [one for state in (during, judged("a", Verdict.MET)) for one in of_judgements([state], NOW)]
+    heard = [occasion for occasion, is_sent in zip(told, sent(HOOK, *told), strict=True) if is_sent]
+    assert [(one.subject, one.event) for one in heard] == [
+        ("server", NotificationEvent.BROKEN),
+        ("server", NotificationEvent.MET),
+    ]
