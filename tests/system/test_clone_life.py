@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -315,7 +316,7 @@ def test_a_reaper_and_a_user_at_the_same_moment_never_leave_half_a_clone(lab: La
 
 
 @pytest.mark.any_server
-def test_a_clone_takes_over_a_commit_that_is_larger_than_its_quota_and_is_detached(lab: Lab) -> None:
+def test_a_clone_takes_over_a_commit_that_is_larger_than_its_quota_and_is_detached(lab: Lab, tmp_path: Path) -> None:
     before = everything()
     writer = lab.zsnapdb("clone", "create", "main", "--name", "writer", "--json").json["clone"]
     (Path(writer["mount"]) / "data" / "filler").write_bytes(os.urandom(96 << 20))
@@ -336,7 +337,25 @@ def test_a_clone_takes_over_a_commit_that_is_larger_than_its_quota_and_is_detach
     config = with_terms(lab, f"free_floor = {free + (1 << 30)}")
     diagnosis = lab.zsnapdb("doctor", "--json", config=config)
     assert "less than clones.free_floor" in diagnosis.stdout
+    check_that_a_pool_below_the_floor_is_told_and_its_end_too(lab, f"free_floor = {free + (1 << 30)}", tmp_path)
     zfs("set", "quota=none", heir["volumes"]["data"].rpartition("/")[0])
     assert "clone heir has no quota" in lab.zsnapdb("doctor", "--json").stdout
     assert lab.zsnapdb("clone", "destroy", "heir").code == 0
     assert everything() == before
+
+
+def check_that_a_pool_below_the_floor_is_told_and_its_end_too(lab: Lab, low: str, folder: Path) -> None:
+    pager, pages = folder / "pager", folder / "pages"
+    pager.write_text(f"#!/bin/sh\ncat >> {pages}\necho >> {pages}\n")
+    pager.chmod(0o755)
+    notified = f'[notifications]\nstate = "{folder}/told"\n[notifications.to.pager]\nscript = ["{pager}"]\n'
+    for terms in (low, low, "free_floor = 1", "free_floor = 1"):
+        config = with_terms(lab, terms)
+        config.write_text(f"{config.read_text()}\n{notified}")
+        lab.zsnapdb("status", "--all", "--notify", config=config)
+    told = [json.loads(line) for line in pages.read_text().splitlines()]
+    assert [(one["subject"], one["event"]) for one in told] == [
+        ("free-floor tank", "broken"),
+        ("free-floor tank", "met"),
+    ], told
+    assert "less than clones.free_floor" in told[0]["text"]

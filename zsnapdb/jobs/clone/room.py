@@ -41,15 +41,33 @@ def objections(settings: Settings, instance: str) -> list[RoomObjection]:
         if settings.clones.quota and not info.quota and info.phase not in HALF_MADE:
             hint = f"run `zsnapdb clone extend {info.name} --quota {settings.clones.quota}`"
             found.append(RoomObjection(f"clone {info.name} has no quota: it may write until its pool is full", hint))
-    for pool in sorted({pool_of(info.top) for info in own}):
-        free, floor = datasets.available(pool), settings.clones.free_floor
-        if free < floor:
-            text = f"the pool {pool} has {size(free)} free, less than clones.free_floor, {size(floor)}"
-            hint = (
-                "destroy clones (`zsnapdb clone list`) or free space; `zfs set reservation=SIZE DATASET` on the"
-                " outermost dataset of the server gives it space that nobody else can take"
-            )
-            found.append(RoomObjection(text, hint))
+    pools = {pool_of(info.top) for info in own}
+    return found + [room.objection for room in _rooms(settings, pools) if room.objection is not None]
+
+
+@dataclass(frozen=True)
+class PoolRoom:
+    """A pool, and what is wrong with its free space: less than `clones.free_floor` (None: nothing)."""
+
+    pool: str
+    objection: RoomObjection | None
+
+
+def pools_of_clones(settings: Settings) -> list[PoolRoom]:
+    """Return the pools of this host in which clones may live. CommandError or PreflightError if ZFS does not tell."""
+    return _rooms(settings, {pool_of(home) for home in homes(settings)})
+
+
+def _rooms(settings: Settings, pools: Iterable[str]) -> list[PoolRoom]:
+    found, floor = [], settings.clones.free_floor
+    hint = (
+        "destroy clones (`zsnapdb clone list`) or free space; `zfs set reservation=SIZE DATASET` on the outermost"
+        " dataset of the server gives it space that nobody else can take"
+    )
+    for pool in sorted(pools):
+        free = datasets.available(pool)
+        text = f"the pool {pool} has {size(free)} free, less than clones.free_floor, {size(floor)}"
+        found.append(PoolRoom(pool, RoomObjection(text, hint) if free < floor else None))
     return found
 
 
