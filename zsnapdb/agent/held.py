@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
-from zsnapdb.config import InstanceSettings, Settings
-from zsnapdb.errors import PreflightError, ZsnapdbError
-from zsnapdb.jobs import exchanges, setup_move_state
+from zsnapdb.config import Settings
+from zsnapdb.errors import ZsnapdbError
+from zsnapdb.jobs import exchanges
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.mysql.service import serving
 from zsnapdb.planning.health.facts import ExchangedServer
 
 
@@ -20,9 +18,9 @@ def held_back(settings: Settings) -> Mapping[str, str]:
     because of what cannot be read: a job that fails says more than one that never begins.
     """
     reasons = {}
-    for name, own in settings.instance.items():
+    for name in settings.instance:
         try:
-            reason = _reason(Instance.of(settings, name), own)
+            reason = _reason(Instance.of(settings, name))
         except (ZsnapdbError, OSError):
             continue
         if reason:
@@ -30,7 +28,7 @@ def held_back(settings: Settings) -> Mapping[str, str]:
     return reasons
 
 
-def _reason(instance: Instance, settings: InstanceSettings) -> str:
+def _reason(instance: Instance) -> str:
     for exchange in exchanges.under_way(instance):
         onward, back = exchange.ways
         if exchange.server is ExchangedServer.AWAY:
@@ -40,17 +38,6 @@ def _reason(instance: Instance, settings: InstanceSettings) -> str:
                 "its server is down, and a rewind, or a restore in its place, did not end:"
                 f" `{onward}` goes on, `{back}` gives it up"
             )
-    moved = setup_move_state.begun()
-    if moved is None or str(settings.socket) not in moved.move.server.sockets:
-        return ""
-    if any(_is_served(Path(folder)) for folder in (moved.move.server.datadir, moved.move.datadir)):
-        return ""
-    return "its server is down, and the move of its files did not end: `zsnapdb setup` with the same words goes on"
-
-
-def _is_served(datadir: Path) -> bool:
-    try:
-        return serving(datadir) is not None
-    except PreflightError:
-        # Several do.
-        return True
+    if exchanges.is_moved(instance):
+        return "its server is down, and the move of its files did not end: `zsnapdb setup` with the same words goes on"
+    return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from zsnapdb.errors import DamagedError, PreflightError
-from zsnapdb.jobs import exclusion
+from zsnapdb.jobs import exclusion, setup_move_state
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
 from zsnapdb.mysql.service import serving
@@ -53,6 +53,17 @@ def _is_served(datadir: Path) -> bool:
     except PreflightError:
         # Several do.
         return True
+
+
+def is_moved(instance: Instance) -> bool:
+    """Whether `zsnapdb setup` moves the files of the instance's server, and no server runs in the old or new place.
+
+    DamagedError if the record of the move cannot be read.
+    """
+    begun = setup_move_state.begun()
+    if begun is None or str(instance.settings.socket) not in begun.move.server.sockets:
+        return False
+    return not any(_is_served(Path(folder)) for folder in (begun.move.server.datadir, begun.move.datadir))
 
 
 def claimed(journals: Journals) -> dict[str, str]:
