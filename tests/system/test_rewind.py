@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -242,7 +243,7 @@ def test_a_rewind_that_is_killed_in_its_exchange_loses_nothing_whatever_is_done_
     assert lab.sql("SHOW TABLES FROM rewound LIKE 'after_it'")
     assert not [name for name in zfs("list", "-H", "-o", "name") if "main-rewind" in name or "-replaced-" in name]
     check_that_what_is_no_volume_refuses_before_anything(lab, config, words)
-    check_that_an_interrupted_exchange_ends(lab, control, words)
+    check_that_an_interrupted_exchange_ends(lab, control, words, tmp_path)
     check_that_what_was_replaced_goes_only_while_nobody_wrote_to_it(lab, config)
 
 
@@ -312,9 +313,11 @@ def check_that_what_is_no_volume_refuses_before_anything(lab: Lab, config: Path,
 
 
 def check_that_an_interrupted_exchange_ends(
-    lab: Lab, control: tuple[tuple[str, str], ...], words: tuple[str, ...]
+    lab: Lab, control: tuple[tuple[str, str], ...], words: tuple[str, ...], tmp_path: Path
 ) -> None:
     """Ctrl-C while the server stops is obeyed once it runs again. A second --resume does nothing.
+
+    While the command is at work, the server that is down is no alarm.
 
     Who stands in a folder of the server keeps it from being unmounted, so nothing is stopped. A program of another
     account that has the server's name is not taken for it.
@@ -335,10 +338,14 @@ def check_that_an_interrupted_exchange_ends(
     )
     assert int(lab.sql("SHOW STATUS LIKE 'Uptime'")[0][1]) >= int(started[0][1]), "the server was not stopped"
     words = ("rewind", "main", "--resume", "--yes", "--no-backup")
-    stop = f'["sh", "-c", "kill -INT $PPID; exec {SERVER} stop"]'
+    during = tmp_path / "during.json"
+    ask = f"{sys.executable} -m zsnapdb status main --json > {during}"
+    stop = f'["sh", "-c", "kill -INT $PPID; {SERVER} stop && {{ {ask} || true; }}"]'
     config = lab.changed((text, section.replace(f'["{SERVER}", "stop"]', stop)))
     done = lab.zsnapdb(*words, config=config)
     assert (done.code, "the server of main runs again" in done.stderr) == (130, True), done.stderr
+    (judged,) = [one for one in json.loads(during.read_text())["objectives"] if one["objective"] == "server"]
+    assert (judged["verdict"], judged["reason"].endswith(", and is at work")) == ("warning", True), judged
     assert lines(lab) == [1, 2, 3]
     backups = lab.zsnapdb("list", "main", "--json").json["backups"]
     again = lab.zsnapdb("rewind", "main", "--resume", "--yes", "--json", config=config).json
