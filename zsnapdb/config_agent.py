@@ -30,8 +30,8 @@ class _Section(BaseModel):
 class ScheduleSettings(_Section):
     """When a job runs: by a cron expression in a time zone, or every so many seconds.
 
-    Cron expressions mean what they mean to cron (crontab(5)): weekdays are 0 to 7 (0 and 7 are Sunday) or sun to sat, and
-    a day of the month and a weekday that are both given each suffice.
+    Cron expressions mean what they mean to cron (crontab(5)): weekdays are 0 to 7 (0 and 7 are Sunday) or sun to sat;
+    of a day of the month and a weekday, if both are given, each suffices.
     A run begins up to `jitter` seconds later, always the same for the same time. `arguments` are added to the command.
     A run that takes longer than `timeout` is stopped. `timezone`: that of the agent if it is left out.
     """

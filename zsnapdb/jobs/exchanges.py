@@ -14,6 +14,7 @@ from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
 from zsnapdb.mysql.service import serving
 from zsnapdb.planning.health.facts import ExchangedServer, ExchangeFact
 from zsnapdb.planning.restore.exchange import names_in
+from zsnapdb.planning.setup.move_state import ServedPlace
 
 
 def under_way(instance: Instance) -> tuple[ExchangeFact, ...]:
@@ -56,14 +57,14 @@ def _is_served(datadir: Path) -> bool:
 
 
 def is_moved(instance: Instance) -> bool:
-    """Whether `zsnapdb setup` moves the files of the instance's server, and no server runs in the old or new place.
+    """Whether `zsnapdb setup` moves the files of the instance's server, and the server runs nowhere.
 
     DamagedError if the record of the move cannot be read.
     """
     begun = setup_move_state.begun()
     if begun is None or str(instance.settings.socket) not in begun.move.server.sockets:
         return False
-    return not any(_is_served(Path(folder)) for folder in (begun.move.server.datadir, begun.move.datadir))
+    return setup_move_state.running_server(begun.move).place is ServedPlace.NOWHERE
 
 
 def claimed(journals: Journals) -> dict[str, str]:
