@@ -269,7 +269,7 @@ class ArchivedFile(_Part):
 
 
 class CompleteRecord(_Part):
-    """Until when an incarnation is archived completely. The archiver replaces it, at most once a minute.
+    """Until when an incarnation is archived completely. The archiver replaces it, as often as its objectives need.
 
     Every transaction that the server committed up to `until` (microseconds UTC, by the clock of the server) lies before
     byte `end` of the binlog `name`. The record says nothing if the archive does not reach that byte.

@@ -11,6 +11,8 @@ from tests.unit.support.command_line import CHECKOUT
 from zsnapdb.agent.check import check_schedules
 from zsnapdb.config import parse
 from zsnapdb.errors import ConfigError
+from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
+from zsnapdb.planning.setup.facts import SetupAnswers
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 CONFIGURATION = """
@@ -74,6 +76,11 @@ def test_the_example_of_a_configuration_can_be_kept_with_everything_in_it() -> N
         "\n".join(f'{key} = "{value}"' for key, value in limits.items()),
         "\n".join(f"{key} = {value}" for key, value in jobs.items()),
     )
+
+
+def test_what_setup_writes_can_be_kept() -> None:
+    answers = SetupAnswers(repository="file:///backups", instance="main")
+    check_schedules(parse(configuration_text(answers, ServerLogin("/s", "zsnapdb"), None), "setup"), NOW)
 
 
 def test_a_schedule_that_cannot_be_read_is_refused() -> None:
