@@ -63,7 +63,9 @@ class Agent:
         """Kill the agent and its jobs, if it still runs."""
         if self.process is not None and self.process.poll() is None:
             for pid in (self.pid, *self.children()):
-                end_process(pid)
+                # A job may have ended by itself meanwhile.
+                with contextlib.suppress(ProcessLookupError):
+                    end_process(pid)
             self.process.wait()
 
     def until(self, condition: Callable[[], object], seconds: float = 120.0) -> None:

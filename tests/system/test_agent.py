@@ -17,7 +17,7 @@ from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName
 from zsnapdb.planning.agent.runs import RunRecord
 
 from .agents import START, Agent, good_since
-from .in_guest import Lab, end_process
+from .in_guest import Lab
 
 pytestmark = pytest.mark.any_server
 
@@ -137,10 +137,7 @@ def test_a_quiet_server_is_never_late_however_often_it_is_judged(lab: Lab, agent
 
 
 def test_an_agent_that_was_dead_makes_up_for_what_it_missed_once(lab: Lab, agent: Agent) -> None:
-    for pid in (agent.pid, *agent.children()):
-        end_process(pid)
-    assert agent.process is not None
-    agent.process.wait()
+    agent.end()
     assert not lab.zsnapdb("agent", "status", "--json", config=agent.config).json["is_running"]
     dead_since = datetime.now(UTC) - timedelta(hours=3)
     done = RunRecord(scheduled=dead_since, started=dead_since).ended(dead_since, 0, "", is_good=True)
