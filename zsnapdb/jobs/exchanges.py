@@ -37,8 +37,8 @@ def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
     onward = f"zsnapdb rewind {plan.instance} --resume" if is_rewind else f"zsnapdb restore {plan.instance} --resume"
     back = f"zsnapdb restore {plan.instance} --abandon --target {plan.layout.top}"
     was_stopped = old.stopped if old is not None else None
-    # Who stops the server himself does so before the last step.
-    is_last = all(journal.is_done(one.name) for one in plan.steps[:-1])
+    # Who stops the server himself does so before the last step. A rewind notes that it stops the server.
+    is_last = not is_rewind and all(journal.is_done(one.name) for one in plan.steps[:-1])
     if not (was_stopped is not None or is_last) or _is_served(Path(plan.variables["datadir"])):
         return ExchangeFact(plan.created, None, (onward, back), ExchangedServer.RUNS)
     locks = (f"rewind-{plan.instance}", f"restore-{plan.layout.top}")

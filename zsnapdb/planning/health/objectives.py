@@ -110,8 +110,10 @@ def judge(facts: HealthFacts, objectives: ObjectiveSettings) -> Health:
 
 
 def _without_alarm(judgement: Judgement) -> Judgement:
-    if judgement.objective not in _STAND_STILL or judgement.verdict is not Verdict.BROKEN:
-        return judgement if judgement.objective not in _STAND_STILL else replace(judgement, deadline=None)
+    if judgement.objective not in _STAND_STILL:
+        return judgement
+    if judgement.verdict is not Verdict.BROKEN:
+        return replace(judgement, deadline=None)
     reason = f"{judgement.reason}; the server is being replaced and is down"
     return replace(judgement, verdict=Verdict.WARNING, reason=reason, hint="", deadline=None)
 
