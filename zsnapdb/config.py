@@ -19,7 +19,7 @@ from zsnapdb.config_objectives import ObjectiveSettings
 from zsnapdb.config_references import unknown_names
 from zsnapdb.config_repository import ConfigSection, KeepRules, KeepSettings, RepositorySettings
 from zsnapdb.config_vm import VmSourceSettings
-from zsnapdb.errors import ConfigError
+from zsnapdb.errors import ConfigError, UsageError
 from zsnapdb.patterns import RoleName
 from zsnapdb.quantities import Seconds, Size
 from zsnapdb.text_files import password_in, read_text
@@ -343,14 +343,14 @@ class Settings(ConfigSection):
         return self.model_copy(update={"instance": {**self.instance, chosen: changed}})
 
     def one_instance(self, name: str | None) -> tuple[str, InstanceSettings]:
-        """Return the named instance, or the only instance. ConfigError names the configured instances."""
+        """Return the named instance, or the only instance. UsageError names the configured instances."""
         known = ", ".join(sorted(self.instance))
         if name is None:
             if len(self.instance) != 1:
-                raise ConfigError("several instances are configured; name an instance", hint=f"choose from: {known}")
+                raise UsageError("several instances are configured; name an instance", hint=f"choose from: {known}")
             name = next(iter(self.instance))
         if name not in self.instance:
-            raise ConfigError(f"instance {name!r} is not configured", hint=f"choose from: {known}")
+            raise UsageError(f"instance {name!r} is not configured", hint=f"choose from: {known}")
         return name, self.instance[name]
 
 

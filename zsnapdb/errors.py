@@ -1,28 +1,31 @@
 """The exception tree. Each class has a stable code and an exit code. Each error has a hint that says what to do.
 
-    ZsnapdbError            1   an unexpected error
-    ├── UsageError          2   the command line is not valid
-    ├── ConfigError         3   the configuration cannot be used
-    ├── PreflightError      4   the server, its files or the pool do not allow the operation; nothing was changed
-    │   ├── NotOursError    4   a dataset, snapshot or bookmark does not carry our mark; it was not destroyed
-    │   └── NotAllowedError 4   this account may not do it
-    ├── ServerError         5   the database server cannot be reached, or refused
-    │   └── LockError       10  the lock could not be acquired in time, or was lost
-    │       └── LockNotGranted  no lock is held; another attempt may succeed
-    ├── RepositoryError     6   the repository cannot be reached, or refused
-    │   ├── NotThere        6   an object, bucket or backup does not exist
-    │   ├── ChangedError    6   an object was replaced by another version
+    ZsnapdbError                1   an unexpected error
+    ├── UsageError              2   the command line is not valid
+    ├── ConfigError             3   the configuration cannot be used
+    ├── PreflightError          4   the server, its files or the pool do not allow the operation; nothing was changed
+    │   ├── NotOursError        4   a dataset, snapshot or bookmark does not carry our mark; it was not destroyed
+    │   ├── NotAllowedError     4   this account may not do it
+    │   └── ForeignInsideError  4   inside a server's datasets lies what is no volume of it
+    ├── ServerError             5   the database server cannot be reached, or refused
+    │   └── LockError           10  the lock could not be acquired in time, or was lost
+    │       └── LockNotGranted  10  no lock is held; another attempt may succeed
+    ├── RepositoryError         6   the repository cannot be reached, or refused
+    │   ├── NotThere            6   an object, bucket or backup does not exist
+    │   │   └── UnknownNameError  2   a clone, machine, table or restore of that name does not exist on this host
+    │   ├── ChangedError        6   an object was replaced by another version
     │   ├── UnreachableError    6   the repository did not answer, or is busy; another attempt may succeed
-    │   └── LeaseError      6   another run took the lease over
-    ├── DamagedError        7   stored bytes are not the bytes that were written
-    │   └── DamagedBackupError  the same, of a known backup
-    │   └── HistoryError    7   the repository holds something newer, or several histories with the point
-    │       └── AmbiguousPointError  7   several histories have the point, each with another state
-    ├── ExistsError         8   the target already exists
-    ├── CommandError        9   an external command failed
-    │   └── HookError       12  a hook of the site failed, or took too long
-    ├── BusyError           75  another run is at work (EX_TEMPFAIL of sysexits.h)
-    └── ConsistencyError    11  a check of the result failed; the result is not valid
+    │   └── LeaseError          6   another run took the lease over
+    ├── DamagedError            7   stored bytes are not the bytes that were written
+    │   ├── DamagedBackupError  7   the same, of a known backup
+    │   └── HistoryError        7   the repository holds something newer than the point
+    │       └── AmbiguousPointError  2   several histories have the point, each with another state: name one
+    ├── ExistsError             8   the target already exists
+    ├── CommandError            9   an external command failed
+    │   ├── CommandTimeout      9   it did not end in time
+    │   └── HookError           12  a hook of the site failed, or took too long
+    ├── BusyError               75  another run is at work (EX_TEMPFAIL of sysexits.h)
+    └── ConsistencyError        11  a check of the result failed; the result is not valid
 
 `EXIT_CODES` says what each exit code of the command line means.
 """
@@ -143,6 +146,13 @@ class NotThere(RepositoryError):
     code = "not-there"
 
 
+class UnknownNameError(NotThere):
+    """A clone, machine, base, table, or a restore under way of that name does not exist here. Nothing was changed."""
+
+    code = "unknown-name"
+    exit_code = UsageError.exit_code
+
+
 class ChangedError(RepositoryError):
     """An object that should be replaced has another version now. The object was not changed."""
 
@@ -198,6 +208,7 @@ class AmbiguousPointError(HistoryError):
     """Several histories of a server have the point, each with another state. Nothing was changed."""
 
     code = "ambiguous-point"
+    exit_code = UsageError.exit_code
 
 
 class ExistsError(ZsnapdbError):
@@ -251,7 +262,9 @@ def error_class(error: BaseException) -> str:
 EXIT_CODES = {
     0: "done",
     INTERNAL: "unexpected error; please report it, with the traceback if there is one",
-    UsageError.exit_code: "wrong usage of the command line",
+    UsageError.exit_code: (
+        "the command line is not valid, names something that does not exist on this host, or fits several things"
+    ),
     ConfigError.exit_code: "the configuration cannot be used",
     PreflightError.exit_code: "the server, its files or the pool do not allow the operation; nothing was changed",
     ServerError.exit_code: "the database server cannot be reached, or refused",

@@ -104,6 +104,19 @@ def test_a_tablespace_moves_into_the_live_server(lab: Lab, precious: dict[str, A
         subprocess.run([*client(lab), "-e", "SET SESSION sql_log_bin = 0; DROP TABLE ledger.moved"], check=True)
 
 
+def test_rights_that_the_account_lacks_are_named_before_anything_is_made(lab: Lab, precious: dict[str, Any]) -> None:
+    into = ("rescue", "main", "--table", "shop.orders", "--to", precious["backup"], "--into-instance", "main")
+    for more in (("--plan",), ()):
+        refused = lab.zsnapdb(*into, "--as", "again", "--user", "zsnapdb", *more)
+        assert (refused.code, "lacks CREATE, DROP, INSERT on shop" in refused.stderr) == (4, True), refused.stderr
+    done = lab.zsnapdb(*into, "--as", "again")
+    try:
+        assert "clone of the snapshots on this host" in done.stdout
+        assert lab.sql(CONTENT.format("shop.again")) == precious["then"]
+    finally:
+        lab.sql("DROP TABLE shop.again")
+
+
 def test_a_schema_comes_back_under_another_name_and_a_wrong_name_is_refused(lab: Lab, precious: dict[str, Any]) -> None:
     rescue = lab.zsnapdb(
         "rescue", "main", "--schema", "shop", "--to", precious["backup"], "--into", LIVE, "--as", "shop_then", "--json"

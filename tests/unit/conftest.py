@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.unit.support import only_own_folder
+from zsnapdb.jobs.host import THIS_HOST
 from zsnapdb.report.view import View
 
 # How long an example takes depends on the machine and its load, and no law is about that.
 settings.register_profile("unit", deadline=None)
 settings.load_profile("unit")
+
+only_own_folder.watch()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def this_host_has_its_files_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Commands that a test runs in this process keep their locks, records and caches in a folder of the tests."""
+    folder = tmp_path_factory.mktemp("host")
+    folders = {name: value for name, value in vars(THIS_HOST).items() if isinstance(value, Path)}
+    for name in folders:
+        object.__setattr__(THIS_HOST, name, folder / name)
+    yield
+    for name, value in folders.items():
+        object.__setattr__(THIS_HOST, name, value)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,7 +9,7 @@ import pytest
 
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.config import load, parse
-from zsnapdb.errors import ConfigError
+from zsnapdb.errors import ConfigError, UsageError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.planning.agent.jobs import jobs_of
 
@@ -148,9 +148,9 @@ def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path) -> None:
 
 def test_several_instances_must_be_named() -> None:
     two = parse(GOOD + GOOD.replace("main", "other").split("[repository.s3]")[0], "x")
-    with pytest.raises(ConfigError, match="several instances are configured; name an instance"):
+    with pytest.raises(UsageError, match="several instances are configured; name an instance"):
         two.one_instance(None)
-    with pytest.raises(ConfigError, match="not configured"):
+    with pytest.raises(UsageError, match="not configured"):
         two.one_instance("third")
     assert two.one_instance("other")[0] == "other"
 

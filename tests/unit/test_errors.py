@@ -6,7 +6,16 @@ import re
 from pathlib import Path
 
 from zsnapdb import errors
-from zsnapdb.errors import CLOSED_PIPE, EXIT_CODES, INTERRUPTED, PreflightError, ZsnapdbError
+from zsnapdb.errors import (
+    CLOSED_PIPE,
+    EXIT_CODES,
+    INTERRUPTED,
+    AmbiguousPointError,
+    PreflightError,
+    UnknownNameError,
+    UsageError,
+    ZsnapdbError,
+)
 
 CLASSES = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, ZsnapdbError)]
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -18,8 +27,27 @@ def test_every_code_is_its_own() -> None:
 
 
 def test_only_a_special_case_shares_the_exit_code_of_its_parent() -> None:
-    own = [c for c in CLASSES if "exit_code" in vars(c)]
+    # What the command line names and is not there, or fits several things, is a usage error whoever finds it.
+    own = [c for c in CLASSES if "exit_code" in vars(c) and (c is UsageError or c.exit_code != UsageError.exit_code)]
     assert len({c.exit_code for c in own}) == len(own)
+    assert {c for c in CLASSES if c.exit_code == UsageError.exit_code} == {
+        UsageError,
+        UnknownNameError,
+        AmbiguousPointError,
+    }
+
+
+def test_the_tree_is_drawn_with_every_class_below_its_parent() -> None:
+    above: dict[int, str] = {}
+    drawn: dict[str, tuple[str, int]] = {}
+    for line in (errors.__doc__ or "").splitlines():
+        if match := re.match(r"^    ([│├└─ ]*)(\w+) +(\d+)   ?\S", line):
+            depth = len(match[1]) // 4
+            above[depth] = match[2]
+            drawn[match[2]] = (above.get(depth - 1, ""), int(match[3]))
+    assert drawn == {
+        c.__name__: (c.__bases__[0].__name__ if c is not ZsnapdbError else "", c.exit_code) for c in CLASSES
+    }
 
 
 def test_every_exit_code_has_its_meaning_in_one_table() -> None:

@@ -55,12 +55,21 @@ TargetInstance = Annotated[
         show_default=False,
     ),
 ]
+TargetUser = Annotated[
+    str | None,
+    typer.Option(
+        "--user",
+        metavar="NAME",
+        help="With --into-instance: an account that may make tables there. It logs in where that of the instance does.",
+        show_default="root",
+    ),
+]
 TargetPasswordFile = Annotated[
     Path | None,
     typer.Option(
         "--password-file",
         metavar="FILE",
-        help="A file that holds only the password for the URL.",
+        help="A file that holds only the password of the account on the live server.",
         show_default=False,
     ),
 ]
@@ -92,6 +101,7 @@ def rescue(
     to: RescuePoint = "latest-backup",
     into: RescueTarget = None,
     into_instance: TargetInstance = None,
+    user: TargetUser = None,
     password_file: TargetPasswordFile = None,
     name: RescuedName = None,
     transport: TransportName = "auto",
@@ -119,7 +129,7 @@ def rescue(
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal).waiting(duration(wait))
     destination = job.destination(
-        settings, into=into, instance=into_instance, password_file=password_file, tls=chosen.tls
+        settings, into=into, instance=into_instance, user=user, password_file=password_file, tls=chosen.tls
     )
     request = job.RescueRequest(
         job.original_name(table, schema),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zsnapdb.config import InstanceSettings, MachineSettings, Settings
 from zsnapdb.config_repository import KeepSettings, RepositorySettings
-from zsnapdb.errors import ConfigError, PreflightError
+from zsnapdb.errors import ConfigError, PreflightError, UsageError
 from zsnapdb.hooks import Hook, OnFailure, When
 from zsnapdb.jobs.events import SILENT, Events
 from zsnapdb.jobs.host import THIS_HOST, Host
@@ -83,7 +83,7 @@ class Instance:
         if repository is None or repository == own.settings.repository:
             return own
         if repository not in settings.repository:
-            raise ConfigError(
+            raise UsageError(
                 f"repository {repository!r} is not configured", hint=f"known: {', '.join(sorted(settings.repository))}"
             )
         return own.in_repository(repository, settings.repository[repository])

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from zsnapdb.jobs import host_record
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, STORED, TAKEN, snapshot_name
 from zsnapdb.model import Snapshot, SnapshotSet, is_backup_id
 from zsnapdb.zfs import snapshots
+
+
+def as_backed_up_last(instance: Instance) -> Instance | None:
+    """Return the instance with the volumes of its newest backup; None if there is none.
+
+    For when no volumes are configured and the server, which knows them, is down. RepositoryError if the repository
+    cannot be reached.
+    """
+    repository = instance.open_repository()
+    known = host_record.without_future(instance, repository, instance.summaries(repository))
+    return instance.with_volumes({volume.role: volume.dataset for volume in known[-1].volumes}) if known else None
 
 
 def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from zsnapdb.errors import DamagedError, NotThere, PreflightError
+from zsnapdb.errors import DamagedError, PreflightError, UnknownNameError
 from zsnapdb.planning.restore.steps import RestorePlan
 
 
@@ -148,7 +148,7 @@ class Journals:
         """Write durably what was changed at the old server. NotThere if no restore to this dataset is under way."""
         journal = self.read(top)
         if journal is None:
-            raise NotThere(
+            raise UnknownNameError(
                 f"the restore to {top} was finished or given up meanwhile", hint="see `zfs list`; nothing was changed"
             )
         self.write(replace(journal, old_server=old_server))

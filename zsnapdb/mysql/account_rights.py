@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from zsnapdb.errors import ServerError
 from zsnapdb.mysql.session import Session
 
@@ -21,6 +23,24 @@ def account_privileges(session: Session) -> frozenset[str] | None:
         " CURRENT_USER()"
     )
     return frozenset(str(row[0]).upper() for row in rows)
+
+
+def lacking_on(session: Session, schema: str, needed: Collection[str]) -> list[str]:
+    """Return which privileges the account of the session lacks on the schema, granted there or on `*.*`.
+
+    Nothing if a role is active: what a role gives is in no table that every account may read. The name of a schema in
+    a grant is a pattern (refman 8.4, "GRANT Statement").
+    """
+    everywhere = account_privileges(session)
+    if everywhere is None:
+        return []
+    rows = session.query(
+        "SELECT privilege_type FROM information_schema.schema_privileges WHERE REPLACE(grantee, CHAR(39), '') ="
+        " CURRENT_USER() AND %s LIKE table_schema",
+        (schema,),
+    )
+    held = everywhere | {str(row[0]).upper() for row in rows}
+    return sorted(set(needed) - held)
 
 
 def _has_role(session: Session) -> bool:

@@ -71,8 +71,8 @@ def test_a_value_of_the_wrong_form_ends_with_2(line: str, config: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_an_instance_that_is_not_configured_is_an_error_of_the_configuration(config: str) -> None:
-    assert zsnapdb("doctor", "other", config=config).returncode == 3
+def test_an_instance_that_is_not_configured_is_a_wrong_word(config: str) -> None:
+    assert zsnapdb("doctor", "other", config=config).returncode == 2
 
 
 def test_doctor_takes_its_instance_as_other_commands_do(config: str) -> None:

@@ -27,7 +27,7 @@ def reap(
     also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
     clones = reaper.plan(settings) if plan else reaper.reap(settings, also)
     outcomes = [*clones, *(orphans.plan(settings) if plan else orphans.reap(settings))]
-    outcomes += vm_reaper.sweep(settings, act=not plan)
+    outcomes += vm_reaper.sweep(settings, act=not plan, also=also)
     show(report.ReapPlanView(outcomes) if plan else report.ReapView(outcomes), json)
     for item in outcomes:
         if item.error is not None:

@@ -6,12 +6,13 @@ rules of `[instance.NAME.local]`, and is gone with the pool.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import CommandError, NotOursError
+from zsnapdb.errors import CommandError, NotOursError, RepositoryError, ServerError
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.snapshot_set import take
@@ -20,6 +21,7 @@ from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.events import KeptWarnings
 from zsnapdb.jobs.exclusion import alone_at_source, for_instance
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.local_sets import as_backed_up_last
 from zsnapdb.jobs.set_properties import (
     BACKUP_PROPERTY,
     INSTANCE_PROPERTY,
@@ -101,11 +103,19 @@ def sets(instance: Instance, *states: str) -> list[LocalSet]:
 def listed(instance: Instance, *, opener: SourceOpener = open_source) -> list[LocalSet]:
     """Return the complete sets of backups and of `zsnapdb snapshot` on this host, oldest first.
 
-    If no volumes are configured, the source must be reachable: they are discovered there.
+    If no volumes are configured, the source names them, or (it is down) the newest backup.
     """
     if instance.settings.volumes is None:
-        with opener(instance) as source:
-            instance = instance.with_volumes(source.observe().volumes)
+        try:
+            with opener(instance) as source:
+                instance = instance.with_volumes(source.observe().volumes)
+        except ServerError:
+            last = None
+            with contextlib.suppress(RepositoryError):
+                last = as_backed_up_last(instance)
+            if last is None:
+                raise
+            instance = last
     return [one for one in sets(instance, STORED, LOCAL) if one.is_complete]
 
 

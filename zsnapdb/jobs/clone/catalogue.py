@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import DamagedError, NotThere, PreflightError
+from zsnapdb.errors import DamagedError, PreflightError, UnknownNameError
 from zsnapdb.jobs.clone import properties as clone_properties
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
@@ -285,7 +285,9 @@ def find(settings: Settings, name: str) -> CloneInfo:
                 f"the properties of clone {name} cannot be read: {item.reason}",
                 hint=f"correct the properties; `zfs get all {item.top}` shows them",
             )
-    raise NotThere(f"there is no clone {name!r}", hint=f"existing clones: {', '.join(i.name for i in known) or 'none'}")
+    raise UnknownNameError(
+        f"there is no clone {name!r}", hint=f"existing clones: {', '.join(i.name for i in known) or 'none'}"
+    )
 
 
 def with_binary(settings: Settings, name: str, binary: Path | None) -> Settings:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError, UsageError
+from zsnapdb.errors import PreflightError, UnknownNameError, UsageError
 from zsnapdb.jobs.clone import state_at
 from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.clone.ephemeral import OWNER, ephemeral_clone
@@ -151,7 +151,7 @@ def _columns(session: Session, schema: str, name: str, moment: Moment) -> list[C
     """Return the table's columns in their order. NotThere if the moment has no such table."""
     columns = tables.columns(session, schema, name)
     if not columns:
-        raise NotThere(
+        raise UnknownNameError(
             f"there is no table {schema}.{name} in {moment.backup_id}",
             hint="give the table as schema.table, with its name at that moment",
         )

@@ -13,12 +13,12 @@ from enum import StrEnum
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError, ServerError, UsageError
-from zsnapdb.jobs import host_record, replaced
+from zsnapdb.jobs import replaced
 from zsnapdb.jobs.backup.preflight import with_discovered_volumes
 from zsnapdb.jobs.clone import properties
 from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.local_sets import local_sets
+from zsnapdb.jobs.local_sets import as_backed_up_last, local_sets
 from zsnapdb.jobs.set_properties import INSTANCE_PROPERTY, LIVE, LOCAL, STORED
 from zsnapdb.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup_id, pool_of
 from zsnapdb.mysql.paths import with_real_paths
@@ -87,11 +87,10 @@ def with_volumes(instance: Instance) -> Instance:
         with instance.session() as session:
             return with_discovered_volumes(instance, with_real_paths(probe(session)))
     except ServerError:
-        repository = instance.open_repository()
-        known = host_record.without_future(instance, repository, instance.summaries(repository))
-        if not known:
+        last = as_backed_up_last(instance)
+        if last is None:
             raise
-        return instance.with_volumes({volume.role: volume.dataset for volume in known[-1].volumes})
+        return last
 
 
 def find_local(settings: Settings, instance: Instance, requested: str) -> CloneSource | None:

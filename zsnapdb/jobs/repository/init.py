@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import ConfigError, NotThere
+from zsnapdb.errors import NotThere, UsageError
 from zsnapdb.planning.evidence.policy import PolicyChange, policy_changes
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import Keyring
@@ -60,16 +60,16 @@ class _Place:
 
 
 def chosen(settings: Settings, name: str | None) -> str:
-    """Return the name of the named (or only) repository. ConfigError if it is not configured, or several are."""
+    """Return the name of the named (or only) repository. UsageError if it is not configured, or several are."""
     known = ", ".join(sorted(settings.repository))
     if name is None:
         if len(settings.repository) != 1:
-            raise ConfigError(
+            raise UsageError(
                 "several repositories are configured, and the command names none", hint=f"name one of: {known}"
             )
         name = next(iter(settings.repository))
     if name not in settings.repository:
-        raise ConfigError(f"repository {name!r} is not configured", hint=f"known: {known}")
+        raise UsageError(f"repository {name!r} is not configured", hint=f"known: {known}")
     return name
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError, UsageError
+from zsnapdb.errors import NotThere, PreflightError, UnknownNameError, UsageError
 from zsnapdb.jobs import readers
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.choice import choose
@@ -60,7 +60,7 @@ def finished(settings: Settings, instance: Instance, top: str | None) -> Restore
         if isinstance(planned.steps[-1], LeaveStopped | LookAround) and is_here and top in (None, planned.layout.top):
             known[planned.layout.top] = journal
     if len(known) != 1:
-        raise NotThere(
+        raise UnknownNameError(
             f"no single restore of {instance.name}{f' to {top}' if top else ''} was left stopped or to look around",
             hint=f"those that can go on: {', '.join(known) or 'none'}; name the dataset with --target",
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from zsnapdb.errors import DamagedError, NotThere, PreflightError
+from zsnapdb.errors import DamagedError, PreflightError, UnknownNameError
 from zsnapdb.jobs.restore_journal import Done, write_durably
 from zsnapdb.planning.restore.machine import MachineRestorePlan
 
@@ -77,7 +77,7 @@ class MachineJournals:
         chosen = [journal for journal in known if top in (None, journal.plan.top)]
         if len(chosen) != 1:
             listing = ", ".join(journal.plan.top for journal in known) or "none"
-            raise NotThere(
+            raise UnknownNameError(
                 f"no single restore of {instance}{f' to {top}' if top else ''} is under way",
                 hint=f"under way: {listing}; name the target with --target",
             )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import DamagedError, NotThere, PreflightError, UsageError
+from zsnapdb.errors import DamagedError, PreflightError, UnknownNameError, UsageError
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.instance import Instance
@@ -208,7 +208,7 @@ def _with_journal(
     with _alone(instance, before.top):
         journal = journals.read(before.top)
         if journal is None or journal.plan.restore_id != before.restore_id:
-            raise NotThere(
+            raise UnknownNameError(
                 f"the restore to {before.top} was finished or given up meanwhile",
                 hint="see `zfs list`; nothing was changed",
             )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import ConsistencyError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.errors import ConsistencyError, PreflightError, UnknownNameError, ZsnapdbError
 from zsnapdb.jobs import readers
 from zsnapdb.jobs.backup.run import BackupResult, backup
 from zsnapdb.jobs.exclusion import for_instance
@@ -133,7 +133,7 @@ def _finished(journals: Journals, instance: Instance) -> RewindResult:
         if is_in_place(journal.plan):
             outage = journal.old_server.down if journal.old_server is not None else 0.0
             return RewindResult(journal.plan, 0.0, outage, journal.done[-1].finished)
-    raise NotThere(f"no rewind of {instance.name} is under way", hint="begin one with --to POINT")
+    raise UnknownNameError(f"no rewind of {instance.name} is under way", hint="begin one with --to POINT")
 
 
 def _again(instance: Instance, planned: RestorePlan) -> RewindPlan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.errors import PreflightError, UnknownNameError
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
@@ -18,7 +18,7 @@ def find(journals: Journals, instance: str, top: str | None) -> RestoreJournal:
     chosen = [journal for journal in known if top is None or journal.plan.layout.top == top]
     if len(chosen) != 1:
         listing = ", ".join(journal.plan.layout.top for journal in known) or "none"
-        raise NotThere(
+        raise UnknownNameError(
             f"no single restore of {instance}{f' to {top}' if top else ''} is under way",
             hint=f"under way: {listing}; name the target with --target",
         )
@@ -47,7 +47,7 @@ def alone_with_journal(instance: Instance, journals: Journals, top: str | None) 
     with alone(instance, before.layout):
         journal = journals.read(before.layout.top)
         if journal is None or journal.plan.restore_id != before.restore_id:
-            raise NotThere(
+            raise UnknownNameError(
                 f"the restore to {before.layout.top} was finished or given up meanwhile",
                 hint="see `zfs list`; nothing was changed",
             )

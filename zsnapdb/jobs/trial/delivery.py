@@ -15,7 +15,7 @@ from zsnapdb.errors import ConsistencyError, ExistsError, PreflightError
 from zsnapdb.jobs.trial.dumps import DumpLogin, Tools, load, write_file
 from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.mysql import schema_catalogue, tables, transfer
+from zsnapdb.mysql import account_rights, schema_catalogue, tables, transfer
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.variables import stop_logging
 from zsnapdb.planning.engines import RowPlace
@@ -128,6 +128,20 @@ class Target:
     def login(self) -> DumpLogin:
         """How the client program logs in to it."""
         return DumpLogin(self.address, self.password)
+
+
+def check_rights(target: Target, name: TableName, requested: Transport | None) -> None:
+    """Raise PreflightError if the account may not make, fill and drop what is delivered. It may have roles unseen."""
+    needed = {"CREATE", "DROP", "INSERT", "SELECT"} | ({"ALTER"} if requested is Transport.TABLESPACE else set())
+    lacking = account_rights.lacking_on(target.session, name.schema, needed)
+    if not lacking:
+        return
+    account = str(target.session.value("SELECT CURRENT_USER()"))
+    words = ", ".join(lacking)
+    raise PreflightError(
+        f"{account} may not put {name} into {target.address}: it lacks {words} on {name.schema}",
+        hint=f"name an account that may with --user, or give it the rights: GRANT {words} ON {name.schema}.* TO …",
+    )
 
 
 def check_free(target: Target, name: TableName) -> None:

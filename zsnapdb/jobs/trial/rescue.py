@@ -31,7 +31,7 @@ from zsnapdb.mysql.tls import NO_SETTINGS, Tls
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.family import family, flavour_of
 from zsnapdb.planning.restore.origin import RestoreOrigin
-from zsnapdb.planning.restore.steps import Recover, RestorePlan
+from zsnapdb.planning.restore.steps import CloneSnapshot, Recover, RestorePlan
 from zsnapdb.planning.table_name import TableName, parse_table
 from zsnapdb.planning.trial.rescue import DumpFile, LiveServer, ServerKind, Transport, new_name, parse_destination
 from zsnapdb.repository.manifest import Manifest, PositionPart
@@ -84,7 +84,9 @@ class RescuePlan:
     @property
     def way(self) -> str:
         """Where the files of the ephemeral server come from."""
-        return "clone of the local snapshots" if self.local is not None else "restore from the repository"
+        if self.local is not None or any(isinstance(step, CloneSnapshot) for step in self.restore.steps):
+            return "clone of the snapshots on this host"
+        return "restore from the repository"
 
 
 @dataclass(frozen=True)
@@ -116,25 +118,33 @@ def transport(text: str) -> Transport | None:
 
 
 def destination(
-    settings: Settings, *, into: str | None, instance: str | None, password_file: Path | None, tls: Tls = NO_SETTINGS
+    settings: Settings,
+    *,
+    into: str | None,
+    instance: str | None,
+    password_file: Path | None,
+    user: str | None = None,
+    tls: Tls = NO_SETTINGS,
 ) -> Destination:
     """Return the destination: a file, an address, or the server of a configured instance.
 
-    `tls` protects the connection to an address. A configured instance has its own settings. UsageError unless exactly
-    one destination is named.
+    `user` is the account on the server of an instance, None for root: that of the instance may only read. `tls`
+    protects the connection to an address. A configured instance has its own settings. UsageError unless exactly one
+    destination is named.
     """
-    if into is not None and instance is None:
+    if into is not None and instance is None and user is None:
         return Destination(parse_destination(into), _read_password(password_file), tls)
-    if instance is not None and into is None and password_file is None:
+    if instance is not None and into is None:
         configured = Instance.of(settings, instance)
         live = configured.settings
-        where = LiveServer(
-            live.user, live.host or "127.0.0.1", live.port, str(live.socket) if live.socket else None, None
-        )
-        return Destination(where, live.password(), configured.tls)
+        socket = str(live.socket) if live.socket else None
+        where = LiveServer(user or "root", live.host or "127.0.0.1", live.port, socket, None)
+        is_own = user == live.user and password_file is None
+        password = live.password() if is_own else _read_password(password_file)
+        return Destination(where, password, configured.tls)
     raise UsageError(
         "a rescue needs either a file, an address or an instance as its destination",
-        hint="name one: --into FILE, --into mysql://user@host/schema --password-file F, or --into-instance NAME",
+        hint="name one: --into FILE, --into mysql://user@host/schema, or --into-instance NAME, with --user if not root",
     )
 
 
@@ -204,6 +214,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
                     f"{target.address} is {target.kind.flavour}, the backup is of {flavour}",
                     hint="dump to a file, and convert the dump",
                 )
+            delivery.check_rights(target, name, request.transport)
             delivery.check_free(target, name)
     local = None if planned.replays else _own_set(instance, first_manifest(instance, repository, planned), place)
     return RescuePlan(request, planned, local, place, restoring.copy_of(instance, planned), tools, name)

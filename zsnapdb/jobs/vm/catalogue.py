@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import DamagedError, NotThere, PreflightError
+from zsnapdb.errors import DamagedError, NotThere, PreflightError, UnknownNameError
 from zsnapdb.jobs.vm import properties
 from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.planning.clone.lease import CloneLease, Policy, policy, read_stamp
@@ -165,7 +165,7 @@ def machines(settings: Settings) -> list[Machine]:
 
 
 def _groups(top: str, columns: tuple[str, ...], mark: str) -> Iterator[tuple[str, str, _Properties, dict[str, str]]]:
-    """Yield name, anchor, the anchor's properties and the volumes of each anchor below `top` with a readable phase."""
+    """Yield name, anchor, the anchor's properties and the volumes of each anchor below `top`."""
     try:
         below = datasets.children(top, columns)
     except NotThere:
@@ -173,9 +173,6 @@ def _groups(top: str, columns: tuple[str, ...], mark: str) -> Iterator[tuple[str
     for anchor, facts in below.items():
         name = anchor[len(top) + 1 :]
         if "/" in name or not NAME.fullmatch(name) or facts[mark] != datasets.Property(name, "local"):
-            continue
-        phase = facts[properties.PHASE_PROPERTY]
-        if not phase.is_local or phase.value not in set(MachinePhase):
             continue
         volumes = {
             dataset[len(anchor) + 1 :]: dataset
@@ -187,11 +184,16 @@ def _groups(top: str, columns: tuple[str, ...], mark: str) -> Iterator[tuple[str
         yield name, anchor, facts, volumes
 
 
+def _phase(facts: _Properties) -> MachinePhase:
+    phase = facts[properties.PHASE_PROPERTY]
+    return properties.phase_of(phase.value, is_local=phase.is_local)
+
+
 def _base(name: str, anchor: str, facts: _Properties, volumes: Mapping[str, str]) -> MachineBase:
     return MachineBase(
         name=name,
         anchor=anchor,
-        phase=MachinePhase(facts[properties.PHASE_PROPERTY].value),
+        phase=_phase(facts),
         created=facts[properties.CREATED_PROPERTY].value,
         made_of=facts[properties.MADE_OF_PROPERTY].value,
         volumes=volumes,
@@ -208,7 +210,7 @@ def _machine(name: str, anchor: str, facts: _Properties, volumes: Mapping[str, s
         base=facts[properties.BASE_PROPERTY].value,
         anchor=anchor,
         uuid=facts[properties.UUID_PROPERTY].value,
-        phase=MachinePhase(facts[properties.PHASE_PROPERTY].value),
+        phase=_phase(facts),
         created=facts[properties.CREATED_PROPERTY].value,
         owner=facts[properties.OWNER_PROPERTY].value,
         lease=CloneLease(
@@ -230,7 +232,7 @@ def find_machine(settings: Settings, name: str) -> Machine:
         if machine.name == name:
             return machine
     names = ", ".join(machine.name for machine in known) or "none"
-    raise NotThere(f"there is no virtual machine {name!r}", hint=f"existing machines: {names}")
+    raise UnknownNameError(f"there is no virtual machine {name!r}", hint=f"existing machines: {names}")
 
 
 def ready_machine(settings: Settings, name: str) -> Machine:
@@ -241,7 +243,17 @@ def ready_machine(settings: Settings, name: str) -> Machine:
             f"the virtual machine {name} is not complete (phase {machine.phase})",
             hint="wait until the other zsnapdb process ends; if no process works on it, run `zsnapdb reap`",
         )
+    if machine.phase is MachinePhase.UNKNOWN:
+        raise PreflightError(
+            f"{properties.PHASE_PROPERTY} of the virtual machine {name} was altered", hint=altered_hint(machine)
+        )
     return machine
+
+
+def altered_hint(machine: Machine) -> str:
+    """Return what a person does with a machine whose phase was altered."""
+    whole = f"if it is complete, `zfs set {properties.PHASE_PROPERTY}={MachinePhase.READY} {machine.anchor}`"
+    return f"{whole}; else `zsnapdb vm destroy {machine.name}`"
 
 
 def own_domain(hypervisor: Hypervisor, machine: Machine) -> KnownDomain | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError, UsageError
+from zsnapdb.errors import NotThere, PreflightError, UnknownNameError, UsageError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
 from zsnapdb.jobs.set_properties import GRADE_PROPERTY
@@ -79,7 +79,7 @@ def find(settings: Settings, hypervisor: Hypervisor, text: str) -> MachineOrigin
             f"the instance {named.name} is a server, not a virtual machine",
             hint=f"clone the server: `zsnapdb clone create {named.name}`",
         )
-    raise NotThere(
+    raise UnknownNameError(
         f"there is no base {named.name!r}, and no instance of that name is a virtual machine",
         hint=f"existing bases: {', '.join(known) or 'none'}; machines: {', '.join(sorted(machines)) or 'none'}",
     )

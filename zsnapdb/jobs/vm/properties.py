@@ -52,16 +52,22 @@ class MachinePhase(StrEnum):
     """How far a base or a machine is.
 
     making: a process makes it, or died while it did. ready: it is complete. changing: a process resets it, or died
-    while it did. destroying: a process destroys it, or died while it did.
+    while it did. destroying: a process destroys it, or died while it did. unknown: somebody altered the property.
     """
 
     MAKING = "making"
     READY = "ready"
     CHANGING = "changing"
     DESTROYING = "destroying"
+    UNKNOWN = "unknown"
 
 
 HALF_MADE = (MachinePhase.MAKING, MachinePhase.DESTROYING)
+
+
+def phase_of(value: str, *, is_local: bool) -> MachinePhase:
+    """Return the phase that the property says. UNKNOWN if it says none, or is not set on the anchor itself."""
+    return MachinePhase(value) if is_local and value in set(MachinePhase) else MachinePhase.UNKNOWN
 
 
 def base_mark(name: str) -> Mark:

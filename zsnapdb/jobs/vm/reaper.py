@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ZsnapdbError
 from zsnapdb.jobs.clock import now
+from zsnapdb.jobs.clone.destroy import GoesToo
 from zsnapdb.jobs.clone.locks import if_free
 from zsnapdb.jobs.clone.reaper import Leak, ReapOutcome
 from zsnapdb.jobs.vm import catalogue, locks, properties, removal
@@ -35,6 +36,9 @@ def leaks(settings: Settings) -> list[Leak]:
 
 
 def _leak(machine: Machine) -> Leak:
+    if machine.phase is MachinePhase.UNKNOWN:
+        hint = catalogue.altered_hint(machine)
+        return Leak(f"virtual machine whose {properties.PHASE_PROPERTY} was altered", machine.anchor, "", hint)
     if machine.phase is MachinePhase.CHANGING:
         hint = f"run `zsnapdb vm reset {machine.name}` again"
         return Leak("virtual machine whose reset was interrupted", machine.anchor, "", hint)
@@ -58,15 +62,16 @@ def _orphaned_domains(settings: Settings) -> list[Leak]:
     ]
 
 
-def sweep(settings: Settings, *, act: bool) -> list[ReapOutcome]:
+def sweep(settings: Settings, *, act: bool, also: Collection[GoesToo] = ()) -> list[ReapOutcome]:
     """Remove half-made and expired machines and half-made bases, or say what would be removed (`act` false).
 
-    Each is judged under its lock. An error with one does not stop the sweep.
+    Each is judged under its lock. An error with one does not stop the sweep. One with snapshots that others made stays,
+    unless `also` lets them go.
     """
-    return [*_machines(settings, act=act), *_bases(settings, act=act)]
+    return [*_machines(settings, act=act, also=also), *_bases(settings, act=act, also=also)]
 
 
-def _machines(settings: Settings, *, act: bool) -> Iterator[ReapOutcome]:
+def _machines(settings: Settings, *, act: bool, also: Collection[GoesToo]) -> Iterator[ReapOutcome]:
     taken = 0
     for known in catalogue.machines(settings):
         with if_free(locks.name_of_machine(known.name)) as free:
@@ -76,21 +81,26 @@ def _machines(settings: Settings, *, act: bool) -> Iterator[ReapOutcome]:
             machine = next((m for m in catalogue.machines(settings) if m.name == known.name), None)
             if machine is None:
                 continue
-            outcome = _judged(settings, machine)
+            try:
+                outcome = _judged(settings, machine)
+            except ZsnapdbError as error:
+                yield ReapOutcome("vm", known.name, LeaseVerdict.KEEP, "it could not be judged", error)
+                continue
             if outcome.verdict is LeaseVerdict.REAP and taken >= settings.clones.reap_limit:
                 reason = (
                     f"{outcome.reason}; the next sweep removes it: clones.reap_limit is {settings.clones.reap_limit}"
                 )
                 outcome = ReapOutcome("vm", known.name, LeaseVerdict.KEEP, reason)
             taken += outcome.verdict is LeaseVerdict.REAP
-            yield _done(outcome, act, _remover(settings, machine))
+            yield _done(outcome, act, _remover(settings, machine, also))
 
 
-def _remover(settings: Settings, machine: Machine) -> Callable[[], None]:
+def _remover(settings: Settings, machine: Machine, also: Collection[GoesToo]) -> Callable[[], None]:
     def remove() -> None:
         with connected(settings.vms.uri) as hypervisor:
             foreign = removal.others(machine.anchor, properties.machine_mark(machine.name))
-            removal.refuse_others(f"the virtual machine {machine.name}", foreign, snapshots_may_go=False)
+            may_go = GoesToo.FOREIGN_SNAPSHOTS in also
+            removal.refuse_others(f"the virtual machine {machine.name}", foreign, snapshots_may_go=may_go)
             removal.remove_machine(settings, hypervisor, machine)
 
     return remove
@@ -99,13 +109,16 @@ def _remover(settings: Settings, machine: Machine) -> Callable[[], None]:
 def _judged(settings: Settings, machine: Machine) -> ReapOutcome:
     if machine.phase in properties.HALF_MADE:
         return ReapOutcome("vm", machine.name, LeaseVerdict.REAP, f"half made (phase {machine.phase})")
+    if machine.phase is MachinePhase.UNKNOWN:
+        reason = f"{properties.PHASE_PROPERTY} was altered: {catalogue.altered_hint(machine)}"
+        return ReapOutcome("vm", machine.name, LeaseVerdict.KEEP, reason)
     foreign = removal.others(machine.anchor, properties.machine_mark(machine.name))
     obstacles = [f"{clone} is a clone of it" for clone in foreign.clones]
     verdict = judge(machine.lease, obstacles, _UNUSED, catalogue.lease_policy(settings), now())
     return ReapOutcome("vm", machine.name, verdict.verdict, verdict.reason)
 
 
-def _bases(settings: Settings, *, act: bool) -> Iterator[ReapOutcome]:
+def _bases(settings: Settings, *, act: bool, also: Collection[GoesToo]) -> Iterator[ReapOutcome]:
     for known in catalogue.bases(settings):
         if known.phase not in properties.HALF_MADE:
             continue
@@ -114,15 +127,15 @@ def _bases(settings: Settings, *, act: bool) -> Iterator[ReapOutcome]:
             if not free or base is None or base.phase not in properties.HALF_MADE:
                 continue
             outcome = ReapOutcome("vm base", base.name, LeaseVerdict.REAP, f"half made (phase {base.phase})")
-            yield _done(outcome, act, _base_remover(settings, base))
+            yield _done(outcome, act, _base_remover(settings, base, also))
 
 
-def _base_remover(settings: Settings, base: MachineBase) -> Callable[[], None]:
+def _base_remover(settings: Settings, base: MachineBase, also: Collection[GoesToo]) -> Callable[[], None]:
     def remove() -> None:
         removal.refuse_others(
             f"the base {base.name}",
             removal.others(base.anchor, properties.base_mark(base.name)),
-            snapshots_may_go=False,
+            snapshots_may_go=GoesToo.FOREIGN_SNAPSHOTS in also,
         )
         removal.remove_base(settings, base)
 

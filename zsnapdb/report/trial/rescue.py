@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -118,8 +119,21 @@ class RescueView(View):
                     f"  took      {result.server_seconds:.1f} s until the server answered,"
                     f" {result.delivery_seconds:.1f} s to deliver"
                 ),
+                *self._loading(),
             ]
         )
+
+    def _loading(self) -> list[str]:
+        """Say how the rows of a table come into a server beside the table that is there."""
+        plan = self.result.plan
+        where = plan.request.destination.where
+        if not isinstance(where, DumpFile) or plan.request.original.table is None:
+            return []
+        client = plan.tools.client
+        return [
+            "  to load   the file makes the table under its old name: load it into a schema of its own, such as",
+            f"            {client} -e 'CREATE DATABASE rescued'; {client} rescued < {shlex.quote(where.path)}",
+        ]
 
     def fields(self) -> RescueDocument:
         result = self.result

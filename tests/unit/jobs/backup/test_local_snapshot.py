@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from tests.unit.support.fake_sources import VOLUMES, FakeObservation, FakeServer
 from tests.unit.support.world import Died, World, made
 from zsnapdb.config_repository import KeepRules, KeepSettings
-from zsnapdb.errors import BusyError
+from zsnapdb.errors import BusyError, ServerError
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.local_snapshot import LocalSnapshotResult
 from zsnapdb.jobs.backup.source import SnapshotRequest
@@ -59,6 +60,19 @@ def test_a_local_set_is_complete_has_its_position_and_asks_no_repository(world: 
     assert (listed.state, listed.position, listed.used) == ("local", "0-1-2", 2048)
     assert made_set.backup_id in LocalSetsView([listed]).text()
     assert "in no repository" in LocalSnapshotView(made_set).text()
+
+
+def test_while_the_server_is_down_the_newest_backup_names_the_volumes(world: World) -> None:
+    def down(_instance: Instance) -> NoReturn:
+        raise ServerError("the server is down")
+
+    made_set = snapshot(world)
+    settings = world.instance.settings.model_copy(update={"volumes": None})
+    unnamed = replace(world.instance, settings=settings)
+    with pytest.raises(ServerError):
+        local_snapshot.listed(unnamed, opener=down)
+    world.backup()
+    assert made_set.backup_id in [one.backup_id for one in local_snapshot.listed(unnamed, opener=down)]
 
 
 def test_expired_sets_go_and_needed_ones_stay(world: World) -> None:

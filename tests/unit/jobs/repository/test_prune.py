@@ -11,7 +11,7 @@ import pytest
 from tests.unit.support.pruning import check_whole, manifests, plan, prune
 from tests.unit.support.stored_backups import DyingStore, Killed, Site, dies, id_of, store_backup
 from zsnapdb.config import parse
-from zsnapdb.errors import ConfigError, PreflightError, RepositoryError
+from zsnapdb.errors import ConfigError, PreflightError, RepositoryError, UsageError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import prune as job
 from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
@@ -125,7 +125,7 @@ def test_a_repository_elsewhere_is_pruned_by_its_own_rules(site: Site) -> None:
     assert Instance.at(settings, "main", None).retention_policy().last == 1
     assert Instance.at(settings, "main", "here").retention_policy().last == 1
     assert Instance.at(settings, "main", "there").retention_policy().last == 2
-    with pytest.raises(ConfigError, match="'nowhere' is not configured"):
+    with pytest.raises(UsageError, match="'nowhere' is not configured"):
         Instance.at(settings, "main", "nowhere")
 
 

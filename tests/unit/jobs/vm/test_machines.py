@@ -22,8 +22,9 @@ from zsnapdb.errors import (
     ZsnapdbError,
 )
 from zsnapdb.jobs.clock import now
+from zsnapdb.jobs.clone.destroy import GoesToo
 from zsnapdb.jobs.events import Silent
-from zsnapdb.jobs.vm import base, catalogue, create, life, reaper
+from zsnapdb.jobs.vm import base, catalogue, create, life, reaper, removal
 from zsnapdb.jobs.vm.base import BaseRequest
 from zsnapdb.jobs.vm.create import MachinesRequest
 from zsnapdb.jobs.vm.readiness import ReadyMarker, marker
@@ -33,6 +34,7 @@ from zsnapdb.planning.vm.seed import GuestIdentity, image, seed_files
 from zsnapdb.report.vm.machines import MachinesMadeView, MachinesPlanView
 from zsnapdb.vm.hypervisor import MachineState
 from zsnapdb.zfs import datasets
+from zsnapdb.zfs.owned import Mark
 
 GOLD = (Path(__file__).parents[2] / "planning" / "vm" / "golden" / "base.xml").read_text()
 SOURCES = ("tank/vms/gold", "tank/vms/gold-data")
@@ -338,3 +340,55 @@ def test_a_base_or_machine_that_does_not_exist_is_not_there(house: House, name: 
         create.plan(house.settings, MachinesRequest(name, "ada", "pxc{n}"))
     with pytest.raises(NotThere):
         life.stop(house.settings, "nothing")
+
+
+def expire(house: House, *names: str) -> None:
+    past = stamp(now() - timedelta(hours=1))
+    for name in names:
+        datasets.set_properties(f"{HOME}/machines/{name}", {"zsnapdb:expires": past})
+
+
+def test_a_machine_whose_phase_was_altered_is_listed_named_and_kept(house: House) -> None:
+    house.clone(2)
+    expire(house, "pxc1", "pxc2")
+    datasets.set_properties(f"{HOME}/machines/pxc1", {"zsnapdb:phase": "redy"})
+    assert [machine.name for machine in catalogue.machines(house.settings)] == ["pxc1", "pxc2"]
+    (leak,) = reaper.leaks(house.settings)
+    assert ("zsnapdb:phase was altered" in leak.what, leak.where) == (True, f"{HOME}/machines/pxc1")
+    assert f"zfs set zsnapdb:phase=ready {HOME}/machines/pxc1" in leak.hint
+    swept = {item.name: item.verdict for item in reaper.sweep(house.settings, act=True)}
+    assert swept == {"pxc1": LeaseVerdict.KEEP, "pxc2": LeaseVerdict.REAP}
+    with pytest.raises(PreflightError, match="was altered"):
+        catalogue.ready_machine(house.settings, "pxc1")
+    life.destroy(house.settings, "pxc1", snapshots_may_go=False)
+    assert catalogue.machines(house.settings) == []
+
+
+def test_an_error_with_one_machine_does_not_end_the_sweep(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.clone(3)
+    expire(house, "pxc1", "pxc2", "pxc3")
+    others = removal.others
+
+    def broken(anchor: str, mark: Mark) -> removal.OthersSnapshots:
+        if anchor.endswith("pxc1"):
+            raise CommandError("zfs list ended with 1")
+        return others(anchor, mark)
+
+    monkeypatch.setattr(removal, "others", broken)
+    swept = {item.name: (item.verdict, item.error is not None) for item in reaper.sweep(house.settings, act=True)}
+    assert swept == {
+        "pxc1": (LeaseVerdict.KEEP, True),
+        "pxc2": (LeaseVerdict.REAP, False),
+        "pxc3": (LeaseVerdict.REAP, False),
+    }
+
+
+def test_snapshots_of_others_keep_an_expired_machine_unless_the_caller_lets_them_go(house: House) -> None:
+    house.clone(1)
+    expire(house, "pxc1")
+    house.pool.snapshot(f"{HOME}/machines/pxc1/vda@sanoid")
+    (kept,) = reaper.sweep(house.settings, act=True)
+    assert kept.error is not None
+    assert "@sanoid" in kept.error.message
+    (gone,) = reaper.sweep(house.settings, act=True, also=[GoesToo.FOREIGN_SNAPSHOTS])
+    assert (gone.verdict, gone.error) == (LeaseVerdict.REAP, None)
