@@ -198,8 +198,8 @@ class InstanceSettings(ConfigSection):
     def _one_way_to_reach(self) -> InstanceSettings:
         if self.vm is not None and (self.socket, self.volumes) != (None, None):
             raise ValueError("an instance with vm has no socket or volumes: its volumes are the machine's disks")
-        if self.vm is None and (self.socket is None) == (self.host is None):
-            raise ValueError("give exactly one of socket and host")
+        if self.socket is not None and self.host is not None:
+            raise ValueError("give at most one of socket and host")
         if self.password_file is not None and self.password_env is not None:
             raise ValueError("give at most one of password_file and password_env")
         if (self.tls_cert is None) != (self.tls_key is None):

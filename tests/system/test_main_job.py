@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.inside import ledger
 
-from .in_guest import SOCKET, Lab, holds, zfs
+from .in_guest import CONFIG, SOCKET, Lab, holds, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -218,3 +218,22 @@ def test_a_set_somebody_else_holds_does_not_stop_the_next_backup(lab: Lab) -> No
 def test_a_restored_instance_is_mounted_again_after_a_reboot(lab: Lab) -> None:
     lab.zsnapdb("restore", "main", "--target", "tank/reboot", "--json").json  # noqa: B018
     assert zfs("get", "-H", "-o", "value", "canmount", "tank/reboot", "tank/reboot/data") == ["on", "on"]
+
+
+@pytest.mark.any_server
+def test_a_host_that_has_the_repository_alone_restores_and_asks(lab: Lab) -> None:
+    text = CONFIG.read_text()
+    lost = re.sub(r"^(socket|user|password_file|volumes) = .*\n", "", text, flags=re.MULTILINE)
+    config = lab.folder / "restore-host.toml"
+    config.write_text(lost)
+    newest = lab.zsnapdb("backup", "--json").json["backup"]["backup_id"]
+    assert newest in lab.zsnapdb("list", config=config).stdout
+    assert newest in lab.zsnapdb("list", "--local", config=config).stdout
+    assert lab.zsnapdb("status", config=config).code == 0
+    restored = lab.zsnapdb("restore", "main", "--to", newest, "--target", "tank/lost", "--json", config=config).json
+    assert restored["backup_id"] == newest
+    question = ("query", "main", "SELECT COUNT(*) FROM ledger.accounts", "--at", newest, "--repository", "s3", "--json")
+    assert lab.zsnapdb(*question, config=config).json["rows"] == [[ledger.ACCOUNTS]]
+    refused = lab.zsnapdb("backup", config=config)
+    assert (refused.code, "set socket or host in [instance.main]" in refused.stderr) == (5, True), refused.stderr
+    zfs("destroy", "-r", "tank/lost")

@@ -9,7 +9,7 @@ import pytest
 
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.config import load, parse
-from zsnapdb.errors import ConfigError, UsageError
+from zsnapdb.errors import ConfigError, ServerError, UsageError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.planning.agent.jobs import jobs_of
 
@@ -62,7 +62,7 @@ def test_an_endpoint_without_tls_is_used_only_where_that_is_set() -> None:
         (GOOD + "stream = { levle = 3 }\n", "unknown key repository.s3.stream.levle", "did you mean 'level'?"),
         (GOOD.replace('repository = "s3"', ""), "missing key instance.main.repository", "zsnapdb example"),
         (GOOD.replace('repository = "s3"', 'repository = "s4"'), "names repository 's4', which is not configured", ""),
-        (GOOD.replace("socket =", "host = 'db'\nsocket ="), "exactly one of socket and host", ""),
+        (GOOD.replace("socket =", "host = 'db'\nsocket ="), "at most one of socket and host", ""),
         (GOOD.replace("s3://bucket/prefix", "ftp://x"), "neither s3://bucket[/prefix] nor file:///folder", ""),
         (GOOD.replace("tank/mysql/data", "tank/mysql"), "volumes names a dataset under two roles", ""),
         (GOOD + 'endpoint = "http://s3.lan:9000"\n', "use https://, or set allow_http = true", ""),
@@ -125,7 +125,7 @@ def test_all_mistakes_of_a_configuration_are_told_at_once() -> None:
     message = raised.value.message
     for part in (
         "unknown key instance.main.wrong",
-        "instance.main: give exactly one of socket and host",
+        "instance.main: give at most one of socket and host",
         "instance main names repository 'nowhere', which is not configured",
         "instance name 'Bad' is not valid",
         "instance.Bad.lock.deadline: a duration is a number",
@@ -171,9 +171,17 @@ def test_an_unreadable_password_file_is_a_configuration_error(tmp_path: Path) ->
         settings.instance["main"].password()
 
 
-def test_the_example_configuration_is_valid() -> None:
-    example = Path(__file__).parents[2] / "configs" / "zsnapdb.example.toml"
+@pytest.mark.parametrize("name", ["zsnapdb.example.toml", "restore-host.toml"])
+def test_the_example_configurations_are_valid(name: str) -> None:
+    example = Path(__file__).parents[2] / "configs" / name
     assert parse(example.read_text(), str(example)).instance
+
+
+def test_a_host_without_the_server_says_so_when_it_is_asked() -> None:
+    settings = parse((Path(__file__).parents[2] / "configs" / "restore-host.toml").read_text(), "x")
+    with pytest.raises(ServerError, match="names no server of instance main") as refused:
+        Instance.of(settings, "main").session()
+    assert "set socket or host in [instance.main]" in refused.value.hint
 
 
 def test_the_schedules_of_the_agent_in_the_example_are_valid() -> None:

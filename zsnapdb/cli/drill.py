@@ -14,6 +14,7 @@ from zsnapdb.cli.options import (
     History,
     InstanceName,
     PlanOnly,
+    RepositoryName,
     ServerBinary,
     WaitTime,
 )
@@ -39,6 +40,7 @@ def drill(
         ),
     ] = None,
     whole: Annotated[bool, typer.Option("--all", help="Check every page and every table instead of a sample.")] = False,
+    repository: RepositoryName = None,
     accept_older: AcceptOlder = False,
     history: History = None,
     wait: WaitTime = "0s",
@@ -63,16 +65,22 @@ def drill(
 
     settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
-    chosen = Instance.of(settings, instance, terminal).waiting(duration(wait))
+    chosen = Instance.at(settings, instance, repository, terminal).waiting(duration(wait))
     if chosen.settings.vm is not None:
         refuse_server_options(history=history, binary=binary)
         code = drill_machine(settings, chosen, MachineDrillOptions(to, seed, accept_older, plan, whole), json)
         terminal.end()
         raise typer.Exit(code)
     if plan:
-        repository = chosen.open_repository()
         planned = job.plan(
-            settings, chosen, repository, to, seed=seed, whole=whole, accepts_older=accept_older, history=history
+            settings,
+            chosen,
+            chosen.open_repository(),
+            to,
+            seed=seed,
+            whole=whole,
+            accepts_older=accept_older,
+            history=history,
         )
         show(report.DrillPlanView(planned), json)
         return
@@ -88,6 +96,7 @@ def drills(
         str | None,
         typer.Argument(metavar="DRILL", help="The id of a drill, or latest: show all its details.", show_default=False),
     ] = None,
+    repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -97,7 +106,7 @@ def drills(
     from zsnapdb.jobs.trial import drill as job
     from zsnapdb.report.trial import drill as report
 
-    chosen = Instance.of(load(config), instance)
+    chosen = Instance.at(load(config), instance, repository)
     if drill_id is not None:
         show(report.EvidenceView(job.find(chosen, drill_id)), json)
         return

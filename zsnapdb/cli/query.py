@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.options import AsJson, ConfigFile, History, InstanceName, NamedInstance, ServerBinary
+from zsnapdb.cli.options import AsJson, ConfigFile, History, InstanceName, NamedInstance, RepositoryName, ServerBinary
 from zsnapdb.cli.output import writer
 from zsnapdb.printed import printed
 
@@ -39,6 +39,7 @@ def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One SQL statement that only reads.", show_default=False)],
     at: Annotated[str, typer.Option("--at", metavar="MOMENT", help=f"The state to query: {_MOMENT}.")] = "latest",
     form: Annotated[Format, typer.Option("--format", help="The output format of the rows.")] = Format.TABLE,
+    repository: RepositoryName = None,
     history: History = None,
     binary: ServerBinary = None,
     config: ConfigFile = None,
@@ -56,7 +57,7 @@ def query(
     settings = load(config).with_binary(instance, binary)
     writers = {Format.TABLE: report.TableAnswer, Format.CSV: report.CsvAnswer, Format.JSON: report.JsonAnswer}
     output = writer(json, text=writers[form], document=report.JsonAnswer)(sys.stdout.write)
-    answer = job.query(settings, Instance.of(settings, instance), at, sql, output.rows, history)
+    answer = job.query(settings, Instance.at(settings, instance, repository), at, sql, output.rows, history)
     output.end(answer)
     print(printed(answer.moment.describe()), file=sys.stderr)
 
@@ -77,6 +78,7 @@ def diff(
     ],
     instance: InstanceName = None,
     end: Annotated[str, typer.Option("--to", metavar="MOMENT", help="The later state.")] = "latest",
+    repository: RepositoryName = None,
     history: History = None,
     end_history: EndHistory = None,
     binary: ServerBinary = None,
@@ -96,7 +98,7 @@ def diff(
     output = writer(json, text=report.TextDifference, document=report.JsonDifference)(sys.stdout.write)
     difference = job.diff(
         settings,
-        Instance.of(settings, instance),
+        Instance.at(settings, instance, repository),
         table,
         begin,
         end,

@@ -15,6 +15,7 @@ from zsnapdb.cli.options import (
     History,
     InstanceName,
     PlanOnly,
+    RepositoryName,
     ServerBinary,
     WaitTime,
 )
@@ -106,6 +107,7 @@ def rescue(
     name: RescuedName = None,
     transport: TransportName = "auto",
     timeout: CommandTimeout = "12h",
+    repository: RepositoryName = None,
     accept_older: AcceptOlder = False,
     history: History = None,
     wait: WaitTime = "0s",
@@ -127,7 +129,7 @@ def rescue(
 
     settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
-    chosen = Instance.of(settings, instance, terminal).waiting(duration(wait))
+    chosen = Instance.at(settings, instance, repository, terminal).waiting(duration(wait))
     destination = job.destination(
         settings, into=into, instance=into_instance, user=user, password_file=password_file, tls=chosen.tls
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zsnapdb.config import InstanceSettings, MachineSettings, Settings
 from zsnapdb.config_repository import KeepSettings, RepositorySettings
-from zsnapdb.errors import ConfigError, PreflightError, UsageError
+from zsnapdb.errors import ConfigError, PreflightError, ServerError, UsageError
 from zsnapdb.hooks import Hook, OnFailure, When
 from zsnapdb.jobs.events import SILENT, Events
 from zsnapdb.jobs.host import THIS_HOST, Host
@@ -162,13 +162,21 @@ class Instance:
 
     @property
     def address(self) -> Address:
-        """The address and account of its server on this host. PreflightError if it is a virtual machine."""
+        """The address and account of its server on this host.
+
+        PreflightError if it is a virtual machine, ServerError if the configuration names no server.
+        """
         s = self.settings
         if s.vm is not None:
             raise PreflightError(
                 f"instance {self.name} is the virtual machine {s.vm.domain}; the files of a server in it are not on"
                 " filesystems of this host",
                 hint="use this command with an instance that is a server",
+            )
+        if s.socket is None and s.host is None:
+            raise ServerError(
+                f"the configuration names no server of instance {self.name} on this host: only its backups can be used",
+                hint=f"where a server of it runs, set socket or host in [instance.{self.name}]",
             )
         return Address(user=s.user, socket=s.socket, host=s.host or "127.0.0.1", port=s.port, tls=self.tls)
 
