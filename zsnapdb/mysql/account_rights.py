@@ -25,6 +25,11 @@ def account_privileges(session: Session) -> frozenset[str] | None:
     return frozenset(str(row[0]).upper() for row in rows)
 
 
+def current_account(session: Session) -> str:
+    """Return the account of the session, as `user@host`."""
+    return str(session.value("SELECT CURRENT_USER()"))
+
+
 def lacking_on(session: Session, schema: str, needed: Collection[str]) -> list[str]:
     """Return which privileges the account of the session lacks on the schema, granted there or on `*.*`.
 

@@ -23,6 +23,7 @@ from zsnapdb.jobs.repository import init
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import discovery
 from zsnapdb.mysql.discovery import DiscoveredProcess, SeenByRoot
+from zsnapdb.planning.setup import schedule
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer, SetupAnswers
 from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay
 from zsnapdb.report.setup import SetupPlanView, SetupView
@@ -95,6 +96,9 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
     fake = FakeHost(tmp_path)
     (tmp_path / "backups").mkdir()
     FakeSession.host = fake
+    (tmp_path / "cron.d").mkdir()
+    for module in (job, schedule):
+        monkeypatch.setattr(module, "CRON_FOLDER", str(tmp_path / "cron.d"))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(discovery, "server_processes", lambda: [PROCESS])
     monkeypatch.setattr(discovery, "seen_by_root", lambda socket: SeenByRoot(16384, False, False))

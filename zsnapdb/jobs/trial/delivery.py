@@ -136,7 +136,7 @@ def check_rights(target: Target, name: TableName, requested: Transport | None) -
     lacking = account_rights.lacking_on(target.session, name.schema, needed)
     if not lacking:
         return
-    account = str(target.session.value("SELECT CURRENT_USER()"))
+    account = account_rights.current_account(target.session)
     words = ", ".join(lacking)
     raise PreflightError(
         f"{account} may not put {name} into {target.address}: it lacks {words} on {name.schema}",
