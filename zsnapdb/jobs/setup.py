@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from zsnapdb import text_files
-from zsnapdb.config import DEFAULT_PATH, load
+from zsnapdb.config import DEFAULT_PATH, load, parse
 from zsnapdb.errors import PreflightError, ServerError, ZsnapdbError
-from zsnapdb.jobs import examples, setup_files, setup_move, setup_move_state
+from zsnapdb.jobs import examples, setup_configuration, setup_files, setup_move, setup_move_state
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.repository import keys
+from zsnapdb.jobs.repository import init, keys
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import discovery
 from zsnapdb.mysql.discovery import DiscoveredProcess
@@ -21,6 +22,7 @@ from zsnapdb.mysql.server import find_binary
 from zsnapdb.mysql.session import Address, greeting
 from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
 from zsnapdb.planning.family import flavour_in
+from zsnapdb.planning.setup.configuration import REPOSITORY
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
 from zsnapdb.planning.setup.move import dataset_names
 from zsnapdb.planning.setup.move_state import MoveStep, decide
@@ -44,7 +46,20 @@ def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
     if os.geteuid() != 0:
         raise PreflightError("setup looks at the sockets of every server", hint="run it as root")
     begun = _begun()
-    return plan_setup(gather((configuration or DEFAULT_PATH).absolute(), answers), answers, begun)
+    planned = plan_setup(gather((configuration or DEFAULT_PATH).absolute(), answers), answers, begun)
+    return with_store(planned)
+
+
+def with_store(planned: SetupPlan) -> SetupPlan:
+    """Return the plan; refused if the repository cannot be read, because its first use is the last step."""
+    if planned.refusals:
+        return planned
+    try:
+        init.plan(parse(planned.text(None), planned.configuration), REPOSITORY)
+    except ZsnapdbError as error:
+        why = f"the repository {planned.answers.repository} cannot be used: {error.message}"
+        return replace(planned, steps=(), refusals=(why,), refusal_hint=error.hint)
+    return planned
 
 
 def _begun() -> BegunMove | None:
@@ -79,6 +94,7 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
             name for pool in pools for name in dataset_names(pool, answers.instance) if datasets.exists(name)
         ),
         passed_drill=_passed_drill(configuration, answers.instance),
+        has_own_configuration=setup_configuration.is_own(configuration),
         missing_folder=address.path if is_missing else None,
     )
 

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from zsnapdb import text_files, whole_file
 from zsnapdb.config import load, parse
 from zsnapdb.errors import CommandError, PreflightError, ServerError
-from zsnapdb.jobs import setup_move
+from zsnapdb.jobs import setup_configuration, setup_move
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.repository import init, keys
 from zsnapdb.mysql import accounts
@@ -51,7 +51,7 @@ def execute(plan: SetupPlan, tell: Callable[[str], None] = lambda _: None) -> Se
         if plan.move_step is MoveStep.START:
             why = "a move of the files of the server was interrupted, and the server is stopped"
         raise PreflightError(why, hint="see what --plan prints; with --move setup does it")
-    parse(plan.text(None), plan.configuration)
+    init.prove(parse(plan.text(None), plan.configuration), REPOSITORY)
     with exclusive("setup", doing="setting up this host"):
         recipient = plan.recipient
         if plan.move is not None and plan.way is SetupWay.MOVE:
@@ -69,7 +69,7 @@ def execute(plan: SetupPlan, tell: Callable[[str], None] = lambda _: None) -> Se
 
 def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:
     if step.action is SetupAction.CONFIGURATION:
-        _write(Path(plan.configuration), plan.text(recipient), 0o600)
+        setup_configuration.write(Path(plan.configuration), plan.text(recipient))
     elif step.action is SetupAction.ACCOUNT and plan.account is not None:
         _make_account(Path(plan.socket), plan.account)
     elif step.action is SetupAction.REPOSITORY:

@@ -27,7 +27,7 @@ from zsnapdb.planning.setup import schedule
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer, SetupAnswers
 from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay
 from zsnapdb.report.setup import SetupPlanView, SetupView
-from zsnapdb.repository import drills
+from zsnapdb.repository import conditional_writes, drills
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.zfs import command, datasets, version
 from zsnapdb.zfs.mounts import MountEntry
@@ -220,6 +220,37 @@ def test_another_configuration_is_not_overwritten(host: FakeHost) -> None:
     assert host.files() == before
 
 
+def test_other_words_replace_what_setup_wrote_keep_it_and_show_the_difference(host: FakeHost, tmp_path: Path) -> None:
+    host.setup()
+    first = host.configuration.read_bytes()
+    (tmp_path / "elsewhere").mkdir()
+    host.answers = replace(host.answers, repository=f"file://{tmp_path / 'elsewhere'}")
+    planned = host.plan()
+    assert planned.refusals == ()
+    assert f'  - url = "file://{tmp_path / "backups"}"' in planned.notes
+    assert f'  + url = "file://{tmp_path / "elsewhere"}"' in planned.notes
+    assert host.configuration.read_bytes() == first
+    setup_steps.execute(planned)
+    assert load(host.configuration).repository["backups"].url == f"file://{tmp_path / 'elsewhere'}"
+    assert host.configuration.with_name("zsnapdb.toml.before").read_bytes() == first
+    assert host.plan().refusals == ()
+
+
+@pytest.mark.parametrize("wrong", ["no credentials", "ignored condition"])
+def test_a_store_that_the_last_step_cannot_use_refuses_before_anything_is_changed(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    if wrong == "no credentials":
+        host.answers = replace(host.answers, repository="s3://b/p", credentials_file="/nowhere/credentials")
+    else:
+        objection = PreflightError("the store ignored a conditional write (If-Match)")
+        monkeypatch.setattr(conditional_writes, "prove_replacements", lambda objects: (_ for _ in ()).throw(objection))
+    before = host.files()
+    with pytest.raises(PreflightError, match=r"/nowhere/credentials|If-Match"):
+        host.setup()
+    assert (host.files(), host.commands, host.statements) == (before, [], [])
+
+
 def test_a_configuration_of_comments_alone_is_replaced(host: FakeHost) -> None:
     host.configuration.parent.mkdir()
     host.configuration.write_text("# The configuration of zsnapdb.\n\n")
@@ -282,14 +313,16 @@ def test_the_unit_starts_the_program_that_made_it(tmp_path: Path, monkeypatch: p
     assert job.own_command() == (sys.executable, "-m", "zsnapdb")
 
 
-def test_a_unit_that_does_not_start_is_told_with_the_place_of_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_unit_that_does_not_start_is_told_with_the_place_of_its_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def run(argv: Sequence[str]) -> str:
         raise CommandError(f"{argv[0]} ended with 1", hint="see `zpool status`")
 
     monkeypatch.setattr(command, "run", run)
     step = SetupStep("Run all jobs", ("systemctl enable x",), action=SetupAction.SCHEDULE)
     server = FoundServer(1, "mysql", "/m", ("/s",), "/d", Flavour.MYSQL, "zfs", "tank/d")
-    plan = SetupPlan(SetupWay.ADOPT, server, SetupAnswers("file:///x"), "/etc/z.toml", None, steps=(step,))
+    plan = SetupPlan(SetupWay.ADOPT, server, SetupAnswers(f"file://{tmp_path}"), "/etc/z.toml", None, steps=(step,))
     monkeypatch.setattr(setup_steps, "exclusive", lambda name, doing: contextlib.nullcontext())
     with pytest.raises(CommandError, match="systemctl ended with 1") as caught:
         setup_steps.execute(plan)

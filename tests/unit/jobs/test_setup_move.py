@@ -175,6 +175,7 @@ def test_a_server_that_has_just_started_on_zfs_is_waited_for_before_the_next_set
     monkeypatch.setattr(setup, "gather", lambda *about: recovering and pytest.fail("it was looked for too early"))
     planned: list[MoveStep | None] = []
     monkeypatch.setattr(setup, "plan_setup", lambda facts, answers, begun: planned.append(begun.decision.step))
+    monkeypatch.setattr(setup, "with_store", lambda planned: planned)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     setup.plan(SetupAnswers("s3://b/p"))
     assert planned == [MoveStep.FINISH]

@@ -9,7 +9,7 @@ from enum import StrEnum
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, UsageError
 from zsnapdb.planning.evidence.policy import PolicyChange, policy_changes
-from zsnapdb.repository import layout
+from zsnapdb.repository import conditional_writes, layout
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.marker import Marker
 from zsnapdb.repository.objects import RepositoryObjects
@@ -107,6 +107,14 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
         marker.with_recipients(recipients) if step is InitStep.RECIPIENTS else marker,
         marker.recipients,
     )
+
+
+def prove(settings: Settings, name: str | None) -> None:
+    """Write, read, replace and remove an object of the named (or only) repository, which then is as it was.
+
+    PreflightError if the store ignores a condition, RepositoryError if it refuses.
+    """
+    conditional_writes.prove_replacements(_place(settings, name).objects)
 
 
 def _without_marker(place: _Place) -> InitPlan:

@@ -102,6 +102,8 @@ class SetupFacts:
     """The newest drill that passed with the configuration which is there, None if none is known."""
     missing_folder: str | None = None
     """The folder of the repository, if it is to be a folder of this host and is not there."""
+    has_own_configuration: bool = False
+    """Whether the configuration is, byte by byte, what an earlier setup wrote."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -127,8 +128,11 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None
     plan = replace(plan, account=account_plan(server, grants, f"{folder}/{answers.instance}.password"))
     is_continued = facts.configured is not None and facts.configured == plan.text(recipient)
     if facts.configured is not None and not is_continued:
-        why = f"{facts.configuration} is there already: add a section to it, or name another file"
-        return replace(plan, refusals=(why,))
+        if not facts.has_own_configuration:
+            why = f"{facts.configuration} is there already, and setup did not write it, or somebody changed it since"
+            hint = f"add a section to it by hand, or name another file: --config {folder}/{answers.instance}.toml"
+            return replace(plan, refusals=(why,), refusal_hint=hint)
+        plan = replace(plan, notes=(*plan.notes, *_replaced(facts, plan.text(recipient))))
     if facts.missing_folder is not None:
         return replace(plan, refusals=(f"the folder {facts.missing_folder} of the repository is not there: make it",))
     if is_ended and not server.is_on_zfs:
@@ -143,6 +147,15 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None
     if facts.passed_drill is not None:
         notes += (f"the drill {facts.passed_drill} passed: from now on the schedule makes backups and drills",)
     return replace(plan, notes=notes, steps=tuple(_protection(facts, plan, server)))
+
+
+def _replaced(facts: SetupFacts, text: str) -> Iterator[str]:
+    """Say that the configuration of an earlier setup is replaced, and which lines differ."""
+    yield f"{facts.configuration} is that of an earlier setup with other words: it is replaced, and kept beside it"
+    before, after = (facts.configured or "").splitlines(), text.splitlines()
+    for line in difflib.ndiff(before, after):
+        if line[:2] in ("- ", "+ "):
+            yield f"  {line}"
 
 
 _ENDED = "an earlier setup moved the files of the server, which runs on ZFS: setup notes that, and stops nothing"
@@ -178,7 +191,7 @@ def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, begun: Begu
     if begun is not None:
         notes.append("this move was interrupted: setup goes on with it")
     steps = (*_move_steps(move, step), *_protection(facts, plan, server))
-    return replace(plan, way=SetupWay.MOVE, move=move, move_step=step, notes=tuple(notes), steps=steps)
+    return replace(plan, way=SetupWay.MOVE, move=move, move_step=step, notes=(*plan.notes, *notes), steps=steps)
 
 
 def _new_move(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> tuple[ServerMove | None, tuple[str, ...]]:
