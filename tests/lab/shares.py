@@ -21,7 +21,7 @@ more than a system test (`points`: tests/system/test_points.py).
 USUAL = 60.0
 """About how long a file of tests takes that SECONDS does not name."""
 SECONDS: dict[str, float] = {
-    "test_agent.py": 100,
+    "test_agent.py": 140,
     "test_binlog_archive.py": 130,
     "test_clone_contract.py": 130,
     "test_clone_life.py": 420,
@@ -47,6 +47,9 @@ SECONDS: dict[str, float] = {
     "test_time_travel.py": 90,
     "test_upgrade.py": 70,
     "test_zoo.py": 80,
+    "test_undo.py": 190,
+    "test_rewind.py": 190,
+    "test_when_a_rewound_server_has_replicas.py": 70,
     "test_interrupted_backup.py": 400,
     "test_interrupted_clone.py": 130,
     "test_interrupted_prune.py": 110,
