@@ -210,7 +210,7 @@ def naive(lab: Lab, backup_id: str, upstream: Upstream) -> Observed:
             line
             for line in text.splitlines()
             if line.partition("=")[0].strip()
-            not in ("mysqlx", "socket", "pid_file", "log_error", "port", "bind_address")
+            not in ("mysqlx", "loose_mysqlx", "socket", "pid_file", "log_error", "port", "bind_address")
         ]
         lines += [
             f"port={NAIVE_PORT}",

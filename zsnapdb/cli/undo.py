@@ -37,15 +37,21 @@ Applied = Annotated[
         "--apply", help="Run it on the server itself, after it passed on a clone; compare again before COMMIT."
     ),
 ]
-ApplyingUser = Annotated[
-    str, typer.Option("--user", metavar="NAME", help="With --apply: an account that may change the rows.")
+UndoingUser = Annotated[
+    str | None,
+    typer.Option(
+        "--user",
+        metavar="NAME",
+        help="With --apply: an account that may change the rows. It looks for triggers if that of the instance cannot.",
+        show_default="with --apply root, else that of the instance",
+    ),
 ]
-ApplyingPasswordFile = Annotated[
+UndoingPasswordFile = Annotated[
     Path | None,
     typer.Option(
         "--password-file",
         metavar="FILE",
-        help="With --apply: a file that holds only the password of that account.",
+        help="With --user: a file that holds only the password of that account.",
         show_default=False,
     ),
 ]
@@ -58,8 +64,8 @@ def undo(
     into: WrittenInto = None,
     tried: TriedFirst = False,
     applied: Applied = False,
-    user: ApplyingUser = "root",
-    password_file: ApplyingPasswordFile = None,
+    user: UndoingUser = None,
+    password_file: UndoingPasswordFile = None,
     yes: Unasked = False,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -80,14 +86,18 @@ def undo(
     job.refuse_existing(into)
     if applied and not yes and not sys.stdin.isatty():
         raise UsageError("undo --apply asks before it changes rows, and nobody can answer here", hint="add --yes")
-    account = undo_apply.WritingAccount(user, password_file)
+    account = user or ("root" if applied else None)
+    writing = chosen
+    if account is not None and account != chosen.settings.user:
+        writing = chosen.logging_in_as(account, password_file)
+        chosen = job.who_sees_triggers(chosen, writing)
     undone = job.undo(chosen, gtid)
     if tried or applied or into is not None:
         from zsnapdb.jobs.clone.undo_trial import prove
 
         job.refuse_conflicts(undone)
         if applied:
-            undo_apply.check(chosen, account)
+            undo_apply.check(writing)
         proof = prove(settings, chosen, gtid, undone.changes)
         undone = replace(undone, changes=proof.changes, is_tried=True)
     if into is not None:
@@ -95,5 +105,5 @@ def undo(
     if applied:
         question = f"Undo {len(undone.changes)} changes of rows on the server of {chosen.name}?"
         if yes or typer.confirm(question, default=False, err=True):
-            undone = undo_apply.apply(chosen, undone, proof.before, account)
+            undone = undo_apply.apply(writing, undone, proof.before)
     show(report.UndoView(undone), json)

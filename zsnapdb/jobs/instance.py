@@ -144,6 +144,14 @@ class Instance:
         """Return the instance with jobs that wait this long for another run."""
         return replace(self, wait=seconds)
 
+    def logging_in_as(self, user: str, password_file: Path | None) -> Instance:
+        """Return the instance whose sessions are those of another account (`password_file` None: without a password).
+
+        It logs in where the instance's own account does.
+        """
+        account = {"user": user, "password_file": password_file, "password_env": None}
+        return replace(self, settings=self.settings.model_copy(update=account))
+
     def rebuilding_replicas(self, said: bool) -> Instance:
         """Return the instance of which somebody `said` that its replicas will be made anew."""
         return replace(self, replicas_will_be_rebuilt=said)

@@ -70,6 +70,12 @@ def undo(instance: Instance, gtid: str) -> Undo:
     return Undo(gtid, logged.transaction, tuple(changes), tuple(conflicts))
 
 
+def who_sees_triggers(own: Instance, named: Instance) -> Instance:
+    """Return the instance with its own account, if that sees whether tables have triggers, else with the named one."""
+    with own.session() as session:
+        return own if _sees_triggers(session) else named
+
+
 def refuse_conflicts(undone: Undo) -> None:
     """Raise PreflightError if a row was changed since."""
     if undone.conflicts:
@@ -90,13 +96,16 @@ def write(instance: Instance, undone: Undo, into: Path) -> Undo:
 
 
 def _check_rights(session: Session) -> None:
-    rights = account_privileges(session)
-    if rights is None or "TRIGGER" not in rights:
+    if not _sees_triggers(session):
         raise PreflightError(
             "whether the tables have triggers is not known: the account has not the privilege TRIGGER, or has it by a"
             " role",
-            hint="grant SELECT and TRIGGER on *.* to the account of the instance",
+            hint="add --user root, or grant SELECT and TRIGGER on *.* to the account of the instance",
         )
+
+
+def _sees_triggers(session: Session) -> bool:
+    return "TRIGGER" in (account_privileges(session) or ())
 
 
 def _changes(session: Session, logged: LoggedTransaction, gtid: str) -> list[RowChange]:

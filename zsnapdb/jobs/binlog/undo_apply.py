@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
-
-from pydantic import SecretStr
+from dataclasses import replace
 
 from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.jobs.binlog.undo import Undo
@@ -16,29 +13,17 @@ from zsnapdb.mysql.table_shapes import TableShapes
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog import undo as planning
 from zsnapdb.planning.binlog.undo_proof import StateBefore
-from zsnapdb.text_files import password_in
 
 _LONGEST_SECONDS = 86400.0
 _READ_ONLY = ("read_only", "super_read_only")
 
 
-@dataclass(frozen=True)
-class WritingAccount:
-    """An account of the server that may change the rows: that of the instance may not. `password_file`: None if none.
-
-    It logs in where the instance's own account does.
-    """
-
-    user: str
-    password_file: Path | None = None
-
-
-def check(instance: Instance, account: WritingAccount) -> None:
+def check(instance: Instance) -> None:
     """Raise PreflightError if the server is read-only. Nothing is changed.
 
     A replica that is changed by itself has another history than its source.
     """
-    with _session(instance, account) as session:
+    with instance.session(read_timeout=_LONGEST_SECONDS) as session:
         seen = global_variables(session, _READ_ONLY)
     closed = [name for name in _READ_ONLY if seen.get(name, "OFF") not in ("OFF", "0")]
     if closed:
@@ -48,14 +33,14 @@ def check(instance: Instance, account: WritingAccount) -> None:
         )
 
 
-def apply(instance: Instance, undone: Undo, before: StateBefore, account: WritingAccount) -> Undo:
-    """Undo the transaction on the server, in one transaction: all its rows, or none.
+def apply(instance: Instance, undone: Undo, before: StateBefore) -> Undo:
+    """Undo the transaction on the server, in one transaction: all its rows, or none. The account may change them.
 
     Before its commit the tables must be defined as they were, and every row must be as in the clone right before the
     transaction. PreflightError if nothing was undone; ConsistencyError if a row was not as it was: it was rolled back.
     """
     try:
-        with _session(instance, account) as session:
+        with instance.session(read_timeout=_LONGEST_SECONDS) as session:
             _run(instance, session, undone, before)
     except ServerError as error:
         if not _is_undone(instance, before):
@@ -91,12 +76,6 @@ def _run(instance: Instance, session: Session, undone: Undo, before: StateBefore
         )
     for statement in planning.ending(undone.changes):
         session.query(statement)
-
-
-def _session(instance: Instance, account: WritingAccount) -> Session:
-    file = account.password_file
-    password = SecretStr("") if file is None else password_in(file, "the password file of the account")
-    return Session.open(replace(instance.address, user=account.user), password, read_timeout=_LONGEST_SECONDS)
 
 
 def _is_undone(instance: Instance, before: StateBefore) -> bool:
