@@ -135,7 +135,7 @@ def test_setup_leaves_an_identity_a_configuration_an_account_and_a_repository_th
     assert host.passwords == {"zsnapdb": instance.password().get_secret_value()}
     assert len(host.passwords["zsnapdb"]) >= 32
     assert {oct(file.stat().st_mode & 0o777) for file in host.configuration.parent.iterdir()} == {"0o600"}
-    assert [name for name in host.files() if name.startswith("backups/")] == [
+    assert sorted(name for name in host.files() if name.startswith("backups/")) == [
         "backups/.replacing-lock",
         "backups/zsnapdb.json",
     ]
