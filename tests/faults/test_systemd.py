@@ -165,8 +165,8 @@ def check_a_failed_unit_is_told(guest: Guest) -> None:
     told = [json.loads(line) for line in said(guest, "cat", "/var/lib/zsnapdb/told").splitlines()]
     ends = {(one["subject"], one["instance"], one["exit_code"], one["text"]) for one in told}
     assert ends == {
-        ("verify", "nobody", 3, "unit zsnapdb-verify@nobody failed: exit-code 3"),
-        ("binlog", "nobody", 3, "unit zsnapdb-binlog@nobody failed: exit-code 3"),
+        ("verify", "nobody", 2, "unit zsnapdb-verify@nobody failed: exit-code 2"),
+        ("binlog", "nobody", 2, "unit zsnapdb-binlog@nobody failed: exit-code 2"),
     }
 
 
