@@ -68,7 +68,8 @@ def _mysql(name: str, *suites: str, version: str = "") -> OtherServer:
     suffix = f"-{version}" if version else ""
     packages = (f"mysql-server-core{suffix}", f"mysql-client-core{suffix}")
     # In 5.7 mysqlbinlog is in the package that starts the server, not in the core.
-    return OtherServer(name, "mysql", suites, packages, ("mysql-server-5.7", "mysql-client-5.7") if version == "5.7" else ())
+    whole = ("mysql-server-5.7", "mysql-client-5.7") if version == "5.7" else ()
+    return OtherServer(name, "mysql", suites, packages, whole)
 
 
 def _mariadb(name: str, *suites: str, version: str = "") -> OtherServer:
