@@ -57,5 +57,25 @@ RESET_BEFORE_A_LOST_FILE: Scenario = [
     ("rotate", 0),
 ]
 """The backup is in the first binlog after the reset. If that file is lost, an older binlog has its name and offset."""
+NEW_SERVER_WITHOUT_ITS_ONLY_WRITE: Scenario = [
+    ("write", 0),
+    ("backup", 0),
+    ("failover", 1),
+    ("rotate", 0),
+    ("write", 0),
+]
+"""Another server begins without any transaction. What it wrote later is in its second file."""
+ROTATED_AFTER_A_LOST_WRITE: Scenario = [("backup", 0), ("failover", 0), ("rotate", 0), ("write", 0), ("rotate", 0)]
+"""A server without any transaction is replaced by one whose only write is in a file that is lost."""
+TAKEN_OVER_WITH_COPIES: Scenario = [
+    ("write", 0),
+    ("backup", 0),
+    ("write", 0),
+    ("write", 0),
+    ("rotate", 0),
+    ("failover", 2),
+    ("write", 0),
+]
+"""The new server's own file begins with copies of the old server's commits. The old server's last file is empty."""
 BACKUP_IN_A_LOST_FILE: Scenario = [("write", 0), ("write", 0), ("backup", 0), ("write", 0), ("rotate", 0)]
 """The first file has the backup and a transaction after it. The second is empty and begins after that transaction."""

@@ -61,9 +61,12 @@ def begin_of(
     ]
     if fitting:
         first = files[fitting[0]]
-        others = [files[at] for at in fitting[1:] if files[at].created != first.created]
+        others = [files[at].created for at in fitting[1:] if files[at].created != first.created]
         if others and first.created * _MICROSECONDS > point.taken:
             return _AMBIGUOUS
+        # A later history has an older file of that name: the server was set back twice, perhaps after the backup.
+        if others and first.created < max(others):
+            return _PERHAPS_LEFT
         offset = point.coordinates.offset if point.coordinates is not None else first.start
         return _if_not_left(Begin(fitting[0], max(offset, first.start), True), point, files, histories)
     begin = _by_gtids(point, files, histories, state)

@@ -56,7 +56,7 @@ def takeover(
     """
     here, end = files[at], None
     if reached is None or not is_some(reached) or here.is_anonymous:
-        return _without_gtids(files, at, later)
+        return _without_gtids(files, at, later, reached)
     for history in reversed(later):
         first, own = files[history.low], files[history.low : history.high]
         if first.server == here.server:
@@ -80,11 +80,24 @@ def takeover(
     return end
 
 
-def _without_gtids(files: Sequence[RouteFile], at: int, later: Sequence[History]) -> RouteEnd | None:
-    """Return the end of a history whose GTIDs are not known, if another server committed later; None if none did."""
+def _without_gtids(
+    files: Sequence[RouteFile], at: int, later: Sequence[History], reached: Gtids | None
+) -> RouteEnd | None:
+    """Return the end of a history whose GTIDs are not known, if another server committed later; None if none did.
+
+    `reached` that is known to be empty is less than any GTID, also where the file with the other's commits was lost.
+    """
+    here = files[at]
+    is_empty = reached is not None and not is_some(reached) and not here.is_anonymous
     for history in reversed(later):
         first, own = files[history.low], files[history.low : history.high]
-        if first.server != files[at].server and _goes_on_later(own, _up_to(files, at)):
+        if first.server == here.server:
+            continue
+        whole = own[-1].reached
+        if is_empty and whole is not None and is_some(whole):
+            reason = f"server {first.server} took over with {first.name}, and this history has no GTID"
+            return RouteEnd(EndKind.UNPROVEN_FAILOVER, f"{reason}; so nothing proves that it continues here")
+        if _goes_on_later(own, _up_to(files, at)):
             reason = f"server {first.server} took over with {first.name}, and not all GTIDs of this history are known"
             return RouteEnd(EndKind.UNPROVEN_FAILOVER, f"{reason}; so nothing proves that it continues here")
     return None

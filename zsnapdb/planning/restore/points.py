@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
+from itertools import groupby
 
 from zsnapdb.errors import HistoryError, NotThere, PreflightError, UsageError
 from zsnapdb.gtid import GtidPosition, Gtids, contains, joined
@@ -232,31 +232,26 @@ def _choose_time(
             f"{shown(moment)} is after the end of the archive, which is at {at}{_because(route)}",
             hint=hint,
         )
-    started = [
-        at
-        for at, file in enumerate(route.files)
-        if file.first_commit is not None and commit_time(file.first_commit) <= moment
-    ]
-    last = _first_overlap(route.files[: max(started, default=0) + 1], moment)
+    last = _last_to_replay(route.files, moment)
     return RestoreRoute(target, route, route.files[: last + 1], route.files[last])
 
 
-def _first_overlap(files: Sequence[RouteFile], moment: datetime) -> int:
-    """Return the place of the file in which a restore to a time stops: the last one, or an earlier one.
+def _last_to_replay(files: Sequence[RouteFile], moment: datetime) -> int:
+    """Return the place of the file in which a restore to a time stops: the last one that began to commit until then.
 
-    A server that takes over may begin its file before the old server's last commit. Then the first file with commits
-    after that time, before a change of the history, is the last one that is replayed.
+    The files of a server that takes over may have commits of the old server, from long before the takeover. So a
+    restore does not leave a history that committed after that time.
     """
-    return next(
-        (
-            at
-            for at, (file, following) in enumerate(pairwise(files))
-            if file.last_commit is not None
-            and commit_time(file.last_commit) > moment
-            and file.incarnation != following.incarnation
-        ),
-        len(files) - 1,
-    )
+    last = 0
+    for _, own in groupby(enumerate(files), lambda numbered: numbered[1].incarnation):
+        ended = None
+        for at, file in own:
+            if file.first_commit is not None and commit_time(file.first_commit) <= moment:
+                last = at
+            ended = file.last_commit or ended
+        if ended is not None and commit_time(ended) > moment:
+            break
+    return last
 
 
 def _because(route: Route) -> str:

@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 
 from tests.unit.support.binlog_scenarios import (
     BACKUP_IN_A_LOST_FILE,
+    NEW_SERVER_WITHOUT_ITS_ONLY_WRITE,
     OVERLAP,
     RESET_BEFORE_A_LOST_FILE,
+    ROTATED_AFTER_A_LOST_WRITE,
     SET_BACK_BEHIND_A_LOST_FILE,
     SET_BACK_TO_A_CUT_FILE,
     SET_BACK_TWICE,
+    TAKEN_OVER_WITH_COPIES,
 )
 from tests.unit.support.binlog_simulation import Simulation, restored, simulate
 from tests.unit.support.binlog_window import SECOND
@@ -143,21 +146,31 @@ def test_latest_has_everything_that_the_server_has_at_the_end_or_is_refused(simu
 @settings(max_examples=100, deadline=None)
 @given(WHOLE, st.sets(st.integers(0, 20), max_size=3))
 @example(simulate((Flavour.MYSQL, True), BACKUP_IN_A_LOST_FILE, set()), {0})
+@example(simulate((Flavour.MYSQL, True), NEW_SERVER_WITHOUT_ITS_ONLY_WRITE, set()), {2})
+@example(simulate((Flavour.MYSQL, True), ROTATED_AFTER_A_LOST_WRITE, set()), {2})
 def test_latest_of_an_archive_with_lost_files_misses_nothing_that_the_archive_still_knows_of(
     simulation: Simulation, lost: set[int]
 ) -> None:
-    """Any file may be lost, but not all of the newest history: the files after it say in which state they begin."""
+    """Any file may be lost, but not all of the newest history: the files after it say in which state they begin.
+
+    Without GTIDs only the head of its binlog tells where a backup belongs after a server was set back twice. Nothing is
+    after the newest file. If it is lost, the archive does not know what another server wrote since: to the
+    archive that server is one that took over nothing yet, as an empty one that was set up for this very restore.
+    """
     files = [file for at, file in enumerate(simulation.files) if at not in lost]
     last = max(incarnation for incarnation, _ in simulation.contents)
     now = commit_time(10**9 * SECOND)
     if not simulation.points or all(file.incarnation != last for file in files):
+        return
+    if not simulation.has_gtids and any(point.fingerprint is None for point in simulation.points):
         return
     try:
         chosen = choose(Latest(), simulation.points, files, now, simulation.state)
     except (NotThere, HistoryError):
         return
     newest, state = simulation.histories[-1], restored(simulation, chosen.route, chosen)
-    assert state[: len(newest)] == newest[: len(state)], chosen
+    if simulation.files[-1] in files or chosen.files[-1:] == files[-1:]:
+        assert state[: len(newest)] == newest[: len(state)], chosen
     archived = {one for file in files for one in simulation.contents[file.incarnation, file.name]}
     assert not archived & set(newest) - set(state), chosen
     for file in files:
@@ -170,6 +183,7 @@ def test_latest_of_an_archive_with_lost_files_misses_nothing_that_the_archive_st
 @example(simulate((Flavour.MYSQL, True), OVERLAP, set()))
 @example(simulate((Flavour.MYSQL, True), SET_BACK_TWICE, set()))
 @example(simulate((Flavour.MYSQL, True), SET_BACK_TO_A_CUT_FILE, set()))
+@example(simulate((Flavour.MYSQL, True), TAKEN_OVER_WITH_COPIES, set()))
 def test_a_restore_to_a_time_replays_no_transaction_committed_after_it(simulation: Simulation) -> None:
     """The clocks of these servers are right, and the files of servers that follow each other overlap in time."""
     points, files = simulation.points, simulation.files
