@@ -105,9 +105,14 @@ def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothi
     prepared = prepare(guest)
     chance = random.Random(3)
     names = steps(guest)
+    by_hand = guest.spawn(RESTORE)
+    wait_for_step(by_hand, [name for name in names if name.startswith("receive-")])
+    by_hand.signal(signal.SIGINT)
+    ended = by_hand.wait(600)
+    assert (ended.code, "are kept: continue with --resume" in ended.stderr) == (130, True), ended.stderr
     keeps_objects = guest.run(["cat", "/opt/s3/which"]).stdout.strip() != "moto"
     cut = {[name for name in names if name.startswith("receive-")][-1], "replay-1"} if keeps_objects else set()
-    command, left, finished = RESTORE, names[1:], ""
+    command, left, finished = RESUME, names[2:], ""
     while left and not finished:
         running = guest.spawn(command)
         name = wait_for_step(running, left)

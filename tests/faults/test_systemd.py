@@ -170,14 +170,35 @@ def check_a_failed_unit_is_told(guest: Guest) -> None:
     }
 
 
-def test_setup_writes_the_unit_of_the_agent_and_starts_it(guest: Guest) -> None:
-    words = ["zsnapdb", "setup", "file:///srv/s3/set-up", "--config", "/etc/set-up/zsnapdb.toml", "--plain", "--yes"]
+def test_setup_that_went_wrong_in_five_ways_is_put_right_by_its_hints_and_one_agent_runs_all_jobs(guest: Guest) -> None:
+    own = "/etc/set-up/zsnapdb.toml"
+    first = ["zsnapdb", "setup", "file:///srv/s3/set-up", "--config", own, "--plain", "--yes", "--notify", "/srv/tell"]
+    second = [*first[:-2], "--instance", "shop", "--no-proof"]
+    guest.run(["mkdir", "/srv/s3/other"]).check()
+    guest.run(["install", "-m", "755", "/bin/false", "/srv/tell"]).check()
+
+    def refused(words: list[str], why: str, ends: int) -> None:
+        ended = guest.run(words, timeout=600)
+        assert (ended.code, why in ended.stderr) == (ends, True), ended.stderr
+
+    refused(first, "the folder /srv/s3/set-up of the repository is not there: make it", 4)
     guest.run(["mkdir", "/srv/s3/set-up"]).check()
+    refused([*first, "--socket", "/run/wrong.sock"], "no running server listens on /run/wrong.sock", 4)
+    refused(first, "the test message did not reach /srv/tell, and nothing was changed", 9)
+    guest.run(["install", "-m", "755", "/bin/true", "/srv/tell"]).check()
+    guest.run([*first[:2], "file:///srv/s3/other", *first[3:], "--no-proof"], timeout=600).check()
     for _ in range(2):
-        guest.run(words, timeout=600).check()
+        guest.run(first, timeout=600).check()
         shown = said(guest, "systemctl", "show", "-pActiveState,UnitFileState,ExecStart", "zsnapdb-agent")
         assert {"ActiveState=active", "UnitFileState=enabled"} <= set(shown.splitlines())
-        assert "-m zsnapdb agent --config /etc/set-up/zsnapdb.toml" in shown
+        assert f"-m zsnapdb agent --config {own}" in shown
+    assert "/srv/s3/other" not in said(guest, "cat", own)
+    refused([*second, "--config", "/etc/shop.toml"], f"--config {own}", 4)
+    guest.run(second, timeout=600).check()
+    status = said(guest, "zsnapdb", "agent", "status", "--config", own, "--json")
+    jobs = {(job["job"], job["instance"]) for job in json.loads(status)["jobs"]}
+    each = {(job, name) for job in ("archive", "backup", "drill", "doctor") for name in ("main", "shop")}
+    assert jobs >= each | {("reap", None), ("status", None)}
     said(guest, "systemctl", "disable", "--now", "zsnapdb-agent")
     ended = said(guest, "systemctl", "show", "-pActiveState,Result", "zsnapdb-agent")
     assert set(ended.split()) == {"ActiveState=inactive", "Result=success"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,6 +58,15 @@ MovedFiles = Annotated[
 Unproved = Annotated[
     bool, typer.Option("--no-proof", help="Leave doctor, the first backup and the first drill to you.")
 ]
+Notified = Annotated[
+    str | None,
+    typer.Option(
+        "--notify",
+        metavar="WHERE",
+        help="Who hears of failures: an address of e-mail, a URL, or the path of a program.",
+        show_default=False,
+    ),
+]
 AnswersFile = Annotated[
     Path | None,
     typer.Option(
@@ -81,6 +91,7 @@ def setup(
     binary: ServerBinary = None,
     move: MovedFiles = False,
     no_proof: Unproved = False,
+    notify: Notified = None,
     answers: AnswersFile = None,
     yes: Unasked = False,
     plan: PlanOnly = False,
@@ -92,8 +103,9 @@ def setup(
     repository, schedule. Then it runs doctor, makes a backup, and proves it by a drill. It prints what is left to you.
     The same setup again goes on where one was interrupted. A server whose files lie on ZFS is adopted: its files are
     not touched. The files of another one are moved with --move: setup creates datasets, stops the server, copies the
-    files, compares every copy, and starts the server on them. The old files are kept. With --plan: 4 if the setup would
-    be refused.
+    files, compares every copy, and starts the server on them. The old files are kept. A configuration that is there
+    gets the instance added; what an earlier setup wrote of the same instance is replaced. With --plan: 4 if the setup
+    would be refused.
     """
     from zsnapdb.jobs import setup as job
     from zsnapdb.jobs import setup_answers, setup_proof, setup_steps
@@ -104,11 +116,14 @@ def setup(
         raise UsageError("setup needs the ADDRESS of the repository, or --answers", hint="name one of the two")
     if repository is not None:
         options = (socket, pool, credentials_file, endpoint)
-        chosen = job.SetupAnswers(repository, instance, *options, not plain, program, move, not no_proof)
+        chosen = job.SetupAnswers(repository, instance, *options, not plain, program, move, not no_proof, notify)
     else:
         assert answers is not None
         chosen = setup_answers.read(answers)
     made = job.plan(chosen, config)
+    if made.around.is_silent and not (yes or plan or json or made.refusals) and _has_reader():
+        named = typer.prompt("Who hears of failures (e-mail, URL or program; empty: nobody)", default="", err=True)
+        made = job.plan(replace(chosen, notify=named), config) if named else made
     if plan:
         show(report.SetupPlanView(made), json)
         if made.refusals:
@@ -129,8 +144,13 @@ def setup(
 
 def _ask(view: View, json: bool) -> None:
     """Print the plan and ask. UsageError where nobody can answer, or the answer is no: then nothing was changed."""
-    if json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if json or not _has_reader():
         raise UsageError("setup asks before it changes anything, and nobody can answer here", hint="add --yes")
     print(printed(view.text()), file=sys.stderr)
     if not typer.confirm("Do the steps that are setup's own?", err=True):
         raise UsageError("nothing was changed", hint="the same command asks again")
+
+
+def _has_reader() -> bool:
+    """Whether somebody can read a question here and answer it."""
+    return sys.stdin.isatty() and sys.stderr.isatty()

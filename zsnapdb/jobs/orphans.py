@@ -153,7 +153,7 @@ def _restores(settings: Settings) -> dict[Path, _Work]:
     journals, works = Journals(settings.restore.journal), {}
     for instance in settings.instance:
         with contextlib.suppress(DamagedError, PreflightError):
-            for journal in journals.under_way(instance):
+            for journal in journals.readable(instance):
                 top = journal.plan.layout.top
                 again = f"`zsnapdb restore {instance} --resume --target {top}`"
                 hint = f"run `zsnapdb reap` to end it; {again} ends it too and continues the restore"

@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -71,25 +72,49 @@ class RestoreJournal:
         """Return the journal with one more finished step."""
         return replace(self, done=(*self.done, done))
 
+    @property
+    def top(self) -> str:
+        """The dataset that the restore makes."""
+        return self.plan.layout.top
 
-_FORM = TypeAdapter(RestoreJournal)
+
+class KeptPlan(Protocol):
+    """What every plan with a journal has."""
+
+    @property
+    def instance(self) -> str: ...
+    @property
+    def restore_id(self) -> str: ...
+
+
+class KeptJournal(Protocol):
+    """What every journal has."""
+
+    @property
+    def plan(self) -> KeptPlan: ...
+    @property
+    def top(self) -> str: ...
+
+
+J = TypeVar("J", bound=KeptJournal)
 
 
 @dataclass(frozen=True)
-class Journals:
-    """The journals in a folder."""
+class JournalFolder(Generic[J]):
+    """The journals of one form in a folder."""
 
     folder: Path
+    form: TypeAdapter[J]
 
     def path(self, top: str) -> Path:
         """Return the path of the journal of a restore to this dataset."""
         return self.folder / f"{top.replace('/', '%')}.json"
 
-    def write(self, journal: RestoreJournal) -> None:
+    def write(self, journal: J) -> None:
         """Write the journal durably: a power cut leaves the new or the old file, never a part of one."""
-        self._write(self.path(journal.plan.layout.top), journal)
+        write_durably(self.path(journal.top), self.form.dump_json(journal, indent=1))
 
-    def read(self, top: str) -> RestoreJournal | None:
+    def read(self, top: str) -> J | None:
         """Return the journal of an unfinished restore to this dataset, or None."""
         path = self.path(top)
         try:
@@ -99,32 +124,92 @@ class Journals:
         except OSError as error:
             raise PreflightError(f"reading the journal {path}: {error.strerror}", hint="run zsnapdb as root") from error
         try:
-            return _FORM.validate_json(body)
+            return self.form.validate_json(body)
         except ValidationError as error:
             raise DamagedError(
                 f"the journal {path} cannot be read: {error.errors()[0]['msg']}",
-                hint="give the restore up with --abandon",
+                hint=f"`zfs list -r {top}` shows what its restore has made: remove that by hand, then the journal",
             ) from error
 
-    def under_way(self, instance: str) -> list[RestoreJournal]:
-        """Return the journals of the instance's unfinished restores."""
-        return [journal for journal in self.all_under_way() if journal.plan.instance == instance]
+    def _tops(self) -> list[str]:
+        paths = sorted(self.folder.glob("*.json")) if self.folder.is_dir() else []
+        return [path.stem.replace("%", "/") for path in paths]
 
-    def all_under_way(self) -> list[RestoreJournal]:
-        """Return the journals of all unfinished restores of servers. DamagedError if one cannot be read."""
-        if not self.folder.is_dir():
-            return []
-        journals = [self.read(path.stem.replace("%", "/")) for path in sorted(self.folder.glob("*.json"))]
+    def all_under_way(self) -> list[J]:
+        """Return the journals of all unfinished restores. DamagedError if one cannot be read."""
+        journals = [self.read(top) for top in self._tops()]
         return [journal for journal in journals if journal is not None]
+
+    def find(self, instance: str, top: str | None) -> J:
+        """Return the restore under way to `top`, or the only one of the instance. NotThere names those under way.
+
+        DamagedError if the journal of `top` cannot be read. One of another target stands in nobody's way.
+        """
+        if top is not None:
+            own = self.read(top)
+            known = [own] if own is not None and own.plan.instance == instance else []
+        else:
+            known = self.readable(instance)
+        if len(known) != 1:
+            listing = ", ".join(journal.top for journal in self.readable(instance)) or "none"
+            torn = "".join(f"; {path} cannot be read" for path in self.unreadable())
+            raise UnknownNameError(
+                f"no single restore of {instance}{f' to {top}' if top else ''} is under way",
+                hint=f"under way: {listing}{torn}; name the target with --target",
+            )
+        return known[0]
+
+    def readable(self, instance: str) -> list[J]:
+        """Return the journals of the instance's unfinished restores, without those that cannot be read."""
+        journals = []
+        for top in self._tops():
+            with contextlib.suppress(DamagedError):
+                journal = self.read(top)
+                if journal is not None and journal.plan.instance == instance:
+                    journals.append(journal)
+        return journals
+
+    def unreadable(self) -> list[str]:
+        """Return the paths of the journals that cannot be read."""
+        torn = []
+        for top in self._tops():
+            try:
+                self.read(top)
+            except DamagedError:
+                torn.append(str(self.path(top)))
+        return torn
+
+    def finish(self, journal: J) -> None:
+        """Keep the journal as that of a finished restore."""
+        write_durably(self.folder / "done" / f"{journal.plan.restore_id}.json", self.form.dump_json(journal, indent=1))
+        self.forget(journal.top)
+
+    def forget(self, top: str) -> None:
+        """Remove the journal of a restore that was given up."""
+        self.path(top).unlink(missing_ok=True)
+
+
+_FORM = TypeAdapter(RestoreJournal)
+
+
+class Journals(JournalFolder[RestoreJournal]):
+    """The journals of restores of servers."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, _FORM)
+
+    def under_way(self, instance: str) -> list[RestoreJournal]:
+        """Return the journals of the instance's unfinished restores. DamagedError if a journal cannot be read."""
+        return [journal for journal in self.all_under_way() if journal.plan.instance == instance]
 
     def at_mount(self, mount: str) -> RestoreJournal | None:
         """Return the journal of an unfinished restore that mounts its files there, or None.
 
         Unreadable journals are left out: that of another target must not stand in the way of a restore.
         """
-        for path in sorted(self.folder.glob("*.json")):
+        for top in self._tops():
             with contextlib.suppress(DamagedError):
-                journal = self.read(path.stem.replace("%", "/"))
+                journal = self.read(top)
                 if journal is not None and journal.plan.layout.mount == mount:
                     return journal
         return None
@@ -152,18 +237,6 @@ class Journals:
                 f"the restore to {top} was finished or given up meanwhile", hint="see `zfs list`; nothing was changed"
             )
         self.write(replace(journal, old_server=old_server))
-
-    def finish(self, journal: RestoreJournal) -> None:
-        """Keep the journal as that of a finished restore."""
-        self._write(self.folder / "done" / f"{journal.plan.restore_id}.json", journal)
-        self.forget(journal.plan.layout.top)
-
-    def forget(self, top: str) -> None:
-        """Remove the journal of a restore that was given up."""
-        self.path(top).unlink(missing_ok=True)
-
-    def _write(self, path: Path, journal: RestoreJournal) -> None:
-        write_durably(path, _FORM.dump_json(journal, indent=1))
 
 
 def write_durably(path: Path, body: bytes) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from zsnapdb import text_files
 from zsnapdb.config import DEFAULT_PATH, load, parse
-from zsnapdb.errors import PreflightError, ServerError, ZsnapdbError
+from zsnapdb.errors import ConfigError, PreflightError, ServerError, ZsnapdbError
 from zsnapdb.jobs import examples, setup_configuration, setup_files, setup_move, setup_move_state
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import init, keys
@@ -22,12 +22,11 @@ from zsnapdb.mysql.server import find_binary
 from zsnapdb.mysql.session import Address, greeting
 from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
 from zsnapdb.planning.family import flavour_in
-from zsnapdb.planning.setup.configuration import REPOSITORY
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
 from zsnapdb.planning.setup.move import dataset_names
 from zsnapdb.planning.setup.move_state import MoveStep, decide
 from zsnapdb.planning.setup.plan import BegunMove, SetupPlan, plan_setup
-from zsnapdb.planning.setup.schedule import CRON_FOLDER, UNIT, UNIT_FILE, cron_text, unit_text
+from zsnapdb.planning.setup.schedule import CRON_FOLDER, UNIT, UNIT_FILE, configuration_in, cron_text, unit_text
 from zsnapdb.repository import drills
 from zsnapdb.zfs import datasets, version
 from zsnapdb.zfs.mounts import mounted
@@ -55,7 +54,11 @@ def with_store(planned: SetupPlan) -> SetupPlan:
     if planned.refusals:
         return planned
     try:
-        init.plan(parse(planned.text(None), planned.configuration), REPOSITORY)
+        settings = parse(planned.text(None), planned.configuration)
+    except ConfigError as error:
+        return replace(planned, steps=(), refusals=(f"the answers make no configuration: {error.message}",))
+    try:
+        init.plan(settings, planned.around.repository)
     except ZsnapdbError as error:
         why = f"the repository {planned.answers.repository} cannot be used: {error.message}"
         return replace(planned, steps=(), refusals=(why,), refusal_hint=error.hint)
@@ -94,7 +97,8 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
             name for pool in pools for name in dataset_names(pool, answers.instance) if datasets.exists(name)
         ),
         passed_drill=_passed_drill(configuration, answers.instance),
-        has_own_configuration=setup_configuration.is_own(configuration),
+        written=setup_configuration.written(configuration, answers.instance),
+        agent_reads=_agent_reads(),
         missing_folder=address.path if is_missing else None,
     )
 
@@ -127,10 +131,21 @@ def _recipient(identity: Path) -> str | None:
     return recipient
 
 
+def _agent_reads() -> str | None:
+    """Return the configuration that the agent of this host reads; None without a unit, or if it has no settings."""
+    unit = next((file for file in (Path(UNIT_FILE), *(folder / UNIT for folder in _UNITS)) if file.exists()), None)
+    if unit is None:
+        return None
+    said = configuration_in(text_files.read_text(unit, "the unit of the agent", "run setup as root"))
+    configuration = Path(said) if said is not None else DEFAULT_PATH
+    return str(configuration) if _settings_in(configuration) is not None else None
+
+
 def _missing_unit(configuration: Path) -> str | None:
     """Return the unit of the agent that is needed here, None if a unit is there that reads this configuration."""
     is_packaged = configuration == DEFAULT_PATH and any((folder / UNIT).exists() for folder in _UNITS)
-    if is_packaged or Path(UNIT_FILE).exists():
+    own = text_files.read_text(Path(UNIT_FILE), "the unit", "run setup as root") if Path(UNIT_FILE).exists() else None
+    if is_packaged if own is None else configuration_in(own) == str(configuration):
         return None
     return unit_text(examples.find(UNIT).text, own_command(), str(configuration))
 

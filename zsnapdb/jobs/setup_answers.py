@@ -28,6 +28,7 @@ class AnswersDocument(BaseModel):
     binary: str | None = None
     move: bool = False
     proof: bool = True
+    notify: str | None = None
 
 
 def read(file: Path) -> SetupAnswers:

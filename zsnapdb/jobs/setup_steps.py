@@ -17,8 +17,8 @@ from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.repository import init, keys
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.notify.commands import send_test
 from zsnapdb.planning.setup.account import AccountPlan
-from zsnapdb.planning.setup.configuration import REPOSITORY
 from zsnapdb.planning.setup.move_state import MoveStep
 from zsnapdb.planning.setup.plan import PROOF, SetupAction, SetupPlan, SetupStep, SetupWay
 from zsnapdb.planning.setup.schedule import UNIT
@@ -51,7 +51,11 @@ def execute(plan: SetupPlan, tell: Callable[[str], None] = lambda _: None) -> Se
         if plan.move_step is MoveStep.START:
             why = "a move of the files of the server was interrupted, and the server is stopped"
         raise PreflightError(why, hint="see what --plan prints; with --move setup does it")
-    init.prove(parse(plan.text(None), plan.configuration), REPOSITORY)
+    settings = parse(plan.text(None), plan.configuration)
+    init.prove(settings, plan.around.repository)
+    if plan.around.target and plan.kept is None and send_test(settings, [plan.around.target], tell):
+        why = f"the test message did not reach {plan.answers.notify}, and nothing was changed"
+        raise CommandError(why, hint="the reason stands above; name another way with --notify, or leave it out")
     with exclusive("setup", doing="setting up this host"):
         recipient = plan.recipient
         if plan.move is not None and plan.way is SetupWay.MOVE:
@@ -69,11 +73,12 @@ def execute(plan: SetupPlan, tell: Callable[[str], None] = lambda _: None) -> Se
 
 def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:
     if step.action is SetupAction.CONFIGURATION:
-        setup_configuration.write(Path(plan.configuration), plan.text(recipient))
+        tables = plan.around.tables(plan.answers.instance)
+        setup_configuration.write(Path(plan.configuration), plan.text(recipient), plan.answers.instance, tables)
     elif step.action is SetupAction.ACCOUNT and plan.account is not None:
         _make_account(Path(plan.socket), plan.account)
     elif step.action is SetupAction.REPOSITORY:
-        init.init(load(Path(plan.configuration)), REPOSITORY)
+        init.init(load(Path(plan.configuration)), plan.around.repository)
     elif step.action is SetupAction.SCHEDULE:
         if step.path:
             _write(Path(step.path), step.text, 0o644)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.errors import DamagedError, NotThere
-from zsnapdb.jobs.restore.run import find
 from zsnapdb.jobs.restore_journal import Done, Journals, RestoreJournal
 from zsnapdb.model import Flavour
 from zsnapdb.planning.restore.handover_steps import (
@@ -109,13 +108,30 @@ def test_steps_have_names_of_their_own() -> None:
 def test_a_restore_to_go_on_with_is_named_or_the_only_one(tmp_path: Path) -> None:
     journals = Journals(tmp_path)
     with pytest.raises(NotThere, match="no single restore of main"):
-        find(journals, "main", None)
+        journals.find("main", None)
     journals.write(RestoreJournal(plan(LeaveStopped(1))))
-    assert find(journals, "main", None).plan.layout.top == "tank/a/r"
+    assert journals.find("main", None).plan.layout.top == "tank/a/r"
     journals.write(RestoreJournal(plan(LeaveStopped(1), "tank/other")))
     with pytest.raises(NotThere, match="no single restore of main"):
-        find(journals, "main", None)
-    assert find(journals, "main", "tank/other").plan.layout.top == "tank/other"
+        journals.find("main", None)
+    assert journals.find("main", "tank/other").plan.layout.top == "tank/other"
+
+
+def test_a_torn_journal_of_another_target_stands_in_nobodys_way_and_is_named(tmp_path: Path) -> None:
+    journals = Journals(tmp_path)
+    journals.write(RestoreJournal(plan(LeaveStopped(1))))
+    torn = journals.path("tank/other")
+    torn.write_text("{")
+    assert journals.find("main", None).top == "tank/a/r"
+    assert journals.find("main", "tank/a/r").top == "tank/a/r"
+    with pytest.raises(NotThere) as caught:
+        journals.find("shop", None)
+    assert f"{torn} cannot be read" in str(caught.value.hint)
+    with pytest.raises(DamagedError) as damaged:
+        journals.find("main", "tank/other")
+    assert "zfs list -r tank/other" in str(damaged.value.hint)
+    with pytest.raises(DamagedError):
+        journals.all_under_way()
 
 
 def test_a_journal_that_was_altered_is_not_gone_on_with(tmp_path: Path) -> None:

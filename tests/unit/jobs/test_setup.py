@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.unit.support.drilled import evidence
-from zsnapdb.config import load
+from zsnapdb import whole_file
+from zsnapdb.config import Settings, load, parse
 from zsnapdb.errors import CommandError, PreflightError, ServerError
 from zsnapdb.jobs import setup as job
 from zsnapdb.jobs import setup_files, setup_move_state, setup_steps
@@ -67,12 +68,16 @@ class FakeSession:
 
     host: FakeHost
 
+    def __init__(self, server: str) -> None:
+        self.account = f"zsnapdb{server.removeprefix('/run/m.sock')}"
+
     @classmethod
     def open(cls, address: Any, password: Any) -> FakeSession:
         cls.host.step(f"log in as {address.user}")
-        if address.user != "root" and cls.host.passwords.get(address.user) != password.get_secret_value():
+        session = cls(str(address.socket))
+        if address.user != "root" and cls.host.passwords.get(session.account) != password.get_secret_value():
             raise ServerError("access denied")
-        return cls()
+        return session
 
     def __enter__(self) -> FakeSession:
         return self
@@ -87,7 +92,7 @@ class FakeSession:
         self.host.step(sql)
         self.host.statements.append(sql)
         if sql.startswith("CREATE USER IF NOT EXISTS zsnapdb@localhost"):
-            self.host.passwords.setdefault("zsnapdb", "".join(parameters))
+            self.host.passwords.setdefault(self.account, "".join(parameters))
 
 
 @pytest.fixture
@@ -210,30 +215,155 @@ def test_a_plan_changes_nothing_and_shows_every_step(host: FakeHost) -> None:
     assert json.loads(view.document())["server"]["flavour"] == "mysql"
 
 
-def test_another_configuration_is_not_overwritten(host: FakeHost) -> None:
+def test_tables_that_a_person_changed_are_not_overwritten_and_a_comment_is_no_change(host: FakeHost) -> None:
     host.setup()
     with host.configuration.open("a") as file:
         file.write("# mine\n")
     before = host.files()
-    with pytest.raises(PreflightError, match="is there already"):
-        host.setup()
+    host.setup()
     assert host.files() == before
+    changed = host.configuration.read_text().replace("daily = 14", "daily = 30")
+    host.configuration.write_text(changed)
+    with pytest.raises(PreflightError, match="somebody changed it since"):
+        host.setup()
+    assert host.configuration.read_text() == changed
 
 
 def test_other_words_replace_what_setup_wrote_keep_it_and_show_the_difference(host: FakeHost, tmp_path: Path) -> None:
     host.setup()
     first = host.configuration.read_bytes()
-    (tmp_path / "elsewhere").mkdir()
+    places = [f"file://{tmp_path / name}" for name in ("backups", "elsewhere", "third")]
+    for place in places[1:]:
+        Path(place.removeprefix("file://")).mkdir()
+        before = load(host.configuration).repository["backups"].url
+        host.answers = replace(host.answers, repository=place)
+        planned = host.plan()
+        assert planned.refusals == ()
+        assert {f'  - url = "{before}"', f'  + url = "{place}"'} <= set(planned.notes)
+        setup_steps.execute(planned)
+        assert load(host.configuration).repository["backups"].url == place
+        assert host.plan().refusals == ()
+    kept = {file.read_bytes() for file in host.configuration.parent.glob("zsnapdb.toml.before-*")}
+    assert kept == {first, first.replace(places[0].encode(), places[1].encode())}
+
+
+@pytest.mark.parametrize("killed_after", range(4))
+def test_a_setup_that_is_killed_while_it_writes_its_configuration_can_still_be_corrected(
+    host: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int
+) -> None:
+    """Its record and the file are two: whichever was written, it knows its own words."""
+    host.setup()
+    written: list[Path] = []
+    whole = whole_file.replace
+
+    def until_killed(file: Path, content: bytes, mode: int = 0o600) -> None:
+        if len(written) == killed_after:
+            raise KeyboardInterrupt
+        written.append(file)
+        whole(file, content, mode)
+
+    for name in ("elsewhere", "third"):
+        (tmp_path / name).mkdir()
     host.answers = replace(host.answers, repository=f"file://{tmp_path / 'elsewhere'}")
+    with monkeypatch.context() as patched:
+        patched.setattr(whole_file, "replace", until_killed)
+        with contextlib.suppress(KeyboardInterrupt):
+            host.setup()
+    host.answers = replace(host.answers, repository=f"file://{tmp_path / 'third'}")
+    host.setup()
+    assert load(host.configuration).repository["backups"].url == f"file://{tmp_path / 'third'}"
+
+
+SECOND = DiscoveredProcess(900, "mysql", "/opt/x/mysqld", ("/run/second.sock",), "/var/lib/mysql/data")
+
+
+@pytest.fixture
+def second(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> SetupAnswers:
+    """A second server on a host that setup has protected, and the answers for it."""
+    host.setup()
+    monkeypatch.setattr(discovery, "server_processes", lambda: [PROCESS, SECOND])
+    return replace(host.answers, instance="shop", socket="/run/second.sock")
+
+
+def test_a_second_instance_is_added_and_all_that_is_there_stays(host: FakeHost, second: SetupAnswers) -> None:
+    own = "\n[site]  # mine\ncontacts = ['me']\n"
+    host.configuration.write_text(host.configuration.read_text() + own)
+    host.configuration.chmod(0o640)
+    first, host.answers = host.configuration.read_text(), second
+    host.setup()
+    text, settings = host.configuration.read_text(), load(host.configuration)
+    assert text.startswith(first)
+    assert (list(settings.instance), list(settings.repository)) == (["main", "shop"], ["backups"])
+    assert str(settings.instance["shop"].socket) == "/run/second.sock"
+    assert settings.instance["shop"].agent.backup is not None
+    assert host.configuration.stat().st_mode & 0o777 == 0o640
+    host.setup()
+    assert host.configuration.read_text() == text, "the same setup changes nothing"
+
+
+def test_a_second_instance_that_is_corrected_leaves_the_first_one_and_its_repository(
+    host: FakeHost, second: SetupAnswers, tmp_path: Path
+) -> None:
+    first = load(host.configuration)
+    host.answers = second
+    host.setup()
+    for name in ("elsewhere", "third"):
+        (tmp_path / name).mkdir()
+        host.answers = replace(second, repository=f"file://{tmp_path / name}")
+        host.setup()
+        settings = load(host.configuration)
+        assert settings.repository["backups-shop"].url == f"file://{tmp_path / name}"
+        assert settings.instance["shop"].repository == "backups-shop"
+        assert (settings.instance["main"], settings.repository["backups"]) == (
+            first.instance["main"],
+            first.repository["backups"],
+        )
+    host.answers = replace(second, instance="main", socket="/run/m.sock", repository=f"file://{tmp_path / 'third'}")
+    host.setup()
+    settings = load(host.configuration)
+    assert {one.repository for one in settings.instance.values()} == {"backups-shop"}, "both use the same place"
+
+
+def test_a_second_configuration_that_the_agent_of_this_host_would_not_read_is_refused(
+    host: FakeHost, second: SetupAnswers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = tmp_path / "zsnapdb-agent.service"
+    unit.write_text(f'ExecStart="/opt/zsnapdb" "agent" "--config" "{host.configuration}"\n')
+    monkeypatch.setattr(job, "UNIT_FILE", str(unit))
+    other = job.plan(second, tmp_path / "other.toml")
+    assert f"the agent of this host reads {host.configuration}" in other.refusals[0]
+    assert other.refusal_hint == f"add the instance to that: --config {host.configuration}"
+    assert job.plan(second, host.configuration).refusals == ()
+    unit.write_text('ExecStart="/opt/zsnapdb" "agent" "--config" "/nowhere"\n')
+    assert job.plan(second, tmp_path / "other.toml").refusals == (), "that agent has nothing to do"
+
+
+@pytest.mark.parametrize(("ends", "is_set_up"), [(0, True), (1, False)])
+def test_whoever_hears_of_failures_hears_of_a_test_before_anything_is_changed(
+    host: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: int, is_set_up: bool
+) -> None:
+    def parsed(text: str, name: str) -> Settings:
+        settings = parse(text, name)
+        here = settings.notifications.model_copy(update={"state": tmp_path / "notifications"})
+        return settings.model_copy(update={"notifications": here})
+
+    monkeypatch.setattr(setup_steps, "parse", parsed)
+    program = tmp_path / "tell"
+    program.write_text(f"#!/bin/sh\ncat > {tmp_path}/heard\nexit {ends}\n")
+    program.chmod(0o755)
+    assert any("nobody is told" in note for note in host.plan().notes)
+    host.answers = replace(host.answers, notify=str(program))
     planned = host.plan()
-    assert planned.refusals == ()
-    assert f'  - url = "file://{tmp_path / "backups"}"' in planned.notes
-    assert f'  + url = "file://{tmp_path / "elsewhere"}"' in planned.notes
-    assert host.configuration.read_bytes() == first
-    setup_steps.execute(planned)
-    assert load(host.configuration).repository["backups"].url == f"file://{tmp_path / 'elsewhere'}"
-    assert host.configuration.with_name("zsnapdb.toml.before").read_bytes() == first
-    assert host.plan().refusals == ()
+    assert f"{program} hears of failures, and of a test before the rest" in planned.notes
+    with contextlib.nullcontext() if is_set_up else pytest.raises(CommandError, match="nothing was changed"):
+        setup_steps.execute(planned)
+    assert "This is a test" in (tmp_path / "heard").read_text()
+    assert host.configuration.exists() == is_set_up
+    if is_set_up:
+        assert load(host.configuration).notifications.to["admin"].script == (str(program),)
+        (tmp_path / "heard").unlink()
+        host.setup()
+        assert not (tmp_path / "heard").exists(), "the same setup tests it once"
 
 
 @pytest.mark.parametrize("wrong", ["no credentials", "ignored condition"])

@@ -18,6 +18,7 @@ from zsnapdb.jobs.clone import contract, credentials, locks, masking_policy, pro
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.properties import ClonePhase
+from zsnapdb.jobs.clone.revision import drop_leftovers
 from zsnapdb.jobs.fresh import fresh_password
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, snapshot_name
@@ -85,6 +86,8 @@ def start(settings: Settings, name: str) -> CloneInfo:
         info = ready(settings, name)
         if info.pid is None:
             start_locked(settings, info)
+            # An interrupted reset leaves its new data never started, beside the old.
+            drop_leftovers(info)
         return find(settings, name)
 
 

@@ -157,11 +157,14 @@ def _sweep_clone(
             act,
             lambda: _remove_half_made(info, also),
         )
-    if info.phase is ClonePhase.CHANGING or _droppable(info):
+    old = _droppable(info)
+    if info.phase is ClonePhase.CHANGING or old:
         error = _mend(info, also) if act else None
         if error is not None:
             return ReapOutcome("clone", info.name, LeaseVerdict.KEEP, "its reset or detach was interrupted", error)
     verdict = _verdict(settings, info, moment, notes=act)
+    if old and verdict.verdict is not LeaseVerdict.REAP:
+        verdict = JudgedLease(verdict.verdict, f"{verdict.reason}; its old data goes: {', '.join(old)}")
     if verdict.verdict is LeaseVerdict.REAP and not below_limit:
         verdict = JudgedLease(
             LeaseVerdict.KEEP,

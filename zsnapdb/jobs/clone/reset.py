@@ -20,6 +20,7 @@ from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, snapshot_name
 from zsnapdb.jobs.undo import undone_on_error
+from zsnapdb.jobs.uninterrupted import uninterrupted
 from zsnapdb.model import SnapshotSet, pool_of
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, snapshots
@@ -93,13 +94,13 @@ def reset(
         foreign.warn_of_kept(info.top, name, events)
         if requested != LIVE_STATE:
             source = _source(settings, info, requested, events, accepts_older=accepts_older)
-            return _replace_data(settings, info, source, _clone_beside(settings, info, source), requested)
+            return _replace_data(settings, info, source, _clone_beside(settings, info, source), requested, events)
         instance = with_volumes(Instance.of(settings, info.instance, events))
         with locks.on_live_sets(instance.name):
             live = take_live(instance)
             with undone_on_error(lambda: drop_live(live)):
                 revision = _clone_beside(settings, info, live)
-        return _replace_data(settings, info, live, revision, requested)
+        return _replace_data(settings, info, live, revision, requested, events)
 
 
 def _source(
@@ -129,12 +130,13 @@ def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource) -> i
 
 
 def _replace_data(
-    settings: Settings, info: CloneInfo, source: CloneSource, revision: int, requested: str | None
+    settings: Settings, info: CloneInfo, source: CloneSource, revision: int, requested: str | None, events: Events
 ) -> CloneInfo:
-    """Make the new revision the current one, start its server, and remove the old revision."""
+    """Make the new revision the current one, start its server, and remove the old revision.
+
+    Interrupted before the server has started, the clone has its new data; a start goes on, and removes the old data.
+    """
     password = credentials.read(info.client_file)
-    info.process.kill()
-    hide_volumes(info)
     facts = {
         properties.REVISION_PROPERTY: str(revision),
         properties.PHASE_PROPERTY: ClonePhase.NEW,
@@ -143,9 +145,16 @@ def _replace_data(
         properties.REQUESTED_PROPERTY: properties.requested_text(requested or info.original_request),
         ORIGIN_PROPERTY: source.origin.encode(),
     }
-    datasets.set_properties(info.top, facts)
-    changed = find(settings, info.name)
-    start_locked(settings, changed, password)
+    with uninterrupted(events.warn):
+        info.process.kill()
+        hide_volumes(info)
+        datasets.set_properties(info.top, facts)
+        changed = find(settings, info.name)
+    try:
+        start_locked(settings, changed, password)
+    except BaseException as error:
+        error.add_note(f"clone {info.name} has its new data and is not started: `zsnapdb clone start {info.name}` does")
+        raise
     for dataset in changed.volumes.values():
         datasets.set_properties(dataset, {"canmount": "on"})
     drop_leftovers(changed)

@@ -13,7 +13,7 @@ from zsnapdb.jobs.restore import exchange, foreign
 from zsnapdb.jobs.restore.old_server import control_of
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.steps import remove_all
-from zsnapdb.jobs.restore.under_way import alone_with_journal, find
+from zsnapdb.jobs.restore.under_way import alone_with_journal
 from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
 from zsnapdb.jobs.uninterrupted import uninterrupted
 from zsnapdb.planning.restore.steps import RestorePlan
@@ -38,7 +38,7 @@ def abandon(
     error of the old server's start leaves the restore as it is.
     """
     journals = Journals(settings.restore.journal)
-    before = find(journals, instance.name, top)
+    before = journals.find(instance.name, top)
     with _alone(instance, before), alone_with_journal(instance, journals, before.plan.layout.top) as journal:
         planned, left = journal.plan, ""
         foreign.clear(planned, may_go=with_foreign_snapshots)

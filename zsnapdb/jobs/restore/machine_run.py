@@ -128,7 +128,7 @@ def execute(
 
     ExistsError if the target was made since the plan; PreflightError if a restore to the target is under way.
     """
-    journals = MachineJournals.below(work.settings.restore.journal)
+    journals = MachineJournals(work.settings.restore.journal)
     with _alone(work.instance, work.plan.top):
         if journals.read(work.plan.top) is not None:
             raise PreflightError(
@@ -203,7 +203,7 @@ def _with_journal(
     settings: Settings, instance: Instance, top: str | None
 ) -> Iterator[tuple[MachineJournals, MachineJournal]]:
     """Yield the journal of a restore under way, read again now that no other process works on this restore."""
-    journals = MachineJournals.below(settings.restore.journal)
+    journals = MachineJournals(settings.restore.journal)
     before = journals.find(instance.name, top).plan
     with _alone(instance, before.top):
         journal = journals.read(before.top)
@@ -233,7 +233,10 @@ def _carry_out(
     confirm: ConfirmStep,
     stop_after: str | None,
 ) -> MachineRestoreResult:
-    """Run the unfinished steps in order. What was received stays after an error, unless the repository is damaged."""
+    """Run the unfinished steps in order. What was received stays after an error, unless the repository is damaged.
+
+    After an interruption everything stays: the same restore goes on.
+    """
     if stop_after is not None and work.plan.step(stop_after) is None:
         raise UsageError(
             f"the restore has no step {stop_after!r}",
@@ -267,7 +270,8 @@ def _carry_out(
 
 def _after_error(work: MachineWork, journals: MachineJournals, journal: MachineJournal, error: BaseException) -> None:
     received = any(isinstance(work.plan.step(done.step), Receive) for done in journal.done)
-    if received and not isinstance(error, DamagedError):
+    is_interrupted = isinstance(error, KeyboardInterrupt) and journals.read(work.plan.top) is not None
+    if (received or is_interrupted) and not isinstance(error, DamagedError):
         error.add_note(
             f"the restored zvols in {work.plan.top} are kept: continue with --resume, or give the restore up with"
             " --abandon"

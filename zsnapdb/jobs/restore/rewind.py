@@ -182,7 +182,7 @@ class _Rewinding:
         return self._result(backs_up=backs_up)
 
     def _expected_outage(self) -> Outage:
-        journal = run.find(self.journals, self.instance.name, self.plan.layout.top)
+        journal = self.journals.find(self.instance.name, self.plan.layout.top)
         starts = [step.name for step in self.plan.steps if isinstance(step, Recover | CheckServer)]
         seconds = [done.seconds for done in journal.done if done.step in starts]
         return Outage(self.plan, self.planned.service, min(seconds, default=0.0), self._readers())

@@ -34,7 +34,7 @@ from zsnapdb.jobs.restore.steps import (
     remove_all,
     take_up,
 )
-from zsnapdb.jobs.restore.under_way import alone, alone_with_journal, find, refuse_begun
+from zsnapdb.jobs.restore.under_way import alone, alone_with_journal, refuse_begun
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.restore_journal import Done, Journals, RestoreJournal
 from zsnapdb.model import Position
@@ -65,7 +65,6 @@ __all__ = [
     "execute",
     "execute_continued",
     "execute_without_journal",
-    "find",
     "open_for_restore",
     "origin_of",
     "plan",
@@ -232,8 +231,8 @@ def resume(
     """Continue an interrupted restore. The interrupted step begins anew. `in_place` is that of `Work`.
 
     PreflightError, before anything is changed, if others made snapshots on its datasets and they are not let go.
-    An error keeps the received volumes for another try. The datasets and the journal are removed only if no volume was
-    received yet and no clone mounted, or if the repository is damaged.
+    An error keeps the received volumes for another try, and an interruption keeps all. The datasets and the journal are
+    removed only if an error came before a volume was received or a clone mounted, or if the repository is damaged.
     """
     journals = Journals(settings.restore.journal)
     with alone_with_journal(instance, journals, top) as journal:
@@ -256,10 +255,12 @@ def _carry_out(
     except BaseException as error:
         # Clones are made again in a moment, and then perhaps of other snapshots.
         received = any(isinstance(work.plan.step(done.step), Receive | MountVolumes) for done in runner.journal.done)
+        receives = any(isinstance(step, Receive) for step in work.plan.steps)
+        is_kept = received or (receives and isinstance(error, KeyboardInterrupt) and runner.has_begun)
         # What was finished once is never removed because it could not be continued.
         if not _is_before_exchange(work.plan):
             error.add_note("datasets of the server were exchanged: continue with --resume")
-        elif (isinstance(error, DamagedError) and not work.plan.is_continued) or not received:
+        elif (isinstance(error, DamagedError) and not work.plan.is_continued) or not is_kept:
             _undo(work, error)
             journals.forget(work.plan.layout.top)
         else:
@@ -299,6 +300,8 @@ class _Run:
         self.journals = journals
         self.journal = journal
         self.handed_over: HandedOver | None = None
+        self.has_begun = not work.is_first_run
+        """Whether the journal says what this restore has made."""
 
     def go(self, confirm: Confirm, stop_after: str | None) -> RestoreResult:
         for step in self.work.plan.steps:
@@ -328,6 +331,7 @@ class _Run:
         if self.journals is not None and not isinstance(step, Preflight):
             # From here on the restore changes things. The journal says what they are.
             self.journals.write(self.journal)
+            self.has_begun = True
 
     def _note_end(self, following: Step | None) -> None:
         if self.journals is None:

@@ -12,19 +12,6 @@ from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.steps import RestoreLayout
 
 
-def find(journals: Journals, instance: str, top: str | None) -> RestoreJournal:
-    """Return the restore under way to `top`, or the only restore of the instance. NotThere names those under way."""
-    known = journals.under_way(instance)
-    chosen = [journal for journal in known if top is None or journal.plan.layout.top == top]
-    if len(chosen) != 1:
-        listing = ", ".join(journal.plan.layout.top for journal in known) or "none"
-        raise UnknownNameError(
-            f"no single restore of {instance}{f' to {top}' if top else ''} is under way",
-            hint=f"under way: {listing}; name the target with --target",
-        )
-    return chosen[0]
-
-
 @contextlib.contextmanager
 def alone(instance: Instance, layout: RestoreLayout) -> Iterator[None]:
     """Be the only restore to this target dataset, and the only restore that uses this mount point."""
@@ -43,7 +30,7 @@ def alone_with_journal(instance: Instance, journals: Journals, top: str | None) 
 
     NotThere if another process finished the restore, or gave it up, before this process had the lock.
     """
-    before = find(journals, instance.name, top).plan
+    before = journals.find(instance.name, top).plan
     with alone(instance, before.layout):
         journal = journals.read(before.layout.top)
         if journal is None or journal.plan.restore_id != before.restore_id:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from zsnapdb.planning.setup.account import DEFAULT_USER
 from zsnapdb.planning.setup.facts import SetupAnswers
+from zsnapdb.planning.setup.merging import ALONE, Surroundings
 
-REPOSITORY = "backups"
+_HEAD = (
+    "# Written by `zsnapdb setup`. `zsnapdb example zsnapdb.toml` explains every key.",
+    "# What is left out has its default.",
+    "",
+)
 RECIPIENT = "AGE-RECIPIENT"
 """Stands for the recipient in the plan, before the identity is made."""
 
@@ -28,52 +34,75 @@ def configuration_text(
     recipient: str | None,
     identity: str | None = None,
     binary: str = "",
+    around: Surroundings = ALONE,
     *,
     archives: bool = True,
 ) -> str:
     """Return the text of the configuration.
 
     `recipient`: to whom backups are encrypted, None if they are not. `identity`: the file with which drills read them.
-    `binary`: the server program, if it is not the one of the usual folders. `archives`: the server has binlogs.
+    `binary`: the server program, if it is not the one of the usual folders. `around`: what is configured already.
+    `archives`: the server has binlogs.
     """
-    lines = [
-        "# Written by `zsnapdb setup`. `zsnapdb example zsnapdb.toml` explains every key.",
-        "# What is left out has its default.",
-        f"[instance.{answers.instance}]",
-        _line("socket", login.socket),
-        *([_line("user", login.user)] if login.user != DEFAULT_USER else []),
-        *([_line("password_file", login.password_file)] if login.password_file is not None else []),
-        _line("repository", REPOSITORY),
-        "",
-        *([f"[instance.{answers.instance}.server]", _line("binary", binary), ""] if binary else []),
-        f"[instance.{answers.instance}.keep]",
-        "last = 7",
-        "daily = 14",
-        "weekly = 8",
-        "monthly = 12",
-        "",
-        f"[instance.{answers.instance}.objectives]",
-        'backup_age = "26h"',
-        *(['archive_lag = "15m"'] if archives else []),
-        'drill_age = "8d"',
-        'verify_age = "8d"',
-        "",
-        f"[instance.{answers.instance}.agent]",
-        *(["archive = true"] if archives else []),
-        'backup = { cron = "15 1 * * *", jitter = "10m" }',
-        'prune = { cron = "45 3 * * *" }',
-        'verify = { cron = "30 4 * * 6" }',
-        'drill = { cron = "30 5 * * 0" }',
-        "",
-        f"[repository.{REPOSITORY}]",
-        _line("url", answers.repository),
-        *([_line("endpoint", answers.endpoint)] if answers.endpoint else []),
-        *([_line("credentials_file", answers.credentials_file)] if answers.credentials_file else []),
-    ]
+    lines = [*_instance(answers, login, around.repository, binary, archives=archives)]
+    if not around.is_shared:
+        lines += ["", *_repository(answers, around.repository, recipient, identity)]
+    if not around.has_agent:
+        lines += ["", "[agent]", 'reap = { every = "15m" }', 'status = { every = "5m" }']
+    if around.target and answers.notify is not None:
+        lines += ["", f"[notifications.to.{around.target}]", _way(answers.notify)]
+    if around.before or around.after:
+        return around.around("\n".join(lines))
+    return "\n".join((*_HEAD, *lines)) + "\n"
+
+
+def _instance(
+    answers: SetupAnswers, login: ServerLogin, repository: str, binary: str, *, archives: bool
+) -> Iterator[str]:
+    name = answers.instance
+    yield f"[instance.{name}]"
+    yield _line("socket", login.socket)
+    if login.user != DEFAULT_USER:
+        yield _line("user", login.user)
+    if login.password_file is not None:
+        yield _line("password_file", login.password_file)
+    yield _line("repository", repository)
+    yield ""
+    if binary:
+        yield from (f"[instance.{name}.server]", _line("binary", binary), "")
+    yield from (f"[instance.{name}.keep]", "last = 7", "daily = 14", "weekly = 8", "monthly = 12", "")
+    # The default warn_at is 0.8: an age that the schedule itself reaches is no warning.
+    yield from (f"[instance.{name}.objectives]", 'backup_age = "31h"')
+    if archives:
+        yield 'archive_lag = "15m"'
+    yield from ('drill_age = "9d"', 'verify_age = "9d"', "", f"[instance.{name}.agent]")
+    if archives:
+        yield "archive = true"
+    yield 'backup = { cron = "15 1 * * *", jitter = "10m" }'
+    yield 'prune = { cron = "45 3 * * *" }'
+    yield 'verify = { cron = "30 4 * * 6" }'
+    yield 'drill = { cron = "30 5 * * 0" }'
+    yield 'doctor = { cron = "50 5 * * *" }'
+
+
+def _repository(answers: SetupAnswers, name: str, recipient: str | None, identity: str | None) -> Iterator[str]:
+    yield f"[repository.{name}]"
+    yield _line("url", answers.repository)
+    if answers.endpoint:
+        yield _line("endpoint", answers.endpoint)
+    if answers.credentials_file:
+        yield _line("credentials_file", answers.credentials_file)
     if recipient is not None:
-        lines += ["", f"[repository.{REPOSITORY}.encryption]", f"recipients = [{json.dumps(recipient)}]"]
-        lines += [_line("identity_file", identity)] if identity is not None else []
-    return "\n".join(lines) + "\n"
+        yield from ("", f"[repository.{name}.encryption]", f"recipients = [{json.dumps(recipient)}]")
+        if identity is not None:
+            yield _line("identity_file", identity)
+
+
+def _way(notify: str) -> str:
+    """Return the line that names the way to somebody: a program, a URL, or an address of e-mail."""
+    if notify.startswith("/"):
+        return f"script = [{json.dumps(notify)}]"
+    return _line("webhook", notify) if "://" in notify else f"email = [{json.dumps(notify)}]"
 
 
 def _line(key: str, value: str) -> str:

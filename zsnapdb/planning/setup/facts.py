@@ -77,6 +77,13 @@ class FoundPool:
 
 
 @dataclass(frozen=True)
+class WrittenTables:
+    """The tables of a configuration that an earlier setup wrote, by their paths. They are as it wrote them."""
+
+    tables: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
 class SetupFacts:
     """What was found on the host.
 
@@ -102,8 +109,10 @@ class SetupFacts:
     """The newest drill that passed with the configuration which is there, None if none is known."""
     missing_folder: str | None = None
     """The folder of the repository, if it is to be a folder of this host and is not there."""
-    has_own_configuration: bool = False
-    """Whether the configuration is, byte by byte, what an earlier setup wrote."""
+    written: WrittenTables | None = None
+    """What an earlier setup wrote of the instance; None if it wrote nothing, or somebody changed that since."""
+    agent_reads: str | None = None
+    """The configuration with settings that the agent of this host reads, None if there is no unit for it."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +121,8 @@ class SetupAnswers:
 
     `repository` is an address such as s3://bucket/prefix or file:///folder. `encrypt`: whether backups are encrypted.
     `binary` is the server program that copies of the server run. `move`: the server may be stopped while its files are
-    moved to ZFS. `proof`: setup ends with doctor, a backup and a drill.
+    moved to ZFS. `proof`: setup ends with doctor, a backup and a drill. `notify`: who hears of failures: an address of
+    e-mail, a URL, or the absolute path of a program.
     """
 
     repository: str
@@ -125,3 +135,4 @@ class SetupAnswers:
     binary: str | None = None
     move: bool = False
     proof: bool = True
+    notify: str | None = None

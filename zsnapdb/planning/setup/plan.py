@@ -10,8 +10,9 @@ from enum import StrEnum
 
 from zsnapdb.config import DEFAULT_PATH
 from zsnapdb.planning.setup.account import AccountPlan, account_plan, user_of
-from zsnapdb.planning.setup.configuration import RECIPIENT, REPOSITORY, ServerLogin, configuration_text
+from zsnapdb.planning.setup.configuration import RECIPIENT, ServerLogin, configuration_text
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
+from zsnapdb.planning.setup.merging import ALONE, Surroundings, document_of, surroundings
 from zsnapdb.planning.setup.move import ServerMove, dataset_names, objections, planned_move
 from zsnapdb.planning.setup.move_state import MoveDecision, MoveStep
 from zsnapdb.planning.setup.schedule import UNIT, UNIT_FILE, cron_file
@@ -73,6 +74,8 @@ class SetupPlan:
     `recipient` is that of an identity that is there already. `account` None: the account is there on every server.
     `move` None: the files stay where they are. `move_step` is what is done of the move; if it is FINISH, also if there
     are refusals: the server runs on ZFS, and setup only notes that. `refusal_hint` says what to do about refusals.
+    `around` is the configuration without what setup writes. `kept` is the text of one that has all that setup writes:
+    it stays as it is.
     """
 
     way: SetupWay
@@ -88,6 +91,8 @@ class SetupPlan:
     steps: tuple[SetupStep, ...] = ()
     refusals: tuple[str, ...] = ()
     refusal_hint: str = "answer with --socket, --pool or --config"
+    around: Surroundings = ALONE
+    kept: str | None = None
 
     @property
     def socket(self) -> str:
@@ -103,17 +108,20 @@ class SetupPlan:
 
     def text(self, recipient: str | None) -> str:
         """Return the text of the configuration for the recipient of the backups, None: they are not encrypted."""
+        if self.kept is not None:
+            return self.kept
         assert self.server is not None
         login = ServerLogin(self.socket, user_of(self.server), self.account.password_file if self.account else None)
         identity = self.identity if recipient is not None else None
         binary = self.answers.binary or self.server.binary
-        return configuration_text(self.answers, login, recipient, identity, binary, archives=self.archives)
+        return configuration_text(self.answers, login, recipient, identity, binary, self.around, archives=self.archives)
 
 
 def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None = None) -> SetupPlan:
     """Return what setup does on this host, or why it does nothing. `begun`: a move of files that was interrupted."""
     folder = facts.configuration.rpartition("/")[0]
-    identity = f"{folder}/identity" if answers.encrypt else None
+    around = surroundings(facts.configured, answers, facts.written)
+    identity = f"{folder}/identity" if answers.encrypt and not (around and around.is_shared) else None
     server, why = _server(facts, answers, begun)
     recipient = facts.recipient if identity else None
     plan = SetupPlan(SetupWay.ADOPT, server, answers, facts.configuration, identity, recipient)
@@ -126,13 +134,9 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None
         return replace(plan, refusals=(why,))
     grants = facts.grants.get(server.flavour, "")
     plan = replace(plan, account=account_plan(server, grants, f"{folder}/{answers.instance}.password"))
-    is_continued = facts.configured is not None and facts.configured == plan.text(recipient)
-    if facts.configured is not None and not is_continued:
-        if not facts.has_own_configuration:
-            why = f"{facts.configuration} is there already, and setup did not write it, or somebody changed it since"
-            hint = f"add a section to it by hand, or name another file: --config {folder}/{answers.instance}.toml"
-            return replace(plan, refusals=(why,), refusal_hint=hint)
-        plan = replace(plan, notes=(*plan.notes, *_replaced(facts, plan.text(recipient))))
+    plan = _in_configuration(facts, plan, around)
+    if plan.refusals:
+        return plan
     if facts.missing_folder is not None:
         return replace(plan, refusals=(f"the folder {facts.missing_folder} of the repository is not there: make it",))
     if is_ended and not server.is_on_zfs:
@@ -142,22 +146,56 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None
     notes = (*plan.notes, f"the files of the server lie on {server.dataset}: they stay there")
     if not plan.archives:
         notes += ("the server writes no binlog: there are backups, and no point in time between them",)
-    if is_continued:
+    if plan.kept is not None:
         notes += (f"{facts.configuration} is there, as setup writes it: setup goes on from there",)
     if facts.passed_drill is not None:
         notes += (f"the drill {facts.passed_drill} passed: from now on the schedule makes backups and drills",)
     return replace(plan, notes=notes, steps=tuple(_protection(facts, plan, server)))
 
 
+def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: Surroundings | None) -> SetupPlan:
+    """Return the plan with what it leaves of the configuration that is there; refused if that cannot be."""
+    path, name = facts.configuration, plan.answers.instance
+    if facts.agent_reads not in (None, path):
+        why = f"the agent of this host reads {facts.agent_reads}, and one agent runs the jobs of all instances"
+        return replace(plan, refusals=(why,), refusal_hint=f"add the instance to that: --config {facts.agent_reads}")
+    by_hand = f"change it by hand, or give the instance another name: --instance NAME ({path} may have several)"
+    document = document_of(facts.configured or "")
+    if document is None or around is None:
+        why = f"{path} is there already, and setup cannot tell what in it is about the instance {name}"
+        return replace(plan, refusals=(why,), refusal_hint="see `zsnapdb config check`, and " + by_hand)
+    plan = replace(plan, around=around)
+    text = plan.text(plan.recipient)
+    is_there = name in document.get("instance", {})
+    if is_there and document_of(text) == document:
+        plan = replace(plan, kept=facts.configured)
+    elif is_there and facts.written is None:
+        why = f"{path} has the instance {name} already, and setup did not write it, or somebody changed it since"
+        return replace(plan, refusals=(why,), refusal_hint=by_hand)
+    elif is_there:
+        plan = replace(plan, notes=(*plan.notes, *_replaced(facts, text)))
+    elif document:
+        plan = replace(plan, notes=(*plan.notes, f"{path} is there: the instance is added to it, all else stays"))
+    if around.is_shared and plan.kept is None:
+        note = f"the repository {around.repository} is configured already: it is used as it is, with its encryption"
+        plan = replace(plan, notes=(*plan.notes, note))
+    if around.target and plan.kept is None:
+        plan = replace(
+            plan, notes=(*plan.notes, f"{plan.answers.notify} hears of failures, and of a test before the rest")
+        )
+    if around.is_silent:
+        plan = replace(plan, notes=(*plan.notes, _SILENT))
+    return plan
+
+
 def _replaced(facts: SetupFacts, text: str) -> Iterator[str]:
-    """Say that the configuration of an earlier setup is replaced, and which lines differ."""
+    """Say that what an earlier setup wrote is replaced, and which lines differ."""
     yield f"{facts.configuration} is that of an earlier setup with other words: it is replaced, and kept beside it"
-    before, after = (facts.configured or "").splitlines(), text.splitlines()
-    for line in difflib.ndiff(before, after):
-        if line[:2] in ("- ", "+ "):
-            yield f"  {line}"
+    lines = difflib.unified_diff((facts.configured or "").splitlines(), text.splitlines(), n=0, lineterm="")
+    yield from (f"  {line[0]} {line[1:]}" for line in list(lines)[2:] if not line.startswith("@@"))
 
 
+_SILENT = "nobody is told when something fails: --notify names an address, a URL or a program"
 _ENDED = "an earlier setup moved the files of the server, which runs on ZFS: setup notes that, and stops nothing"
 _ONE_AT_A_TIME = "the files of another server were moved before: setup notes that, and moves no other files in this run"
 
@@ -272,11 +310,13 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
     yield SetupStep("Write the configuration", path=facts.configuration, text=text, action=SetupAction.CONFIGURATION)
     if plan.account is not None:
         yield _account(plan, plan.account, server)
-    yield SetupStep("Make the repository", (_command(facts, "init", REPOSITORY),), action=SetupAction.REPOSITORY)
+    making = _command(facts, "init", plan.around.repository)
+    yield SetupStep("Make the repository", (making,), action=SetupAction.REPOSITORY)
     if facts.has_systemd:
         yield SetupStep(
             "Run all jobs from now on",
-            ("systemctl daemon-reload", f"systemctl enable --now {UNIT}"),
+            # A running agent takes the configuration in. One that does not run is started (systemctl(1)).
+            ("systemctl daemon-reload", f"systemctl enable {UNIT}", f"systemctl reload-or-restart {UNIT}"),
             path=UNIT_FILE if facts.unit is not None else "",
             text=facts.unit or "",
             action=SetupAction.SCHEDULE,

@@ -37,6 +37,20 @@ def unit_text(example: str, program: Sequence[str], configuration: str) -> str:
     )
 
 
+def configuration_in(unit: str) -> str | None:
+    """Return which configuration the agent of a unit reads; None if it names none."""
+    for line in unit.split("\n"):
+        if not line.startswith(_START):
+            continue
+        try:
+            words = shlex.split(line.removeprefix(_START))
+        except ValueError:
+            return None
+        if "--config" in words[:-1]:
+            return words[words.index("--config") + 1].replace("%%", "%").replace("$$", "$")
+    return None
+
+
 def _command(line: str, start: str, stopped: str) -> str:
     return start if line.startswith(_START) else stopped if line.startswith(_STOPPED) else ""
 

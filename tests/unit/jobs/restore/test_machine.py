@@ -110,8 +110,22 @@ def test_an_interrupted_restore_is_resumed_or_given_up(yard: Yard, monkeypatch: 
         assert yard.state() == before
 
 
+def test_what_a_person_interrupts_in_the_first_receive_is_kept_and_goes_on(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_about: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(machine_run, "receive", interrupted)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            yard.restore()
+    assert "are kept: continue with --resume" in "".join(caught.value.__notes__)
+    assert defined(yard.resume()).uuid in yard.libvirt.known
+
+
 def _again(yard: Yard) -> MachineRestorePlan:
-    return MachineJournals.below(yard.settings.restore.journal).find("main", None).plan
+    return MachineJournals(yard.settings.restore.journal).find("main", None).plan
 
 
 def _remove(yard: Yard) -> None:

@@ -169,7 +169,7 @@ def test_latest_of_an_archive_with_lost_files_misses_nothing_that_the_archive_st
     except (NotThere, HistoryError):
         return
     newest, state = simulation.histories[-1], restored(simulation, chosen.route, chosen)
-    if simulation.files[-1] in files or chosen.files[-1:] == files[-1:]:
+    if simulation.files[-1] in files or list(chosen.files[-1:]) == list(files[-1:]):
         assert state[: len(newest)] == newest[: len(state)], chosen
     archived = {one for file in files for one in simulation.contents[file.incarnation, file.name]}
     assert not archived & set(newest) - set(state), chosen

@@ -14,12 +14,12 @@ from zsnapdb.planning.advice.catalogue import judge_advice
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.setup.account import account_plan
 from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
-from zsnapdb.planning.setup.facts import FoundFiles, FoundPool, FoundServer, SetupAnswers, SetupFacts
+from zsnapdb.planning.setup.facts import FoundFiles, FoundPool, FoundServer, SetupAnswers, SetupFacts, WrittenTables
 from zsnapdb.planning.setup.layout import two_datasets
 from zsnapdb.planning.setup.move import ServerMove
 from zsnapdb.planning.setup.move_state import MoveDecision, MoveStep
 from zsnapdb.planning.setup.plan import BegunMove, SetupAction, SetupPlan, SetupWay, plan_setup
-from zsnapdb.planning.setup.schedule import cron_file, cron_text, unit_text
+from zsnapdb.planning.setup.schedule import configuration_in, cron_file, cron_text, unit_text
 
 GIB = 1 << 30
 SERVER = FoundServer(
@@ -134,11 +134,12 @@ def test_setup_makes_the_account_only_where_root_is_let_in_and_may_write(server:
 
 def test_a_configuration_that_setup_wrote_is_no_obstacle_for_the_same_setup() -> None:
     before = planned()
-    plan = planned(configured=before.text("age1qqqq"), recipient="age1qqqq")
-    assert plan.refusals == ()
+    text, written = before.text("age1qqqq"), WrittenTables(before.around.tables("main"))
+    plan = planned(configured=text, written=written, recipient="age1qqqq")
+    assert (plan.refusals, plan.text("age1qqqq")) == ((), text)
     assert "goes on from there" in plan.notes[-1]
-    other = planned(configured=before.text("age1qqqq"), recipient="age1zzzz")
-    assert "is there already" in other.refusals[0]
+    other = planned(configured=text, written=written, recipient="age1zzzz")
+    assert '  + recipients = ["age1zzzz"]' in other.notes
 
 
 def test_a_missing_unit_is_written_with_its_program_and_its_configuration() -> None:
@@ -153,6 +154,8 @@ def test_a_missing_unit_is_written_with_its_program_and_its_configuration() -> N
     ]
     (step,) = [step for step in planned(unit=text).steps if step.action is SetupAction.SCHEDULE]
     assert (step.path, step.text) == ("/etc/systemd/system/zsnapdb-agent.service", text)
+    assert configuration_in(text) == "/etc/z $1"
+    assert configuration_in(example) is None
     assert [step.path for step in planned(unit=None).steps if step.action is SetupAction.SCHEDULE] == [""]
     assert [step for step in planned(has_systemd=False).steps if step.action is SetupAction.SCHEDULE] == []
 
@@ -215,7 +218,7 @@ def test_a_switched_move_is_planned_without_a_stop_and_without_a_copy() -> None:
     assert not [word for word in words(after) if word.startswith(("zfs create", "mv", "systemctl stop"))]
 
 
-@pytest.mark.parametrize("configured", [None, "[instance.other]\n"])
+@pytest.mark.parametrize("configured", [None, "[instance.main]\n"])
 def test_a_move_whose_server_runs_on_zfs_is_ended_also_if_the_setup_is_refused(configured: str | None) -> None:
     before = planned(ELSEWHERE)
     assert before.move is not None
@@ -259,7 +262,9 @@ def test_a_name_that_is_taken_is_not_used_for_a_dataset() -> None:
         (plan_setup(replace(FACTS, servers=()), ANSWERS), "no server runs on this host"),
         (plan_setup(replace(FACTS, servers=(SERVER, SERVER)), ANSWERS), "2 servers run on this host"),
         (planned(answers=replace(ANSWERS, socket="/tmp/x.sock")), "no running server listens on /tmp/x.sock"),
-        (planned(configured="[instance.other]\n"), "/etc/zsnapdb/zsnapdb.toml is there already"),
+        (planned(configured="[instance.main]\n"), "/etc/zsnapdb/zsnapdb.toml has the instance main already"),
+        (planned(configured="[instance.main\n"), "/etc/zsnapdb/zsnapdb.toml is there already"),
+        (planned(agent_reads="/srv/z.toml"), "the agent of this host reads /srv/z.toml"),
         (planned(missing_folder="/srv/backups"), "the folder /srv/backups of the repository is not there"),
         (planned(replace(ELSEWHERE, files=None)), "root may not ask the server"),
         (planned(replace(ELSEWHERE, files=replace(FILES, service=""))), "is no service of it"),
