@@ -226,12 +226,22 @@ def test_a_host_that_has_the_repository_alone_restores_and_asks(lab: Lab) -> Non
     lost = re.sub(r"^(socket|user|password_file|volumes) = .*\n", "", text, flags=re.MULTILINE)
     config = lab.folder / "restore-host.toml"
     config.write_text(lost)
+    elsewhere = lab.folder / "other-repository.toml"
+    own = lost.replace('\nrepository = "s3"\n', '\nrepository = "gone"\n', 1)
+    elsewhere.write_text(own + '\n[repository.gone]\nurl = "file:///srv/s3/not-there"\n')
     newest = lab.zsnapdb("backup", "--json").json["backup"]["backup_id"]
     assert newest in lab.zsnapdb("list", config=config).stdout
     assert newest in lab.zsnapdb("list", "--local", config=config).stdout
     assert lab.zsnapdb("status", config=config).code == 0
-    restored = lab.zsnapdb("restore", "main", "--to", newest, "--target", "tank/lost", "--json", config=config).json
-    assert restored["backup_id"] == newest
+    where = ("--target", "tank/lost")
+    begun = ("restore", "main", "--to", newest, *where, "--repository", "s3")
+    book = lab.zsnapdb("runbook", "main", *begun[2:], config=elsewhere).stdout
+    assert "--repository s3 --stop-after" in book
+    stopped = lab.zsnapdb(*begun, "--stop-after", "preflight", "--json", config=elsewhere).json
+    assert stopped["next_step"] is not None
+    lab.zsnapdb("restore", "main", "--resume", *where, "--stop-after", "recover", config=elsewhere)
+    restored = lab.zsnapdb("restore", "main", "--resume", *where, "--json", config=elsewhere).json
+    assert (restored["backup_id"], restored["finished"]) == (newest, True)
     question = ("query", "main", "SELECT COUNT(*) FROM ledger.accounts", "--at", newest, "--repository", "s3", "--json")
     assert lab.zsnapdb(*question, config=config).json["rows"] == [[ledger.ACCOUNTS]]
     refused = lab.zsnapdb("backup", config=config)

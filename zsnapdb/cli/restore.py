@@ -17,6 +17,7 @@ from zsnapdb.cli.options import (
     InstanceName,
     PlanOnly,
     ReplicasWillBeRebuilt,
+    RepositoryName,
     ReplicationAddress,
     ReplicationPasswordFile,
     ReplicationUser,
@@ -95,6 +96,7 @@ def restore(
     stop_after: StopAfter = None,
     with_foreign_snapshots: WithForeignSnapshots = False,
     replicas_will_be_rebuilt: ReplicasWillBeRebuilt = False,
+    repository: RepositoryName = None,
     binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -115,7 +117,7 @@ def restore(
     _refuse_contradictions(to, further, resume=resume, abandon=abandon, plan=plan)
     settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
-    chosen = Instance.of(settings, instance, terminal).rebuilding_replicas(replicas_will_be_rebuilt)
+    chosen = Instance.at(settings, instance, repository, terminal).rebuilding_replicas(replicas_will_be_rebuilt)
     may_go = with_foreign_snapshots
     if chosen.settings.vm is not None:
         _refuse_server_options(handover, history, port, server_id, source, origin, further)

@@ -18,6 +18,7 @@ from zsnapdb.cli.options import (
     ReplicationUser,
     RestoredPort,
     RestoredServerId,
+    RepositoryName,
     RestoreFrom,
     RestoreName,
     RestoreTarget,
@@ -44,6 +45,7 @@ def runbook(
     source: ReplicationAddress = None,
     source_user: ReplicationUser = "replica",
     source_password_file: ReplicationPasswordFile = None,
+    repository: RepositoryName = None,
     form: OutputFormat = "md",
     config: ConfigFile = None,
     json: AsJson = False,
@@ -72,5 +74,5 @@ def runbook(
         history=history,
         origin=origin_of(origin),
     )
-    book = job.make(settings, Instance.of(settings, instance), request, config)
+    book = job.make(settings, Instance.at(settings, instance, repository), request, config)
     show(report.RunbookView(book, as_html=form == "html"), json)

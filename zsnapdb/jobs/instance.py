@@ -100,6 +100,29 @@ class Instance:
             copies={},
         )
 
+    @property
+    def other_repository(self) -> str | None:
+        """The name of the repository if it is not the instance's own, else None."""
+        return None if self.is_own_repository else self.settings.repository
+
+    def with_repository_of(self, settings: Settings, other: str | None) -> Instance:
+        """Return the instance with the repository with which a plan was made: `other`, or its own if that is None.
+
+        UsageError if that is not configured any more.
+        """
+        if other == self.other_repository:
+            return self
+        there = Instance.at(settings, self.name, other, self.events)
+        own = there.settings
+        changes = {"repository": own.repository, "keep": own.keep, "objectives": own.objectives}
+        return replace(
+            self,
+            settings=self.settings.model_copy(update=changes),
+            repository=there.repository,
+            is_own_repository=there.is_own_repository,
+            copies=there.copies,
+        )
+
     def impatient(self, seconds: float) -> Instance:
         """Return the instance with repositories that are asked again for at most this long."""
 

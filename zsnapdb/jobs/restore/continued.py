@@ -69,6 +69,7 @@ def finished(settings: Settings, instance: Instance, top: str | None) -> Restore
 
 def plan_now(settings: Settings, instance: Instance, request: ContinueRequest) -> RestoreJournal:
     """Return the plan that `go_on` would carry out now; nothing is changed. The errors are those of `plan`."""
+    instance = _as_before(settings, instance, request)
     return plan(settings, instance, open_for_restore(instance, request.origin), request)
 
 
@@ -79,10 +80,16 @@ def go_on(
 
     The errors are those of `plan` and of a restore. An error removes nothing: `zsnapdb restore --resume` goes on.
     """
+    instance = _as_before(settings, instance, request)
     repository = open_for_restore(instance, request.origin)
     planned = plan(settings, instance, repository, request)
     readers.prepare(instance, planned.plan)
     return execute_continued(settings, instance, repository, planned, confirm, stop_after)
+
+
+def _as_before(settings: Settings, instance: Instance, request: ContinueRequest) -> Instance:
+    """Return the instance with the repository from which the finished restore came."""
+    return instance.with_repository_of(settings, finished(settings, instance, request.top).plan.repository_name)
 
 
 def plan(settings: Settings, instance: Instance, repository: Repository, request: ContinueRequest) -> RestoreJournal:

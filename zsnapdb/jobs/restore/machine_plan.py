@@ -106,6 +106,7 @@ def make(
         datasets=places,
         notes=(*notes, *defines.notes),
         steps=(*_receiving(chain, top, places), _checking(manifest, places), *defines.steps),
+        repository_name=instance.other_repository,
     )
 
 

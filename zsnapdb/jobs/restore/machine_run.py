@@ -172,6 +172,7 @@ def resume(
     """
     with _with_journal(settings, instance, top) as (journals, journal):
         _clear_foreign(journal.plan, may_go=with_foreign_snapshots)
+        instance = instance.with_repository_of(settings, journal.plan.repository_name)
         work = MachineWork(settings, instance, instance.open_repository(), journal.plan, connect)
         return _carry_out(work, journals, journal, confirm, stop_after)
 
@@ -248,9 +249,9 @@ def _carry_out(
                 continue
             if not confirm(step):
                 return MachineRestoreResult(work.plan, journal.done, step)
-            work.events.tell(f"{step.name}: {step.describe()}")
             if not isinstance(step, MachinePreflight):
                 journals.write(journal)
+            work.events.tell(f"{step.name}: {step.describe()}")
             began = time.monotonic()
             _do(work, step)
             seconds = round(time.monotonic() - began, 3)
@@ -270,7 +271,7 @@ def _carry_out(
 
 def _after_error(work: MachineWork, journals: MachineJournals, journal: MachineJournal, error: BaseException) -> None:
     received = any(isinstance(work.plan.step(done.step), Receive) for done in journal.done)
-    is_interrupted = isinstance(error, KeyboardInterrupt) and journals.read(work.plan.top) is not None
+    is_interrupted = isinstance(error, KeyboardInterrupt) and journals.path(work.plan.top).exists()
     if (received or is_interrupted) and not isinstance(error, DamagedError):
         error.add_note(
             f"the restored zvols in {work.plan.top} are kept: continue with --resume, or give the restore up with"

@@ -159,6 +159,7 @@ def _without_steps(
         point=point,
         layout=layout,
         key_files=facts.key_files,
+        repository_name=instance.other_repository,
     )
 
 

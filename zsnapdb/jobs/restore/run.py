@@ -237,6 +237,7 @@ def resume(
     journals = Journals(settings.restore.journal)
     with alone_with_journal(instance, journals, top) as journal:
         foreign.clear(journal.plan, may_go=with_foreign_snapshots)
+        instance = instance.with_repository_of(settings, journal.plan.repository_name)
         work = Work(settings, instance, reopen(instance, journal.plan), journal.plan, in_place)
         return _carry_out(work, journals, journal, confirm, stop_after)
 
@@ -256,7 +257,8 @@ def _carry_out(
         # Clones are made again in a moment, and then perhaps of other snapshots.
         received = any(isinstance(work.plan.step(done.step), Receive | MountVolumes) for done in runner.journal.done)
         receives = any(isinstance(step, Receive) for step in work.plan.steps)
-        is_kept = received or (receives and isinstance(error, KeyboardInterrupt) and runner.has_begun)
+        has_begun = journals.path(work.plan.layout.top).exists()
+        is_kept = received or (receives and isinstance(error, KeyboardInterrupt) and has_begun)
         # What was finished once is never removed because it could not be continued.
         if not _is_before_exchange(work.plan):
             error.add_note("datasets of the server were exchanged: continue with --resume")
@@ -300,8 +302,6 @@ class _Run:
         self.journals = journals
         self.journal = journal
         self.handed_over: HandedOver | None = None
-        self.has_begun = not work.is_first_run
-        """Whether the journal says what this restore has made."""
 
     def go(self, confirm: Confirm, stop_after: str | None) -> RestoreResult:
         for step in self.work.plan.steps:
@@ -327,11 +327,10 @@ class _Run:
         return replace(self.journal, old_server=noted.old_server) if noted is not None else self.journal
 
     def _note_begin(self, step: Step) -> None:
-        self.work.events.tell(f"{step.name}: {step.describe()}")
         if self.journals is not None and not isinstance(step, Preflight):
             # From here on the restore changes things. The journal says what they are.
             self.journals.write(self.journal)
-            self.has_begun = True
+        self.work.events.tell(f"{step.name}: {step.describe()}")
 
     def _note_end(self, following: Step | None) -> None:
         if self.journals is None:

@@ -78,6 +78,8 @@ def _options(planned: RestorePlan, request: RestoreRequest) -> tuple[str, ...]:
         words.append("--accept-older")
     if planned.clones:
         words += ["--from", "local"]
+    if planned.repository_name is not None:
+        words += ["--repository", planned.repository_name]
     if request.history is not None and planned.replays:
         words += ["--history", request.history]
     return tuple(words)

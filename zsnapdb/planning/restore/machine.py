@@ -105,6 +105,8 @@ class MachineRestorePlan:
     datasets: Mapping[str, str]
     notes: tuple[str, ...] = ()
     steps: tuple[MachineStep, ...] = field(default=())
+    repository_name: str | None = None
+    """The configured repository if it is not the instance's own."""
 
     def step(self, name: str) -> MachineStep | None:
         """Return the step of that name."""

@@ -361,6 +361,8 @@ class RestorePlan:
     layout: RestoreLayout
     steps: tuple[Step, ...] = field(default=())
     key_files: tuple[str, ...] = ()
+    repository_name: str | None = None
+    """The configured repository if it is not the instance's own."""
 
     @property
     def point_identity(self) -> str:
