@@ -8,6 +8,7 @@ import typer
 
 from zsnapdb.cli.drill_machine import MachineDrillOptions, drill_machine, refuse_server_options
 from zsnapdb.cli.options import (
+    POINT,
     AcceptOlder,
     AsJson,
     ConfigFile,
@@ -28,7 +29,7 @@ def drill(
         typer.Option(
             "--to",
             metavar="POINT",
-            help="The point to restore, in the form of `zsnapdb restore --to`; or random: a random backup.",
+            help=f"The point to restore: {POINT}; or random: a random backup.",
         ),
     ] = "latest",
     seed: Annotated[

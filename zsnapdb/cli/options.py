@@ -59,6 +59,9 @@ WithForeignSnapshots = Annotated[
         help="Also destroy snapshots that others (sanoid, an administrator) made on the datasets.",
     ),
 ]
+POINT = "latest, latest-backup, a backup id, a time with its zone, 10m (so long ago), a GTID, or before-GTID"
+"""The forms of a point in time, of every command that takes one."""
+
 ReplicasWillBeRebuilt = Annotated[
     bool,
     typer.Option(

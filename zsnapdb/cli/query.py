@@ -9,11 +9,18 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.options import AsJson, ConfigFile, History, InstanceName, NamedInstance, RepositoryName, ServerBinary
+from zsnapdb.cli.options import (
+    POINT,
+    AsJson,
+    ConfigFile,
+    History,
+    InstanceName,
+    NamedInstance,
+    RepositoryName,
+    ServerBinary,
+)
 from zsnapdb.cli.output import writer
 from zsnapdb.printed import printed
-
-_MOMENT = "latest-backup, a backup id, GTIDs, before-GTID, or a time with its zone, such as 2026-11-20T10:00:00Z"
 
 EndHistory = Annotated[
     str | None,
@@ -37,7 +44,7 @@ class Format(StrEnum):
 def query(
     instance: NamedInstance,
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One SQL statement that only reads.", show_default=False)],
-    at: Annotated[str, typer.Option("--at", metavar="MOMENT", help=f"The state to query: {_MOMENT}.")] = "latest",
+    at: Annotated[str, typer.Option("--at", metavar="MOMENT", help=f"The state to query: {POINT}.")] = "latest",
     form: Annotated[Format, typer.Option("--format", help="The output format of the rows.")] = Format.TABLE,
     repository: RepositoryName = None,
     history: History = None,
@@ -74,7 +81,7 @@ def diff(
         ),
     ],
     begin: Annotated[
-        str, typer.Option("--from", metavar="MOMENT", help=f"The earlier state: {_MOMENT}.", show_default=False)
+        str, typer.Option("--from", metavar="MOMENT", help=f"The earlier state: {POINT}.", show_default=False)
     ],
     instance: InstanceName = None,
     end: Annotated[str, typer.Option("--to", metavar="MOMENT", help="The later state.")] = "latest",

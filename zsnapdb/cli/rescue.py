@@ -9,6 +9,7 @@ import typer
 
 from zsnapdb.cli import completion
 from zsnapdb.cli.options import (
+    POINT,
     AcceptOlder,
     AsJson,
     ConfigFile,
@@ -35,9 +36,7 @@ RescuedSchema = Annotated[
     str | None,
     typer.Option("--schema", metavar="SCHEMA", help="The schema to rescue, instead of a table.", show_default=False),
 ]
-RescuePoint = Annotated[
-    str, typer.Option("--to", metavar="POINT", help="The point in time, in the form of `zsnapdb restore --to`.")
-]
+RescuePoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"The point in time: {POINT}.")]
 RescueTarget = Annotated[
     str | None,
     typer.Option(

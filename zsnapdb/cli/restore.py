@@ -9,6 +9,7 @@ import typer
 
 from zsnapdb.cli.options import (
     HANDOVER_KINDS,
+    POINT,
     AcceptOlder,
     AsJson,
     ConfigFile,
@@ -45,7 +46,7 @@ RequestedPoint = Annotated[
     typer.Option(
         "--to",
         metavar="POINT",
-        help="The point: latest, latest-backup, a backup id, a time with its zone, a GTID, or before-GTID.",
+        help=f"The point: {POINT}.",
     ),
 ]
 ContinueTo = Annotated[

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.cli.options import (
+    POINT,
     AsJson,
     ConfigFile,
     History,
@@ -29,7 +30,7 @@ RewindPoint = Annotated[
     typer.Option(
         "--to",
         metavar="POINT",
-        help="The point: a time with its zone, 10m (so long ago), a GTID, before-GTID, or the id of a backup or set.",
+        help=f"The point: {POINT}; the id of a set on this host too.",
         show_default=False,
     ),
 ]

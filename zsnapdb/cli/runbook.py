@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import (
+    POINT,
     AcceptOlder,
     AsJson,
     ConfigFile,
@@ -25,9 +26,7 @@ from zsnapdb.cli.options import (
 )
 from zsnapdb.cli.output import show
 
-RunbookPoint = Annotated[
-    str, typer.Option("--to", metavar="POINT", help="The point to restore, in the form of `zsnapdb restore --to`.")
-]
+RunbookPoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"The point to restore: {POINT}.")]
 OutputFormat = Annotated[str, typer.Option("--format", metavar="FORM", help="The output format: md or html.")]
 
 

@@ -10,7 +10,7 @@ import typer
 from zsnapdb.cli import completion
 from zsnapdb.cli.clone.options import SOURCE_HELP
 from zsnapdb.cli.clone.set import create_set
-from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, History, InstanceName, PlanOnly, ServerBinary
+from zsnapdb.cli.options import POINT, AcceptOlder, AsJson, ConfigFile, History, InstanceName, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
 
@@ -37,9 +37,7 @@ SourceName = Annotated[
 ]
 ReplayPoint = Annotated[
     str | None,
-    typer.Option(
-        "--at", metavar="POINT", help="A time or a GTID between backups; archived binlogs are replayed up to it."
-    ),
+    typer.Option("--at", metavar="POINT", help=f"{POINT}; archived binlogs are replayed up to it."),
 ]
 LeaseDuration = Annotated[
     str | None,

@@ -6,7 +6,6 @@ before that moment.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -28,14 +27,11 @@ from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
 from zsnapdb.jobs.set_properties import LOCAL, POSITION_PROPERTY, STORED
-from zsnapdb.model import Flavour, is_backup_id, parse_gtids
+from zsnapdb.model import Flavour, parse_gtids
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.targets import AtBackup, AtTime, BeforeGtid, Latest, ago, parse_target
 from zsnapdb.zfs import datasets
-
-_NEWEST = ("latest", "latest-backup")
-_BEFORE = "before-"
-_DAY = re.compile(r"^\d{4}-\d{2}-\d{2}$")
 
 
 @dataclass(frozen=True)
@@ -99,8 +95,7 @@ class Moment:
 def find(settings: Settings, instance: Instance, requested: str, history: str | None = None) -> Moment:
     """Return the state for the requested moment.
 
-    It is latest or latest-backup (both: the newest backup on this host), a backup id, a time (ISO 8601 with zone),
-    GTIDs, or before-GTID (right before this transaction).
+    It has the forms of a restore's point (`planning/restore/targets.py`); latest is the newest backup on this host.
 
     A time or GTIDs between snapshot sets are reached by replay if the archive reaches the moment. Else the nearest
     snapshot set before the moment on this host answers, with the reason. NotThere if there is no such set.
@@ -111,9 +106,8 @@ def find(settings: Settings, instance: Instance, requested: str, history: str | 
     """
     instance = with_volumes(instance)
     candidates = _candidates(instance)
+    requested = ago(requested, instance.host.now())
     named = not takes_history(requested)
-    if not named and _gtids_or_none(requested.removeprefix(_BEFORE)) is None:
-        _time(requested)  # raises UsageError for text that is not a moment
     try:
         nearest: Moment | None = choose(candidates, requested)
     except NotThere:
@@ -142,7 +136,7 @@ def find(settings: Settings, instance: Instance, requested: str, history: str | 
 
 def takes_history(requested: str) -> bool:
     """Whether the requested moment is in a binlog history: a time or GTIDs, not a backup."""
-    return requested not in _NEWEST and not is_backup_id(requested)
+    return not isinstance(parse_target(requested), Latest | AtBackup)
 
 
 def _candidates(instance: Instance) -> list[Candidate]:
@@ -172,22 +166,24 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
     """Return which of the snapshot sets (oldest first) answers for the requested moment. NotThere if none does."""
     if not candidates:
         raise NotThere("there is no snapshot set on this host", hint="run `zsnapdb backup` to make a snapshot set")
-    if requested in _NEWEST or is_backup_id(requested):
-        named = [c for c in candidates if requested in (*_NEWEST, c.backup_id)]
+    target = parse_target(requested)
+    if isinstance(target, Latest | AtBackup):
+        newest = isinstance(target, Latest) or target.backup_id is None
+        named = candidates if newest else [c for c in candidates if c.backup_id == requested]
         if not named:
             raise NotThere(
                 f"no snapshot set {requested} on this host",
                 hint=f"the newest are {', '.join(c.backup_id for c in candidates[-5:])}",
             )
         return _moment(requested, named[-1], exact=True)
-    if requested.startswith(_BEFORE):
-        return _before(candidates, requested)
-    gtids = _gtids_or_none(requested)
-    if gtids is None:
-        time = _time(requested)
-        early = [c for c in candidates if c.made <= time]
+    if isinstance(target, BeforeGtid):
+        return _before(candidates, target, requested)
+    if isinstance(target, AtTime):
+        early = [c for c in candidates if c.made <= target.moment]
         # A set made in the requested second may be from before or after the moment: it does not count as exact.
         return _moment(requested, early[-1] if early else _too_old(requested, candidates), exact=False)
+    gtids = _gtids(target.text)
+    assert gtids is not None, "a target of GTIDs has some"
     early = [
         c
         for c in candidates
@@ -198,12 +194,10 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
     return _moment(requested, chosen, exact=stands == gtids)
 
 
-def _before(candidates: Sequence[Candidate], requested: str) -> Moment:
+def _before(candidates: Sequence[Candidate], target: BeforeGtid, requested: str) -> Moment:
     """Return the newest of the sets that does not contain the transaction. Only a replay ends exactly before it."""
-    text = requested.removeprefix(_BEFORE)
-    gtids = next((parsed for parsed in map(_as_written, Flavour, [text] * len(Flavour)) if parsed is not None), None)
-    if gtids is None:
-        raise UsageError(f"{text!r} is no GTID", hint="write before- and the GTID of one transaction")
+    gtids = next((parsed for flavour in Flavour if (parsed := _as_written(flavour, target.text)) is not None), None)
+    assert gtids is not None, "a target before a transaction has its GTID"
     early = [
         c
         for c in candidates
@@ -241,11 +235,6 @@ def _too_old(requested: str, candidates: Sequence[Candidate]) -> Candidate:
     )
 
 
-def _gtids_or_none(requested: str) -> Gtids | None:
-    # A date has the form of a MariaDB GTID.
-    return None if _DAY.match(requested) else _gtids(requested)
-
-
 def _gtids(text: str) -> Gtids | None:
     """Return the GTIDs in the text. A MySQL GTID stands for all numbers up to it, because a state has no gaps."""
     for flavour in Flavour:
@@ -264,19 +253,3 @@ def _gtids(text: str) -> Gtids | None:
 def _from_first(part: str) -> str:
     source, colon, number = part.rpartition(":")
     return f"{source}:1-{number}" if colon and number.isdigit() and ":" not in source and int(number) > 1 else part
-
-
-def _time(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(
-            f"{text!r} is neither a time, a backup id nor a GTID",
-            hint="give latest, a backup id, GTIDs, or a time such as 2026-11-20T10:00:00Z",
-        ) from error
-    if moment.tzinfo is None:
-        raise UsageError(
-            f"the time {text!r} does not say its zone",
-            hint="write the time as 2026-11-20T10:00:00Z, or with an offset such as +01:00",
-        )
-    return moment.astimezone(UTC)

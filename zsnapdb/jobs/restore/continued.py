@@ -7,6 +7,7 @@ two points is replayed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError, UnknownNameError, UsageError
@@ -24,7 +25,7 @@ from zsnapdb.planning.restore.handover_steps import LeaveStopped, LookAround
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.replays import beyond
 from zsnapdb.planning.restore.steps import CheckServer, Replay, RestorePlan, TakeUp
-from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, parse_target
+from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, ago, parse_target
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, owned
 
@@ -100,7 +101,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     """
     journal = finished(settings, instance, request.top)
     before = journal.plan
-    further = None if request.to == HERE else _target(before, request.to)
+    further = None if request.to == HERE else _target(before, request.to, instance.host.now())
     if before.point.gtids is None:
         raise PreflightError(
             "the transactions of the restored server have no GTIDs, so nothing proves where it is",
@@ -140,8 +141,8 @@ class _Further:
     target: AtTime | AtGtids | BeforeGtid
 
 
-def _target(before: RestorePlan, to: str) -> _Further:
-    requested = next_transaction(before) if to == NEXT else to
+def _target(before: RestorePlan, to: str, now: datetime) -> _Further:
+    requested = next_transaction(before) if to == NEXT else ago(to, now)
     target = parse_target(requested)
     if isinstance(target, AtBackup | Latest):
         raise UsageError(

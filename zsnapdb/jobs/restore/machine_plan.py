@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, NotThere, PreflightError, UsageError
@@ -27,7 +27,7 @@ from zsnapdb.planning.restore.machine import (
 )
 from zsnapdb.planning.restore.newest import UnusableBackup, asks_for_newest, refusal
 from zsnapdb.planning.restore.steps import MakeTop, Receive
-from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, parse_target
+from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, ago, parse_target
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.planning.vm.request import checked_name
 from zsnapdb.planning.vm.restored_domain import HostBoot, RestoredIdentity, restored
@@ -72,6 +72,7 @@ def make(
     Raises an error, before anything is changed, if there is no such backup of a machine, if the chain is broken, or if
     the target dataset or a domain of its name exists.
     """
+    request = replace(request, to=ago(request.to, instance.host.now()))
     target = parse_target(request.to)
     if not isinstance(target, Latest | AtBackup):
         raise UsageError(

@@ -42,7 +42,7 @@ from zsnapdb.planning.restore.steps import (
     RestorePoint,
     Step,
 )
-from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, parse_target
+from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, ago, parse_target
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.known_damage import known_damage
@@ -84,6 +84,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     Raises an error, before anything is changed, for an unreachable point, an existing target, a broken chain, or a
     missing server program.
     """
+    request = replace(request, to=ago(request.to, instance.host.now()))
     target = parse_target(request.to)
     if isinstance(target, Latest):
         target = Latest(request.accept_older)

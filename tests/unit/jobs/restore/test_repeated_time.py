@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -23,6 +24,7 @@ from zsnapdb.jobs.trial import drill, rescue
 from zsnapdb.mysql import processes
 from zsnapdb.mysql import programs as client_programs
 from zsnapdb.planning.restore.steps import Replay, RestorePlan
+from zsnapdb.planning.restore.targets import parse_time
 from zsnapdb.planning.table_name import TableName
 from zsnapdb.zfs import snapshots
 
@@ -117,6 +119,23 @@ def questioned(made: Repeated, to: str, history: str | None) -> RestorePlan:
 
 
 Planner = Callable[[Repeated, str, str | None], RestorePlan]
+
+
+@pytest.mark.parametrize("planner", [restored, rescued, drilled, cloned, questioned])
+def test_every_command_takes_the_same_words_for_a_point(
+    repeated: Repeated, planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = planner(repeated, repeated.time, repeated.new).point
+    moment = parse_time(repeated.time)
+    instance = repeated.instance
+    clock = replace(instance.host, now=lambda: moment + timedelta(minutes=10))
+    monkeypatch.setattr(ProtectedServer, "instance", lambda _server: replace(instance, host=clock))
+    there = f"{moment.astimezone(ZoneInfo('Europe/Berlin')):%Y-%m-%d %H:%M:%S.%f} Europe/Berlin"
+    for words in (there, "10m", "600s", " 10 m "):
+        assert planner(repeated, words, repeated.new).point == point
+    for wrong in ("an hour ago", "2026-11-20", "2026-11-20T10:00:00"):
+        with pytest.raises(UsageError):
+            planner(repeated, wrong, repeated.new)
 
 
 @pytest.mark.parametrize("planner", [restored, rescued, drilled, cloned, questioned])
