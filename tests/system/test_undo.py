@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import time
 from collections import Counter
@@ -174,10 +175,16 @@ def test_a_row_that_was_changed_since_prevents_the_undo_and_is_named(lab: Lab, s
         ({"id": "3"}, "exists-again"),
     ]
     refused = lab.zsnapdb("undo", "main", "--gtid", gtid, "--into", str(file))
-    assert (refused.code, "2 rows were changed since" in refused.stderr) == (4, True), refused.stderr
+    assert (refused.code, "2 of 8 rows were changed since" in refused.stderr) == (4, True), refused.stderr
     assert (file.exists(), state(shop)) == (False, left)
     text = lab.zsnapdb("undo", "main", "--gtid", gtid).stdout
     assert "differs from what the transaction left" in text
+    before, dumped = text.split("the rows as they were before the transaction:\n")[1].strip().split("\n")
+    asked = lab.zsnapdb(*shlex.split(before)[1:], "--json")
+    assert sorted(row[0] for row in asked.json["rows"]) == [1, 3], asked.stderr
+    saved = str(tmp_path / "wide.sql")
+    rescued = lab.zsnapdb(*[saved if word == "FILE" else word for word in shlex.split(dumped)[1:]])
+    assert (rescued.code, Path(saved).exists()) == (0, True), rescued.stderr
 
 
 def test_what_cannot_be_proved_or_would_change_other_rows_is_refused(lab: Lab, shop: Any) -> None:

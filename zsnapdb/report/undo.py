@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from zsnapdb.jobs.binlog.undo import Conflict, Undo
 from zsnapdb.patterns import printable
+from zsnapdb.planning.binlog.remedy import of_changed_rows
 from zsnapdb.planning.binlog.row_values import SqlValue
 from zsnapdb.planning.binlog.undo import RowChange
 from zsnapdb.report.units import moment
@@ -63,7 +64,8 @@ class UndoView(View):
         if undo.is_applied:
             lines.append("undone    on the server, in one transaction: every row is as before")
         elif undo.conflicts:
-            lines.append(f"{len(undo.conflicts)} rows were changed since; while they are, nothing is undone:")
+            rows = f"{len(undo.conflicts)} of {len(changes)} rows were changed since"
+            lines.append(f"{rows}; while they are, nothing is undone:")
             lines += [f"  {_conflict(conflict)}" for conflict in undo.conflicts[:_MOST_LISTED]]
             lines += _more(len(undo.conflicts))
         else:
@@ -74,6 +76,10 @@ class UndoView(View):
             lines.append(f"written   {undo.file}")
         if undo.file is not None and not undo.is_applied:
             lines.append("next      run it with the client of the server")
+        elif undo.conflicts:
+            lines.append("next      the rows as they were before the transaction:")
+            changed = [conflict.change for conflict in undo.conflicts]
+            lines += [f"  {command}" for command in of_changed_rows(undo.instance, undo.gtid, changed)]
         elif not undo.is_applied:
             lines.append(
                 "next      `--into FILE` proves and writes the SQL, `--apply` proves and runs it; nothing was changed"

@@ -42,6 +42,7 @@ class Undo:
     there. `file` is where the script was written; None: it was not. `is_applied`: then it ran on the server too.
     """
 
+    instance: str
     gtid: str
     transaction: TransactionChanges
     changes: tuple[RowChange, ...]
@@ -67,7 +68,7 @@ def undo(instance: Instance, gtid: str) -> Undo:
         _check_rights(session)
         changes = _changes(session, logged, gtid)
         conflicts = _conflicts(session, changes)
-    return Undo(gtid, logged.transaction, tuple(changes), tuple(conflicts))
+    return Undo(instance.name, gtid, logged.transaction, tuple(changes), tuple(conflicts))
 
 
 def who_sees_triggers(own: Instance, named: Instance) -> Instance:
@@ -80,9 +81,10 @@ def refuse_conflicts(undone: Undo) -> None:
     """Raise PreflightError if a row was changed since."""
     if undone.conflicts:
         raise PreflightError(
-            f"{len(undone.conflicts)} rows were changed since transaction {undone.gtid}, the first in"
-            f" {undone.conflicts[0].change.shape.name}",
-            hint="`zsnapdb undo` without --into, --try and --apply shows them; nothing was changed",
+            f"{len(undone.conflicts)} of {len(undone.changes)} rows were changed since transaction {undone.gtid}, the"
+            f" first in {undone.conflicts[0].change.shape.name}",
+            hint=f"`zsnapdb undo {undone.instance} --gtid {undone.gtid}` names them, and the commands that show them as"
+            " they were; nothing was changed",
         )
 
 

@@ -6,14 +6,19 @@ The text of a statement decides only which command is proposed. What the command
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 
 from zsnapdb.planning.binlog.changes import ChangeKind, ListedTransaction, LoggedStatement
+from zsnapdb.planning.binlog.undo import RowChange
+from zsnapdb.planning.quoting import quoted
 
 _NAME = r"(?:`([A-Za-z0-9_$]{1,64})`|([A-Za-z0-9_$]{1,64}))"
 """A name that needs no quotes in a shell."""
 _TABLE = re.compile(rf"\s*(?:DROP\s+TABLE(?:\s+IF\s+EXISTS)?|TRUNCATE(?:\s+TABLE)?)\s+{_NAME}(?:\.{_NAME})?", re.I)
 _SCHEMA = re.compile(rf"\s*DROP\s+(?:DATABASE|SCHEMA)(?:\s+IF\s+EXISTS)?\s+{_NAME}", re.I)
+_MOST_KEYS = 10
+"""The rows of a table that are named one by one in a command."""
 _DROPS = re.compile(r"\s*(?:DROP|TRUNCATE)\b", re.I)
 
 
@@ -38,6 +43,25 @@ def remedies(instance: str, listed: Sequence[ListedTransaction]) -> tuple[str, .
     if any(_DROPS.match(text.text) for text in ddl):
         commands.append(f"zsnapdb rescue {instance} --table SCHEMA.TABLE --to before-GTID --into FILE")
     return tuple(commands) or (f"zsnapdb restore {instance} --to before-GTID --plan",)
+
+
+def of_changed_rows(instance: str, gtid: str, changed: Sequence[RowChange]) -> Iterator[str]:
+    """Yield the commands that show the rows before the transaction, of rows that changed since: table by table."""
+    for table in dict.fromkeys(change.shape.name for change in changed):
+        shape = next(change.shape for change in changed if change.shape.name == table)
+        rows = [change.before for change in changed if change.shape.name == table and change.before is not None]
+        names = [column.name for column in shape.columns if column.key_part]
+        keys = [
+            " AND ".join(f"{quoted(name)} = {row[name].assigned}" for name in names)
+            for row in rows
+            if names and all(name in row for name in names)
+        ]
+        point = f"--to before-{gtid}"
+        if keys and len(keys) <= _MOST_KEYS:
+            where = " OR ".join(keys) if len(keys) == 1 else " OR ".join(f"({key})" for key in keys)
+            sql = f"SELECT * FROM {shape.quoted} WHERE {where}"  # noqa: S608 - quoted names, literals of ours
+            yield shlex.join(["zsnapdb", "query", instance, sql, "--at", f"before-{gtid}"])
+        yield f"zsnapdb rescue {instance} --table {shlex.quote(table)} {point} --into FILE"
 
 
 def _of_ddl(instance: str, gtid: str, statement: LoggedStatement) -> tuple[str, ...]:
