@@ -64,8 +64,7 @@ class UndoView(View):
         if undo.is_applied:
             lines.append("undone    on the server, in one transaction: every row is as before")
         elif undo.conflicts:
-            rows = f"{len(undo.conflicts)} of {len(changes)} rows were changed since"
-            lines.append(f"{rows}; while they are, nothing is undone:")
+            lines.append(f"{undo.changed_since}; while they are, nothing is undone:")
             lines += [f"  {_conflict(conflict)}" for conflict in undo.conflicts[:_MOST_LISTED]]
             lines += _more(len(undo.conflicts))
         else:

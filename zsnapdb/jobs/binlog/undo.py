@@ -51,6 +51,12 @@ class Undo:
     is_tried: bool = False
     is_applied: bool = False
 
+    @property
+    def changed_since(self) -> str:
+        """How many of the rows that the transaction left were changed since, for people."""
+        rows = len(planning.expectations(self.changes))
+        return f"{len(self.conflicts)} of {rows} rows were changed since"
+
 
 def refuse_existing(into: Path | None) -> None:
     """Raise ExistsError if the file for the script exists."""
@@ -81,8 +87,7 @@ def refuse_conflicts(undone: Undo) -> None:
     """Raise PreflightError if a row was changed since."""
     if undone.conflicts:
         raise PreflightError(
-            f"{len(undone.conflicts)} of {len(undone.changes)} rows were changed since transaction {undone.gtid}, the"
-            f" first in {undone.conflicts[0].change.shape.name}",
+            f"{undone.changed_since} transaction {undone.gtid}, the first in {undone.conflicts[0].change.shape.name}",
             hint=f"`zsnapdb undo {undone.instance} --gtid {undone.gtid}` names them, and the commands that show them as"
             " they were; nothing was changed",
         )
