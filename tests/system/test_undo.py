@@ -175,7 +175,7 @@ def test_a_row_that_was_changed_since_prevents_the_undo_and_is_named(lab: Lab, s
         ({"id": "3"}, "exists-again"),
     ]
     refused = lab.zsnapdb("undo", "main", "--gtid", gtid, "--into", str(file))
-    assert (refused.code, "2 of 8 rows were changed since" in refused.stderr) == (4, True), refused.stderr
+    assert (refused.code, "2 of 9 rows were changed since" in refused.stderr) == (4, True), refused.stderr
     assert (file.exists(), state(shop)) == (False, left)
     text = lab.zsnapdb("undo", "main", "--gtid", gtid).stdout
     assert "differs from what the transaction left" in text

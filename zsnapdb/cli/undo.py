@@ -42,8 +42,8 @@ UndoingUser = Annotated[
     typer.Option(
         "--user",
         metavar="NAME",
-        help="With --apply: an account that may change the rows. It looks for triggers if that of the instance cannot.",
-        show_default="with --apply root, else that of the instance",
+        help="An account that sees triggers, if that of the instance does not; with --apply: that may change the rows.",
+        show_default="root",
     ),
 ]
 UndoingPasswordFile = Annotated[
@@ -86,11 +86,11 @@ def undo(
     job.refuse_existing(into)
     if applied and not yes and not sys.stdin.isatty():
         raise UsageError("undo --apply asks before it changes rows, and nobody can answer here", hint="add --yes")
-    account = user or ("root" if applied else None)
+    account = user or "root"
     writing = chosen
-    if account is not None and account != chosen.settings.user:
+    if account != chosen.settings.user and (user or applied or chosen.settings.socket):
         writing = chosen.logging_in_as(account, password_file)
-        chosen = job.who_sees_triggers(chosen, writing)
+        chosen = job.who_sees_triggers(chosen, writing, is_named=user is not None or applied)
     undone = job.undo(chosen, gtid)
     if tried or applied or into is not None:
         from zsnapdb.jobs.clone.undo_trial import prove

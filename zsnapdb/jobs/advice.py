@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import ZsnapdbError
+from zsnapdb.errors import PreflightError, ZsnapdbError
 from zsnapdb.jobs import clock
 from zsnapdb.jobs.backup.preflight import Observed
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import pool_of
 from zsnapdb.mysql import account_rights, binlog_list, schema_catalogue
+from zsnapdb.mysql.discovery import seen_by_root
+from zsnapdb.mysql.service import service_of, serving
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.advice.catalogue import Silence, check_silences, judge_advice
-from zsnapdb.planning.advice.facts import AdviceFacts, MemoryFacts, VolumeFacts
+from zsnapdb.planning.advice.facts import AdviceFacts, MemoryFacts, RecoveryFacts, VolumeFacts
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.zfs import datasets, kernel_facts, pool_facts, version
 
@@ -102,7 +105,24 @@ def gather(instance: Instance, session: Session, observed: Observed) -> AdviceFa
         ),
         copy_options=instance.settings.server.options,
         uses_selinux=kernel_facts.uses_selinux(),
+        recovery=reader.read("what a bad day needs", lambda: _recovery(instance, session, observed)),
         unread=tuple(reader.unread),
+    )
+
+
+def _recovery(instance: Instance, session: Session, observed: Observed) -> RecoveryFacts:
+    control = instance.settings.control
+    try:
+        service_of(control, serving(Path(observed.facts.variables["datadir"])))
+        unknown = ""
+    except PreflightError as error:
+        unknown = error.message
+    socket = instance.settings.socket
+    return RecoveryFacts(
+        account_rights.current_account(session),
+        lets_root_in=socket is not None and seen_by_root(socket) is not None,
+        no_control=unknown,
+        has_server_id_file=control.server_id_file is not None,
     )
 
 

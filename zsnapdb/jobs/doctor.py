@@ -26,6 +26,7 @@ from zsnapdb.jobs.repository.status import status_of
 from zsnapdb.jobs.restore_journal import Journals
 from zsnapdb.jobs.vm import reaper as vm_reaper
 from zsnapdb.mysql import programs, server, server_program
+from zsnapdb.planning.advice import recovery_rules
 from zsnapdb.planning.advice.catalogue import Silence
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity, ok, unfit, warning
 from zsnapdb.planning.clone.lease import stamp
@@ -100,6 +101,7 @@ def _diagnose_one(
         findings += _server_programs(instance, observed.facts)
         placed = instance.with_volumes(observed.volumes)
         findings += (*_replaced(settings, placed), *readers.remind(settings, placed))
+        findings.append(recovery_rules.possible(findings))
     clones = (
         *_account_of_clones(settings, instance),
         *_room_of_clones(settings, instance),

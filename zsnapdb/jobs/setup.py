@@ -79,11 +79,11 @@ def _begun() -> BegunMove | None:
 def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
     """Return what is found on this host: servers, pools, systemd, the configuration, the identity."""
     mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
-    pools = datasets.pools()
+    pools, processes = datasets.pools(), discovery.server_processes()
     address = urlsplit(answers.repository)
     is_missing = address.scheme == "file" and not Path(address.path).is_dir()
     return SetupFacts(
-        servers=tuple(_server(process, mounts) for process in discovery.server_processes()),
+        servers=tuple(_server(process, mounts, is_alone=len(processes) == 1) for process in processes),
         pools=tuple(FoundPool(name, datasets.available(name)) for name in pools),
         zfs_release=version.kernel_release(),
         has_systemd=Path("/run/systemd/system").is_dir(),
@@ -162,7 +162,7 @@ def own_command() -> tuple[str, ...]:
     return (sys.executable, "-m", "zsnapdb")
 
 
-def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem]) -> FoundServer:
+def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem], *, is_alone: bool) -> FoundServer:
     mount = mount_of(process.datadir, mounts)
     flavour, said, seen = flavour_in(process.program), None, None
     if process.sockets:
@@ -190,6 +190,8 @@ def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem]) -> Foun
         has_socket_login=seen is not None and seen.has_socket_login,
         binary=_binary(process, flavour),
         has_binlog=seen is None or bool(seen.paths.get("log_bin_basename")),
+        lacks_names=seen is not None and seen.row_metadata not in ("", "FULL"),
+        server_id_file=setup_files.server_id_file(flavour) if is_alone else "",
         files=None if is_zfs or seen is None else setup_files.files_of(process, flavour, seen, mounts),
     )
 

@@ -10,6 +10,7 @@ from zsnapdb.model import Flavour
 from zsnapdb.mysql.discovery import FOLDER_VARIABLES, DiscoveredProcess, SeenByRoot, service_of
 from zsnapdb.mysql.paths import links_in
 from zsnapdb.planning.backup.placement import MountedFilesystem
+from zsnapdb.planning.family import family
 from zsnapdb.planning.setup.facts import FoundFiles
 from zsnapdb.planning.setup.move import FRAGMENT, option_folders, places
 
@@ -39,6 +40,17 @@ def files_of(
         option_folder=folder,
         taken=tuple(path for path in made if os.path.lexists(path)),
     )
+
+
+def server_id_file(flavour: Flavour) -> str:
+    """Return the option file in which a rewind gives the server its new server_id; "" if it needs none, or no folder.
+
+    All servers of a host may read the folder: only the single server of a host may have its server_id there.
+    """
+    if family(flavour).has_uuid:
+        return ""
+    folder = next((name for name in option_folders(flavour) if os.path.isdir(name)), "")
+    return f"{folder}/zz-zsnapdb-rewind.cnf" if folder else ""
 
 
 def size(folder: Path) -> int:

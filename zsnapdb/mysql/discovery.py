@@ -32,6 +32,7 @@ _X_PROTOCOL = "mysqlx"
 _SERVICE = re.compile(r"[A-Za-z0-9:_.@\\-]{1,200}\.service")
 """The name of a service (systemd.unit(5), "DESCRIPTION")."""
 FOLDER_VARIABLES = tuple(name for name in DIRECTORIES if name != "datadir")
+_ROW_METADATA = "binlog_row_metadata"
 PATH_VARIABLES = (*FOLDER_VARIABLES, "log_bin_basename", "log_bin_index", "relay_log_index")
 
 
@@ -59,6 +60,8 @@ class SeenByRoot:
     has_socket_login: bool
     paths: Mapping[str, str] = field(default_factory=dict)
     """The variables that name folders and files, by name."""
+    row_metadata: str = ""
+    """The variable binlog_row_metadata; "" if the server does not have it."""
 
 
 def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
@@ -153,7 +156,9 @@ def seen_by_root(socket: Path) -> SeenByRoot | None:
             ((count,),) = session.query(plugins, ("auth_socket",))
             read_only = str(session.value("SELECT @@GLOBAL.read_only")).upper()
             page_size = int(session.value("SELECT @@GLOBAL.innodb_page_size"))
-            paths = global_variables(session, PATH_VARIABLES)
-            return SeenByRoot(page_size, read_only not in ("0", "OFF"), bool(count), paths)
+            said = global_variables(session, (*PATH_VARIABLES, _ROW_METADATA))
+            metadata = said.get(_ROW_METADATA, "")
+            paths = {name: value for name, value in said.items() if name != _ROW_METADATA}
+            return SeenByRoot(page_size, read_only not in ("0", "OFF"), bool(count), paths, metadata)
     except ServerError:
         return None

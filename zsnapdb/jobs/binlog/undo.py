@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb import whole_file
-from zsnapdb.errors import ExistsError, PreflightError
+from zsnapdb.errors import ExistsError, PreflightError, ServerError
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
 from zsnapdb.jobs.binlog.logged import HINT, LoggedTransaction, find_transaction
 from zsnapdb.jobs.instance import Instance
@@ -77,10 +77,20 @@ def undo(instance: Instance, gtid: str) -> Undo:
     return Undo(instance.name, gtid, logged.transaction, tuple(changes), tuple(conflicts))
 
 
-def who_sees_triggers(own: Instance, named: Instance) -> Instance:
-    """Return the instance with its own account, if that sees whether tables have triggers, else with the named one."""
+def who_sees_triggers(own: Instance, other: Instance, *, is_named: bool) -> Instance:
+    """Return the instance with its own account, if that sees whether tables have triggers, else with the other one.
+
+    One that nobody named counts only where the server lets it in.
+    """
     with own.session() as session:
-        return own if _sees_triggers(session) else named
+        if _sees_triggers(session):
+            return own
+    if not is_named:
+        try:
+            other.session().close()
+        except ServerError:
+            return own
+    return other
 
 
 def refuse_conflicts(undone: Undo) -> None:

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from datetime import date
 
 from zsnapdb.errors import ConfigError
-from zsnapdb.planning.advice import dataset_rules, memory_rules, pool_rules, server_rules
+from zsnapdb.planning.advice import dataset_rules, memory_rules, pool_rules, recovery_rules, server_rules
 from zsnapdb.planning.advice.facts import AdviceFacts
 from zsnapdb.planning.advice.rule import Hit, Rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok
 
-RULES: tuple[Rule, ...] = (*dataset_rules.RULES, *pool_rules.RULES, *memory_rules.RULES, *server_rules.RULES)
+RULES: tuple[Rule, ...] = (
+    *dataset_rules.RULES,
+    *pool_rules.RULES,
+    *memory_rules.RULES,
+    *server_rules.RULES,
+    *recovery_rules.RULES,
+)
 """Every rule. A new rule is a check and a line in the list of its area."""
 
 

@@ -108,6 +108,20 @@ class TableFacts:
 
 
 @dataclass(frozen=True)
+class RecoveryFacts:
+    """What commands of a bad day need. `account` is that of the instance on its server, as `user@host`.
+
+    `lets_root_in`: root of the operating system is root of the server, by its socket and without a password.
+    `no_control` says why nobody knows how the server is stopped and started; "" if it is known.
+    """
+
+    account: str
+    lets_root_in: bool
+    no_control: str = ""
+    has_server_id_file: bool = False
+
+
+@dataclass(frozen=True)
 class AdviceFacts:
     """Everything that the rules judge. `at` is the time of the judgement, `zfs_release` that of the loaded module.
 
@@ -128,6 +142,7 @@ class AdviceFacts:
     binlog_bytes: int | None = None
     copy_options: tuple[str, ...] = ()
     uses_selinux: bool = False
+    recovery: RecoveryFacts | None = None
     unread: tuple[str, ...] = ()
     """What could not be read, and why."""
 

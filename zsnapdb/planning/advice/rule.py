@@ -17,6 +17,7 @@ class Area(StrEnum):
     POOL = "Pool"
     MEMORY = "Memory and module"
     SERVER = "Server"
+    RECOVERY = "Recovery"
 
 
 @dataclass(frozen=True)

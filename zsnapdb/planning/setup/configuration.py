@@ -28,12 +28,23 @@ class ServerLogin:
     password_file: str | None = None
 
 
+@dataclass(frozen=True)
+class ServerPlaces:
+    """The server program, if it is not the one of the usual folders, and where a rewind writes a new server_id."""
+
+    binary: str = ""
+    server_id_file: str = ""
+
+
+NO_PLACES = ServerPlaces()
+
+
 def configuration_text(
     answers: SetupAnswers,
     login: ServerLogin,
     recipient: str | None,
     identity: str | None = None,
-    binary: str = "",
+    server: ServerPlaces = NO_PLACES,
     around: Surroundings = ALONE,
     *,
     archives: bool = True,
@@ -41,10 +52,10 @@ def configuration_text(
     """Return the text of the configuration.
 
     `recipient`: to whom backups are encrypted, None if they are not. `identity`: the file with which drills read them.
-    `binary`: the server program, if it is not the one of the usual folders. `around`: what is configured already.
+    `server`: what of the server has to be configured. `around`: what is configured already.
     `archives`: the server has binlogs.
     """
-    lines = [*_instance(answers, login, around.repository, binary, archives=archives)]
+    lines = [*_instance(answers, login, around.repository, server, archives=archives)]
     if not around.is_shared:
         lines += ["", *_repository(answers, around.repository, recipient, identity)]
     if not around.has_agent:
@@ -57,7 +68,7 @@ def configuration_text(
 
 
 def _instance(
-    answers: SetupAnswers, login: ServerLogin, repository: str, binary: str, *, archives: bool
+    answers: SetupAnswers, login: ServerLogin, repository: str, server: ServerPlaces, *, archives: bool
 ) -> Iterator[str]:
     name = answers.instance
     yield f"[instance.{name}]"
@@ -68,8 +79,10 @@ def _instance(
         yield _line("password_file", login.password_file)
     yield _line("repository", repository)
     yield ""
-    if binary:
-        yield from (f"[instance.{name}.server]", _line("binary", binary), "")
+    if server.binary:
+        yield from (f"[instance.{name}.server]", _line("binary", server.binary), "")
+    if server.server_id_file:
+        yield from (f"[instance.{name}.control]", _line("server_id_file", server.server_id_file), "")
     yield from (f"[instance.{name}.keep]", "last = 7", "daily = 14", "weekly = 8", "monthly = 12", "")
     # The default warn_at is 0.8: an age that the schedule itself reaches is no warning.
     yield from (f"[instance.{name}.objectives]", 'backup_age = "31h"')

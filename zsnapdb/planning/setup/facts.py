@@ -40,8 +40,10 @@ class FoundServer:
     None if nobody may ask the server. `used` is the size of the data directory in bytes. `lets_root_in`: root of the
     operating system is root of the server, by its socket and without a password. `has_socket_login`: an account can
     do the same (MySQL's plugin auth_socket is active). `binary` is the program to name in the configuration, "" if the
-    server program of the usual folders is right. `has_binlog`: it writes binlogs, or nobody may ask. `files` is None if
-    the files lie on ZFS, or if nobody may ask.
+    server program of the usual folders is right. `has_binlog`: it writes binlogs, or nobody may ask. `lacks_names`: it
+    could write the names of columns there, and does not. `server_id_file` is where a rewind may write a new server_id
+    that this server alone reads, "" if no such place is known. `files` is None if the files lie on ZFS, or if nobody
+    may ask.
     """
 
     pid: int
@@ -60,6 +62,8 @@ class FoundServer:
     has_socket_login: bool = False
     binary: str = ""
     has_binlog: bool = True
+    lacks_names: bool = False
+    server_id_file: str = ""
     files: FoundFiles | None = None
 
     @property

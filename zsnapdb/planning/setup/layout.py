@@ -89,6 +89,8 @@ def option_file(flavour: Flavour, mount: str = MOUNT, kept: KeptLogs | None = No
         **({} if kept is not None and kept.has_relay_logs else {"relay_log": f"{mount}/relay"}),
         "innodb_use_native_aio": "OFF",
         "sync_binlog": "1",
+        # A server that does not know it goes on (refman 8.4, "Program Option Modifiers").
+        "loose_binlog_row_metadata": "FULL",
         **({"binlog_format": "ROW", **gtids} if is_first else {}),
     }
     body = "".join(f"{name} = {value}\n" for name, value in lines.items())

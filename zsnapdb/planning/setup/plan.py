@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from zsnapdb.config import DEFAULT_PATH
+from zsnapdb.planning.family import family
 from zsnapdb.planning.setup.account import AccountPlan, account_plan, user_of
-from zsnapdb.planning.setup.configuration import RECIPIENT, ServerLogin, configuration_text
+from zsnapdb.planning.setup.configuration import RECIPIENT, ServerLogin, ServerPlaces, configuration_text
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
 from zsnapdb.planning.setup.merging import ALONE, Surroundings, document_of, surroundings
 from zsnapdb.planning.setup.move import ServerMove, dataset_names, objections, planned_move
@@ -113,8 +114,8 @@ class SetupPlan:
         assert self.server is not None
         login = ServerLogin(self.socket, user_of(self.server), self.account.password_file if self.account else None)
         identity = self.identity if recipient is not None else None
-        binary = self.answers.binary or self.server.binary
-        return configuration_text(self.answers, login, recipient, identity, binary, self.around, archives=self.archives)
+        places = ServerPlaces(self.answers.binary or self.server.binary, self.server.server_id_file)
+        return configuration_text(self.answers, login, recipient, identity, places, self.around, archives=self.archives)
 
 
 def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None = None) -> SetupPlan:
@@ -146,6 +147,8 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None
     notes = (*plan.notes, f"the files of the server lie on {server.dataset}: they stay there")
     if not plan.archives:
         notes += ("the server writes no binlog: there are backups, and no point in time between them",)
+    if server.lacks_names:
+        notes += (_names_in_binlog(server),)
     if plan.kept is not None:
         notes += (f"{facts.configuration} is there, as setup writes it: setup goes on from there",)
     if facts.passed_drill is not None:
@@ -186,6 +189,11 @@ def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: Surroundings |
     if around.is_silent:
         plan = replace(plan, notes=(*plan.notes, _SILENT))
     return plan
+
+
+def _names_in_binlog(server: FoundServer) -> str:
+    how = "SET PERSIST" if family(server.flavour).has_uuid else "in an option file, and SET GLOBAL"
+    return f"for `undo` the binlog should have the names of columns: {how} binlog_row_metadata = FULL"
 
 
 def _replaced(facts: SetupFacts, text: str) -> Iterator[str]:

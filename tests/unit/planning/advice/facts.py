@@ -7,7 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from zsnapdb.model import Flavour
-from zsnapdb.planning.advice.facts import AdviceFacts, DeviceFacts, MemoryFacts, PoolFacts, TableFacts, VolumeFacts
+from zsnapdb.planning.advice.facts import (
+    AdviceFacts,
+    DeviceFacts,
+    MemoryFacts,
+    PoolFacts,
+    RecoveryFacts,
+    TableFacts,
+    VolumeFacts,
+)
 from zsnapdb.planning.backup.fitness import BlockSizes
 from zsnapdb.planning.backup.lock_strategy import LockProperties
 from zsnapdb.planning.facts import Channel, ServerFacts
@@ -80,6 +88,7 @@ GOOD = AdviceFacts(
     privileges=frozenset({"BACKUP_ADMIN", "RELOAD", "PROCESS", "SELECT"}),
     tables=TableFacts(),
     binlog_bytes=GIB,
+    recovery=RecoveryFacts("zsnapdb@localhost", lets_root_in=True, has_server_id_file=True),
 )
 
 
@@ -101,6 +110,12 @@ def with_pool(**changes: Any) -> AdviceFacts:
 def with_memory(**changes: Any) -> AdviceFacts:
     """Return the good facts with other facts about the memory."""
     return replace(GOOD, memory=replace(GOOD.memory, **changes))
+
+
+def with_recovery(**changes: Any) -> AdviceFacts:
+    """Return the good facts with other ways out of a bad day."""
+    assert GOOD.recovery is not None
+    return replace(GOOD, recovery=replace(GOOD.recovery, **changes))
 
 
 def with_variables(flavour: Flavour = Flavour.MYSQL, **variables: str) -> AdviceFacts:

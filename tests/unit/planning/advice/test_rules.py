@@ -19,12 +19,14 @@ from tests.unit.planning.advice.facts import (
     with_logs,
     with_memory,
     with_pool,
+    with_recovery,
     with_variables,
 )
 from zsnapdb.errors import ConfigError
 from zsnapdb.model import Flavour
 from zsnapdb.planning.advice.catalogue import RULES, Silence, check_silences, judge_advice
 from zsnapdb.planning.advice.facts import AdviceFacts, DeviceFacts, MemoryFacts, TableFacts
+from zsnapdb.planning.advice.recovery_rules import possible
 from zsnapdb.planning.backup.fitness import BlockSizes, Severity
 
 SINGLE = (DeviceFacts("/dev/sda", "data", "", "ONLINE"),)
@@ -43,7 +45,18 @@ def small_pool(flush_method: str = "O_DIRECT") -> AdviceFacts:
     return with_variables(innodb_buffer_pool_size=str(8 * GIB), innodb_flush_method=flush_method)
 
 
+def test_what_is_possible_on_a_bad_day_is_said_with_the_finding_that_says_why_not() -> None:
+    assert possible(judge_advice(GOOD, ())).detail.endswith("undo, rescue into the server, rewind, drill, clone")
+    said = possible(judge_advice(with_recovery(no_control="no unit"), ())).detail
+    assert said.endswith("possible as it is: undo, rescue into the server, drill, clone; rewind: see rewind-control")
+
+
 PLANTED: dict[str, list[AdviceFacts]] = {
+    "recovery-account": [with_recovery(lets_root_in=False)],
+    "rewind-control": [
+        with_recovery(no_control="no unit"),
+        replace(with_recovery(has_server_id_file=False), server=with_variables(Flavour.MARIADB).server),
+    ],
     "recordsize-data": [with_data(recordsize="131072"), with_data(recordsize="8192")],
     "recordsize-logs": [with_logs(recordsize="16384")],
     "compression": [with_data(compression="off"), with_logs(compression="off")],

@@ -343,6 +343,15 @@ def test_a_server_without_binlogs_is_backed_up_and_nothing_of_it_is_archived_unt
     assert "archive = true" in moved.text(None)
 
 
+def test_a_rewind_and_an_undo_are_prepared_where_the_server_needs_it() -> None:
+    file = "/etc/mysql/mariadb.conf.d/zz-zsnapdb-rewind.cnf"
+    plan = planned(replace(SERVER, flavour=Flavour.MARIADB, server_id_file=file, lacks_names=True))
+    control = parse(plan.text(None), "setup").instance["main"].control
+    assert str(control.server_id_file) == file
+    assert "binlog_row_metadata = FULL" in plan.notes[-1]
+    assert "loose_binlog_row_metadata = FULL" in planned(ELSEWHERE).move.option_file  # type: ignore[union-attr]
+
+
 def test_no_value_of_an_answer_can_add_a_line_to_the_configuration() -> None:
     wicked = replace(ANSWERS, repository='file:///x"\nuser = "root', endpoint=None)
     settings = parse(configuration_text(wicked, ServerLogin("/s", "zsnapdb"), None), "setup")
