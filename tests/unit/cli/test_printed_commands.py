@@ -73,5 +73,5 @@ def test_a_command_is_accepted_as_it_is_printed(capsys: pytest.CaptureFixture[st
     assert wrong == {}
     assert len(commands) > 80
     assert complaint(root, ["rewind", "--no-such-option"]) is not None
-    assert complaint(root, ["show", VALUE]) is not None
+    assert complaint(root, ["vm", "clone", VALUE]) is not None
     assert complaint(root, ["no-such-command"]) is not None

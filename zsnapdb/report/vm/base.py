@@ -77,7 +77,8 @@ class BaseCreatedView(BasePlanView):
     kind: ClassVar[str] = "vm-base-created"
 
     def text(self) -> str:
-        return f"{super().text()}\nthe base {self.plan.name} is ready: `zsnapdb vm clone {self.plan.name} --name-template NAME`"
+        name = self.plan.name
+        return f"{super().text()}\nthe base {name} is ready: `zsnapdb vm clone {name} --name-template NAME`"
 
 
 @dataclass(frozen=True)
