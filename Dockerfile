@@ -6,6 +6,8 @@
 #     -v /etc/zsnapdb:/etc/zsnapdb:ro zsnapdb backup main
 # What only asks or tidies the repository needs neither (list, show, status, verify, prune, copy, report):
 #   docker run --user zsnapdb -v /etc/zsnapdb:/etc/zsnapdb:ro zsnapdb status main
+# Restores, drills and clones start the server program of the image: MariaDB of this series, with innochecksum. MySQL and
+# other series are not in it: mount their programs and name them in [instance.NAME.server] binary, or restore on a host.
 FROM debian:trixie-slim AS build
 RUN apt-get update \
     && apt-get install -y --no-install-recommends python3 python3-venv ca-certificates \
@@ -26,6 +28,7 @@ FROM debian:trixie-slim
 RUN sed -i 's/^Components: main$/Components: main contrib/' /etc/apt/sources.list.d/debian.sources \
     && apt-get update \
     && apt-get install -y --no-install-recommends python3 python3-venv ca-certificates zfsutils-linux mariadb-client \
+        mariadb-server-core \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --home-dir /var/lib/zsnapdb --create-home zsnapdb
 COPY --from=build /home/build/dist/*.whl /wheel/

@@ -19,6 +19,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "packaging" / "debian"
 HOME = Path("usr/lib/zsnapdb")
+_COMPLETIONS = {
+    "bash": "usr/share/bash-completion/completions/zsnapdb",
+    "zsh": "usr/share/zsh/vendor-completions/_zsnapdb",
+    "fish": "usr/share/fish/vendor_completions.d/zsnapdb.fish",
+}
 _SCRIPTS = ("postinst", "prerm", "postrm")
 _VERSION = "import platform; print(*platform.python_version_tuple()[:2], sep='.')"
 
@@ -48,7 +53,8 @@ def stage(tree: Path, wheel: Path, python: str, *, more: Sequence[str] = ()) -> 
     for manual in sorted((ROOT / "docs" / "man").iterdir()):
         compressed = gzip.compress(manual.read_bytes(), mtime=0)
         _write_bytes(tree / "usr/share/man/man1" / f"{manual.name}.gz", compressed)
-    _write(tree / "usr/share/bash-completion/completions/zsnapdb", _completion())
+    for shell, file in _COMPLETIONS.items():
+        _write(tree / file, _completion(shell))
     _write(tree / "usr/lib/tmpfiles.d/zsnapdb.conf", _recipe("tmpfiles.conf"))
     _write(tree / "etc/zsnapdb/zsnapdb.toml", _recipe("zsnapdb.toml"), 0o640)
     _write(tree / "usr/share/doc/zsnapdb/copyright", (ROOT / "LICENSE").read_text(encoding="utf-8"))
@@ -59,7 +65,8 @@ def control(tree: Path, version: str, architecture: str, series: str) -> None:
     major, _, minor = series.partition(".")
     size = sum(file.stat().st_size for file in tree.rglob("*") if file.is_file() and not file.is_symlink()) // 1024
     values = {
-        "VERSION": version,
+        # The next release of the system has another Python, and needs the package that was built for that.
+        "VERSION": f"{version}+py{series}",
         "ARCHITECTURE": architecture,
         "SIZE": str(size),
         "NEXT_PYTHON": f"{major}.{int(minor) + 1}",
@@ -88,14 +95,14 @@ def build(folder: Path, python: str) -> Path:
     architecture_command = ["dpkg", "--print-architecture"]
     architecture = subprocess.run(architecture_command, check=True, capture_output=True, text=True).stdout.strip()
     control(tree, version, architecture, series)
-    package = folder / f"zsnapdb_{version}-py{series}_{architecture}.deb"
+    package = folder / f"zsnapdb_{version}+py{series}_{architecture}.deb"
     subprocess.run(["dpkg-deb", "--root-owner-group", "--build", str(tree), str(package)], check=True)
     shutil.rmtree(tree)
     return package
 
 
-def _completion() -> str:
-    argv = [sys.executable, "-m", "zsnapdb", "completion", "bash"]
+def _completion(shell: str) -> str:
+    argv = [sys.executable, "-m", "zsnapdb", "completion", shell]
     return subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 

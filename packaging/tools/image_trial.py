@@ -33,6 +33,13 @@ repository = "folder"
 [repository.folder]
 url = "file:///srv/repository"
 """
+_IN_IT = (
+    "zsnapdb --help | head -3",
+    "zfs --version 2>/dev/null | head -1",
+    "mariadb --version",
+    "mariadbd --version",
+    "innochecksum --version",
+)
 _AS_ANYBODY = (
     "zsnapdb --version",
     "zsnapdb config check",
@@ -156,7 +163,8 @@ def main() -> int:
             began = time.monotonic()
             trial.do(step)
             print(f"{time.monotonic() - began:6.1f} s  {step.word} {step.rest}", flush=True)
-        print(trial.run("zsnapdb --help | head -3; zfs --version 2>/dev/null | head -1; mariadb --version"), flush=True)
+        for command in _IN_IT:
+            print(trial.run(command), flush=True)
         (trial.root / "etc/zsnapdb").mkdir()
         (trial.root / "etc/zsnapdb/zsnapdb.toml").write_text(_CONFIGURATION)
         trial.run("install -d -o zsnapdb /srv/repository")

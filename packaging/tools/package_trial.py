@@ -29,6 +29,9 @@ _WORKS = (
     "zsnapdb example zsnapdb-agent.service",
     "test -f /usr/share/man/man1/zsnapdb-backup.1.gz || grep -q path-exclude -r /etc/dpkg",
     "test -f /usr/share/bash-completion/completions/zsnapdb",
+    "test -f /usr/share/zsh/vendor-completions/_zsnapdb",
+    "test -f /usr/share/fish/vendor_completions.d/zsnapdb.fish",
+    "mkdir -p /etc/cron.d; echo '# Written by zsnapdb setup' > /etc/cron.d/zsnapdb-main",
     "test -d /var/lib/zsnapdb",
     "zsnapdb config check 2>&1 | grep -q /etc/zsnapdb",
 )

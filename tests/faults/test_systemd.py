@@ -199,8 +199,12 @@ def test_setup_that_went_wrong_in_five_ways_is_put_right_by_its_hints_and_one_ag
     jobs = {(job["job"], job["instance"]) for job in json.loads(status)["jobs"]}
     each = {(job, name) for job in ("archive", "backup", "drill", "doctor") for name in ("main", "shop")}
     assert jobs >= each | {("reap", None), ("status", None)}
-    said(guest, "systemctl", "disable", "--now", "zsnapdb-agent")
-    ended = said(guest, "systemctl", "show", "-pActiveState,Result", "zsnapdb-agent")
-    assert set(ended.split()) == {"ActiveState=inactive", "Result=success"}
-    said(guest, "rm", "/etc/systemd/system/zsnapdb-agent.service")
-    said(guest, "systemctl", "daemon-reload")
+    given_up = ["zsnapdb", "setup", "--remove", "--config", own, "--instance"]
+    guest.run([*given_up, "shop", "--yes"], timeout=600).check()
+    status = said(guest, "zsnapdb", "agent", "status", "--config", own, "--json")
+    assert {job["instance"] for job in json.loads(status)["jobs"]} == {"main", None}
+    stopped = guest.run([*given_up, "main", "--yes"], timeout=600).check().stdout
+    ended = said(guest, "systemctl", "show", "-pActiveState,LoadState", "zsnapdb-agent")
+    assert set(ended.split()) == {"ActiveState=inactive", "LoadState=not-found"}
+    (listing,) = [line.strip() for line in stopped.splitlines() if line.rstrip().endswith("'[@#]zsnapdb-'")][:1]
+    assert said(guest, "sh", "-c", listing), "its snapshots are there, and the printed command names them"

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.lab.inside import ledger
 from zsnapdb.planning.advice.catalogue import RULES
 
 from . import poor_server
-from .in_guest import Lab, run, zfs
+from .in_guest import SOCKET, Lab, run, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -213,6 +214,7 @@ def right_fixes(lab: Lab, single: Path) -> dict[str, str]:
         "zfs-nocacheflush": "set it to 0",
         "zfs-send-corrupt-data": "set it to 0",
         "doublewrite": "set innodb_doublewrite = ON",
+        "rewind-control": "set control.unit of the instance, or control.stop and control.start",
         "lock-privileges": f"GRANT {lock_privilege(lab)} ON *.* TO the account",
     }
 
@@ -249,7 +251,27 @@ def test_the_doctor_finds_free_space_that_is_fragmented(poor: poor_server.PoorSe
 def test_each_rule_is_planted(lab: Lab, planted: tuple[Path, Consultation], poor: poor_server.PoorServer) -> None:
     found = {*objections(planted[1].planned), *objections(poor.full), *objections(poor.fragmented)}
     of_the_other = {*BAD_VARIABLES_OF_MARIADB, "encrypted-tables"} if lab.flavour == "mysql" else set()
-    assert found == {rule.id for rule in RULES} - of_the_other
+    assert found == {rule.id for rule in RULES} - of_the_other - {"recovery-account"}
+
+
+def test_an_account_that_may_write_is_missed_where_root_is_not_let_in(lab: Lab) -> None:
+    lab.sql("CREATE USER other@localhost IDENTIFIED BY 'Other-1'")
+    lab.sql("GRANT ALL ON *.* TO other@localhost WITH GRANT OPTION")
+    lab.sql("REVOKE TRIGGER ON *.* FROM zsnapdb@localhost")
+    with ledger.connect(SOCKET, "other", "Other-1") as connection:
+        cursor = connection.cursor()
+        cursor.execute("RENAME USER root@localhost TO aside@localhost")
+        try:
+            done = lab.zsnapdb("doctor", "main", "--json")
+        finally:
+            cursor.execute("RENAME USER aside@localhost TO root@localhost")
+            cursor.execute("GRANT TRIGGER ON *.* TO zsnapdb@localhost")
+    lab.sql("DROP USER other@localhost")
+    (diagnosis,) = json.loads(done.stdout)["instances"]
+    hints = [finding["hint"] for finding in diagnosis["findings"] if finding["what"] == "recovery-account"]
+    assert "GRANT TRIGGER ON *.* TO `zsnapdb`@`localhost`" in hints
+    (said,) = [finding["detail"] for finding in diagnosis["findings"] if finding["what"] == "bad day"]
+    assert "undo: see recovery-account; rescue into the server: see recovery-account" in said
 
 
 def test_fix_mends_what_is_safe_as_its_plan_says_and_the_doctor_agrees(

@@ -76,6 +76,9 @@ AnswersFile = Annotated[
         show_default=False,
     ),
 ]
+Removed = Annotated[
+    bool, typer.Option("--remove", help="Take the instance out of schedule and configuration; all data and keys stay.")
+]
 Unasked = Annotated[bool, typer.Option("--yes", "-y", help="Do the steps without a question.")]
 
 
@@ -92,6 +95,7 @@ def setup(
     move: MovedFiles = False,
     no_proof: Unproved = False,
     notify: Notified = None,
+    remove: Removed = False,
     answers: AnswersFile = None,
     yes: Unasked = False,
     plan: PlanOnly = False,
@@ -111,6 +115,9 @@ def setup(
     from zsnapdb.jobs import setup_answers, setup_proof, setup_steps
     from zsnapdb.report import setup as report
 
+    if remove:
+        _remove(repository, instance, config, yes=yes, plan=plan, json=json)
+        return
     program = str(binary.absolute()) if binary is not None else None
     if (repository is None) == (answers is None):
         raise UsageError("setup needs the ADDRESS of the repository, or --answers", hint="name one of the two")
@@ -142,12 +149,27 @@ def setup(
     show(report.SetupView(done, proof), json)
 
 
+def _remove(repository: str | None, instance: str, config: Path | None, *, yes: bool, plan: bool, json: bool) -> None:
+    from zsnapdb.jobs import setup_removal as job
+    from zsnapdb.report import setup_removal as report
+
+    if repository is not None:
+        raise UsageError("setup --remove takes no ADDRESS", hint="--instance names the instance to give up")
+    made = job.plan(instance, config)
+    if plan:
+        show(report.RemovalPlanView(made), json)
+        return
+    if not yes:
+        _ask(report.RemovalPlanView(made), json)
+    show(report.RemovalView(job.execute(made, Terminal().tell)), json)
+
+
 def _ask(view: View, json: bool) -> None:
     """Print the plan and ask. UsageError where nobody can answer, or the answer is no: then nothing was changed."""
     if json or not _has_reader():
         raise UsageError("setup asks before it changes anything, and nobody can answer here", hint="add --yes")
     print(printed(view.text()), file=sys.stderr)
-    if not typer.confirm("Do the steps that are setup's own?", err=True):
+    if not typer.confirm("Do the steps that are its own?", err=True):
         raise UsageError("nothing was changed", hint="the same command asks again")
 
 

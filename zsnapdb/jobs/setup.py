@@ -26,15 +26,21 @@ from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, S
 from zsnapdb.planning.setup.move import dataset_names
 from zsnapdb.planning.setup.move_state import MoveStep, decide
 from zsnapdb.planning.setup.plan import BegunMove, SetupPlan, plan_setup
-from zsnapdb.planning.setup.schedule import CRON_FOLDER, UNIT, UNIT_FILE, configuration_in, cron_text, unit_text
+from zsnapdb.planning.setup.schedule import (
+    CRON_FOLDER,
+    PACKAGED_UNITS,
+    UNIT,
+    UNIT_FILE,
+    configuration_in,
+    cron_text,
+    unit_text,
+)
 from zsnapdb.repository import drills
 from zsnapdb.zfs import datasets, version
 from zsnapdb.zfs.mounts import mounted
 
 __all__ = ["SetupAnswers", "gather", "plan"]
 
-_UNITS = (Path("/usr/lib/systemd/system"), Path("/lib/systemd/system"))
-"""Where packages put units (systemd.unit(5))."""
 _PATIENCE = 5.0
 """Seconds for which a repository that does not answer is asked whether a drill has passed."""
 _DRILLS = 20
@@ -133,7 +139,9 @@ def _recipient(identity: Path) -> str | None:
 
 def _agent_reads() -> str | None:
     """Return the configuration that the agent of this host reads; None without a unit, or if it has no settings."""
-    unit = next((file for file in (Path(UNIT_FILE), *(folder / UNIT for folder in _UNITS)) if file.exists()), None)
+    unit = next(
+        (file for file in (Path(UNIT_FILE), *(folder / UNIT for folder in PACKAGED_UNITS)) if file.exists()), None
+    )
     if unit is None:
         return None
     said = configuration_in(text_files.read_text(unit, "the unit of the agent", "run setup as root"))
@@ -143,7 +151,7 @@ def _agent_reads() -> str | None:
 
 def _missing_unit(configuration: Path) -> str | None:
     """Return the unit of the agent that is needed here, None if a unit is there that reads this configuration."""
-    is_packaged = configuration == DEFAULT_PATH and any((folder / UNIT).exists() for folder in _UNITS)
+    is_packaged = configuration == DEFAULT_PATH and any((folder / UNIT).exists() for folder in PACKAGED_UNITS)
     own = text_files.read_text(Path(UNIT_FILE), "the unit", "run setup as root") if Path(UNIT_FILE).exists() else None
     if is_packaged if own is None else configuration_in(own) == str(configuration):
         return None

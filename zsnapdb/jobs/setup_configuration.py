@@ -73,6 +73,24 @@ def write(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> 
     _note(file, record.saying(instance, (entry,)))
 
 
+def remove(file: Path, rest: str, instance: str) -> None:
+    """Write what is left of the configuration without the instance, or remove the file if nothing is left.
+
+    The file that was there is kept beside it.
+    """
+    if not file.is_file() or _text(file) == rest:
+        return
+    whole_file.replace(kept(file), _text(file).encode())
+    if rest:
+        known = file.stat()
+        whole_file.replace(file, rest.encode(), stat.S_IMODE(known.st_mode))
+        os.chown(file, known.st_uid, known.st_gid, follow_symlinks=False)
+        _note(file, _record(file).saying(instance, ()))
+    else:
+        file.unlink()
+        _record_file(file).unlink(missing_ok=True)
+
+
 def kept(file: Path) -> Path:
     """Return where the configuration that is there is kept when setup replaces it: each text under its own name."""
     return file.with_name(f"{file.name}.before-{hashlib.sha256(_text(file).encode()).hexdigest()[:8]}")

@@ -25,6 +25,7 @@ from zsnapdb.report import (
     load,
     local_snapshot,
     setup,
+    setup_removal,
     undo,
 )
 from zsnapdb.report.clone import change, connect, create, destroy, topology, upgrade
@@ -135,7 +136,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     ),
     "rewind": _types(rewind.RewindView, rewind.RewindPlanView, readers.ReplicasRebuiltView),
     "runbook": _types(runbook.RunbookView),
-    "setup": _types(setup.SetupView, setup.SetupPlanView),
+    "setup": _types(setup.SetupView, setup.SetupPlanView, setup_removal.RemovalView, setup_removal.RemovalPlanView),
     "show": _types(show.BackupDetailView),
     "snapshot": _types(local_snapshot.LocalSnapshotView, local_snapshot.LocalSnapshotPlanView),
     "status": _types(status.StatusView, status.AllStatusView),

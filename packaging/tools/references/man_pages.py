@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tools.references.commands import CommandText, OptionText, commands
+from zsnapdb.cli import delegated
 from zsnapdb.errors import EXIT_CODES
 
+_PROGRAM = (
+    "Members of the group zsnapdb-clone run it by sudo, as their administrator allows (`zsnapdb example"
+    " sudoers.d/zsnapdb-clone`). It takes these commands, for the caller's own clones alone."
+)
 _FILES = (
     ("/etc/zsnapdb/zsnapdb.toml", "the configuration (ZSNAPDB_CONFIG names another file)"),
     ("/var/lib/zsnapdb", "journals of interrupted runs, and what this host stored"),
@@ -64,6 +69,10 @@ def _page(command: CommandText, below: Sequence[CommandText]) -> str:
     for each in below:
         if not each.is_group:
             lines += [f'.SH "{escaped(each.name).upper()}"', *_paragraphs(each), *_options(each)]
+    if command.words == ("clone",):
+        lines += [".SH THE PROGRAM ZSNAPDB\\-CLONE", ".PP", escaped(_PROGRAM), ".nf"]
+        lines += [escaped(line) for line in delegated.usage().split("\n")]
+        lines.append(".fi")
     lines += [".SH SEE ALSO", ".BR zsnapdb (1)"]
     return "\n".join(lines) + "\n"
 

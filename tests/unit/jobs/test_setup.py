@@ -18,7 +18,8 @@ from zsnapdb import whole_file
 from zsnapdb.config import Settings, load, parse
 from zsnapdb.errors import CommandError, PreflightError, ServerError
 from zsnapdb.jobs import setup as job
-from zsnapdb.jobs import setup_files, setup_move_state, setup_steps
+from zsnapdb.jobs import setup_files, setup_move_state, setup_removal, setup_steps
+from zsnapdb.jobs.clone import catalogue
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import init
 from zsnapdb.model import Flavour
@@ -336,6 +337,39 @@ def test_a_second_configuration_that_the_agent_of_this_host_would_not_read_is_re
     assert job.plan(second, host.configuration).refusals == ()
     unit.write_text('ExecStart="/opt/zsnapdb" "agent" "--config" "/nowhere"\n')
     assert job.plan(second, tmp_path / "other.toml").refusals == (), "that agent has nothing to do"
+
+
+def test_an_instance_that_is_given_up_leaves_the_other_its_repository_and_all_data_and_keys(
+    host: FakeHost, second: SetupAnswers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(setup_removal, "exclusive", lambda name, doing: (tmp_path / "lock").open("a"))
+    monkeypatch.setattr(catalogue, "listing", lambda settings: [])
+    volumes = {"data": "tank/mysql/data"}
+    monkeypatch.setattr(setup_removal, "with_volumes", lambda instance: instance.with_volumes(volumes))
+    monkeypatch.setattr(setup_removal, "UNIT_FILE", str(tmp_path / "no-unit"))
+    host.answers = second
+    host.setup()
+    both = host.configuration.read_text()
+    planned = setup_removal.plan("main", host.configuration)
+    assert host.configuration.read_text() == both
+    setup_removal.execute(planned)
+    settings = load(host.configuration)
+    assert (list(settings.instance), list(settings.repository)) == (["shop"], ["backups"])
+    left = "\n".join(line for step in planned.steps if step.action is None for line in (step.title, *step.lines))
+    assert "DROP USER zsnapdb@localhost" in left
+    assert "zfs list -H -o name -t snapshot,bookmark tank/mysql/data | grep" in left
+    assert f"Keep {host.configuration.parent / 'identity'} as long as one backup is kept" in left
+    last = setup_removal.plan("shop", host.configuration)
+    setup_removal.execute(last)
+    setup_removal.execute(last)
+    names = {file.name for file in host.configuration.parent.iterdir()}
+    assert not host.configuration.exists()
+    assert {"identity", "main.password", "shop.password"} <= names
+    kept = [file.read_text() for file in host.configuration.parent.glob("zsnapdb.toml.before-*")]
+    assert both in kept
+    assert (host.configuration.parent.parent / "backups" / "zsnapdb.json").exists()
+    host.setup()
+    assert list(load(host.configuration).instance) == ["shop"], "a setup begins anew"
 
 
 @pytest.mark.parametrize(("ends", "is_set_up"), [(0, True), (1, False)])

@@ -49,13 +49,15 @@ def of_changed_rows(instance: str, gtid: str, changed: Sequence[RowChange]) -> I
     """Yield the commands that show the rows before the transaction, of rows that changed since: table by table."""
     for table in dict.fromkeys(change.shape.name for change in changed):
         shape = next(change.shape for change in changed if change.shape.name == table)
-        rows = [change.before for change in changed if change.shape.name == table and change.before is not None]
         names = [column.name for column in shape.columns if column.key_part]
-        keys = [
-            " AND ".join(f"{quoted(name)} = {row[name].assigned}" for name in names)
-            for row in rows
-            if names and all(name in row for name in names)
-        ]
+        own = [row for change in changed if change.shape.name == table for row in (change.before, change.after) if row]
+        keys = list(
+            dict.fromkeys(
+                " AND ".join(f"{quoted(name)} = {row[name].assigned}" for name in names)
+                for row in own
+                if names and all(name in row for name in names)
+            )
+        )
         point = f"--to before-{gtid}"
         if keys and len(keys) <= _MOST_KEYS:
             where = " OR ".join(keys) if len(keys) == 1 else " OR ".join(f"({key})" for key in keys)

@@ -95,6 +95,23 @@ def surroundings(
     )
 
 
+def without(configured: str, instance: str, written: WrittenTables | None) -> str | None:
+    """Return the configuration without the instance and what its setup wrote; None if its tables cannot be told.
+
+    A repository that another instance uses stays.
+    """
+    document = document_of(configured) or {}
+    own = [("instance", instance), *(path for path in (written.tables if written else ()) if path[0] == "repository")]
+    others = {name: table for name, table in _tables(document, "instance").items() if name != instance}
+    used = set(_words(others))
+    own = [path for path in own if path[0] == "instance" or path[-1] not in used]
+    parts = _cut(configured, own)
+    rest = document_of("".join(parts))
+    if rest is None or rest != _less(document, own):
+        return None
+    return "\n\n".join(part.strip("\n") for part in parts if part.strip("\n")) + "\n"
+
+
 def digest(document: Mapping[str, Any], tables: Sequence[TablePath]) -> str:
     """Return what tells these tables of a configuration from any others. Comments and order do not count."""
     found = [_at(document, path) for path in tables]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 UNIT = "zsnapdb-agent.service"
 UNIT_FILE = f"/etc/systemd/system/{UNIT}"
 _START, _STOPPED = "ExecStart=", "ExecStopPost=-"
+PACKAGED_UNITS = (Path("/usr/lib/systemd/system"), Path("/lib/systemd/system"))
+"""Where packages put units (systemd.unit(5))."""
 CRON_FOLDER = "/etc/cron.d"
 _CRON_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The PATH of cron has no folder with `zfs` (crontab(5), "PATH=/usr/bin:/bin")."""
