@@ -3,9 +3,9 @@
     python3 tests/lab campaign day [--mistakes M1,M2,…]
 
 A host with systemd and two servers on ZFS. The package is installed; setup is called with five wrong words and put
-right by its own hints; one agent runs the jobs of both instances, with short schedules. Then somebody makes six mistakes. For
-each, the transaction is found with `binlog find`, and after that only commands are run that zsnapdb printed. The table
-must be equal to what it was before the mistake. Commands and seconds of each are printed.
+right by its own hints; one agent runs the jobs of both instances, with short schedules. Then somebody makes six
+mistakes. For each, the transaction is found with `binlog find`, and after that only commands are run that zsnapdb
+printed. The table must be equal to what it was before the mistake. Commands and seconds of each are printed.
 """
 
 from __future__ import annotations

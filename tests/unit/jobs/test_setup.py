@@ -357,7 +357,7 @@ def test_an_instance_that_is_given_up_leaves_the_other_its_repository_and_all_da
     assert (list(settings.instance), list(settings.repository)) == (["shop"], ["backups"])
     left = "\n".join(line for step in planned.steps if step.action is None for line in (step.title, *step.lines))
     assert "DROP USER zsnapdb@localhost" in left
-    assert "zfs list -H -o name -t snapshot,bookmark tank/mysql/data | grep" in left
+    assert "zfs list -H -o name -d 1 -t snapshot,bookmark tank/mysql/data | grep" in left
     assert f"Keep {host.configuration.parent / 'identity'} as long as one backup is kept" in left
     last = setup_removal.plan("shop", host.configuration)
     setup_removal.execute(last)

@@ -98,7 +98,7 @@ def _steps(facts: RemovalFacts) -> Iterator[RemovalStep]:
         client = shlex.join(["mysql", f"--socket={facts.socket}", "-e", f"DROP USER {facts.account}@localhost"])
         yield RemovalStep("Remove the account of zsnapdb from the server", (client,))
     for dataset in facts.datasets:
-        marked = f"zfs list -H -o name -t snapshot,bookmark {dataset} | grep '[@#]zsnapdb-'"
+        marked = f"zfs list -H -o name -d 1 -t snapshot,bookmark {dataset} | grep '[@#]zsnapdb-'"
         yield RemovalStep(
             f"Destroy the snapshots and bookmarks of {dataset}", (marked, f"{marked} | xargs -n1 zfs destroy")
         )
