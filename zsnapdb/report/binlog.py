@@ -12,7 +12,7 @@ from zsnapdb.planning.binlog.purge import PurgePlan
 from zsnapdb.planning.binlog.route import missing_before
 from zsnapdb.quantities import size
 from zsnapdb.report.document import ErrorFields, errors_fields
-from zsnapdb.report.units import moment, table
+from zsnapdb.report.units import moment, table, to_the_second
 from zsnapdb.report.view import View
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
@@ -168,23 +168,20 @@ class BinlogArchiveView(View):
             server = f"server_id {incarnation.server_id}" + (
                 f", server_uuid {incarnation.server_uuid}" if incarnation.server_uuid else ""
             )
-            lines.append(f"incarnation {incarnation.id} of {incarnation.flavour}, {server}: {incarnation.reason}")
+            lines += [f"incarnation {incarnation.id} of {incarnation.flavour}: {incarnation.reason}", f"  {server}"]
             files = archive.of(incarnation.id)
             rows = [
                 (
                     file.name,
-                    "rotated" if file.is_rotated else f"active, {len(file.segments)} segments",
+                    "rotated" if file.is_rotated else "active",
                     size(file.end),
                     size(file.stored_size),
                     str(file.span.transactions),
-                    moment(file.span.first_commit) if file.span.first_commit is not None else "-",
-                    moment(file.span.last_commit) if file.span.last_commit is not None else "-",
+                    to_the_second(file.span.last_commit) if file.span.last_commit is not None else "-",
                 )
                 for file in files
             ]
-            lines.append(
-                table(("BINLOG", "STATE", "BYTES", "STORED", "TRANSACTIONS", "FIRST COMMIT", "LAST COMMIT"), rows)
-            )
+            lines.append(table(("BINLOG", "STATE", "BYTES", "STORED", "COMMITS", "LAST COMMIT"), rows))
             lines += [f"GAP before {file.name}: {gap}" for file, gap in zip(files, gaps_of(files), strict=True) if gap]
         lines += [f"damaged: {error.message}" for error in archive.damaged]
         return "\n".join(lines)

@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from zsnapdb.jobs.load import LoadReport
 from zsnapdb.planning.load.rules import LoadAdvice
+from zsnapdb.report.units import paragraph
 from zsnapdb.report.view import View
 
 
@@ -49,9 +50,9 @@ class LoadView(View):
         if len(said) == 1:
             return "\n".join([*lines, *said])
         for one in self.report.advice:
-            lines.append(f"{one.topic:<12} {one.prospect}: {one.text}")
-            lines += [f"{'':<12}   {figure}" for figure in one.figures]
-            lines += [f"{'':<12}   not known: {one.unknown}"] if one.unknown else []
+            lines += paragraph(f"{one.topic:<12} ", f"{one.prospect}: {one.text}")
+            lines += [line for figure in one.figures for line in paragraph(f"{'':<12}   ", figure)]
+            lines += paragraph(f"{'':<12}   ", f"not known: {one.unknown}") if one.unknown else []
         return "\n".join(lines)
 
     def fields(self) -> LoadDocument:

@@ -17,6 +17,7 @@ from zsnapdb.report.backup import BackupDocument, BackupView
 from zsnapdb.report.doctor import DoctorDocument, DoctorView
 from zsnapdb.report.document import Dumped
 from zsnapdb.report.trial.drill import DrillDocument, DrillView
+from zsnapdb.report.units import paragraph
 from zsnapdb.report.view import View
 
 
@@ -123,7 +124,11 @@ def _head(plan: SetupPlan) -> list[str]:
         *(f"refused: {why}" for why in plan.refusals),
         *([f"hint: {plan.refusal_hint}"] if plan.refusals else []),
     ]
-    return [*server_lines, *plan.notes, *refused]
+    return [*server_lines, *(line for note in plan.notes for line in paragraph(" " * _indent(note), note)), *refused]
+
+
+def _indent(note: str) -> int:
+    return len(note) - len(note.lstrip())
 
 
 def _server(server: FoundServer) -> str:

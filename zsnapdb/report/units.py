@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -10,6 +11,11 @@ def moment(microseconds: int) -> str:
     """Return a time as ISO 8601 in UTC, to the microsecond."""
     whole, part = divmod(microseconds, 1_000_000)
     return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{part:06d}Z"
+
+
+def to_the_second(microseconds: int) -> str:
+    """Return a time as ISO 8601 in UTC, without its fraction: for tables."""
+    return f"{datetime.fromtimestamp(microseconds // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def duration(seconds: float) -> str:
@@ -22,6 +28,18 @@ def duration(seconds: float) -> str:
     if days < 1:
         return f"{hours} h {minutes % 60} min"
     return f"{days} d {hours % 24} h"
+
+
+def paragraph(head: str, text: str) -> list[str]:
+    """Return the text behind its head, in lines of at most 80 columns where its words allow it."""
+    return textwrap.wrap(
+        text,
+        80,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
