@@ -92,6 +92,10 @@ class Person:
 def prepare(guest: Guest) -> None:
     """Start two servers on datasets of their own; nothing of zsnapdb is there."""
     newcomer.strip(guest, is_adopted=True)
+    if guest.flavour == "mariadb":
+        options = "[mariadbd]\nserver_id = 1\nlog_bin = binlog\nbinlog_format = ROW\nbinlog_row_metadata = FULL\n"
+        shell(guest, f"cat > /etc/mysql/mariadb.conf.d/70-binlog.cnf <<'END'\n{options}END")
+        shell(guest, f"systemctl restart {newcomer.UNITS['mariadb']}")
     program = PROGRAMS[guest.flavour]
     more = "--gtid-mode=ON --enforce-gtid-consistency=ON --mysqlx=OFF" if guest.flavour == "mysql" else ""
     make = (
@@ -198,9 +202,9 @@ def worst_hour(person: Person, mistake: Mistake) -> Solved:
     guest = person.guest
     person.solved = solved = Solved(mistake.name)
     print(f"{mistake.name}: {mistake.statements}", flush=True)
-    before = contents(guest, "shop.orders")
-    sql(guest, mistake.statements)
     try:
+        before = contents(guest, "shop.orders")
+        sql(guest, mistake.statements)
         # The file of a rescue lands where the person works.
         shell(guest, "rm -f /root/*.sql")
         said = person.does(f"cd /root; zsnapdb binlog find main {mistake.found_by}")

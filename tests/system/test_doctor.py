@@ -214,7 +214,7 @@ def right_fixes(lab: Lab, single: Path) -> dict[str, str]:
         "zfs-nocacheflush": "set it to 0",
         "zfs-send-corrupt-data": "set it to 0",
         "doublewrite": "set innodb_doublewrite = ON",
-        "rewind-control": "set control.unit of the instance, or control.stop and control.start",
+        "rewind-control": "set control.unit" if lab.flavour == "mysql" else "set control.server_id_file",
         "lock-privileges": f"GRANT {lock_privilege(lab)} ON *.* TO the account",
     }
 

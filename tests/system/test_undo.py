@@ -164,6 +164,7 @@ def test_a_transaction_is_undone_on_the_server_itself_after_it_passed_on_a_clone
 
 
 def test_a_row_that_was_changed_since_prevents_the_undo_and_is_named(lab: Lab, shop: Any, tmp_path: Path) -> None:
+    assert lab.zsnapdb("backup", "main").code == 0
     gtid = accident(lab, shop)
     shop.execute("UPDATE wide SET p = 'NEW' WHERE id = 1")
     shop.execute("INSERT INTO wide (id) VALUES (3)")
