@@ -143,7 +143,7 @@ def rescue(
         history,
     )
     if plan:
-        planned = job.plan(settings, chosen, job.open_near(chosen), request)
+        planned = job.plan_near(settings, chosen, request)
         show(report.RescuePlanView(planned), json)
         return
     done = job.rescue(settings, chosen, request)

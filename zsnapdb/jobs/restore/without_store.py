@@ -6,13 +6,14 @@ their bytes are copied and proved by these descriptions (`jobs/local_binlogs.py`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from zsnapdb import server_files
-from zsnapdb.errors import DamagedError, UnreachableError, ZsnapdbError
+from zsnapdb.errors import DamagedError, NotThere, UnreachableError, ZsnapdbError
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.local_manifests import IN_NO_REPOSITORY
 from zsnapdb.jobs.binlog_spans import SpanBuilder, whole_span
@@ -83,6 +84,32 @@ def archive_of(
 def host_alone(instance: Instance) -> Repository | None:
     """Return the stand-in, without a question to the store. None if this host has no set to begin with."""
     return _stand_in(instance) if local_manifests.load(instance) else None
+
+
+T = TypeVar("T")
+
+
+def stored_or_here(instance: Instance, make: Callable[[Repository], T], *, is_in_history: bool = False) -> T:
+    """Return a plan that is made with the repository, or with what is on this host if that does not reach the point.
+
+    What was committed a moment ago is in no archive yet, and in the server's own binlogs. `is_in_history`: the point is
+    in a named history of the archive, which this host alone does not know. The errors are those of the repository.
+    """
+    repository = open_for_restore(instance, RestoreOrigin.AUTO)
+    try:
+        return make(repository)
+    except NotThere:
+        here = None if is_in_history or is_stand_in(repository) else host_alone(instance)
+        if here is None:
+            raise
+        try:
+            planned = make(here)
+        except ZsnapdbError:
+            planned = None
+        if planned is None:
+            raise
+    instance.events.warn("the archive does not reach the point yet: the server's own binlogs on this host do")
+    return planned
 
 
 def _stand_in(instance: Instance) -> Repository:

@@ -19,6 +19,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.local_start import first_manifest
+from zsnapdb.jobs.restore.without_store import reopen, stored_or_here
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered
 from zsnapdb.jobs.trial import delivery, scratch, scratch_restore
 from zsnapdb.jobs.trial.delivery import Delivered, Target
@@ -253,16 +254,19 @@ def _target(request: RescueRequest, session: Session) -> Target:
     )
 
 
-def open_near(instance: Instance) -> Repository:
-    """Open the repository, or what takes its place while the store is away and this host has a set to begin with."""
-    return restoring.open_for_restore(instance, RestoreOrigin.AUTO)
+def plan_near(settings: Settings, instance: Instance, request: RescueRequest) -> RescuePlan:
+    """Return the plan of a rescue; nothing is changed. What is on this host alone counts where the archive ends."""
+    return stored_or_here(
+        instance,
+        lambda repository: plan(settings, instance, repository, request),
+        is_in_history=request.history is not None,
+    )
 
 
 def rescue(settings: Settings, instance: Instance, request: RescueRequest) -> RescueResult:
     """Plan a rescue and execute that plan. The errors are those of `plan` and `execute`."""
-    repository = open_near(instance)
-    planned = plan(settings, instance, repository, request)
-    return execute(settings, instance, repository, planned)
+    planned = plan_near(settings, instance, request)
+    return execute(settings, instance, reopen(instance, planned.restore), planned)
 
 
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: RescuePlan) -> RescueResult:

@@ -119,7 +119,8 @@ def _choose_one(
     hint = f"{latest} restores as far as the archive reaches"
     if isinstance(target, AtTime):
         return _choose_time(target, backups, files, now, state, hint)
-    return _choose_gtid(target, backups, files, state, hint)
+    later = "what was committed a moment ago is archived by `zsnapdb binlog archive --once`"
+    return _choose_gtid(target, backups, files, state, f"{hint}; {later}")
 
 
 def _choose_of_histories(
