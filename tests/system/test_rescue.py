@@ -76,6 +76,24 @@ def test_a_table_comes_back_as_a_dump_that_drops_nothing(lab: Lab, precious: dic
         lab.sql("DROP DATABASE loaded")
 
 
+def test_what_was_committed_a_moment_ago_is_in_no_archive_and_comes_back_all_the_same(
+    lab: Lab, precious: dict[str, Any], tmp_path: Path
+) -> None:
+    lab.sql("CREATE TABLE shop.late (id INT PRIMARY KEY)")
+    lab.sql("INSERT INTO shop.late VALUES (1), (2), (3)")
+    lab.sql("DROP TABLE shop.late")
+    found = lab.zsnapdb("binlog", "find", "main", "--table", "shop.late", "--kind", "ddl", "--json").json
+    gtid = found["transactions"][-1]["gtid"]
+    file = tmp_path / "late.sql"
+    done = lab.zsnapdb(
+        "rescue", "main", "--table", "shop.late", "--to", f"before-{gtid}", "--into", str(file), "--json"
+    )
+    assert done.json["rows"] == {"shop.late": 3}
+    assert "the server's own binlogs on this host do" in done.stderr
+    asked = lab.zsnapdb("query", "main", "SELECT SUM(id) FROM shop.late", "--at", f"before-{gtid}", "--json")
+    assert [[int(value) for value in row] for row in asked.json["rows"]] == [[6]]
+
+
 def test_a_tablespace_moves_into_the_live_server(lab: Lab, precious: dict[str, Any]) -> None:
     words = (
         "rescue",
