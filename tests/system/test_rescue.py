@@ -90,7 +90,7 @@ def test_what_was_committed_a_moment_ago_is_in_no_archive_and_comes_back_all_the
     )
     assert done.json["rows"] == {"shop.late": 3}
     assert "the server's own binlogs on this host do" in done.stderr
-    asked = lab.zsnapdb("query", "main", "SELECT SUM(id) FROM shop.late", "--at", f"before-{gtid}", "--json")
+    asked = lab.zsnapdb("query", "main", "SELECT SUM(id) FROM shop.late", "--at", point, "--json")
     assert [[int(value) for value in row] for row in asked.json["rows"]] == [[6]]
 
 
