@@ -85,9 +85,8 @@ def test_what_was_committed_a_moment_ago_is_in_no_archive_and_comes_back_all_the
     found = lab.zsnapdb("binlog", "find", "main", "--table", "shop.late", "--kind", "ddl", "--json").json
     gtid = found["transactions"][-1]["gtid"]
     file = tmp_path / "late.sql"
-    done = lab.zsnapdb(
-        "rescue", "main", "--table", "shop.late", "--to", f"before-{gtid}", "--into", str(file), "--json"
-    )
+    point = f"before-{gtid}"
+    done = lab.zsnapdb("rescue", "main", "--table", "shop.late", "--to", point, "--into", str(file), "--json")
     assert done.json["rows"] == {"shop.late": 3}
     assert "the server's own binlogs on this host do" in done.stderr
     asked = lab.zsnapdb("query", "main", "SELECT SUM(id) FROM shop.late", "--at", point, "--json")
