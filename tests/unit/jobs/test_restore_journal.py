@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.errors import DamagedError, NotThere
-from zsnapdb.jobs.restore_journal import Done, Journals, RestoreJournal
+from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
+from zsnapdb.jobs.steps.journal import Done
 from zsnapdb.model import Flavour
 from zsnapdb.planning.restore.handover_steps import (
     HandoverStep,

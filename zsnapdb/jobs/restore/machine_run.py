@@ -20,8 +20,8 @@ from zsnapdb.jobs.restore.machine_journal import MachineJournal, MachineJournals
 from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest, refuse_existing, refuse_taken
 from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.restore.steps import make_top, receive, restored_mark
-from zsnapdb.jobs.restore_journal import Done
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
+from zsnapdb.jobs.steps.journal import Done
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
 from zsnapdb.planning.foreign_snapshots import objection as foreign_objection
 from zsnapdb.planning.restore.machine import (

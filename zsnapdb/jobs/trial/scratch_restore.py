@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from zsnapdb.config import Settings
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotThere
 from zsnapdb.jobs import host_record
+from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.plan import RestoreRequest
@@ -47,9 +48,13 @@ def plan(
 
 
 def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str, ...]:
-    """Return the datasets of the newest backup whose manifest can be read; empty if there is none."""
+    """Return the datasets of the newest backup whose manifest can be read, else those of the newest set on this host.
+
+    Empty if there is neither.
+    """
     known = host_record.without_future(instance, repository, instance.summaries(repository))
-    return tuple(volume.dataset for volume in known[-1].volumes) if known else ()
+    newest = known[-1:] or local_manifests.load(instance)[-1:]
+    return tuple(volume.dataset for part in newest for volume in part.volumes)
 
 
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan) -> Trial:

@@ -1,0 +1,1 @@
+"""Plans of steps: what runs them, and the journals that say how far they came."""
