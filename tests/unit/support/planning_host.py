@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -27,7 +27,8 @@ from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import Work
 from zsnapdb.jobs.trial import scratch
 from zsnapdb.model import Snapshot
-from zsnapdb.planning.restore.steps import Receive, RestorePlan
+from zsnapdb.planning.restore.handover_steps import HandoverStep
+from zsnapdb.planning.restore.steps import MakeTop, MountVolumes, Preflight, Receive, Recover, RestorePlan
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import ServerSourcePart
 from zsnapdb.zfs import datasets, snapshots
@@ -117,9 +118,10 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
         made.note(work, step)
         return []
 
-    for name in ("preflight", "make_top", "receive", "mount", "recover"):
-        monkeypatch.setattr(restoring, name, remember)
-    monkeypatch.setattr(restoring, "hand_over", lambda work, step: HandedOver(None))
+    noted = dict.fromkeys((Preflight, MakeTop, Receive, MountVolumes, Recover), remember)
+    handed_over = dict.fromkeys(get_args(HandoverStep), lambda work, step: HandedOver(None))
+    monkeypatch.setattr(restoring, "HANDLERS", {**restoring.HANDLERS, **noted, **handed_over})
+    monkeypatch.setattr(restoring, "preflight", remember)
     monkeypatch.setattr(restoring, "remove_all", lambda plan, copy: None)
     monkeypatch.setattr(give_up, "remove_all", lambda plan, copy: None)
     monkeypatch.setattr(scratch, "ephemeral", lambda *words: contextlib.nullcontext())

@@ -26,9 +26,11 @@ from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.steps import Work, check, make_top, receive, recover, restored_property
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.jobs.set_properties import snapshot_name
+from zsnapdb.jobs.steps.executor import Handlers, run_steps
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.mysql import server
 from zsnapdb.planning.backup.fitness import objection
+from zsnapdb.planning.restore.handover_steps import LeaveStopped
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import (
     CheckServer,
@@ -40,6 +42,7 @@ from zsnapdb.planning.restore.steps import (
     Recover,
     Replay,
     RestorePlan,
+    Step,
 )
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
@@ -73,7 +76,7 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
         )
         with undone_on_error(lambda: reusable_sets.remove_if_exists(home, RECEIVED, set_id)):
             work = Work(settings, instance, repository, planned)
-            _receive_backups(work)
+            run_steps(work, _steps(work, VOLUME_STEPS), VOLUME_STEPS)
             for role, dataset in planned.layout.datasets.items():
                 datasets.set_properties(
                     dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"}
@@ -136,7 +139,7 @@ def reach(
             if local is not None:
                 _clone_base(work, local)
             else:
-                _receive_backups(work)
+                run_steps(work, _steps(work, VOLUME_STEPS), VOLUME_STEPS)
             _replay(work)
             layout = CopyLayout(planned.layout.top, planned.layout.datasets, planned.layout.mountpoints)
             snapshot(layout.datasets, snapshot_name(set_id), {KEPT_PROPERTY: set_id})
@@ -167,32 +170,42 @@ def _fresh_anchor(home: str, set_id: str) -> str:
     return reusable_sets.anchor_of(home, RECEIVED, set_id)
 
 
-def _receive_backups(work: Work) -> None:
-    """Make the volumes of the plan, and check their GUIDs: received, or cloned from snapshots on this host.
+def _look_first(work: Work, step: Preflight) -> None:
+    error = objection(preflight(work, step))
+    if error is not None:
+        raise error
 
-    Their datasets get back their properties, and are not mounted.
-    """
-    for step in work.plan.steps:
-        if isinstance(step, Preflight):
-            error = objection(preflight(work, step))
-            if error is not None:
-                raise error
-        elif isinstance(step, MakeTop):
-            make_top(work, step)
-        elif isinstance(step, Receive):
-            receive(work, step)
-        elif isinstance(step, CloneSnapshot):
-            clone_snapshot(work, step)
-        elif isinstance(step, MountVolumes):
-            for part in step.parts:
-                name = f"{part.dataset}@{part.snapshot}"
-                # A clone got a snapshot of its own; the one that it was cloned from is proved already.
-                if not work.plan.clones and datasets.guid(name) != part.guid:
-                    raise DamagedError(
-                        f"{name} was received with another GUID than {part.guid}",
-                        hint="the chain in the repository is inconsistent; run `zsnapdb verify`",
-                    )
-                datasets.set_properties(part.dataset, dict(part.properties))
+
+def _settle(work: Work, step: MountVolumes) -> None:
+    """Check the GUIDs of the volumes and give them back their properties. They are not mounted."""
+    for part in step.parts:
+        name = f"{part.dataset}@{part.snapshot}"
+        # A clone got a snapshot of its own; the one that it was cloned from is proved already.
+        if not work.plan.clones and datasets.guid(name) != part.guid:
+            raise DamagedError(
+                f"{name} was received with another GUID than {part.guid}",
+                hint="the chain in the repository is inconsistent; run `zsnapdb verify`",
+            )
+        datasets.set_properties(part.dataset, dict(part.properties))
+
+
+VOLUME_STEPS: Handlers = {
+    Preflight: _look_first,
+    MakeTop: make_top,
+    Receive: receive,
+    CloneSnapshot: clone_snapshot,
+    MountVolumes: _settle,
+}
+"""The steps that make the volumes of a set: received, or cloned from snapshots on this host."""
+SERVER_STEPS: Handlers = {Recover: recover, Replay: replay, CheckServer: check}
+"""The steps of its server."""
+
+
+def _steps(work: Work, handlers: Handlers) -> list[Step]:
+    """Return the steps of these types. A set is left as it is: that step has nothing to do."""
+    unknown = [step.name for step in work.plan.steps if type(step) not in {*VOLUME_STEPS, *SERVER_STEPS, LeaveStopped}]
+    assert not unknown, f"a set has no such steps: {unknown}"
+    return [step for step in work.plan.steps if type(step) in handlers]
 
 
 def _clone_base(work: Work, local: CloneSource) -> None:
@@ -209,12 +222,6 @@ def _clone_base(work: Work, local: CloneSource) -> None:
 def _replay(work: Work) -> None:
     """Recover the server, replay the binlogs, check the server; then remove its identity from the files."""
     mount(work.datasets)
-    for step in work.plan.steps:
-        if isinstance(step, Recover):
-            recover(work, step)
-        elif isinstance(step, Replay):
-            replay(work, step)
-        elif isinstance(step, CheckServer):
-            check(work, step)
+    run_steps(work, _steps(work, SERVER_STEPS), SERVER_STEPS)
     server.remove_identity(work.copy.datadir)
     server_files.remove_tree(work.copy.folder)

@@ -6,12 +6,11 @@ A journal notes the finished steps. The machine is not started: it is whoever wa
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import DamagedError, PreflightError, UnknownNameError, UsageError
+from zsnapdb.errors import DamagedError, PreflightError, UnknownNameError
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.instance import Instance
@@ -21,6 +20,7 @@ from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest, re
 from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.restore.steps import make_top, receive, restored_mark
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
+from zsnapdb.jobs.steps.executor import Executor, Handlers, refuse_unknown
 from zsnapdb.jobs.steps.journal import Done
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
 from zsnapdb.planning.foreign_snapshots import objection as foreign_objection
@@ -147,13 +147,9 @@ def execute_without_journal(work: MachineWork) -> MachineRestoreResult:
     with _alone(work.instance, work.plan.top):
         refuse_existing(work.plan.top)
         work = replace(work, is_first_run=True)
-        done = []
-        for step in work.plan.steps:
-            work.events.tell(f"{step.name}: {step.describe()}")
-            began = time.monotonic()
-            _do(work, step)
-            done.append(Done(step.name, work.instance.host.now(), round(time.monotonic() - began, 3)))
-    return MachineRestoreResult(work.plan, tuple(done))
+        executor = _executor(work, None, MachineJournal(work.plan))
+        executor.go(lambda _step: True, None)
+    return MachineRestoreResult(work.plan, executor.journal.done)
 
 
 def resume(
@@ -238,35 +234,15 @@ def _carry_out(
 
     After an interruption everything stays: the same restore goes on.
     """
-    if stop_after is not None and work.plan.step(stop_after) is None:
-        raise UsageError(
-            f"the restore has no step {stop_after!r}",
-            hint=f"its steps are: {', '.join(step.name for step in work.plan.steps)}",
-        )
+    refuse_unknown(work.plan, stop_after)
+    executor = _executor(work, journals, journal)
     try:
-        for step in work.plan.steps:
-            if journal.is_done(step.name):
-                continue
-            if not confirm(step):
-                return MachineRestoreResult(work.plan, journal.done, step)
-            if not isinstance(step, MachinePreflight):
-                journals.write(journal)
-            work.events.tell(f"{step.name}: {step.describe()}")
-            began = time.monotonic()
-            _do(work, step)
-            seconds = round(time.monotonic() - began, 3)
-            journal = journal.with_done(Done(step.name, work.instance.host.now(), seconds))
-            following = next((other for other in work.plan.steps if not journal.is_done(other.name)), None)
-            if following is None:
-                journals.finish(journal)
-            else:
-                journals.write(journal)
-                if step.name == stop_after:
-                    return MachineRestoreResult(work.plan, journal.done, following)
+        following = executor.go(confirm, stop_after)
     except BaseException as error:
-        _after_error(work, journals, journal, error)
+        _after_error(work, journals, executor.journal, error)
         raise
-    return MachineRestoreResult(work.plan, journal.done)
+    step = None if following is None else work.plan.step(following.name)
+    return MachineRestoreResult(work.plan, executor.journal.done, step)
 
 
 def _after_error(work: MachineWork, journals: MachineJournals, journal: MachineJournal, error: BaseException) -> None:
@@ -286,23 +262,19 @@ def _after_error(work: MachineWork, journals: MachineJournals, journal: MachineJ
     journals.forget(work.plan.top)
 
 
-def _do(work: MachineWork, step: MachineStep) -> None:
-    if isinstance(step, MachinePreflight):
-        findings = _judge(work, step)
-        error = objection(findings)
-        if error is not None:
-            raise error
-        for finding in findings:
-            if finding.severity is Severity.WARNING:
-                work.events.warn(f"{finding.detail}; {finding.hint}")
-    elif isinstance(step, MakeTop):
-        make_top(work, step, NO_PARTITIONS)
-    elif isinstance(step, Receive):
-        receive(work, step)
-    elif isinstance(step, CheckVolumes):
-        _check(work, step)
-    else:
-        _define(work, step)
+def _look_first(work: MachineWork, step: MachinePreflight) -> None:
+    """Check what the restore depends on. Nothing is changed before."""
+    findings = _judge(work, step)
+    error = objection(findings)
+    if error is not None:
+        raise error
+    for finding in findings:
+        if finding.severity is Severity.WARNING:
+            work.events.warn(f"{finding.detail}; {finding.hint}")
+
+
+def _make_top(work: MachineWork, step: MakeTop) -> None:
+    make_top(work, step, NO_PARTITIONS)
 
 
 def _check(work: MachineWork, step: CheckVolumes) -> None:
@@ -335,6 +307,21 @@ def _define(work: MachineWork, step: DefineDomain) -> None:
         refuse_taken(hypervisor, step.domain)
         hypervisor.make_isolated_network()
         hypervisor.define(step.xml)
+
+
+HANDLERS: Handlers = {
+    MachinePreflight: _look_first,
+    MakeTop: _make_top,
+    Receive: receive,
+    CheckVolumes: _check,
+    DefineDomain: _define,
+}
+"""What carries out each step of the restore of a machine."""
+
+
+def _executor(work: MachineWork, journals: MachineJournals | None, journal: MachineJournal) -> Executor[MachineJournal]:
+    looks = (MachinePreflight,)
+    return Executor(journal, work, HANDLERS, work.events, work.instance.host.now, journals, looks=looks)
 
 
 def _defined(hypervisor: Hypervisor, planned: MachineRestorePlan) -> str | None:

@@ -6,13 +6,13 @@ steps.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import DamagedError, PreflightError, UsageError, ZsnapdbError
+from zsnapdb.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.jobs import readers
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import foreign, stored_chain
@@ -37,9 +37,11 @@ from zsnapdb.jobs.restore.steps import (
 from zsnapdb.jobs.restore.under_way import alone, alone_with_journal, refuse_begun
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
+from zsnapdb.jobs.steps.executor import Executor, Handlers, refuse_unknown
 from zsnapdb.jobs.steps.journal import Done
 from zsnapdb.model import Position
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
+from zsnapdb.planning.restore.handover_steps import HandoverStep
 from zsnapdb.planning.restore.steps import (
     CheckServer,
     CloneSnapshot,
@@ -213,7 +215,7 @@ def execute_without_journal(
         restore_plan.refuse_existing(planned.layout)
         work = Work(settings, instance, repository, planned, is_first_run=True)
         try:
-            return _Run(work, None, RestoreJournal(planned)).go(lambda _step: True, None)
+            return _go(_executor(work, None, RestoreJournal(planned)), lambda _step: True, None)
         except BaseException as error:
             _undo(work, error)
             raise
@@ -246,17 +248,13 @@ def resume(
 def _carry_out(
     work: Work, journals: Journals, journal: RestoreJournal, confirm: Confirm, stop_after: str | None
 ) -> RestoreResult:
-    if stop_after is not None and work.plan.step(stop_after) is None:
-        raise UsageError(
-            f"the restore has no step {stop_after!r}",
-            hint=f"its steps are: {', '.join(step.name for step in work.plan.steps)}",
-        )
-    runner = _Run(work, journals, journal)
+    refuse_unknown(work.plan, stop_after)
+    executor = _executor(work, journals, journal)
     try:
-        return runner.go(confirm, stop_after)
+        return _go(executor, confirm, stop_after)
     except BaseException as error:
         # Clones are made again in a moment, and then perhaps of other snapshots.
-        received = any(isinstance(work.plan.step(done.step), Receive | MountVolumes) for done in runner.journal.done)
+        received = any(isinstance(work.plan.step(done.step), Receive | MountVolumes) for done in executor.journal.done)
         receives = any(isinstance(step, Receive) for step in work.plan.steps)
         has_begun = journals.path(work.plan.layout.top).exists()
         is_kept = received or (receives and isinstance(error, KeyboardInterrupt) and has_begun)
@@ -295,86 +293,54 @@ def _undo(work: Work, error: BaseException) -> None:
         error.add_note(f"removing the restored datasets failed too: {second}")
 
 
-class _Run:
-    """Runs the unfinished steps in order, and notes each in the journal."""
+def _look_first(work: Work, step: Preflight) -> None:
+    """Check what the restore depends on. Nothing is changed before."""
+    findings = preflight(work, step)
+    error = objection(findings)
+    if error is not None:
+        raise error
+    for finding in findings:
+        if finding.severity is Severity.WARNING:
+            work.events.warn(f"{finding.detail}; {finding.hint}")
+    readers.prepare(work.instance, work.plan)
 
-    def __init__(self, work: Work, journals: Journals | None, journal: RestoreJournal) -> None:
-        self.work = work
-        self.journals = journals
-        self.journal = journal
-        self.handed_over: HandedOver | None = None
 
-    def go(self, confirm: Confirm, stop_after: str | None) -> RestoreResult:
-        for step in self.work.plan.steps:
-            if self.journal.is_done(step.name):
-                continue
-            if not confirm(step):
-                return self._result(step)
-            self._note_begin(step)
-            began = time.monotonic()
-            self._do(step)
-            self.journal = self._as_noted().with_done(
-                Done(step.name, self.work.instance.host.now(), round(time.monotonic() - began, 3))
-            )
-            following = next((s for s in self.work.plan.steps if not self.journal.is_done(s.name)), None)
-            self._note_end(following)
-            if step.name == stop_after and following is not None:
-                return self._result(following)
-        return self._result(None)
+HANDLERS: Handlers = {
+    Preflight: _look_first,
+    MakeTop: make_top,
+    Receive: receive,
+    CloneSnapshot: clone_snapshot,
+    MountVolumes: mount,
+    Recover: recover,
+    Replay: replay,
+    TakeUp: take_up,
+    CheckServer: check,
+    **dict.fromkeys(get_args(HandoverStep), hand_over),
+}
+"""What carries out each step of the restore of a server."""
 
-    def _as_noted(self) -> RestoreJournal:
-        """Return the journal with what the step wrote there about the old server."""
-        noted = self.journals.read(self.journal.plan.layout.top) if self.journals is not None else None
-        return replace(self.journal, old_server=noted.old_server) if noted is not None else self.journal
 
-    def _note_begin(self, step: Step) -> None:
-        if self.journals is not None and not isinstance(step, Preflight):
-            # From here on the restore changes things. The journal says what they are.
-            self.journals.write(self.journal)
-        self.work.events.tell(f"{step.name}: {step.describe()}")
+def _executor(work: Work, journals: Journals | None, journal: RestoreJournal) -> Executor[RestoreJournal]:
+    """Return what runs the restore. What a handover notes about the old server, it writes into the journal on disk."""
+    return Executor(
+        journal,
+        work,
+        HANDLERS,
+        work.events,
+        work.instance.host.now,
+        journals,
+        looks=(Preflight,),
+        noted=lambda own, on_disk: replace(own, old_server=on_disk.old_server),
+    )
 
-    def _note_end(self, following: Step | None) -> None:
-        if self.journals is None:
-            return
-        if following is None:
-            self.journals.finish(self.journal)
-        else:
-            self.journals.write(self.journal)
 
-    def _do(self, step: Step) -> None:
-        work = self.work
-        if isinstance(step, Preflight):
-            findings = preflight(work, step)
-            error = objection(findings)
-            if error is not None:
-                raise error
-            for finding in findings:
-                if finding.severity is Severity.WARNING:
-                    work.events.warn(f"{finding.detail}; {finding.hint}")
-            readers.prepare(work.instance, work.plan)
-        elif isinstance(step, MakeTop):
-            make_top(work, step)
-        elif isinstance(step, Receive):
-            receive(work, step)
-        elif isinstance(step, CloneSnapshot):
-            clone_snapshot(work, step)
-        elif isinstance(step, MountVolumes):
-            mount(work, step)
-        elif isinstance(step, Recover):
-            recover(work, step)
-        elif isinstance(step, Replay):
-            replay(work, step)
-        elif isinstance(step, TakeUp):
-            take_up(work, step)
-        elif isinstance(step, CheckServer):
-            check(work, step)
-        else:
-            self.handed_over = hand_over(work, step)
-
-    def _result(self, following: Step | None) -> RestoreResult:
-        planned = self.work.plan
-        last = planned.point.last
-        first = next(step for step in planned.steps if isinstance(step, Recover))
-        at = (last.file, last.end) if last is not None else (first.binlog_file, first.binlog_offset)
-        part = PositionPart(binlog_file=at[0], binlog_offset=at[1], gtids=planned.point.gtids, source="restore")
-        return RestoreResult(planned, part.position(planned.flavour), self.journal.done, self.handed_over, following)
+def _go(executor: Executor[RestoreJournal], confirm: Confirm, stop_after: str | None) -> RestoreResult:
+    following = executor.go(confirm, stop_after)
+    planned, journal = executor.journal.plan, executor.journal
+    last = planned.point.last
+    first = next(step for step in planned.steps if isinstance(step, Recover))
+    at = (last.file, last.end) if last is not None else (first.binlog_file, first.binlog_offset)
+    part = PositionPart(binlog_file=at[0], binlog_offset=at[1], gtids=planned.point.gtids, source="restore")
+    handed_over = executor.outcome if isinstance(executor.outcome, HandedOver) else None
+    step = None if following is None else planned.step(following.name)
+    return RestoreResult(planned, part.position(planned.flavour), journal.done, handed_over, step)

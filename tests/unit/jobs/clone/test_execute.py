@@ -29,7 +29,7 @@ def test_a_clone_at_a_point_is_made_by_the_plan_that_was_made_for_it(
     made = SimpleNamespace()
     used: list[RestorePlan] = []
     monkeypatch.setattr(fetch, "find_local", lambda *words: None)
-    monkeypatch.setattr(fetch, "_receive_backups", lambda work: used.append(work.plan))
+    monkeypatch.setattr(fetch, "run_steps", lambda work, steps, handlers: used.append(work.plan))
     monkeypatch.setattr(fetch, "_replay", lambda work: used.append(work.plan))
     monkeypatch.setattr(fetch, "_fresh_anchor", lambda home, set_id: f"tank/zsnapdb/received/{set_id}")
     monkeypatch.setattr(fetch, "snapshot", lambda *words: None)

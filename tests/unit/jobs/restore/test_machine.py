@@ -13,6 +13,7 @@ from zsnapdb.jobs.restore import machine_plan, machine_run
 from zsnapdb.jobs.restore.machine_journal import MachineJournals
 from zsnapdb.jobs.restore.machine_run import MachineRestoreResult, MachineWork
 from zsnapdb.planning.restore.machine import DefineDomain, MachineRestorePlan
+from zsnapdb.planning.restore.steps import Receive
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.report.restore.machine import MachineRestorePlanView, MachineRestoreView
 from zsnapdb.repository.manifest import FilesystemType, ZvolType
@@ -117,7 +118,7 @@ def test_what_a_person_interrupts_in_the_first_receive_is_kept_and_goes_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(machine_run, "receive", interrupted)
+        patched.setattr(machine_run, "HANDLERS", {**machine_run.HANDLERS, Receive: interrupted})
         with pytest.raises(KeyboardInterrupt) as caught:
             yard.restore()
     assert "are kept: continue with --resume" in "".join(caught.value.__notes__)
