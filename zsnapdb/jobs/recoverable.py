@@ -58,9 +58,10 @@ class Stored:
 
     @property
     def last(self) -> ArchivedFile | None:
-        """The file with the latest archived transaction."""
-        dated = [file for file in self.archive.files if file.last_commit is not None]
-        return max(dated, key=lambda file: file.last_commit or 0, default=None)
+        """The file with the latest archived transaction; the newest file if a new server has committed none yet."""
+        files = self.archive.files
+        dated = [file for file in files if file.last_commit is not None]
+        return max(dated, key=lambda file: file.last_commit or 0, default=files[-1] if files else None)
 
     @property
     def complete_until(self) -> int | None:

@@ -186,11 +186,12 @@ class StatusView(TabularView):
             lines.append(f"last backup   {status.newest.backup_id}, {duration(status.backup_age)} ago")
         else:
             lines.append("last backup   none")
-        if status.last is not None and status.last.last_commit is not None and status.complete_until is not None:
-            lines.append(
-                f"last binlog   {status.last.name}:{status.last.end}, {status.last.span.last_gtid or 'without GTIDs'}"
-            )
-            lines.append(f"last commit   {moment(status.last.last_commit)}")
+        last = status.last
+        if last is not None and status.complete_until is not None:
+            what = "no transaction yet" if last.last_commit is None else last.span.last_gtid or "without GTIDs"
+            lines.append(f"last binlog   {last.name}:{last.end}, {what}")
+            if last.last_commit is not None:
+                lines.append(f"last commit   {moment(last.last_commit)}")
             lines.append(
                 f"complete      until {moment(status.complete_until)}, {duration(status.archive_lag or 0)} ago"
             )
