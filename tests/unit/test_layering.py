@@ -130,6 +130,7 @@ ABOVE_ALL = {
     "jobs.advice": {"jobs", "jobs.backup"},
     "jobs.load": {"jobs", "jobs.advice", "jobs.backup"},
     "jobs.setup": {"jobs", "jobs.repository"},
+    "jobs.setup_removal": {"jobs", "jobs.clone"},
     "jobs.setup_steps": {"jobs", "jobs.repository"},
     "jobs.setup_proof": {"jobs", "jobs.backup", "jobs.doctor", "jobs.trial"},
     "report.setup": {"report", "report.trial"},

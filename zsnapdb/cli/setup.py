@@ -113,6 +113,7 @@ def setup(
     """
     from zsnapdb.jobs import setup as job
     from zsnapdb.jobs import setup_answers, setup_proof, setup_steps
+    from zsnapdb.notify.commands import send_test
     from zsnapdb.report import setup as report
 
     if remove:
@@ -139,7 +140,9 @@ def setup(
     if not (yes or made.refusals):
         _ask(report.SetupPlanView(made), json)
     terminal = Terminal()
-    done = setup_steps.execute(made, terminal.tell)
+    done = setup_steps.execute(
+        made, terminal.tell, lambda settings, target: not send_test(settings, [target], terminal.tell)
+    )
     proof = []
     for result in setup_proof.prove(made, terminal):
         terminal.end()

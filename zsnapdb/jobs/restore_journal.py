@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from zsnapdb.errors import DamagedError, UnknownNameError
-from zsnapdb.jobs.steps.journal import Done, JournalFolder
+from zsnapdb.jobs.step_journal import Done, JournalFolder
 from zsnapdb.planning.restore.steps import RestorePlan
 
 

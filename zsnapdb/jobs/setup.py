@@ -140,7 +140,7 @@ def _recipient(identity: Path) -> str | None:
 def _agent_reads() -> str | None:
     """Return the configuration that the agent of this host reads; None without a unit, or if it has no settings."""
     unit = next(
-        (file for file in (Path(UNIT_FILE), *(folder / UNIT for folder in PACKAGED_UNITS)) if file.exists()), None
+        (file for file in (Path(UNIT_FILE), *(Path(folder, UNIT) for folder in PACKAGED_UNITS)) if file.exists()), None
     )
     if unit is None:
         return None
@@ -151,7 +151,7 @@ def _agent_reads() -> str | None:
 
 def _missing_unit(configuration: Path) -> str | None:
     """Return the unit of the agent that is needed here, None if a unit is there that reads this configuration."""
-    is_packaged = configuration == DEFAULT_PATH and any((folder / UNIT).exists() for folder in PACKAGED_UNITS)
+    is_packaged = configuration == DEFAULT_PATH and any(Path(folder, UNIT).exists() for folder in PACKAGED_UNITS)
     own = text_files.read_text(Path(UNIT_FILE), "the unit", "run setup as root") if Path(UNIT_FILE).exists() else None
     if is_packaged if own is None else configuration_in(own) == str(configuration):
         return None

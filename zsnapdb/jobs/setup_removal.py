@@ -75,7 +75,7 @@ def execute(planned: RemovalPlan, tell: Callable[[str], None] = lambda _: None) 
 
 
 def _is_packaged(configuration: Path) -> bool:
-    return configuration == DEFAULT_PATH and any((folder / UNIT).exists() for folder in PACKAGED_UNITS)
+    return configuration == DEFAULT_PATH and any(Path(folder, UNIT).exists() for folder in PACKAGED_UNITS)
 
 
 def _datasets(instance: Instance) -> tuple[str, ...]:

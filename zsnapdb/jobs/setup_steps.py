@@ -10,14 +10,13 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from zsnapdb import text_files, whole_file
-from zsnapdb.config import load, parse
+from zsnapdb.config import Settings, load, parse
 from zsnapdb.errors import CommandError, PreflightError, ServerError
 from zsnapdb.jobs import setup_configuration, setup_move
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.repository import init, keys
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.notify.commands import send_test
 from zsnapdb.planning.setup.account import AccountPlan
 from zsnapdb.planning.setup.move_state import MoveStep
 from zsnapdb.planning.setup.plan import PROOF, SetupAction, SetupPlan, SetupStep, SetupWay
@@ -34,9 +33,14 @@ class SetupResult:
     recipient: str | None
 
 
-def execute(plan: SetupPlan, tell: Callable[[str], None] = lambda _: None) -> SetupResult:
+def execute(
+    plan: SetupPlan,
+    tell: Callable[[str], None] = lambda _: None,
+    hears: Callable[[Settings, str], bool] = lambda _settings, _target: True,
+) -> SetupResult:
     """Do each step of the plan that is setup's own, up to the proof, and none besides. `tell` gets the title of each.
 
+    `hears` says whether a test message reached the target of that name; CommandError, before anything, if it did not.
     PreflightError if the plan has refusals or the files of the server must be moved first. Nothing was changed then,
     except that a move whose server runs on ZFS has ended. After any other error the steps before it are done, and the
     same setup goes on from there.
@@ -53,7 +57,7 @@ def execute(plan: SetupPlan, tell: Callable[[str], None] = lambda _: None) -> Se
         raise PreflightError(why, hint="see what --plan prints; with --move setup does it")
     settings = parse(plan.text(None), plan.configuration)
     init.prove(settings, plan.around.repository)
-    if plan.around.target and plan.kept is None and send_test(settings, [plan.around.target], tell):
+    if plan.around.target and plan.kept is None and not hears(settings, plan.around.target):
         why = f"the test message did not reach {plan.answers.notify}, and nothing was changed"
         raise CommandError(why, hint="the reason stands above; name another way with --notify, or leave it out")
     with exclusive("setup", doing="setting up this host"):

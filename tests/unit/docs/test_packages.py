@@ -103,7 +103,7 @@ def test_a_package_for_debian_has_program_units_manual_pages_completion_and_fold
 
 def test_the_control_files_name_the_python_that_the_libraries_are_for(tree: Path) -> None:
     text = (tree / "DEBIAN/control").read_text()
-    assert "Version: 1.2.3\nArchitecture: amd64\n" in text
+    assert "Version: 1.2.3+py3.13\nArchitecture: amd64\n" in text
     assert "Depends: python3 (>= 3.13), python3 (<< 3.14)," in text
     assert "@" not in text.replace("zsnapdb@localhost", "")
     for name in (tree / "DEBIAN/conffiles").read_text().split():

@@ -60,7 +60,7 @@ def test_every_exit_code_and_every_error_has_a_part_that_says_what_to_do() -> No
 
 
 def test_a_manual_page_has_no_line_that_troff_would_take_for_a_command() -> None:
-    allowed = re.compile(r"\.(TH|SH|SS|TP|PP|B|BR|I|br)( |$)")
+    allowed = re.compile(r"\.(TH|SH|SS|TP|PP|B|BR|I|br|nf|fi)( |$)")
     for name, text in TEXTS.items():
         if name.startswith(MAN):
             assert not [line for line in text.split("\n") if line.startswith((".", "'")) and not allowed.match(line)]

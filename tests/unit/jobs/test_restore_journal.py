@@ -9,7 +9,7 @@ import pytest
 
 from zsnapdb.errors import DamagedError, NotThere
 from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
-from zsnapdb.jobs.steps.journal import Done
+from zsnapdb.jobs.step_journal import Done
 from zsnapdb.model import Flavour
 from zsnapdb.planning.restore.handover_steps import (
     HandoverStep,

@@ -25,6 +25,7 @@ from zsnapdb.jobs.repository import init
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import discovery
 from zsnapdb.mysql.discovery import DiscoveredProcess, SeenByRoot
+from zsnapdb.notify.commands import send_test
 from zsnapdb.planning.setup import schedule
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer, SetupAnswers
 from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay
@@ -33,6 +34,12 @@ from zsnapdb.repository import conditional_writes, drills
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.zfs import command, datasets, version
 from zsnapdb.zfs.mounts import MountEntry
+
+
+def hears(settings: Settings, target: str) -> bool:
+    """Send the test message as the command does."""
+    return not send_test(settings, [target], lambda _: None)
+
 
 PROCESS = DiscoveredProcess(812, "mysql", "/opt/x/mysqld", ("/run/m.sock",), "/var/lib/mysql/data")
 
@@ -52,7 +59,7 @@ class FakeHost:
         return job.plan(self.answers, self.configuration)
 
     def setup(self) -> setup_steps.SetupResult:
-        return setup_steps.execute(self.plan())
+        return setup_steps.execute(self.plan(), hears=hears)
 
     def step(self, name: str) -> None:
         """Do what is under way, unless this is where the test interrupts."""
@@ -390,7 +397,7 @@ def test_whoever_hears_of_failures_hears_of_a_test_before_anything_is_changed(
     planned = host.plan()
     assert f"{program} hears of failures, and of a test before the rest" in planned.notes
     with contextlib.nullcontext() if is_set_up else pytest.raises(CommandError, match="nothing was changed"):
-        setup_steps.execute(planned)
+        setup_steps.execute(planned, hears=hears)
     assert "This is a test" in (tmp_path / "heard").read_text()
     assert host.configuration.exists() == is_set_up
     if is_set_up:

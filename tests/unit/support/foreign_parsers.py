@@ -30,7 +30,7 @@ from tests.unit.support.manifests import manifest, of_kind
 from tests.unit.support.parsers_of_repositories import GTIDS, ID, INSTANCE, NOW, signed
 from zsnapdb.errors import ZsnapdbError
 from zsnapdb.jobs.restore_journal import _FORM, RestoreJournal
-from zsnapdb.jobs.steps.journal import Done
+from zsnapdb.jobs.step_journal import Done
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.binlog_events import HEADER, MAGIC
 from zsnapdb.mysql.greeting import read_greeting

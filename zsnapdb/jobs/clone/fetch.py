@@ -26,7 +26,7 @@ from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.steps import Work, check, make_top, receive, recover, restored_property
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.jobs.set_properties import snapshot_name
-from zsnapdb.jobs.steps.executor import Handlers, run_steps
+from zsnapdb.jobs.step_executor import Handlers, run_steps
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.mysql import server
 from zsnapdb.planning.backup.fitness import objection

@@ -20,8 +20,8 @@ from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest, re
 from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.restore.steps import make_top, receive, restored_mark
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
-from zsnapdb.jobs.steps.executor import Executor, Handlers, refuse_unknown
-from zsnapdb.jobs.steps.journal import Done
+from zsnapdb.jobs.step_executor import Executor, Handlers, refuse_unknown
+from zsnapdb.jobs.step_journal import Done
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
 from zsnapdb.planning.foreign_snapshots import objection as foreign_objection
 from zsnapdb.planning.restore.machine import (

@@ -37,8 +37,8 @@ from zsnapdb.jobs.restore.steps import (
 from zsnapdb.jobs.restore.under_way import alone, alone_with_journal, refuse_begun
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
-from zsnapdb.jobs.steps.executor import Executor, Handlers, refuse_unknown
-from zsnapdb.jobs.steps.journal import Done
+from zsnapdb.jobs.step_executor import Executor, Handlers, refuse_unknown
+from zsnapdb.jobs.step_journal import Done
 from zsnapdb.model import Position
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
 from zsnapdb.planning.restore.handover_steps import HandoverStep

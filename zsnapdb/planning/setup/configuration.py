@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from zsnapdb.planning.setup.account import DEFAULT_USER
 from zsnapdb.planning.setup.facts import SetupAnswers
-from zsnapdb.planning.setup.merging import ALONE, Surroundings
+from zsnapdb.planning.setup.merging import ALONE, SetupSurroundings
 
 _HEAD = (
     "# Written by `zsnapdb setup`. `zsnapdb example zsnapdb.toml` explains every key.",
@@ -45,7 +45,7 @@ def configuration_text(
     recipient: str | None,
     identity: str | None = None,
     server: ServerPlaces = NO_PLACES,
-    around: Surroundings = ALONE,
+    around: SetupSurroundings = ALONE,
     *,
     archives: bool = True,
 ) -> str:

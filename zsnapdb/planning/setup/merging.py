@@ -25,7 +25,7 @@ TablePath = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class SetupSurroundings:
     """The configuration without the tables that setup writes, and what those tables can rely on.
 
     The tables go between `before` and `after`. `repository` is the name of the instance's repository; `is_shared`: it
@@ -53,13 +53,13 @@ class Surroundings:
         return "\n\n".join(part for part in parts if part) + "\n"
 
 
-ALONE = Surroundings()
+ALONE = SetupSurroundings()
 """Nothing is configured yet."""
 
 
 def surroundings(
     configured: str | None, answers: SetupAnswers, written: WrittenTables | None = None
-) -> Surroundings | None:
+) -> SetupSurroundings | None:
     """Return what setup leaves as it is; None if it cannot tell its tables from the others.
 
     `written` are the tables of this instance that an earlier setup wrote, if they are still as it wrote them. Without
@@ -84,7 +84,7 @@ def surroundings(
     repositories, targets = _tables(rest, "repository"), _tables(_tables(rest, "notifications"), "to")
     shared = [name for name, table in repositories.items() if _place(table) == (answers.repository, answers.endpoint)]
     name = REPOSITORY if REPOSITORY not in repositories else f"{REPOSITORY}-{answers.instance}"
-    return Surroundings(
+    return SetupSurroundings(
         before,
         after,
         shared[0] if shared else name,

@@ -13,7 +13,7 @@ from zsnapdb.planning.family import family
 from zsnapdb.planning.setup.account import AccountPlan, account_plan, user_of
 from zsnapdb.planning.setup.configuration import RECIPIENT, ServerLogin, ServerPlaces, configuration_text
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
-from zsnapdb.planning.setup.merging import ALONE, Surroundings, document_of, surroundings
+from zsnapdb.planning.setup.merging import ALONE, SetupSurroundings, document_of, surroundings
 from zsnapdb.planning.setup.move import ServerMove, dataset_names, objections, planned_move
 from zsnapdb.planning.setup.move_state import MoveDecision, MoveStep
 from zsnapdb.planning.setup.schedule import UNIT, UNIT_FILE, cron_file
@@ -92,7 +92,7 @@ class SetupPlan:
     steps: tuple[SetupStep, ...] = ()
     refusals: tuple[str, ...] = ()
     refusal_hint: str = "answer with --socket, --pool or --config"
-    around: Surroundings = ALONE
+    around: SetupSurroundings = ALONE
     kept: str | None = None
 
     @property
@@ -156,7 +156,7 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None
     return replace(plan, notes=notes, steps=tuple(_protection(facts, plan, server)))
 
 
-def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: Surroundings | None) -> SetupPlan:
+def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundings | None) -> SetupPlan:
     """Return the plan with what it leaves of the configuration that is there; refused if that cannot be."""
     path, name = facts.configuration, plan.answers.instance
     if facts.agent_reads not in (None, path):

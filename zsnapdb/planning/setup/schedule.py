@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
 UNIT = "zsnapdb-agent.service"
 UNIT_FILE = f"/etc/systemd/system/{UNIT}"
 _START, _STOPPED = "ExecStart=", "ExecStopPost=-"
-PACKAGED_UNITS = (Path("/usr/lib/systemd/system"), Path("/lib/systemd/system"))
+PACKAGED_UNITS = ("/usr/lib/systemd/system", "/lib/systemd/system")
 """Where packages put units (systemd.unit(5))."""
 CRON_FOLDER = "/etc/cron.d"
 _CRON_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -41,7 +41,10 @@ def listed(text: str = "", schema: str = "shop", gtid: str | None = GTID) -> Lis
         ]),
         ("DROP TABLE `a; rm -rf /`", "shop", [f"zsnapdb restore main --to before-{GTID} --plan"]),
         ("DROP TABLE orders", "a b", [f"zsnapdb restore main --to before-{GTID} --plan"]),
-        ("ALTER TABLE orders DROP COLUMN price", "shop", [f"zsnapdb restore main --to before-{GTID} --plan"]),
+        ("ALTER TABLE orders DROP COLUMN price", "shop", [
+            f"zsnapdb rescue main --table shop.orders --to before-{GTID} --into orders.sql"
+        ]),
+        ("CREATE TABLE orders (id INT)", "shop", [f"zsnapdb restore main --to before-{GTID} --plan"]),
     ],
 )  # fmt: skip
 def test_one_transaction_has_the_command_for_its_kind(text: str, schema: str, commands: list[str]) -> None:
@@ -54,7 +57,7 @@ def test_of_several_transactions_none_is_chosen() -> None:
         "zsnapdb undo main --gtid GTID",
         "zsnapdb rescue main --table SCHEMA.TABLE --to before-GTID --into FILE",
     )
-    assert remedies("main", [listed("ALTER TABLE a ADD b INT"), listed("CREATE TABLE c (d INT)")]) == (
+    assert remedies("main", [listed("CREATE TABLE a (b INT)"), listed("CREATE TABLE c (d INT)")]) == (
         "zsnapdb restore main --to before-GTID --plan",
     )
 

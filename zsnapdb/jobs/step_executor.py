@@ -10,7 +10,7 @@ from typing import Any, Generic
 
 from zsnapdb.errors import UsageError
 from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.steps.journal import Done, J, JournalFolder, PlannedStep, SteppedPlan
+from zsnapdb.jobs.step_journal import Done, J, JournalFolder, PlannedStep, SteppedPlan
 
 Handlers = Mapping[type, Callable[[Any, Any], object]]
 """What carries out a step, by the type of the step. It gets the work under way and the step."""
