@@ -52,7 +52,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def duration(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Return a duration from the command line, in seconds. UsageError if the text is not a duration."""
     try:
         return float(str(_duration(text)))
@@ -68,15 +68,23 @@ def parse_size(text: str) -> int:
         raise UsageError(f"{text!r} is not a size: {error}", hint='write a size such as "2GiB"') from error
 
 
-def in_words(seconds: float) -> str:
-    """Return a length of time in its one or two largest units, for example `2 h` or `1 d 4 h`."""
+def format_duration(seconds: float) -> str:
+    """Return a length of time in its one or two largest units, for example `2 h`, `1 d 4 h` or `8.4 s`."""
     units = (("d", 86400), ("h", 3600), ("min", 60))
     for number, (unit, length) in enumerate(units):
         if seconds >= length:
             rest = int(seconds % length)
             smaller, divisor = units[number + 1] if number + 1 < len(units) else ("s", 1)
             return f"{int(seconds // length)} {unit}" + (f" {rest // divisor} {smaller}" if rest // divisor else "")
-    return f"{seconds:g} s"
+    return f"{round(seconds, 1):g} s"
+
+
+def format_setting(seconds: float) -> str:
+    """Return a length of time as a configuration has it: in the largest unit that fits it evenly, such as `7d`."""
+    for length, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= length and seconds % length == 0:
+            return f"{seconds / length:g}{unit}"
+    return f"{seconds:g}s"
 
 
 Size = Annotated[int, BeforeValidator(_size)]

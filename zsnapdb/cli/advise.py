@@ -27,8 +27,8 @@ def advise(
     from zsnapdb.config import load
     from zsnapdb.jobs import load as job
     from zsnapdb.jobs.instance import Instance
-    from zsnapdb.quantities import duration
+    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.load import LoadView
 
     chosen = Instance.of(load(config), instance, Terminal())
-    show(LoadView(job.watch(chosen, duration(period))), json)
+    show(LoadView(job.watch(chosen, parse_duration(period))), json)

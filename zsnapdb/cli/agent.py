@@ -136,7 +136,7 @@ def agent_pause(
     from zsnapdb.agent.pauses import pause
     from zsnapdb.config import load
     from zsnapdb.jobs.host import THIS_HOST
-    from zsnapdb.quantities import duration
+    from zsnapdb.quantities import parse_duration
 
-    until = pause(load(config or context.obj), instance, duration(length), reason, THIS_HOST)
+    until = pause(load(config or context.obj), instance, parse_duration(length), reason, THIS_HOST)
     print(f"no job of {instance} begins before {until:%Y-%m-%d %H:%M:%S} UTC" if until else "the pause has ended")

@@ -41,11 +41,11 @@ def backup(
     from zsnapdb.config import load
     from zsnapdb.jobs.backup import run as job
     from zsnapdb.jobs.instance import Instance
-    from zsnapdb.quantities import duration
+    from zsnapdb.quantities import parse_duration
     from zsnapdb.report import backup as report
 
     terminal = Terminal()
-    chosen = Instance.of(load(config), instance, terminal).waiting(duration(wait))
+    chosen = Instance.of(load(config), instance, terminal).waiting(parse_duration(wait))
     if plan and local_set is not None:
         raise UsageError("--plan does not apply to --set", hint="see the set with `zsnapdb list --local`")
     if plan:

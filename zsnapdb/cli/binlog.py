@@ -84,10 +84,10 @@ def archive(
     from zsnapdb.jobs.binlog import archive as job
     from zsnapdb.jobs.binlog import new_history
     from zsnapdb.jobs.instance import Instance
-    from zsnapdb.quantities import duration
+    from zsnapdb.quantities import parse_duration
     from zsnapdb.report import binlog as report
 
-    chosen = Instance.of(load(config), instance, Terminal()).waiting(duration(wait))
+    chosen = Instance.of(load(config), instance, Terminal()).waiting(parse_duration(wait))
     if once:
         outcome = job.archive_once(chosen)
     else:
@@ -128,10 +128,10 @@ def purge(
     from zsnapdb.config import load
     from zsnapdb.jobs.binlog import purge as job
     from zsnapdb.jobs.instance import Instance
-    from zsnapdb.quantities import duration
+    from zsnapdb.quantities import parse_duration
     from zsnapdb.report import binlog as report
 
-    chosen = Instance.of(load(config), instance, Terminal()).waiting(duration(wait))
+    chosen = Instance.of(load(config), instance, Terminal()).waiting(parse_duration(wait))
     if plan:
         show(report.PurgePlanView(job.plan_now(chosen)), json)
         return

@@ -36,12 +36,12 @@ def consolidate(
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.trial import consolidate as job
-    from zsnapdb.quantities import duration
+    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.trial import consolidate as report
 
     settings = load(config)
     terminal = Terminal()
-    chosen = Instance.at(settings, instance, repository, terminal).waiting(duration(wait))
+    chosen = Instance.at(settings, instance, repository, terminal).waiting(parse_duration(wait))
     if plan:
         show(report.ConsolidatePlanView(job.plan(chosen, chosen.open_repository(), backup)), json)
         return

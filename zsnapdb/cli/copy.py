@@ -36,14 +36,14 @@ def copy(
     from zsnapdb.errors import DamagedError
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import copy as job
-    from zsnapdb.quantities import duration
+    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.repository import copy as report
 
     terminal = Terminal()
     settings = load(config)
     here, there = (
         Instance.at(settings, instance, source, terminal),
-        Instance.at(settings, instance, to, terminal).waiting(duration(wait)),
+        Instance.at(settings, instance, to, terminal).waiting(parse_duration(wait)),
     )
     if plan:
         show(report.CopyPlanView(job.plan(here, there)), json)

@@ -61,12 +61,12 @@ def drill(
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.trial import drill as job
-    from zsnapdb.quantities import duration
+    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.trial import drill as report
 
     settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
-    chosen = Instance.at(settings, instance, repository, terminal).waiting(duration(wait))
+    chosen = Instance.at(settings, instance, repository, terminal).waiting(parse_duration(wait))
     if chosen.settings.vm is not None:
         refuse_server_options(history=history, binary=binary)
         code = drill_machine(settings, chosen, MachineDrillOptions(to, seed, accept_older, plan, whole), json)

@@ -34,12 +34,12 @@ def prune(
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import prune as job
     from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
-    from zsnapdb.quantities import duration
+    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.repository import prune as report
 
     terminal = Terminal()
     settings = load(config)
-    chosen = Instance.at(settings, instance, repository, terminal).waiting(duration(wait))
+    chosen = Instance.at(settings, instance, repository, terminal).waiting(parse_duration(wait))
     is_own = chosen.settings.repository == settings.instance[chosen.name].repository
     local = None if is_own else NOTHING_LOCAL
     policy = job.Unrestorable.REMOVE if unrestorable else job.Unrestorable.KEEP

@@ -123,12 +123,12 @@ def rescue(
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.trial import rescue as job
-    from zsnapdb.quantities import duration
+    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.trial import rescue as report
 
     settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
-    chosen = Instance.at(settings, instance, repository, terminal).waiting(duration(wait))
+    chosen = Instance.at(settings, instance, repository, terminal).waiting(parse_duration(wait))
     destination = job.destination(
         settings, into=into, instance=into_instance, user=user, password_file=password_file, tls=chosen.tls
     )
@@ -138,7 +138,7 @@ def rescue(
         destination,
         name,
         job.transport(transport),
-        duration(timeout),
+        parse_duration(timeout),
         accept_older,
         history,
     )

@@ -85,7 +85,7 @@ def rewind(
     from zsnapdb.jobs.restore import rewind as job
     from zsnapdb.jobs.restore import rewind_plan as plans
     from zsnapdb.jobs.restore.plan import origin_of
-    from zsnapdb.quantities import duration
+    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.restore import rewind as report
 
     if [to is not None, resume, replicas_rebuilt].count(True) != 1:
@@ -95,7 +95,7 @@ def rewind(
         _forget_readers(settings, instance, json)
         return
     terminal = Terminal()
-    chosen = Instance.of(settings, instance, terminal).waiting(duration(wait))
+    chosen = Instance.of(settings, instance, terminal).waiting(parse_duration(wait))
     chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)
     ask = _always if yes else _ask_on_terminal
     if not yes and not plan and not sys.stdin.isatty():

@@ -22,11 +22,11 @@ def snapshot(
     from zsnapdb.config import load
     from zsnapdb.jobs.backup import local_snapshot as job
     from zsnapdb.jobs.instance import Instance
-    from zsnapdb.quantities import duration
+    from zsnapdb.quantities import parse_duration
     from zsnapdb.report import local_snapshot as report
 
     terminal = Terminal()
-    chosen = Instance.of(load(config), instance, terminal).waiting(duration(wait))
+    chosen = Instance.of(load(config), instance, terminal).waiting(parse_duration(wait))
     if plan:
         show(report.LocalSnapshotPlanView(job.plan(chosen)), json)
         return

@@ -43,12 +43,12 @@ def verify(
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import verify as job
-    from zsnapdb.quantities import duration
+    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.repository import verify as report
 
     terminal = Terminal()
     chosen = Instance.at(load(config), instance, repository, terminal)
-    seconds = duration(older_than) if older_than is not None else None
+    seconds = parse_duration(older_than) if older_than is not None else None
     depth = job.Depth.READ if deep else job.Depth.LISTED
     if plan:
         planned = job.plan(chosen, depth, older_than=seconds, limit=limit)

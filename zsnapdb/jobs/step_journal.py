@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +15,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from zsnapdb import whole_file
 from zsnapdb.errors import DamagedError, PreflightError, UnknownNameError
 
 
@@ -74,7 +74,7 @@ class JournalFolder(Generic[J]):
 
     def write(self, journal: J) -> None:
         """Write the journal durably: a power cut leaves the new or the old file, never a part of one."""
-        write_durably(self.path(journal.top), self.form.dump_json(journal, indent=1))
+        self._write(self.path(journal.top), journal)
 
     def read(self, top: str) -> J | None:
         """Return the journal of an unfinished restore to this dataset, or None."""
@@ -144,30 +144,18 @@ class JournalFolder(Generic[J]):
 
     def finish(self, journal: J) -> None:
         """Keep the journal as that of a finished restore."""
-        write_durably(self.folder / "done" / f"{journal.plan.restore_id}.json", self.form.dump_json(journal, indent=1))
+        self._write(self.folder / "done" / f"{journal.plan.restore_id}.json", journal)
         self.forget(journal.top)
 
     def forget(self, top: str) -> None:
         """Remove the journal of a restore that was given up."""
         self.path(top).unlink(missing_ok=True)
 
-
-def write_durably(path: Path, body: bytes) -> None:
-    """Write a journal: a power cut leaves the new or the old file, never a part of one. PreflightError if it fails."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside = path.with_suffix(".new")
-        with beside.open("wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
+    def _write(self, path: Path, journal: J) -> None:
         try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise PreflightError(
-            f"writing the journal {path}: {error.strerror}", hint="run zsnapdb as root, or set restore.journal"
-        ) from error
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            whole_file.replace(path, self.form.dump_json(journal, indent=1))
+        except OSError as error:
+            raise PreflightError(
+                f"writing the journal {path}: {error.strerror}", hint="run zsnapdb as root, or set restore.journal"
+            ) from error

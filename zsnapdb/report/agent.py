@@ -13,9 +13,9 @@ from zsnapdb.agent.overview import AgentOverview, JobOverview
 from zsnapdb.errors import BusyError
 from zsnapdb.planning.agent.jobs import HOST
 from zsnapdb.planning.agent.runs import RunRecord
+from zsnapdb.quantities import format_duration
 from zsnapdb.report.document import Dumped
 from zsnapdb.report.parts import Part, Table, TabularView
-from zsnapdb.report.units import duration
 
 
 class AgentJobFields(TypedDict):
@@ -113,7 +113,7 @@ def _result(last: RunRecord | None) -> str:
         return ""
     if last.finished is None:
         return "running"
-    took = duration((last.finished - last.started).total_seconds())
+    took = format_duration((last.finished - last.started).total_seconds())
     if last.exit_code is None:
         return f"interrupted after {took}"
     if last.exit_code == BusyError.exit_code:

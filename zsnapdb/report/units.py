@@ -18,18 +18,6 @@ def to_the_second(microseconds: int) -> str:
     return f"{datetime.fromtimestamp(microseconds // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def duration(seconds: float) -> str:
-    """Return a length of time in its two largest units."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
-    if hours < 1:
-        return f"{minutes} min {int(seconds % 60)} s"
-    if days < 1:
-        return f"{hours} h {minutes % 60} min"
-    return f"{days} d {hours % 24} h"
-
-
 def paragraph(head: str, text: str) -> list[str]:
     """Return the text behind its head, in lines of at most 80 columns where its words allow it."""
     return textwrap.wrap(

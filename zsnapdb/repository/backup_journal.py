@@ -26,6 +26,7 @@ from zsnapdb.repository.manifest import KeyPart, Manifest, VolumePart, VolumeTyp
 from zsnapdb.repository.part import Part
 from zsnapdb.stream.chunks import Chunk, Codec
 from zsnapdb.stream.upload import KnownChunk
+from zsnapdb.whole_file import sync_folder
 
 ChunkIndex = Annotated[int, Field(ge=1, lt=2**31)]
 
@@ -90,7 +91,7 @@ class JournalDisk:
     def remove(self, file: Path) -> None:
         """Remove the file, if there is one. That is durable on return."""
         file.unlink(missing_ok=True)
-        _sync_folder(file.parent)
+        sync_folder(file.parent)
 
 
 DISK = JournalDisk()
@@ -127,7 +128,7 @@ class BackupJournal:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             journal._out = journal.file.open("xb", buffering=0)
             journal._append("begun", begun.model_dump(mode="json"))
-            _sync_folder(folder)
+            sync_folder(folder)
             journal.is_durable = True
         except OSError as error:
             journal._give_up()
@@ -290,14 +291,6 @@ def _fields(entry: object, kind: str) -> object:
     if not isinstance(entry, dict):
         raise TypeError("not a line of a journal")
     return entry[kind]
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def journals(folder: Path) -> list[Path]:

@@ -139,7 +139,7 @@ def create(
         from zsnapdb.jobs.clone import create as job
         from zsnapdb.jobs.clone import create_plan
         from zsnapdb.jobs.instance import Instance
-        from zsnapdb.quantities import duration
+        from zsnapdb.quantities import parse_duration
         from zsnapdb.report.clone import create as report
 
         _check_point(source, at, history)
@@ -152,7 +152,7 @@ def create(
             source=source,
             at=at,
             history=history,
-            ttl=duration(ttl) if ttl is not None else None,
+            ttl=parse_duration(ttl) if ttl is not None else None,
             profile=create_plan.profile_of(profile.value),
             bind_address=bind,
             starts=not no_start,

@@ -38,7 +38,7 @@ def extend(
     """Extend the lease of a clone, or what it may write. A lease is never shortened."""
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import lifecycle, plans, room
-    from zsnapdb.quantities import duration, parse_size
+    from zsnapdb.quantities import parse_duration, parse_size
     from zsnapdb.report.clone import change as report
 
     if quota is not None:
@@ -53,14 +53,14 @@ def extend(
     if plan:
         show(
             report.IntentionView(
-                plans.extend(load(config), name, duration(ttl) if ttl is not None else None), "extend"
+                plans.extend(load(config), name, parse_duration(ttl) if ttl is not None else None), "extend"
             ),
             json,
         )
         return
     show(
         report.ChangedView(
-            lifecycle.extend(load(config), name, duration(ttl) if ttl is not None else None), "extended"
+            lifecycle.extend(load(config), name, parse_duration(ttl) if ttl is not None else None), "extended"
         ),
         json,
     )
@@ -84,11 +84,11 @@ def protect(
     """Protect a clone from `zsnapdb reap` for some time."""
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import lifecycle, plans
-    from zsnapdb.quantities import duration
+    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.clone import change as report
 
     if plan:
-        show(report.IntentionView(plans.protect(load(config), name, duration(time)), "protect"), json)
+        show(report.IntentionView(plans.protect(load(config), name, parse_duration(time)), "protect"), json)
         return
-    info = lifecycle.protect(load(config), name, duration(time))
+    info = lifecycle.protect(load(config), name, parse_duration(time))
     show(report.ChangedView(info, "protected"), json)

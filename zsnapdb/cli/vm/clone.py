@@ -80,7 +80,7 @@ def clone(
     from zsnapdb.config import load
     from zsnapdb.jobs.vm import create as job
     from zsnapdb.jobs.vm import readiness
-    from zsnapdb.quantities import duration, parse_size
+    from zsnapdb.quantities import parse_duration, parse_size
     from zsnapdb.report.vm import machines as report
 
     settings = load(config)
@@ -89,7 +89,7 @@ def clone(
         owner=owner or os.environ.get("SUDO_USER") or getpass.getuser(),
         template=name_template,
         count=count,
-        ttl=duration(ttl) if ttl is not None else None,
+        ttl=parse_duration(ttl) if ttl is not None else None,
         memory=parse_size(memory) if memory is not None else None,
         cpus=cpus,
         network=network,

@@ -86,10 +86,10 @@ def extend(
     """Extend the lease of a virtual machine. A lease is never shortened."""
     from zsnapdb.config import load
     from zsnapdb.jobs.vm import life
-    from zsnapdb.quantities import duration
+    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.vm import machines as report
 
-    seconds = duration(ttl) if ttl is not None else None
+    seconds = parse_duration(ttl) if ttl is not None else None
     show(report.MachineChangedView(life.extend(load(config), name, seconds), "extended"), json)
 
 
@@ -110,10 +110,10 @@ def protect(
     """Protect a virtual machine from `zsnapdb reap` for some time."""
     from zsnapdb.config import load
     from zsnapdb.jobs.vm import life
-    from zsnapdb.quantities import duration
+    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.vm import machines as report
 
-    show(report.MachineChangedView(life.protect(load(config), name, duration(time)), "protected"), json)
+    show(report.MachineChangedView(life.protect(load(config), name, parse_duration(time)), "protected"), json)
 
 
 def destroy(

@@ -8,7 +8,7 @@ from zsnapdb.planning.advice.facts import AdviceFacts
 from zsnapdb.planning.advice.rule import Area, Hit, Rule
 from zsnapdb.planning.backup.fitness import Severity, repairs_torn_pages
 from zsnapdb.planning.server_copy.encryption import missing_options
-from zsnapdb.quantities import in_words, size
+from zsnapdb.quantities import format_duration, size
 
 _HONOURS_DIRECT = (2, 3)
 """OpenZFS from which O_DIRECT bypasses the ARC. Before, it was accepted and ignored (from 0.8 on)."""
@@ -119,7 +119,9 @@ def _binlog_expiry(facts: AdviceFacts) -> Iterator[Hit]:
     if not facts.server.has_binlog or seconds is None:
         return
     if 0 < seconds < _DAY:
-        yield Hit(f"the server removes binlogs after {in_words(seconds)}", "set binlog_expire_logs_seconds = 604800")
+        yield Hit(
+            f"the server removes binlogs after {format_duration(seconds)}", "set binlog_expire_logs_seconds = 604800"
+        )
     available = [number for volume in facts.volumes if (number := volume.number("available")) is not None]
     if seconds == 0 and facts.binlog_bytes and available and facts.binlog_bytes > min(available) * _BINLOG_SHARE:
         yield Hit(

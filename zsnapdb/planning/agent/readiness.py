@@ -8,7 +8,7 @@ from datetime import datetime
 
 from zsnapdb.planning.agent.jobs import JobKind, JobName
 from zsnapdb.planning.agent.runs import RunRecord, is_good
-from zsnapdb.quantities import in_words
+from zsnapdb.quantities import format_duration
 
 
 @dataclass(frozen=True)
@@ -48,5 +48,5 @@ def _of_judgement(judged: RunRecord | None, stale: float, now: datetime) -> tupl
         return ("the objectives were not judged yet",)
     age = (now - judged.succeeded).total_seconds()
     if not -stale <= age <= stale:
-        return (f"the objectives were judged last {in_words(max(0, round(age)))} ago",)
+        return (f"the objectives were judged last {format_duration(max(0, round(age)))} ago",)
     return ()

@@ -9,7 +9,7 @@ from enum import Enum
 
 from zsnapdb.config import CloneSettings
 from zsnapdb.errors import PreflightError, UsageError
-from zsnapdb.quantities import in_words
+from zsnapdb.quantities import format_duration
 
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 FOREVER = datetime.max.replace(tzinfo=UTC)
@@ -61,10 +61,10 @@ class CloneLease:
 
 def _bounded(seconds: float, limit: float, what: str, key: str) -> timedelta:
     if seconds <= 0:
-        raise UsageError(f"{what} of {in_words(seconds)}", hint="give a duration above zero, such as 2h")
+        raise UsageError(f"{what} of {format_duration(seconds)}", hint="give a duration above zero, such as 2h")
     if seconds > limit:
         raise PreflightError(
-            f"{what} of {in_words(seconds)} is longer than {key}, {in_words(limit)}",
+            f"{what} of {format_duration(seconds)} is longer than {key}, {format_duration(limit)}",
             hint=f"request less, or raise {key}",
         )
     return timedelta(seconds=seconds)
@@ -101,7 +101,7 @@ def remaining(lease: CloneLease, now: datetime) -> str:
     if lease.expires == FOREVER:
         return "at an unreadable time"
     seconds = int((lease.expires - now).total_seconds())
-    return f"in {in_words(seconds)}" if seconds > 0 else f"{in_words(-seconds)} ago"
+    return f"in {format_duration(seconds)}" if seconds > 0 else f"{format_duration(-seconds)} ago"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from zsnapdb.config import MaskingSettings
 from zsnapdb.config_repository import KeepRules, KeepSettings, ObjectLockSettings, RepositorySettings
 from zsnapdb.patterns import Words
-from zsnapdb.quantities import in_words
+from zsnapdb.quantities import format_duration
 
 POLICY = "policy"
 """The job of a record that says how the policy changed."""
@@ -52,7 +52,7 @@ def policy_lines(facts: PolicyFacts) -> dict[str, str]:
         "evidence": "kept" if facts.repository.evidence else "not kept",
         **_rules("retention", facts.keep),
         **_rules("retention of local sets", facts.local),
-        "binlogs on the server": f"kept for {in_words(facts.binlog_keep)}",
+        "binlogs on the server": f"kept for {format_duration(facts.binlog_keep)}",
         "immutability": _lock(facts.repository.object_lock),
         **dict(_keys(facts)),
         **dict(_masking(facts.masking, facts.scripts)),
@@ -70,11 +70,11 @@ def _rules(what: str, keep: KeepRules | None) -> dict[str, str]:
     if keep is None:
         return {what: "nothing is ever removed"}
     rules = keep.model_dump(exclude_defaults=True)
-    return {f"{what}, {name}": in_words(rule) if name in _TIMES else str(rule) for name, rule in rules.items()}
+    return {f"{what}, {name}": format_duration(rule) if name in _TIMES else str(rule) for name, rule in rules.items()}
 
 
 def _lock(lock: ObjectLockSettings | None) -> str:
-    return f"{lock.mode} for {in_words(lock.period)}" if lock is not None else "none"
+    return f"{lock.mode} for {format_duration(lock.period)}" if lock is not None else "none"
 
 
 def _keys(facts: PolicyFacts) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from zsnapdb.config_objectives import ObjectiveSettings
 from zsnapdb.planning.binlog.completeness import least_limit
-from zsnapdb.quantities import in_words
+from zsnapdb.quantities import format_duration
 
 
 @dataclass(frozen=True)
@@ -21,15 +21,14 @@ class ShortLimit:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.key} = {in_words(self.limit)} cannot be kept: {self.why}; {self.least} s is the least"
+        return f"{self.key} = {format_duration(self.limit)} cannot be kept: {self.why}; {self.least} s is the least"
 
 
 def of_archive(objectives: ObjectiveSettings, interval: float) -> Iterator[ShortLimit]:
     """Yield the limits that a server which commits nothing would break, by `binlog.interval` in seconds."""
     least = math.ceil(least_limit(objectives, interval))
-    why = (
-        f"the binlogs are looked at every {in_words(interval)} (binlog.interval), and a warning comes earlier (warn_at)"
-    )
+    pause = format_duration(interval)
+    why = f"the binlogs are looked at every {pause} (binlog.interval), and a warning comes earlier (warn_at)"
     for key, limit in (("archive_lag", objectives.archive_lag), ("rpo", objectives.rpo)):
         if limit is not None and limit < least:
             yield ShortLimit(key, limit, least, why)
@@ -38,4 +37,4 @@ def of_archive(objectives: ObjectiveSettings, interval: float) -> Iterator[Short
 def of_schedule(key: str, limit: float | None, job: str, pause: float) -> Iterator[ShortLimit]:
     """Yield the limit of an age if it is shorter than the longest pause between two runs of its job, in seconds."""
     if limit is not None and limit <= pause:
-        yield ShortLimit(key, limit, math.ceil(pause) + 1, f"{job} runs up to {in_words(pause)} apart")
+        yield ShortLimit(key, limit, math.ceil(pause) + 1, f"{job} runs up to {format_duration(pause)} apart")

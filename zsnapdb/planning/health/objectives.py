@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from zsnapdb.config_objectives import ObjectiveSettings
 from zsnapdb.planning.health.facts import CheckFact, CopyFact, ExchangedServer, HealthFacts, LockFact
-from zsnapdb.quantities import in_words
+from zsnapdb.quantities import format_duration
 
 _CLOCKS = 300.0
 """How many seconds two clocks may differ before an age is not believed."""
@@ -147,7 +147,7 @@ def _server(facts: HealthFacts) -> Iterator[Judgement]:
         onward, back = exchange.ways
         hint = f"`{onward}` goes on, `{back}` gives it up"
         since = exchange.stopped or exchange.begun
-        age = in_words(max(0, round((facts.at - since).total_seconds())))
+        age = format_duration(max(0, round((facts.at - since).total_seconds())))
         what = (
             f"stopped the server of {facts.instance} {age} ago"
             if exchange.stopped is not None
@@ -161,7 +161,7 @@ def _server(facts: HealthFacts) -> Iterator[Judgement]:
             reason = f"a rewind that did not end {what}"
             yield Judgement(Objective.SERVER, Verdict.BROKEN, reason, hint, since)
             continue
-        begun = in_words(max(0, round((facts.at - exchange.begun).total_seconds())))
+        begun = format_duration(max(0, round((facts.at - exchange.begun).total_seconds())))
         reason = f"a restore that replaces the server of {facts.instance} was begun {begun} ago and did not end"
         yield Judgement(Objective.SERVER, Verdict.WARNING, reason, hint, exchange.begun)
 
@@ -215,11 +215,11 @@ class _Ages:
         age = (self.at - fact).total_seconds()
         deadline = fact + timedelta(seconds=limit)
         if age < -_CLOCKS:
-            reason = f"{what} is {in_words(-age)} in the future: a clock is wrong, so its age is not known"
+            reason = f"{what} is {format_duration(-age)} in the future: a clock is wrong, so its age is not known"
             check = "check `date -u` here and on the host that writes"
             return Judgement(kind, Verdict.WARNING, reason, check, fact, age, limit, deadline=deadline)
         verdict = Verdict.BROKEN if age > limit else Verdict.WARNING if age > limit * self.warn_at else Verdict.MET
-        reason = f"{what} is {in_words(max(0, round(age)))} old, of at most {in_words(limit)}"
+        reason = f"{what} is {format_duration(max(0, round(age)))} old, of at most {format_duration(limit)}"
         advice = hint if verdict is not Verdict.MET else ""
         return Judgement(kind, verdict, reason, advice, fact, age, limit, deadline=deadline)
 
@@ -248,8 +248,8 @@ def _window(facts: HealthFacts, limit: float) -> Judgement:
         return Judgement(kind, Verdict.BROKEN, "nothing can be restored", limit=limit)
     length = (facts.at - facts.window_start).total_seconds()
     reason = (
-        f"what can be restored without a gap begins {in_words(max(0, round(length)))} ago, of at least"
-        f" {in_words(limit)}"
+        f"what can be restored without a gap begins {format_duration(max(0, round(length)))} ago, of at least"
+        f" {format_duration(limit)}"
     )
     verdict = Verdict.MET if length >= limit else Verdict.BROKEN
     hint = "" if verdict is Verdict.MET else "check the retention policy, and gaps in `zsnapdb status`"
@@ -278,9 +278,10 @@ def _immutable(lock: LockFact | None, limit: float) -> Judgement:
         return Judgement(kind, Verdict.MET, f"backup {lock.backup_id} has a legal hold", limit=limit)
     length = (lock.until - lock.made).total_seconds()
     verdict = Verdict.MET if length >= limit else Verdict.BROKEN
+    kept = format_duration(max(0, round(length)))
     reason = (
-        f"the store keeps backup {lock.backup_id} and its chain from removal for {in_words(max(0, round(length)))}"
-        f" after it was made, of at least {in_words(limit)}"
+        f"the store keeps backup {lock.backup_id} and its chain from removal for {kept}"
+        f" after it was made, of at least {format_duration(limit)}"
     )
     return Judgement(kind, verdict, reason, hint if verdict is Verdict.BROKEN else "", lock.until, length, limit)
 
@@ -291,6 +292,8 @@ def _restore_time(facts: HealthFacts, limit: float, warn_at: float) -> Judgement
         reason = "how long a restore takes is not known: no past drill that passed did all its steps"
         return Judgement(kind, Verdict.BROKEN, reason, f"run `zsnapdb drill {facts.instance}`", limit=limit)
     verdict = Verdict.BROKEN if seconds > limit else Verdict.WARNING if seconds > limit * warn_at else Verdict.MET
-    reason = f"by past drills a restore takes about {in_words(round(seconds))}, of at most {in_words(limit)}"
+    reason = (
+        f"by past drills a restore takes about {format_duration(round(seconds))}, of at most {format_duration(limit)}"
+    )
     hint = "" if verdict is Verdict.MET else "take full backups more often, or restore on a faster host"
     return Judgement(kind, verdict, reason, hint, seconds=seconds, limit=limit)

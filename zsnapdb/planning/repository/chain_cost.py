@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from zsnapdb.planning.repository.retention import NEEDED_BY, Decision, duration, time_of
+from zsnapdb.planning.repository.retention import NEEDED_BY, Decision, time_of
+from zsnapdb.quantities import format_setting
 
 _CANDIDATES = (30 * 86400.0, 14 * 86400.0, 7 * 86400.0, 3 * 86400.0, 86400.0)
 """Values of full_every that are tried, in seconds."""
@@ -53,8 +54,8 @@ class ChainCost:
         if self.better is None:
             return f"{text}; a shorter full_every would free nothing"
         return (
-            f"{text}; with full_every = {duration(self.better.every)} the policy would keep {self.better.fewer} backups"
-            f" and about {freed_text} less"
+            f"{text}; with full_every = {format_setting(self.better.every)} the policy would keep {self.better.fewer}"
+            f" backups and about {freed_text} less"
         )
 
 

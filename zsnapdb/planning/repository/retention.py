@@ -25,6 +25,7 @@ from zsnapdb.config_repository import KeepRules
 from zsnapdb.errors import DamagedError
 from zsnapdb.model import backup_time
 from zsnapdb.planning.chain import Lineage, Link
+from zsnapdb.quantities import format_setting
 
 NEEDED_BY = "needed by "
 """How the reason begins of a backup that stays as the base of another one."""
@@ -94,14 +95,6 @@ def time_of(backup_id: str) -> datetime:
         return backup_time(backup_id)
     except ValueError:
         return datetime.max.replace(tzinfo=UTC)
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in the largest unit that fits it evenly."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g}{unit}"
-    return f"{seconds:g}s"
 
 
 def decide(
@@ -225,7 +218,7 @@ def _apply_rules(
     if rules.within:
         for name in good:
             if now - time_of(name) <= timedelta(seconds=rules.within):
-                keep[name].append(f"within {duration(rules.within)}")
+                keep[name].append(f"within {format_setting(rules.within)}")
     for number, name in enumerate(good[: rules.minimum], 1):
         if not keep[name]:
             keep[name].append(f"minimum ({number} of {rules.minimum}){whose}")
@@ -293,5 +286,5 @@ class _Reasons:
             else:
                 reasons.append(f"{rule}: {period} is before the {getattr(rules, rule)} kept")
         if rules.within:
-            reasons.append(f"within: older than {duration(rules.within)}")
+            reasons.append(f"within: older than {format_setting(rules.within)}")
         return tuple(reasons)

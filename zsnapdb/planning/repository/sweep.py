@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from zsnapdb.planning.repository.retention import duration, time_of
+from zsnapdb.planning.repository.retention import time_of
+from zsnapdb.quantities import format_setting
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def _one(leftover: Leftover, now: datetime, after: float) -> SweepDecision:
 def _by_age(what: str, latest: datetime, now: datetime, after: float) -> tuple[bool, str]:
     # Both clocks may be wrong; neither a time to come nor one too near is old enough.
     if now - latest < timedelta(seconds=after):
-        return False, f"{what}; swept when {duration(after)} old, last written {latest:%Y-%m-%d %H:%M:%S} UTC"
+        return False, f"{what}; swept when {format_setting(after)} old, last written {latest:%Y-%m-%d %H:%M:%S} UTC"
     return True, f"{what}, last written {latest:%Y-%m-%d %H:%M:%S} UTC"
 
 

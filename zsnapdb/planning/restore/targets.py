@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from zsnapdb.errors import UsageError
 from zsnapdb.gtid import GtidSet
 from zsnapdb.model import Flavour, is_backup_id, parse_gtids
-from zsnapdb.quantities import duration
+from zsnapdb.quantities import parse_duration
 
 _TIME = re.compile(r"(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)\s*(.*)")
 _DAY = re.compile(r"(19|20)\d{2}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
@@ -104,7 +104,7 @@ def ago(text: str, now: datetime) -> str:
     if _AGO.fullmatch(text.strip()) is None:
         return text
     try:
-        return (now - timedelta(seconds=duration(text))).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return (now - timedelta(seconds=parse_duration(text))).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     except OverflowError as error:
         raise UsageError(f"{text!r} is too long ago", hint="name a point within the time of the backups") from error
 

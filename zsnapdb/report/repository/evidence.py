@@ -12,11 +12,11 @@ from zsnapdb.jobs.evidence import EvidenceLog
 from zsnapdb.jobs.repository.evidence_report import EvidenceReport
 from zsnapdb.planning.evidence.days import ReportedDay, kept
 from zsnapdb.planning.evidence.policy import POLICY
-from zsnapdb.quantities import in_words
+from zsnapdb.quantities import format_duration
 from zsnapdb.report.document import Dumped
 from zsnapdb.report.page import Section, page
 from zsnapdb.report.repository.status import window_lines
-from zsnapdb.report.units import duration, table
+from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.evidence_log import EvidenceRecord
@@ -187,7 +187,7 @@ class EvidenceReportView(View):
             ("made at", f"{self.report.at:%Y-%m-%d %H:%M:%S} UTC"),
             ("evidence", chain_text(log)),
             *(tuple(line.split(maxsplit=1)) for line in window_lines(self.report.protection.window)),
-            ("longest drill", f"{duration(longest.seconds)} ({longest.drill_id})" if longest else "none passed"),
+            ("longest drill", f"{format_duration(longest.seconds)} ({longest.drill_id})" if longest else "none passed"),
         ]
 
     def _objectives(self) -> list[tuple[str, ...]]:
@@ -200,13 +200,13 @@ class EvidenceReportView(View):
     def _day(self, day: ReportedDay) -> tuple[str, ...]:
         judged = kept(day, self.report.objectives)
         broken = [one for one in judged if not one.is_kept]
-        words = ", ".join(f"{one.objective.value} BROKEN (limit {in_words(one.limit)})" for one in broken)
+        words = ", ".join(f"{one.objective.value} BROKEN (limit {format_duration(one.limit)})" for one in broken)
         return (
             day.day.isoformat(),
             str(day.good),
             str(day.failed),
             str(day.backups),
-            duration(day.longest_without_backup) if day.longest_without_backup is not None else "no backup",
+            format_duration(day.longest_without_backup) if day.longest_without_backup is not None else "no backup",
             f"{day.drills}, {day.failed_drills} FAILED" if day.failed_drills else str(day.drills),
             words or ("met" if judged else "none"),
         )
@@ -230,7 +230,7 @@ class EvidenceReportView(View):
                 f"{drill.started:%Y-%m-%d %H:%M:%S}",
                 drill.backup_id,
                 drill.outcome.value if drill.outcome is Outcome.PASSED else drill.outcome.value.upper(),
-                duration(drill.seconds),
+                format_duration(drill.seconds),
                 f"{len(drill.checks)}, {sum(check.outcome is not Outcome.PASSED for check in drill.checks)} not passed",
             )
             for drill in self.report.drills.read
@@ -241,7 +241,10 @@ class EvidenceReportView(View):
         rules = keep.model_dump(exclude_defaults=True) if keep is not None else {}
         return [
             ("retention", ", ".join(f"{name} = {rule}" for name, rule in rules.items()) or "nothing is ever removed"),
-            ("immutability", f"{lock.mode} for {in_words(lock.period)}" if lock is not None else "none configured"),
+            (
+                "immutability",
+                f"{lock.mode} for {format_duration(lock.period)}" if lock is not None else "none configured",
+            ),
             ("who can read", ", ".join(keys.recipients) or "who can read the repository: it is not encrypted"),
             ("who can sign", ", ".join(keys.signers) or "no other host is configured"),
             ("this host signs", "yes" if keys.signing_key_file is not None else "no"),

@@ -13,11 +13,12 @@ from zsnapdb.planning.binlog.route import EndKind
 from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.health.objectives import Health, Verdict
 from zsnapdb.planning.notifications.occasions import FailedDelivery
+from zsnapdb.quantities import format_duration
 from zsnapdb.report.damage import DamageFields, damage_fields
 from zsnapdb.report.document import ErrorFields, error_fields, errors_fields
 from zsnapdb.report.findings import MissingFields, missing_fields, missing_lines
 from zsnapdb.report.parts import Labelled, Part, TabularView, spaced
-from zsnapdb.report.units import duration, moment
+from zsnapdb.report.units import moment
 
 _LABEL_WIDTH = 14
 """Of the labels of all lines of a status."""
@@ -183,7 +184,7 @@ class StatusView(TabularView):
         status = self.status
         lines = [f"instance      {status.instance}", *(_machine_lines(status.machines) or window_lines(status.window))]
         if status.newest is not None and status.backup_age is not None:
-            lines.append(f"last backup   {status.newest.backup_id}, {duration(status.backup_age)} ago")
+            lines.append(f"last backup   {status.newest.backup_id}, {format_duration(status.backup_age)} ago")
         else:
             lines.append("last backup   none")
         last = status.last
@@ -193,7 +194,7 @@ class StatusView(TabularView):
             if last.last_commit is not None:
                 lines.append(f"last commit   {moment(last.last_commit)}")
             lines.append(
-                f"complete      until {moment(status.complete_until)}, {duration(status.archive_lag or 0)} ago"
+                f"complete      until {moment(status.complete_until)}, {format_duration(status.archive_lag or 0)} ago"
             )
         else:
             lines.append("last binlog   none archived")

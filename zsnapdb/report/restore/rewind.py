@@ -14,10 +14,10 @@ from zsnapdb.jobs.restore.rewind_plan import RewindPlan
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.readers import SeenReaders, judge
 from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.quantities import format_duration
 from zsnapdb.report.findings import FindingFields, finding_fields
 from zsnapdb.report.manifest import ManifestFields, manifest_fields
 from zsnapdb.report.restore.result import PointFields, RestorePlanView, StepFields, point_fields, point_lines
-from zsnapdb.report.units import duration
 from zsnapdb.report.view import View
 
 
@@ -85,7 +85,7 @@ def question(outage: Outage) -> str:
     return (
         f"The restored server is ready and was checked. {lost}\n"
         f"The outage: `{shlex.join(outage.service.stop_words)}`, the exchange of the datasets, and a start. The"
-        f" prepared server started and stopped in {duration(outage.start_seconds)}.\n"
+        f" prepared server started and stopped in {format_duration(outage.start_seconds)}.\n"
         f"{_rebuilt(outage.readers)}Stop the server of {plan.instance} now?"
     )
 
@@ -150,14 +150,14 @@ class RewindView(View):
         if result.finished_before is not None:
             return (
                 f"the rewind of {plan.instance} to {plan.requested} was finished at"
-                f" {result.finished_before:%Y-%m-%d %H:%M:%S} UTC, after {duration(result.outage)} of outage;"
+                f" {result.finished_before:%Y-%m-%d %H:%M:%S} UTC, after {format_duration(result.outage)} of outage;"
                 " nothing was done now"
             )
         lines = [
             f"the server of {plan.instance} runs again, at {plan.requested}",
             *point_lines(plan.requested, plan.point)[1:],
             f"  volumes   from {_origin(plan)}",
-            f"  took      {duration(result.prepared)} to prepare, {duration(result.outage)} of outage",
+            f"  took      {format_duration(result.prepared)} to prepare, {format_duration(result.outage)} of outage",
         ]
         if result.handover.server_id is not None:
             lines.append(f"  server_id {result.handover.server_id}")

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from zsnapdb import __version__
 from zsnapdb.jobs.restore.runbook import Runbook
 from zsnapdb.planning.restore.runbook import RunbookPage
+from zsnapdb.quantities import format_duration
 from zsnapdb.report.damage import DamageFields, damage_fields
 from zsnapdb.report.view import View
 
@@ -50,20 +51,18 @@ class RunbookDocument(TypedDict):
     steps: list[PageFields]
 
 
-def duration(seconds: float | None) -> str:
-    """Return a duration in words for a person; `unknown` for None."""
+def _expected(seconds: float | None) -> str:
+    """Return an expected duration for a person, without fractions of a second; `unknown` for None."""
     if seconds is None:
         return "unknown"
-    if seconds < 90:
-        return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return format_duration(round(seconds)) if seconds >= 1 else "under 1 s"
 
 
 def _total(book: Runbook) -> str:
     known = [entry.seconds for entry in book.entries if entry.seconds is not None]
     unknown = len(book.entries) - len(known)
     more = f", and {unknown} step(s) of unknown length" if unknown else ""
-    return f"{duration(sum(known)) if known else 'unknown'}{more if known else ''}, by {book.drills} drill(s)"
+    return f"{_expected(sum(known)) if known else 'unknown'}{more if known else ''}, by {book.drills} drill(s)"
 
 
 def _facts(book: Runbook) -> list[str]:
@@ -135,7 +134,7 @@ def _markdown_entry(number: int, count: int, entry: RunbookPage, book: Runbook) 
     yield from (
         f"## Step {number} of {count}: {entry.title}",
         "",
-        f"Expected: {duration(entry.seconds)}. Begun at ______, done at ______",
+        f"Expected: {_expected(entry.seconds)}. Begun at ______, done at ______",
         "",
     )
     yield from _block(entry.command, None)
@@ -181,7 +180,7 @@ def html(book: Runbook) -> str:
     for number, entry in enumerate(book.entries, 1):
         parts += [f"<section><h2>Step {number} of {len(book.entries)}: {escape(entry.title)}</h2>"]
         parts += [
-            f"<p>Expected: {duration(entry.seconds)}. Begun at ______, done at ______</p>",
+            f"<p>Expected: {_expected(entry.seconds)}. Begun at ______, done at ______</p>",
             _pre(entry.command, None),
         ]
         parts += ["<p>What it does:</p>", _list(entry.underneath)]

@@ -13,9 +13,8 @@ from zsnapdb.jobs.vm.catalogue import SeenMachine
 from zsnapdb.jobs.vm.create import MachinesPlan, MadeMachines
 from zsnapdb.jobs.vm.life import MachineDestroyPlan, MachineStep
 from zsnapdb.planning.clone.lease import remaining, stamp
-from zsnapdb.quantities import size
+from zsnapdb.quantities import format_duration, size
 from zsnapdb.report.parts import Part, Table, TabularView
-from zsnapdb.report.units import duration
 from zsnapdb.report.view import View
 from zsnapdb.report.vm.fields import MachineFields, SpaceFields, inside, machine_fields, space_fields, state
 
@@ -136,7 +135,7 @@ class MachinesMadeView(View):
         for seen in self.made.machines:
             addresses = f" at {', '.join(seen.addresses)}" if seen.addresses else ""
             lines.append(f"virtual machine {seen.machine.name} is {seen.state}{addresses}")
-        lines.append("  ".join(f"{phase} {duration(seconds)}" for phase, seconds in self.made.seconds.items()))
+        lines.append("  ".join(f"{phase} {format_duration(seconds)}" for phase, seconds in self.made.seconds.items()))
         lines.append(inside(self.made.plan.identity))
         return "\n".join(lines)
 
