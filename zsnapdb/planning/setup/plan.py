@@ -169,7 +169,8 @@ def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundi
         return replace(plan, refusals=(why,), refusal_hint="see `zsnapdb config check`, and " + by_hand)
     plan = replace(plan, around=around)
     text = plan.text(plan.recipient)
-    is_there = name in document.get("instance", {})
+    instances = document.get("instance")
+    is_there = isinstance(instances, dict) and name in instances
     if is_there and document_of(text) == document:
         plan = replace(plan, kept=facts.configured)
     elif is_there and facts.written is None:
