@@ -28,7 +28,7 @@ from zsnapdb.jobs.clone.sources import (
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.local_start import first_manifest
-from zsnapdb.jobs.restore.without_store import reopen, stored_or_here
+from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, refuse_absolute
 from zsnapdb.model import pool_of
@@ -166,21 +166,18 @@ def plan_from(settings: Settings, instance: Instance, request: CloneRequest, sou
 
 def _planned_source(settings: Settings, instance: Instance, request: CloneRequest) -> PlannedSource:
     if request.at is not None:
-        at, top = request.at, home_for(settings, list(instance.volumes.values()))
-        point = request.point or stored_or_here(
+        known = request.point
+        repository = reopen(instance, known) if known is not None else open_for_restore(instance, RestoreOrigin.AUTO)
+        top = home_for(settings, list(instance.volumes.values()))
+        point = known or fetch.point_plan(
+            settings,
             instance,
-            lambda repository: fetch.point_plan(
-                settings,
-                instance,
-                repository,
-                top,
-                at,
-                accepts_older=request.accepts_older,
-                history=request.history,
-            ),
-            is_in_history=request.history is not None,
+            repository,
+            top,
+            request.at,
+            accepts_older=request.accepts_older,
+            history=request.history,
         )
-        repository = reopen(instance, point)
         origin = origin_in(first_manifest(instance, repository, point))
         return PlannedSource(
             SourceKind.POINT, point, point.backup_id, origin, is_prepared=True, replays=len(point.replays)
