@@ -37,6 +37,7 @@ from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease, 
 from zsnapdb.planning.clone.ports import choose_port
 from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.clone.rights import AccountRights
+from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.zfs import datasets
