@@ -30,6 +30,7 @@ from tests.lab.newcomer import CLIENTS, SOCKET, shell, sql
 ANY_SERVER = True
 ON_HOST = True
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
+WORK = "/srv/work"
 PATH = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"}
 SECOND_SOCKET = "/run/second/second.sock"
 PROGRAMS = {"mysql": "/opt/mysql/bin/mysqld", "mariadb": "/usr/sbin/mariadbd"}
@@ -69,7 +70,7 @@ class Person:
     def types(self, command: str) -> Outcome:
         """Run a command as it stands, and print it with its seconds."""
         began = time.monotonic()
-        done = self.guest.run(["sh", "-c", f"cd /root; {command}"], timeout=1800, env=PATH)
+        done = self.guest.run(["sh", "-c", f"cd {WORK}; {command}"], timeout=1800, env=PATH)
         taken = time.monotonic() - began
         self.solved.commands.append(command)
         self.solved.seconds += taken
@@ -212,7 +213,7 @@ def worst_hour(person: Person, mistake: Mistake) -> Solved:
         began = shell(guest, "sleep 1.1; date -u +%Y-%m-%dT%H:%M:%SZ").strip()
         sql(guest, mistake.statements)
         # The file of a rescue lands where the person works.
-        shell(guest, "rm -f /root/*.sql")
+        shell(guest, f"rm -rf {WORK}; mkdir {WORK}")
         said = person.does(f"zsnapdb binlog find main {mistake.found_by} --between {began} 2100-01-01T00:00:00Z")
         mistake.solve(person, said)
         after = contents(guest, "shop.orders")
@@ -230,6 +231,7 @@ def day(lab: Lab, flavour: str, package: Path, mistakes: list[str]) -> list[Solv
         prepare(guest)
         (guest.out / package.name).write_bytes(package.read_bytes())
         person = Person(guest)
+        shell(guest, f"mkdir {WORK}")
         print("the first hour:", flush=True)
         first_hour(person, package.name)
         results = [person.solved]

@@ -82,8 +82,8 @@ def test_what_was_committed_a_moment_ago_is_in_no_archive_and_comes_back_all_the
     lab.sql("CREATE TABLE shop.late (id INT PRIMARY KEY)")
     lab.sql("INSERT INTO shop.late VALUES (1), (2), (3)")
     lab.sql("DROP TABLE shop.late")
-    found = lab.zsnapdb("binlog", "find", "main", "--table", "shop.late", "--kind", "ddl", "--json").json
-    gtid = found["transactions"][-1]["gtid"]
+    listing = lab.zsnapdb("binlog", "find", "main", "--table", "shop.late", "--kind", "ddl", "--json").json
+    gtid = listing["transactions"][-1]["gtid"]
     file = tmp_path / "late.sql"
     point = f"before-{gtid}"
     done = lab.zsnapdb("rescue", "main", "--table", "shop.late", "--to", point, "--into", str(file), "--json")

@@ -181,8 +181,8 @@ def test_a_row_that_was_changed_since_prevents_the_undo_and_is_named(lab: Lab, s
     text = lab.zsnapdb("undo", "main", "--gtid", gtid).stdout
     assert "differs from what the transaction left" in text
     before, dumped = text.split("the rows as they were before the transaction:\n")[1].strip().split("\n")
-    asked = lab.zsnapdb(*shlex.split(before)[1:], "--json")
-    assert sorted(row[0] for row in asked.json["rows"]) == [1, 3], asked.stderr
+    answer = lab.zsnapdb(*shlex.split(before)[1:], "--json")
+    assert sorted(row[0] for row in answer.json["rows"]) == [1, 3], answer.stderr
     saved = str(tmp_path / "wide.sql")
     rescued = lab.zsnapdb(*[saved if word == "FILE" else word for word in shlex.split(dumped)[1:]])
     assert (rescued.code, Path(saved).exists()) == (0, True), rescued.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +34,7 @@ def plan(instance: str | None, configuration: Path | None) -> RemovalPlan:
     rest = without(text, name, written)
     others = len(settings.instance) - 1
     unit = Path(UNIT_FILE)
-    is_own = unit.exists() and configuration_in(read_text(unit, "the unit", "run setup as root")) == str(path)
+    is_own = unit.exists() and _read_by(unit) == str(path)
     cron = Path(cron_file(name))
     identity = chosen.repository.encryption.identity_file
     return plan_removal(
@@ -68,10 +69,17 @@ def execute(planned: RemovalPlan, tell: Callable[[str], None] = lambda _: None) 
                 setup_configuration.remove(Path(facts.configuration), facts.rest or "", facts.instance)
                 continue
             for file in step.files:
-                Path(file).unlink(missing_ok=True)
+                # Somebody may have changed it. With this ending neither systemd nor cron reads it.
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(file, f"{file}.before")
             if facts.own_unit in step.files:
                 command.run(["systemctl", "daemon-reload"])
     return planned
+
+
+def _read_by(unit: Path) -> str:
+    """Return the configuration that the agent of a unit reads."""
+    return configuration_in(read_text(unit, "the unit", "run setup as root")) or str(DEFAULT_PATH)
 
 
 def _is_packaged(configuration: Path) -> bool:

@@ -29,7 +29,7 @@ def uninterrupted(tell: Callable[[str], None]) -> Iterator[None]:
         if len(came) == 1:
             # The terminal may be gone, which is why the signal came.
             with contextlib.suppress(OSError):
-                tell("a signal was received: this command ends once the server runs again")
+                tell("a signal was received: this command ends as soon as nothing is half done")
 
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     # A signal that was ignored from the beginning (nohup) stays so; None is a handler that Python did not set.

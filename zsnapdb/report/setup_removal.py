@@ -60,7 +60,7 @@ def _lines(steps: Sequence[RemovalStep]) -> list[str]:
     for number, step in enumerate(steps, 1):
         own = " (setup does this)" if step.action is not None else ""
         lines.append(f"{number:>2}. {step.title}{own}")
-        lines += [f"      {line}" for line in (*step.lines, *(f"rm {file}" for file in step.files))]
+        lines += [f"      {line}" for line in (*step.lines, *step.files)]
     return lines
 
 

@@ -10,7 +10,7 @@ from zsnapdb.errors import EXIT_CODES
 
 _PROGRAM = (
     "Members of the group zsnapdb-clone run it by sudo, as their administrator allows (`zsnapdb example"
-    " sudoers.d/zsnapdb-clone`). It takes these commands, for the caller's own clones alone."
+    " sudoers.d/zsnapdb-clone`). It takes these commands, and changes the caller's own clones alone."
 )
 _FILES = (
     ("/etc/zsnapdb/zsnapdb.toml", "the configuration (ZSNAPDB_CONFIG names another file)"),

@@ -87,7 +87,8 @@ def start(settings: Settings, name: str) -> CloneInfo:
         if info.pid is None:
             start_locked(settings, info)
             # An interrupted reset leaves its new data never started, beside the old.
-            drop_leftovers(info)
+            if info.leftovers:
+                drop_leftovers(info)
         return find(settings, name)
 
 

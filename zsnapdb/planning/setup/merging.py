@@ -114,8 +114,8 @@ def without(configured: str, instance: str, written: WrittenTables | None) -> st
 
 def digest(document: Mapping[str, Any], tables: Sequence[TablePath]) -> str:
     """Return what tells these tables of a configuration from any others. Comments and order do not count."""
-    found = [_at(document, path) for path in tables]
-    return hashlib.sha256(json.dumps(found, sort_keys=True, default=str).encode()).hexdigest()
+    contents = [_at(document, path) for path in tables]
+    return hashlib.sha256(json.dumps(contents, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def document_of(text: str) -> Mapping[str, Any] | None:
@@ -165,15 +165,15 @@ def _less(document: Mapping[str, Any], own: Sequence[TablePath]) -> dict[str, An
 
 
 def _tables(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = document.get(name)
-    return found if isinstance(found, dict) else {}
+    table = document.get(name)
+    return table if isinstance(table, dict) else {}
 
 
 def _at(document: Mapping[str, Any], path: TablePath) -> Any:
-    found: Any = document
+    table: Any = document
     for key in path:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+        table = table.get(key) if isinstance(table, dict) else None
+    return table
 
 
 def _place(table: Any) -> tuple[Any, Any]:

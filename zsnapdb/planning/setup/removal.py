@@ -49,7 +49,7 @@ class RemovalFacts:
 
 @dataclass(frozen=True)
 class RemovalStep:
-    """A step: what it is for, the lines for a shell or a server, and the files that go."""
+    """A step: what it is for, the lines for a shell or a server, and the files that get another name or other text."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -83,17 +83,20 @@ def _steps(facts: RemovalFacts) -> Iterator[RemovalStep]:
         stop = (f"systemctl disable --now {UNIT}",) if facts.has_agent else ()
         files = tuple(file for file in (facts.own_unit, facts.cron) if file)
         if stop or files:
-            yield RemovalStep("Run no job any more", stop, files, act.UNSCHEDULE)
+            title = "Run no job any more; files of the schedule are kept beside as ….before"
+            yield RemovalStep(title, stop, files, act.UNSCHEDULE)
         yield RemovalStep(
             f"Remove the configuration; it is kept beside as {path}.before-…", (), (path,), act.CONFIGURATION
         )
     else:
+        if facts.cron:
+            title = f"Let cron run no job of the instance; the file is kept as {facts.cron}.before"
+            yield RemovalStep(title, (), (facts.cron,), act.UNSCHEDULE)
         title = f"Take the instance {facts.instance} out of {path}; all else in it stays"
         yield RemovalStep(title, (), (path,), act.CONFIGURATION)
         reload = (f"systemctl reload-or-restart {UNIT}",) if facts.has_agent else ()
-        files = (facts.cron,) if facts.cron else ()
-        if reload or files:
-            yield RemovalStep("Run the jobs of the other instances alone", reload, files, act.UNSCHEDULE)
+        if reload:
+            yield RemovalStep("Run the jobs of the other instances alone", reload, (), act.UNSCHEDULE)
     if facts.account:
         client = shlex.join(["mysql", f"--socket={facts.socket}", "-e", f"DROP USER {facts.account}@localhost"])
         yield RemovalStep("Remove the account of zsnapdb from the server", (client,))
