@@ -18,8 +18,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO
 
-from zsnapdb.child_environment import for_children
-from zsnapdb.errors import HookError, error_class, exit_code
+from zsnapdb.base.child_environment import for_children
+from zsnapdb.base.errors import HookError, error_class, exit_code
 
 GRACE_SECONDS = 1.0
 """The time between SIGTERM and SIGKILL for a process group."""

@@ -23,9 +23,9 @@ from tests.lab.inside import ledger
 from tests.system.in_guest import Lab, run, zfs
 from tests.unit.support import certificates
 from tests.unit.support.certificates import Files
-from zsnapdb.errors import ServerError
+from zsnapdb.base.errors import ServerError
 from zsnapdb.jobs.server_copy.client_file import client_file
-from zsnapdb.mysql.server import ServerProcess
+from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode
 

@@ -97,7 +97,7 @@ url = "{url}"
 
 
 def opened(url: str, settings: str) -> tuple[Store, str]:
-    from zsnapdb.config import parse
+    from zsnapdb.config.settings import parse
     from zsnapdb.store.open import open_store
 
     return open_store(parse(configuration(url, settings), "bench").repository["bench"])
@@ -171,9 +171,9 @@ def once(what: str, config: Path, cache: Path) -> tuple[float, float]:
 
 def run(what: str, config: Path, cache: Path) -> None:
     """Do what the command does, without its queries to ZFS and the server: neither exists here."""
-    from zsnapdb.config import load
-    from zsnapdb.jobs.host import Host
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import Host
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import local_leftovers, prune
     from zsnapdb.jobs.repository.inventory import Inventory, InventoryEntry
     from zsnapdb.planning.chain import choose_base

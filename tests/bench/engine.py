@@ -26,7 +26,7 @@ PAYLOAD = 128 << 10
 
 
 def _chunks_and_cipher(key: str):  # type: ignore[no-untyped-def]
-    from zsnapdb.config_repository import RepositorySettings
+    from zsnapdb.config.repository import RepositorySettings
     from zsnapdb.repository.objects import RepositoryObjects
     from zsnapdb.repository.repository import VolumeChunks
     from zsnapdb.store.open import open_store

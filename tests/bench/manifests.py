@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from zsnapdb.model import Flavour, new_backup_id
+from zsnapdb.base.model import Flavour, new_backup_id
 from zsnapdb.repository.manifest import (
     FilesystemType,
     LockPart,

@@ -65,8 +65,8 @@ print('F', load.failures, flush=True)
 
 LOOK = """
 import os, pathlib, shutil
-from zsnapdb.config import load
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.config.settings import load
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.repository.binlog_archive import BinlogArchive
 archive = BinlogArchive(Instance.of(load(pathlib.Path('/etc/zsnapdb/zsnapdb.toml')), 'main').open_repository(), 'main')
 contents = archive.load()

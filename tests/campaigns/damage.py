@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.campaigns.support import stored_damage
 from tests.unit.support import world as worlds
-from zsnapdb.errors import ZsnapdbError
-from zsnapdb.jobs import host_record
+from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.jobs.backup.run import backup
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import verify
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.repository import keys

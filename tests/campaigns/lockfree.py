@@ -24,15 +24,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.campaigns.support.binlog_contents import Truth, differences
 from tests.campaigns.support.disturbance import SOCKET, Disturbance, Disturbing
 from tests.lab.inside import ledger
+from zsnapdb.base.model import Flavour
 from zsnapdb.cli.progress import Terminal
-from zsnapdb.config import load
+from zsnapdb.config.settings import load
 from zsnapdb.jobs.backup.preflight import Observed, observe
 from zsnapdb.jobs.backup.server_source import ServerProof, ServerSource
 from zsnapdb.jobs.backup.snapshot_set import Taken, take
-from zsnapdb.jobs.clock import fresh_backup_id
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.clock import fresh_backup_id
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
-from zsnapdb.model import Flavour
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.zfs import datasets, owned
 

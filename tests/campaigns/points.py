@@ -36,9 +36,9 @@ from tests.campaigns.support.local_sets import AWAY, CONFIG, LocalSets, leaks, w
 from tests.lab.inside import ledger
 from tests.lab.inside.zygote import QUICK, Zygote
 from tests.lab.inside.zygote import SOCKET as ZYGOTE
-from zsnapdb.gtid import Gtids, joined
-from zsnapdb.model import Flavour, parse_gtids
-from zsnapdb.mysql.transactions import transactions
+from zsnapdb.base.gtid import Gtids, joined
+from zsnapdb.base.model import Flavour, parse_gtids
+from zsnapdb.mysql.binlog.transactions import transactions
 
 PASSES = 3
 EVERY = 10.0

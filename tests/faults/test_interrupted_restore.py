@@ -33,7 +33,7 @@ STATE = (
     "print(json.dumps([sorted(s.journal), sorted(s.accounts.items()), s.ballast, str(k.fetchone())]))"
 )
 SERVING = (
-    "import sys; from pathlib import Path; from zsnapdb.mysql import running; place = Path(sys.argv[1]); "
+    "import sys; from pathlib import Path; from zsnapdb.mysql.process import running; place = Path(sys.argv[1]); "
     "print(*[s.pid for s in running.servers_below([place.parent], '.zsnapdb') if s.place == place])"
 )
 TOP = "tank/resumed"

@@ -19,8 +19,8 @@ import pymysql
 from tests.documents import check_printed
 from tests.lab.inside import ledger
 from tests.lab.inside.zygote import Zygote
-from zsnapdb.config import load
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.config.settings import load
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.store.base import Store
 from zsnapdb.store.open import open_store
 

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from tests.lab.inside import ledger
-from zsnapdb.config import load
-from zsnapdb.gtid import contains
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import Flavour, parse_gtids
-from zsnapdb.mysql.transactions import transactions
+from zsnapdb.base.gtid import contains
+from zsnapdb.base.model import Flavour, parse_gtids
+from zsnapdb.config.settings import load
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.mysql.binlog.transactions import transactions
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 

@@ -16,12 +16,12 @@ import pymysql
 import pytest
 
 from tests.lab.inside import ledger
-from zsnapdb.errors import DamagedError, PreflightError
-from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains
-from zsnapdb.model import BinlogCoordinates, Flavour, parse_gtids
-from zsnapdb.mysql.binlog import find_position, read_tail
-from zsnapdb.mysql.binlog_events import HEADER, MAGIC
-from zsnapdb.mysql.known_tail import KnownTail
+from zsnapdb.base.errors import DamagedError, PreflightError
+from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
+from zsnapdb.base.model import BinlogCoordinates, Flavour, parse_gtids
+from zsnapdb.mysql.binlog.events import HEADER, MAGIC
+from zsnapdb.mysql.binlog.known_tail import KnownTail
+from zsnapdb.mysql.binlog.read import find_position, read_tail
 
 from .binlog_flavours import EVERYTHING, FLAVOUR, KINDS, WORDS
 from .in_guest import SOCKET, Lab, run

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.config import load
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import new_backup_id
+from zsnapdb.base.model import new_backup_id
+from zsnapdb.config.settings import load
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.repository.manifest import VolumePart
 from zsnapdb.stream.chunks import seal, stream_hash
 

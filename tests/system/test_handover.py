@@ -17,7 +17,7 @@ import pymysql
 import pytest
 
 from tests.lab.inside import ledger
-from zsnapdb.mysql.server import ServerProcess
+from zsnapdb.mysql.process.server import ServerProcess
 
 from .in_guest import SERVER, SOCKET, Lab, zfs
 

@@ -11,8 +11,8 @@ import pytest
 from pydantic import SecretStr
 
 from tests.lab.inside import ledger
-from zsnapdb.mysql.replay import make_durable
-from zsnapdb.mysql.server import ServerProcess
+from zsnapdb.mysql.process.server import ServerProcess
+from zsnapdb.mysql.replication.replay import make_durable
 from zsnapdb.mysql.session import Address, Session
 
 from .in_guest import SERVER, SOCKET, Lab, end_process, started, without_bodies, zfs

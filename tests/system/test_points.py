@@ -17,7 +17,7 @@ import pymysql
 import pytest
 
 from tests.lab.inside import ledger
-from zsnapdb.mysql.transactions import BinlogTransaction, transactions
+from zsnapdb.mysql.binlog.transactions import BinlogTransaction, transactions
 
 from .in_guest import CONFIG, SOCKET, Lab, end_process, everything, without_bodies, zfs
 

@@ -15,8 +15,8 @@ from typing import Any
 import pymysql
 import pytest
 
-from zsnapdb.config import load
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.config.settings import load
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql.capability import dialect
 from zsnapdb.mysql.probe import channels
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.mysql.transactions import transactions
+from zsnapdb.mysql.binlog.transactions import transactions
 
 from .in_guest import SOCKET, Lab, zfs
 

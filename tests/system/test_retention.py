@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.lab.inside import ledger
-from zsnapdb.config import load
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.config.settings import load
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.store.base import Store
 from zsnapdb.store.open import open_store
 

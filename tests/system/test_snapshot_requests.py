@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from zsnapdb import server_files
-from zsnapdb.errors import ExistsError, NotThere, ZsnapdbError
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import ExistsError, NotThere, ZsnapdbError
 from zsnapdb.zfs import core, snapshot_files, snapshots
 
 from .in_guest import zfs

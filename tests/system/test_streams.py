@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
 from zsnapdb.stream.expected import DatasetKind, ExpectedStream
 from zsnapdb.stream.records import Senders, Walker
 from zsnapdb.zfs import datasets

@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.lab.inside import ledger
-from zsnapdb.config import load
-from zsnapdb.errors import ServerError
+from zsnapdb.base.errors import ServerError
+from zsnapdb.config.settings import load
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import query, state_at
-from zsnapdb.jobs.instance import Instance
 
 from .in_guest import CONFIG, SOCKET, Lab, ask, everything
 from .neighbours import TABLE, NeighboursTable

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.config import load
-from zsnapdb.errors import ChangedError, ExistsError, RepositoryError
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import ChangedError, ExistsError, RepositoryError
+from zsnapdb.config.settings import load
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.store.open import open_store
 
 from .in_guest import CONFIG, Lab

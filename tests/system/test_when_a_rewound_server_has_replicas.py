@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.mysql.server import ServerProcess
+from zsnapdb.mysql.process.server import ServerProcess
 
 from .in_guest import SERVER, Done, Lab, zfs
 from .rewinding import accident, controlled, lines

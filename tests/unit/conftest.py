@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.unit.support import only_own_folder
-from zsnapdb.jobs.host import THIS_HOST
+from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.report.view import View
 
 # How long an example takes depends on the machine and its load, and no law is about that.

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.agent.schedule import Schedule
-from zsnapdb.config import load, parse
-from zsnapdb.errors import ConfigError, ServerError, UsageError
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import ConfigError, ServerError, UsageError
+from zsnapdb.config.settings import load, parse
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.agent.jobs import jobs_of
 
 GOOD = """

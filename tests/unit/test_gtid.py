@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.gtid import GtidPosition, GtidSet, contains
+from zsnapdb.base.gtid import GtidPosition, GtidSet, contains
 
 FIRST, SECOND = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "00000000-0000-0000-0000-000000000001"
 SOURCES = st.sampled_from(

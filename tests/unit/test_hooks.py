@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.support.events import Recorder
 from zsnapdb import hooks
-from zsnapdb.errors import HookError
+from zsnapdb.base.errors import HookError
 from zsnapdb.hooks import Hook, OnFailure, When
 from zsnapdb.jobs.backup.hooks import Hooked
 

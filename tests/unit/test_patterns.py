@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.errors import DamagedError
-from zsnapdb.patterns import below, is_dataset, is_line, is_mount_point, printable
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.patterns import below, is_dataset, is_line, is_mount_point, printable
 
 
 @given(st.lists(st.text(st.sampled_from("./ab\0\n\u2028é")), max_size=4))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zsnapdb.base.errors import ServerError
+from zsnapdb.base.printed import printed
 from zsnapdb.cli.progress import Terminal
-from zsnapdb.errors import ServerError
-from zsnapdb.printed import printed
 from zsnapdb.report.clone.query import text
 
 EVIL = "table `\x1b[2J\x1b]0;owned\x07` \r\x9b31m\u2028\u202e\udcff does not exist"

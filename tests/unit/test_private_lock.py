@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb import private_lock
-from zsnapdb.errors import RepositoryError
+from zsnapdb.base import private_lock
+from zsnapdb.base.errors import RepositoryError
 from zsnapdb.store.local import LocalStore
 
 

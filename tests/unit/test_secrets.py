@@ -12,11 +12,11 @@ import pytest
 from tests.unit.support.command_line import ENVIRONMENT, zsnapdb
 from tests.unit.support.secrets import HOOK_SECRET, PASSWORD, PLANTED, S3_SECRET, S3_TOKEN, VARIABLES, check_clean
 from zsnapdb import hooks
-from zsnapdb.child_environment import for_children, is_secret_name
-from zsnapdb.config import parse
-from zsnapdb.errors import ConfigError
+from zsnapdb.base.child_environment import for_children, is_secret_name
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.config.settings import parse
 from zsnapdb.hooks import Hook, When
-from zsnapdb.mysql import processes, programs
+from zsnapdb.mysql.process import processes, programs
 from zsnapdb.zfs import command
 
 

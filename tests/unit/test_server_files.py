@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb import server_files
-from zsnapdb.server_files import UnsafeFileError
+from zsnapdb.base import server_files
+from zsnapdb.base.server_files import UnsafeFileError
 
 USES: dict[str, Callable[[Path], object]] = {
     "read": lambda file: server_files.open_to_read(file).close(),

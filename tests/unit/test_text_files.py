@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.errors import ConfigError
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.base.text_files import open_regular, password_in, secret_in
 from zsnapdb.repository.keys import AgeIdentity, SigningKey, read_identities
 from zsnapdb.store.s3_parts import credentials_of
-from zsnapdb.text_files import open_regular, password_in, secret_in
 
 NOBODY = 65534
 READERS: dict[str, tuple[bytes, Callable[[Path], object]]] = {

@@ -7,8 +7,8 @@ from datetime import datetime
 from itertools import pairwise
 
 from zsnapdb.agent.schedule import Schedule
-from zsnapdb.config import InstanceSettings, Settings
-from zsnapdb.errors import ConfigError
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.config.settings import InstanceSettings, Settings
 from zsnapdb.planning.agent.jobs import JobKind, JobName, jobs_of
 from zsnapdb.planning.health.limits import ShortLimit, of_archive, of_schedule
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from zsnapdb import run_id as run_ids
 from zsnapdb.agent.process_work import work_of
+from zsnapdb.base import run_id as run_ids
 
 _TAIL = 8192
 """How many of the last bytes of a log are kept with the result of a run."""

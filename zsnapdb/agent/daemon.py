@@ -17,10 +17,10 @@ from zsnapdb.agent.pages import Pages
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.service_manager import notify
 from zsnapdb.agent.supervisor import Supervisor
-from zsnapdb.config import Settings
-from zsnapdb.errors import ConfigError, PreflightError
-from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.host import Host
+from zsnapdb.base.errors import ConfigError, PreflightError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.planning.agent.jobs import jobs_of
 
 _PATIENCE = 50.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import ZsnapdbError
-from zsnapdb.jobs import exchanges
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.steps import exchanges
 from zsnapdb.planning.health.facts import ExchangedServer
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from datetime import datetime
 
-from zsnapdb.config import Settings
-from zsnapdb.config_notifications import NotificationEvent, NotifiedJob
+from zsnapdb.config.notifications import NotificationEvent, NotifiedJob
+from zsnapdb.config.settings import Settings
 from zsnapdb.notify.courier import Courier, Tell
 from zsnapdb.planning.agent.jobs import JobKind, JobName
 from zsnapdb.planning.notifications.occasions import Occasion

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zsnapdb.agent.web import Answers, WebServer
-from zsnapdb.config_agent import HttpSettings
+from zsnapdb.config.agent import HttpSettings
 
 
 class Listener:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from zsnapdb import run_id
 from zsnapdb.agent.children import StartChild
 from zsnapdb.agent.records import Records
-from zsnapdb.config import Settings
-from zsnapdb.jobs.host import Host
+from zsnapdb.base import run_id
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.planning.agent.jobs import JobKind, one_job
 from zsnapdb.planning.agent.runs import RunRecord, is_good
 

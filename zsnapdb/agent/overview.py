@@ -11,10 +11,10 @@ from zsnapdb.agent import running
 from zsnapdb.agent.held import held_back
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.schedule import Schedule
-from zsnapdb.config import Settings
-from zsnapdb.errors import BusyError
-from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.host import Host
+from zsnapdb.base.errors import BusyError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.planning.agent.jobs import HOST, PlannedJob, jobs_of
 from zsnapdb.planning.agent.runs import PauseRecord, RunRecord
 

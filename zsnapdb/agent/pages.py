@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.web import Answers
-from zsnapdb.config import Settings
-from zsnapdb.jobs import record_room
-from zsnapdb.jobs.host import Host
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.record import record_room
 from zsnapdb.planning.agent.jobs import jobs_of
 from zsnapdb.planning.agent.readiness import KnownRun, not_ready
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from zsnapdb.agent.records import Records
-from zsnapdb.config import Settings
-from zsnapdb.errors import UsageError
-from zsnapdb.jobs.host import Host
+from zsnapdb.base.errors import UsageError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.planning.agent.runs import PauseRecord
 
 _LONGEST = 31 * 86400.0

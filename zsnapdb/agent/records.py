@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from zsnapdb import whole_file
+from zsnapdb.base import whole_file
 from zsnapdb.planning.agent.jobs import JobName
 from zsnapdb.planning.agent.runs import PauseRecord, RunRecord
 

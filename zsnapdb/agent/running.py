@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb import whole_file
-from zsnapdb.config import Settings
-from zsnapdb.jobs.host import Host
-from zsnapdb.jobs.private_folder import make_private
+from zsnapdb.base import whole_file
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.planning.agent.jobs import jobs_of
 
 

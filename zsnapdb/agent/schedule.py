@@ -11,8 +11,8 @@ from apscheduler.triggers.combining import OrTrigger
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
-from zsnapdb.config_agent import ScheduleSettings
-from zsnapdb.errors import ConfigError
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.config.agent import ScheduleSettings
 from zsnapdb.planning.agent.cron import CronTimes, cron_times
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

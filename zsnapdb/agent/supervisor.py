@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from zsnapdb import run_id
 from zsnapdb.agent.children import Child, StartChild
 from zsnapdb.agent.held import held_back
 from zsnapdb.agent.killed_jobs import notify_of_killed
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.schedule import Schedule
-from zsnapdb.config import Settings
+from zsnapdb.base import run_id
+from zsnapdb.config.settings import Settings
 from zsnapdb.planning.agent.jobs import ASIDE, HOST, JobKind, JobName, PlannedJob, jobs_of
 from zsnapdb.planning.agent.runs import (
     DueJob,

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from zsnapdb.config_agent import HttpSettings
-from zsnapdb.errors import ConfigError
-from zsnapdb.text_files import password_in
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.base.text_files import password_in
+from zsnapdb.config.agent import HttpSettings
 
 _SECONDS = 10.0
 """How long a client may take for its request, with the TLS handshake, and then for reading the answer."""

@@ -23,11 +23,11 @@ def advise(
     Reads counters of the server, the ARC, the intent log and the disks at the beginning and the end of a while. Shows
     the figures behind each line, and what no counter knows.
     """
+    from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
-    from zsnapdb.jobs import load as job
-    from zsnapdb.jobs.instance import Instance
-    from zsnapdb.quantities import parse_duration
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.doctor import load as job
     from zsnapdb.report.load import LoadView
 
     chosen = Instance.of(load(config), instance, Terminal())

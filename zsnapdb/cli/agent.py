@@ -70,8 +70,8 @@ def agent(context: typer.Context, config: ConfigFile = None) -> None:
     if context.invoked_subcommand is not None:
         return
     from zsnapdb.agent.daemon import ConfigurationFile, serve
-    from zsnapdb.config import DEFAULT_PATH, load
-    from zsnapdb.jobs.host import THIS_HOST
+    from zsnapdb.config.settings import DEFAULT_PATH, load
+    from zsnapdb.jobs.base.host import THIS_HOST
 
     stop, reload = stop_on_signals((signal.SIGTERM, signal.SIGINT)), HangUp()
 
@@ -94,8 +94,8 @@ def agent_status(context: typer.Context, config: ConfigFile = None, json: AsJson
     A running agent that runs with another configuration than this file has now is named.
     """
     from zsnapdb.agent.overview import overview
-    from zsnapdb.config import DEFAULT_PATH, load
-    from zsnapdb.jobs.host import THIS_HOST
+    from zsnapdb.config.settings import DEFAULT_PATH, load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.report.agent import AgentView
 
     file = config or context.obj
@@ -113,8 +113,8 @@ def agent_run(
 ) -> None:
     """Run a job of the agent now, and keep its result like that of a scheduled run. Ends with the job's exit code."""
     from zsnapdb.agent.now import run_now
-    from zsnapdb.config import load
-    from zsnapdb.jobs.host import THIS_HOST
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
 
     chosen = config or context.obj
     code = run_now(load(chosen), job, instance, _starter(chosen), THIS_HOST, _tell)
@@ -134,9 +134,9 @@ def agent_pause(
 ) -> None:
     """Let no job of an instance begin for some time. Running jobs go on. Objectives are judged all the same."""
     from zsnapdb.agent.pauses import pause
-    from zsnapdb.config import load
-    from zsnapdb.jobs.host import THIS_HOST
-    from zsnapdb.quantities import parse_duration
+    from zsnapdb.base.quantities import parse_duration
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
 
     until = pause(load(config or context.obj), instance, parse_duration(length), reason, THIS_HOST)
     print(f"no job of {instance} begins before {until:%Y-%m-%d %H:%M:%S} UTC" if until else "the pause has ended")

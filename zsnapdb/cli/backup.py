@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.base.errors import UsageError
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
 from zsnapdb.cli.output import show
-from zsnapdb.errors import UsageError
 
 
 def backup(
@@ -36,12 +36,12 @@ def backup(
     The snapshot is consistent over all volumes. The backup is incremental if an earlier one can be its base, else
     full. An interrupted backup is finished first, from its own snapshots.
     """
+    from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli import log
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.backup import run as job
-    from zsnapdb.jobs.instance import Instance
-    from zsnapdb.quantities import parse_duration
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.report import backup as report
 
     terminal = Terminal()

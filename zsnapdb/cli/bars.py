@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from zsnapdb.printed import printed
+from zsnapdb.base.printed import printed
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from zsnapdb.model import Progress
+    from zsnapdb.base.model import Progress
 
 _SECONDS = 0.1
 """How many seconds pass between two drawings. A step that is shorter has no bar."""

@@ -12,8 +12,8 @@ from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, Wait
 from zsnapdb.cli.output import show, show_at_once
 
 if TYPE_CHECKING:
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.binlog.find import FindRequest
-    from zsnapdb.jobs.instance import Instance
 
 app = typer.Typer(cls=CommandGroup, help="Archive binlogs for restores to any point in time.", no_args_is_help=True)
 
@@ -78,13 +78,13 @@ def archive(
     """
     import signal
 
+    from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli.ending import stop_on_signals
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.binlog import archive as job
     from zsnapdb.jobs.binlog import new_history
-    from zsnapdb.jobs.instance import Instance
-    from zsnapdb.quantities import parse_duration
     from zsnapdb.report import binlog as report
 
     chosen = Instance.of(load(config), instance, Terminal()).waiting(parse_duration(wait))
@@ -101,8 +101,8 @@ def archive(
 @app.command("status")
 def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJson = False) -> None:
     """List the archived binlogs by incarnation, and the gaps."""
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import status as job
     from zsnapdb.report import binlog as report
 
@@ -124,11 +124,11 @@ def purge(
 
     A binlog is removed if it is archived, old enough, and fetched by all replicas.
     """
+    from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.binlog import purge as job
-    from zsnapdb.jobs.instance import Instance
-    from zsnapdb.quantities import parse_duration
     from zsnapdb.report import binlog as report
 
     chosen = Instance.of(load(config), instance, Terminal()).waiting(parse_duration(wait))
@@ -157,9 +157,9 @@ def find(
     Lists GTID, commit time, size, kinds of change, rows and tables, and names the command that undoes a transaction.
     """
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.binlog import find as job
-    from zsnapdb.jobs.instance import Instance
     from zsnapdb.report import binlog_find as report
 
     request = job.FindRequest(table, kind, rows_at_least, between, user_time, largest, limit)

@@ -44,7 +44,7 @@ def answer_shells() -> None:
 
 def _names(find: Callable[[], Iterable[str]], beginning: str) -> list[str]:
     """Return the names with this beginning; none if they cannot be known now. A shell shows no error."""
-    from zsnapdb.errors import ZsnapdbError
+    from zsnapdb.base.errors import ZsnapdbError
 
     try:
         return [name for name in find() if name.startswith(beginning)]
@@ -54,21 +54,21 @@ def _names(find: Callable[[], Iterable[str]], beginning: str) -> list[str]:
 
 def instances(incomplete: str) -> list[str]:
     """Return the configured instances with this beginning."""
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
 
     return _names(lambda: load(None).instance, incomplete)
 
 
 def repositories(incomplete: str) -> list[str]:
     """Return the configured repositories with this beginning."""
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
 
     return _names(lambda: load(None).repository, incomplete)
 
 
 def clones(incomplete: str) -> list[str]:
     """Return the clones on this host with this beginning."""
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone.catalogue import listing
 
     return _names(lambda: [clone.name for clone in listing(load(None))], incomplete)
@@ -76,9 +76,9 @@ def clones(incomplete: str) -> list[str]:
 
 def backups(incomplete: str) -> list[str]:
     """Return the stored snapshot sets on this host with this beginning, and `latest`. No repository is asked."""
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
-    from zsnapdb.jobs.local_sets import local_sets
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.host.local_sets import local_sets
 
     def find() -> list[str]:
         settings = load(None)
@@ -90,7 +90,7 @@ def backups(incomplete: str) -> list[str]:
 
 def sources(incomplete: str) -> list[str]:
     """Return what a clone can be made from: backups and local sets on this host, commits, `latest` and `live`."""
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone.catalogue import homes
     from zsnapdb.jobs.clone.sources import commits
 
@@ -109,9 +109,9 @@ def documented(incomplete: str) -> list[str]:
 
 def tables(context: typer.Context, incomplete: str) -> list[str]:
     """Return tables of the running server with this beginning; before the dot schemas. None if it does not answer."""
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
-    from zsnapdb.jobs.table_names import table_names
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.shell.table_names import table_names
 
     instance = context.params.get("instance")
     return _names(lambda: table_names(Instance.of(load(None), instance), incomplete), incomplete)

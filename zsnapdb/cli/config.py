@@ -18,10 +18,10 @@ def check(config: ConfigFile = None, json: AsJson = False) -> None:
     `zsnapdb doctor` also checks servers and volumes.
     """
     from zsnapdb.agent.check import check_schedules
-    from zsnapdb.config import load
-    from zsnapdb.jobs.advice import silences
-    from zsnapdb.jobs.host import THIS_HOST
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.doctor.advice import silences
     from zsnapdb.report.config import ConfigurationView
 
     settings = load(config)

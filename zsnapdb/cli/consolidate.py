@@ -32,11 +32,11 @@ def consolidate(
     Receive the chain into scratch datasets of this host, store full streams of the same snapshots as a new backup, and
     remove the datasets. The next backup is an increment of it, and the chain before it may expire.
     """
+    from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.trial import consolidate as job
-    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.trial import consolidate as report
 
     settings = load(config)

@@ -31,12 +31,12 @@ def copy(
     json: AsJson = False,
 ) -> None:
     """Copy missing backups to another repository, unchanged."""
+    from zsnapdb.base.errors import DamagedError
+    from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
-    from zsnapdb.errors import DamagedError
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import copy as job
-    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.repository import copy as report
 
     terminal = Terminal()

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from zsnapdb.base.errors import NotAllowedError, UsageError
+from zsnapdb.base.patterns import BACKUP_ID, INSTANCE
 from zsnapdb.cli import ending
-from zsnapdb.errors import NotAllowedError, UsageError
-from zsnapdb.patterns import BACKUP_ID, INSTANCE
 
 _KEPT = ("LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "TERM", "NO_COLOR", "COLUMNS", "SUDO_UID", "SUDO_USER")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -192,7 +192,7 @@ def _run() -> None:
     request = parse(argv, caller.name)
     # Errors and evidence name the command that is run.
     sys.argv[1:] = request.words
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone import login_file, ownership
 
     settings = load()

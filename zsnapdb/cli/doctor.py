@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zsnapdb.base.errors import UsageError, ZsnapdbError
+from zsnapdb.base.printed import printed
 from zsnapdb.cli.ending import of_the_system
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show, show_errors
-from zsnapdb.errors import UsageError, ZsnapdbError
-from zsnapdb.printed import printed
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.doctor import Diagnosis
+    from zsnapdb.jobs.doctor.diagnose import Diagnosis
 
 _EXIT = {"ok": 0, "warning": 1, "unfit": 2}
 _UNKNOWN = 3
@@ -60,7 +60,7 @@ def doctor(
     """
     if fix and format is DoctorFormat.NAGIOS:
         raise UsageError("--fix has no answer in the form of Nagios", hint="leave out --format nagios")
-    from zsnapdb.jobs import doctor as job
+    from zsnapdb.jobs.doctor import diagnose as job
     from zsnapdb.report.doctor import DoctorView
 
     is_json = json or format is DoctorFormat.JSON
@@ -96,8 +96,8 @@ def _ask(commands: Iterable[str], json: bool) -> None:
 
 def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, json: bool) -> list[Diagnosis]:  # noqa: A002
     """Return the diagnoses. An error is told in the form of the answer, and ends the command."""
-    from zsnapdb.config import load
-    from zsnapdb.jobs import doctor as job
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.doctor import diagnose as job
     from zsnapdb.report import document
     from zsnapdb.report.doctor import nagios_line
 

@@ -57,11 +57,11 @@ def drill(
 
     Exit codes: 0 passed, 11 a check failed, 7 data is damaged.
     """
+    from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.trial import drill as job
-    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.trial import drill as report
 
     settings = load(config).with_binary(instance, binary)
@@ -102,8 +102,8 @@ def drills(
     json: AsJson = False,
 ) -> None:
     """List the drills of an instance, oldest first, or show one drill."""
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.trial import drill as job
     from zsnapdb.report.trial import drill as report
 

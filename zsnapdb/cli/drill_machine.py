@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zsnapdb.base.errors import UsageError
 from zsnapdb.cli.output import show
-from zsnapdb.errors import UsageError
 
 if TYPE_CHECKING:
-    from zsnapdb.config import Settings
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import Settings
+    from zsnapdb.jobs.base.instance import Instance
 
 
 @dataclass(frozen=True)

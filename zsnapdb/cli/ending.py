@@ -1,4 +1,4 @@
-"""How a command ends: signals, errors and closed pipes become exit codes. `zsnapdb/errors.py` lists the codes."""
+"""How a command ends: signals, errors and closed pipes become exit codes. `zsnapdb/base/errors.py` lists the codes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from zsnapdb.base.errors import CLOSED_PIPE, INTERNAL, INTERRUPTED, ZsnapdbError
 from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.log_options import VALUED_LOG_OPTIONS, log_options
-from zsnapdb.errors import CLOSED_PIPE, INTERNAL, INTERRUPTED, ZsnapdbError
 
 if TYPE_CHECKING:
     from types import FrameType

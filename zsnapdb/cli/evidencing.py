@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from zsnapdb.errors import ZsnapdbError
+from zsnapdb.base.errors import ZsnapdbError
 
 if TYPE_CHECKING:
-    from zsnapdb.config import Settings
-    from zsnapdb.jobs.evidence import PolicyChange
+    from zsnapdb.config.settings import Settings
+    from zsnapdb.jobs.health.evidence import PolicyChange
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -26,8 +26,8 @@ def evidencing(job: str, command: Command, only_with: str | None = None) -> Comm
     @functools.wraps(command)
     def run(*words: Any, **options: Any) -> None:
         from zsnapdb.cli.progress import Terminal
-        from zsnapdb.config import load
-        from zsnapdb.jobs.instance import Instance
+        from zsnapdb.config.settings import load
+        from zsnapdb.jobs.base.instance import Instance
 
         if options.get("plan") or (only_with is not None and not options.get(only_with)):
             command(*words, **options)
@@ -39,7 +39,7 @@ def evidencing(job: str, command: Command, only_with: str | None = None) -> Comm
             # The command says what is wrong.
             command(*words, **options)
             return
-        from zsnapdb.jobs import evidence
+        from zsnapdb.jobs.health import evidence
 
         typed = ("zsnapdb", *sys.argv[1:])
         if not chosen.repository.evidence:
@@ -59,8 +59,8 @@ def evidencing_keys(job: str, settings: Settings, repository: str | None = None)
     These are the logs of all instances whose repository keeps one; with `repository`, only of those of this one.
     """
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.jobs.evidence import recorded_keys
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.health.evidence import recorded_keys
 
     known = [Instance.of(settings, name, Terminal()) for name in sorted(settings.instance)]
     chosen = [

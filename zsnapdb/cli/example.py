@@ -26,7 +26,7 @@ def example(
     json: AsJson = False,
 ) -> None:
     """Print an example file: a configuration, a unit, a policy, a hook. Needs no configuration."""
-    from zsnapdb.jobs import examples as job
+    from zsnapdb.jobs.shell import examples as job
     from zsnapdb.report import examples as report
 
     show(report.ExampleView(job.find(name)) if name is not None else report.ExamplesView(job.examples()), json)
@@ -45,10 +45,10 @@ def grants(
 
     With --flavour alone, no configuration is needed.
     """
-    from zsnapdb.config import load
-    from zsnapdb.jobs import examples as job
-    from zsnapdb.jobs.instance import Instance
-    from zsnapdb.model import Flavour
+    from zsnapdb.base.model import Flavour
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.shell import examples as job
     from zsnapdb.report import examples as report
 
     if flavour is not None and instance is None:

@@ -25,8 +25,8 @@ def forget(
     This host stored them, and another host or a person removed them. The next prune may destroy their local snapshots.
     """
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import forget as job
     from zsnapdb.report.repository.forget import ForgetView
 

@@ -30,7 +30,7 @@ def init(
 
     In a repository that exists, `init` replaces a lost marker and updates the list of recipients.
     """
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.repository import init as job
     from zsnapdb.report.repository import init as report
 

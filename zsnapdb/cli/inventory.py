@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.base.errors import DamagedError, UsageError
 from zsnapdb.cli import completion
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, RepositoryName
 from zsnapdb.cli.output import show, show_errors, show_missing
-from zsnapdb.errors import DamagedError, UsageError
 
 
 def list_backups(
@@ -32,8 +32,8 @@ def list_backups(
         _list_local(instance, config, json)
         return
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import inventory
     from zsnapdb.report.repository.list import InventoryView
 
@@ -48,9 +48,9 @@ def list_backups(
 
 
 def _list_local(instance: str | None, config: Path | None, json: bool) -> None:
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.backup import local_snapshot as job
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.report.local_snapshot import LocalSetsView
 
     show(LocalSetsView(job.listed(Instance.of(load(config), instance))), json)
@@ -67,8 +67,8 @@ def show_backup(
 ) -> None:
     """Show the position, lock, volumes and chain of one backup."""
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import inventory
     from zsnapdb.report.repository.show import BackupDetailView
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zsnapdb.base.errors import ConfigError
 from zsnapdb.cli import log
 from zsnapdb.cli.evidencing import evidencing_keys
 from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
-from zsnapdb.errors import ConfigError
 from zsnapdb.report.log_lines import LogLevel
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.evidence import PolicyChange
+    from zsnapdb.jobs.health.evidence import PolicyChange
 
 app = typer.Typer(
     cls=CommandGroup, help="Make and show the keys of repositories.", no_args_is_help=True, rich_markup_mode=None
@@ -69,7 +69,7 @@ def generate(
 @contextlib.contextmanager
 def _evidence(config: Path | None) -> Iterator[list[PolicyChange]]:
     """Run the block with the evidence logs of the configuration. Keys are often made before there is any."""
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
 
     try:
         settings = load(config)
@@ -94,7 +94,7 @@ def show_keys(
     from zsnapdb.report.repository import keys as report
 
     if identity is None and signing_key is None:
-        from zsnapdb.config import load
+        from zsnapdb.config.settings import load
 
         files = job.configured(load(config))
     else:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from zsnapdb import run_id
+from zsnapdb.base import run_id
 from zsnapdb.cli.bars import SCREEN
 from zsnapdb.report.log_lines import LogFormat, LogLevel, LogRecord, Value, journal_message, json_line, text_line
 

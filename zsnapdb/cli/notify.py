@@ -28,9 +28,9 @@ def notify_test(
 
     Exit codes: 0 every message arrived, 9 one did not.
     """
+    from zsnapdb.base.errors import CommandError, ConfigError
     from zsnapdb.cli.notifying import tell
-    from zsnapdb.config import load
-    from zsnapdb.errors import CommandError, ConfigError
+    from zsnapdb.config.settings import load
     from zsnapdb.notify.commands import send_test
 
     settings = load(config)
@@ -64,9 +64,9 @@ def notify_failed(
     """
     import os
 
+    from zsnapdb.base.errors import CommandError
     from zsnapdb.cli.notifying import tell
-    from zsnapdb.config import load
-    from zsnapdb.errors import CommandError
+    from zsnapdb.config.settings import load
     from zsnapdb.notify.commands import send_failed_unit
 
     settings = load(config)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from zsnapdb.errors import ZsnapdbError
+from zsnapdb.base.errors import ZsnapdbError
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -19,7 +19,7 @@ def notifying(job: str, command: Command) -> Command:
 
     @functools.wraps(command)
     def run(*words: Any, **options: Any) -> None:
-        from zsnapdb.config import load
+        from zsnapdb.config.settings import load
 
         if options.get("plan"):
             command(*words, **options)
@@ -37,7 +37,7 @@ def notifying(job: str, command: Command) -> Command:
         if not settings.notifications.to:
             command(*words, **options)
             return
-        from zsnapdb.config_notifications import NotifiedJob
+        from zsnapdb.config.notifications import NotifiedJob
         from zsnapdb.notify.commands import notified
 
         with notified(settings, NotifiedJob(job), instance, tell):

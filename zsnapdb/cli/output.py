@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+from zsnapdb.base.printed import printed
 from zsnapdb.cli.bars import SCREEN
-from zsnapdb.printed import printed
 
 if TYPE_CHECKING:
-    from zsnapdb.errors import ZsnapdbError
-    from zsnapdb.jobs.host_record import StoredFinding
+    from zsnapdb.base.errors import ZsnapdbError
+    from zsnapdb.jobs.record.host_record import StoredFinding
     from zsnapdb.report.view import View
 
 Writer = TypeVar("Writer")

@@ -33,8 +33,8 @@ def pin(
 
     The backups that its restore needs are kept too.
     """
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import pin as job
     from zsnapdb.report.repository import pin as report
 
@@ -53,8 +53,8 @@ def unpin(
     json: AsJson = False,
 ) -> None:
     """Remove the pin of a backup. The retention policy applies to the backup again."""
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import pin as job
     from zsnapdb.report.repository import pin as report
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 
+from zsnapdb.base.model import Progress
 from zsnapdb.cli import log
 from zsnapdb.cli.bars import Bars
-from zsnapdb.model import Progress
 from zsnapdb.report.log_lines import LogFormat, LogLevel
 
 _JSON_SECONDS = 1.0

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.base.errors import DamagedError
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, RepositoryName, WaitTime
 from zsnapdb.cli.output import show, show_errors, show_missing
-from zsnapdb.errors import DamagedError
 
 
 def prune(
@@ -29,12 +29,12 @@ def prune(
 
     A backup is expired if the retention policy does not keep it.
     """
+    from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import prune as job
     from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
-    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.repository import prune as report
 
     terminal = Terminal()

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.base.printed import printed
 from zsnapdb.cli import completion
 from zsnapdb.cli.options import (
     POINT,
@@ -20,7 +21,6 @@ from zsnapdb.cli.options import (
     ServerBinary,
 )
 from zsnapdb.cli.output import writer
-from zsnapdb.printed import printed
 
 EndHistory = Annotated[
     str | None,
@@ -56,9 +56,9 @@ def query(
 
     The statement runs on an ephemeral clone. The snapshot time is printed to stderr.
     """
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.clone import query as job
-    from zsnapdb.jobs.instance import Instance
     from zsnapdb.report.clone import query as report
 
     settings = load(config).with_binary(instance, binary)
@@ -96,9 +96,9 @@ def diff(
 
     Print the rows that were added, removed or changed, by primary key.
     """
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.clone import query as job
-    from zsnapdb.jobs.instance import Instance
     from zsnapdb.report.clone import query as report
 
     settings = load(config).with_binary(instance, binary)

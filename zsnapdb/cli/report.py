@@ -13,7 +13,7 @@ from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, RepositoryName
 from zsnapdb.cli.output import show, show_errors
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.evidence import EvidenceLog
+    from zsnapdb.jobs.health.evidence import EvidenceLog
 
 
 class ReportFormat(StrEnum):
@@ -55,8 +55,8 @@ def report_show(
 
     Exit codes: 0 the log is whole, 7 it was changed.
     """
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import evidence_report as job
     from zsnapdb.report.repository.evidence import EvidenceReportView
 
@@ -82,9 +82,9 @@ def report_verify(
 
     Exit codes: 0 the log is whole, 7 it was changed.
     """
-    from zsnapdb.config import load
-    from zsnapdb.jobs import evidence as job
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.health import evidence as job
     from zsnapdb.report.repository.evidence import EvidenceCheckView
 
     log = job.read(Instance.at(load(config), instance, repository))
@@ -93,7 +93,7 @@ def report_verify(
 
 
 def _day(text: str) -> date:
-    from zsnapdb.errors import UsageError
+    from zsnapdb.base.errors import UsageError
 
     try:
         return date.fromisoformat(text)

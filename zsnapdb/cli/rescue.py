@@ -119,11 +119,11 @@ def rescue(
 
     The copy goes to a dump file, or to a live server under a new name. Nothing is overwritten.
     """
+    from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.trial import rescue as job
-    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.trial import rescue as report
 
     settings = load(config).with_binary(instance, binary)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zsnapdb.base.errors import UsageError
 from zsnapdb.cli.options import (
     HANDOVER_KINDS,
     POINT,
@@ -32,11 +33,10 @@ from zsnapdb.cli.options import (
 )
 from zsnapdb.cli.output import show
 from zsnapdb.cli.restore_machine import MachineOptions, restore_machine
-from zsnapdb.errors import UsageError
 
 if TYPE_CHECKING:
-    from zsnapdb.config import Settings
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import Settings
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore.continued import ContinueRequest
     from zsnapdb.jobs.restore.handover_plan import Handover
     from zsnapdb.jobs.restore.run import RestoreRequest, Step
@@ -108,8 +108,8 @@ def restore(
     The data goes to a new dataset. A server is started there to check that the data is exactly in the requested state.
     """
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore import continued as continuing
     from zsnapdb.jobs.restore import give_up as giving_up
     from zsnapdb.jobs.restore import run as job
@@ -188,7 +188,7 @@ def _refuse_server_options(
 
 def _show_plan(settings: Settings, instance: Instance, request: RestoreRequest | ContinueRequest, json: bool) -> None:
     """Show the plan and the findings of its preflight. Exit as the restore would if it were refused."""
-    from zsnapdb.jobs import readers
+    from zsnapdb.jobs.host import readers
     from zsnapdb.jobs.restore import continued as continuing
     from zsnapdb.jobs.restore import run as job
     from zsnapdb.report.restore import result as report

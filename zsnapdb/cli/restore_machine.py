@@ -10,8 +10,8 @@ import typer
 from zsnapdb.cli.output import show
 
 if TYPE_CHECKING:
-    from zsnapdb.config import Settings
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import Settings
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore.machine_plan import MachineRestoreRequest
     from zsnapdb.jobs.restore.machine_run import MachineStep
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zsnapdb.base.errors import UsageError
 from zsnapdb.cli.options import (
     POINT,
     AsJson,
@@ -19,10 +20,9 @@ from zsnapdb.cli.options import (
     WaitTime,
 )
 from zsnapdb.cli.output import show
-from zsnapdb.errors import UsageError
 
 if TYPE_CHECKING:
-    from zsnapdb.config import Settings
+    from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.restore.rewind import Outage
 
 RewindPoint = Annotated[
@@ -79,13 +79,13 @@ def rewind(
     The state is prepared and checked beside the running server, from the snapshots and binlogs on this host. Then the
     server is stopped, its datasets are replaced and kept, and it is started again. A backup of the new history follows.
     """
+    from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore import rewind as job
     from zsnapdb.jobs.restore import rewind_plan as plans
     from zsnapdb.jobs.restore.plan import origin_of
-    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.restore import rewind as report
 
     if [to is not None, resume, replicas_rebuilt].count(True) != 1:
@@ -122,8 +122,8 @@ def rewind(
 
 
 def _forget_readers(settings: Settings, name: str | None, json: bool) -> None:
-    from zsnapdb.jobs import readers
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.host import readers
     from zsnapdb.report.restore.readers import ReplicasRebuiltView
 
     chosen = Instance.of(settings, name)

@@ -55,8 +55,8 @@ def runbook(
     Each step has its commands, checks, expected duration, and what to do if it fails.
     """
     from zsnapdb.cli.restore import handover_of
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore import runbook as job
     from zsnapdb.jobs.restore.run import RestoreRequest, origin_of
     from zsnapdb.report.restore import runbook as report

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zsnapdb.base.errors import UsageError
+from zsnapdb.base.printed import printed
 from zsnapdb.cli.options import AsJson, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show, show_at_once
 from zsnapdb.cli.progress import Terminal
-from zsnapdb.errors import UsageError
-from zsnapdb.printed import printed
 
 if TYPE_CHECKING:
     from zsnapdb.report.view import View
@@ -111,8 +111,10 @@ def setup(
     gets the instance added; what an earlier setup wrote of the same instance is replaced. With --plan: 4 if the setup
     would be refused.
     """
-    from zsnapdb.jobs import setup as job
-    from zsnapdb.jobs import setup_answers, setup_proof, setup_steps
+    from zsnapdb.jobs.setup import answers as setup_answers
+    from zsnapdb.jobs.setup import find as job
+    from zsnapdb.jobs.setup import proof as setup_proof
+    from zsnapdb.jobs.setup import steps as setup_steps
     from zsnapdb.notify.commands import send_test
     from zsnapdb.report import setup as report
 
@@ -153,7 +155,7 @@ def setup(
 
 
 def _remove(repository: str | None, instance: str, config: Path | None, *, yes: bool, plan: bool, json: bool) -> None:
-    from zsnapdb.jobs import setup_removal as job
+    from zsnapdb.jobs.setup import removal as job
     from zsnapdb.report import setup_removal as report
 
     if repository is not None:

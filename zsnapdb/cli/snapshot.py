@@ -18,11 +18,11 @@ def snapshot(
     The set is as consistent as that of a backup, and clones can be made of it. Sets expire by the rules of
     [instance.NAME.local]; `zsnapdb list --local` shows them.
     """
+    from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.backup import local_snapshot as job
-    from zsnapdb.jobs.instance import Instance
-    from zsnapdb.quantities import parse_duration
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.report import local_snapshot as report
 
     terminal = Terminal()

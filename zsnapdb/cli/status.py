@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.cli.ending import of_the_system
 from zsnapdb.cli.notifying import tell
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, RepositoryName
 from zsnapdb.cli.output import show, show_errors
-from zsnapdb.errors import UsageError, ZsnapdbError
 
 _BROKEN = 2
 """The exit code of a broken objective. Metrics that cannot be written and unexpected errors have the same.
@@ -77,10 +77,10 @@ def _show(
     json: bool,
 ) -> int:
     """Print the state, write the metrics, and return the exit code."""
-    from zsnapdb.config import load
-    from zsnapdb.jobs import metrics_file
-    from zsnapdb.jobs.host import THIS_HOST
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.health import metrics_file
     from zsnapdb.jobs.repository import status as job
     from zsnapdb.notify.judgements import notify_of
     from zsnapdb.notify.memory import failed_deliveries

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from zsnapdb.printed import printed
+from zsnapdb.base.printed import printed
 
 if TYPE_CHECKING:
     from zsnapdb.report.parts import Part, Tabular

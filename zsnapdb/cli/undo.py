@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.base.errors import UsageError
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName
 from zsnapdb.cli.output import show
-from zsnapdb.errors import UsageError
 
 UndoneTransaction = Annotated[
     str, typer.Option("--gtid", metavar="GTID", help="The transaction, as `zsnapdb binlog find` prints its GTID.")
@@ -75,10 +75,10 @@ def undo(
     It undoes all rows or none: a row that was changed since prevents it. Without --apply the server is not changed.
     """
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.binlog import undo as job
     from zsnapdb.jobs.binlog import undo_apply
-    from zsnapdb.jobs.instance import Instance
     from zsnapdb.report import undo as report
 
     settings = load(config)

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from zsnapdb.errors import UsageError
+from zsnapdb.base.errors import UsageError
 
 PREFIX = "ZSNAPDB"
 OTHERS = frozenset(

@@ -39,11 +39,11 @@ def verify(
 
     Exit codes: 0 good, 7 damaged, 6 the repository has no backup or cannot be reached.
     """
+    from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
-    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import verify as job
-    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.repository import verify as report
 
     terminal = Terminal()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from zsnapdb.errors import ServerError
+from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql.session import Session
 
 _NO_ROLE = ("", "NONE")

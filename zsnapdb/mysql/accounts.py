@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import SecretStr
 
-from zsnapdb.model import Flavour
+from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import STOP_LOGGING, global_variables, refuse_writes_of_users, stop_logging
 from zsnapdb.planning.clone.contract import awake_accounts_query

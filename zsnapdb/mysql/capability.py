@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import ServerError
+from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.facts import Dialect

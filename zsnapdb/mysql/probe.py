@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from zsnapdb.errors import ServerError
-from zsnapdb.gtid import GtidSet
-from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
+from zsnapdb.base.errors import ServerError
+from zsnapdb.base.gtid import GtidSet
+from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.mysql.capability import dialect, lock_statements
-from zsnapdb.mysql.schema_catalogue import engine_counts
+from zsnapdb.mysql.schema.schema_catalogue import engine_counts
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables, server_flavour
 from zsnapdb.planning.backup.crash_safety import row_versions_are_flawed

@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from zsnapdb.errors import ServerError
-from zsnapdb.mysql.binlog_list import readers as connections
+from zsnapdb.base.errors import ServerError
+from zsnapdb.base.patterns import printable
+from zsnapdb.mysql.binlog.listing import readers as connections
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables, server_flavour
-from zsnapdb.patterns import printable
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.readers import RegisteredReplica, SeenReaders
 

@@ -13,7 +13,7 @@ import pymysql
 from pydantic import SecretStr
 from pymysql.constants import CLIENT, FIELD_TYPE
 
-from zsnapdb.errors import LockNotGranted, ServerError
+from zsnapdb.base.errors import LockNotGranted, ServerError
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode, context
 
 if TYPE_CHECKING:

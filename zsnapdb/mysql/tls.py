@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from zsnapdb.errors import ConfigError
+from zsnapdb.base.errors import ConfigError
 from zsnapdb.planning.quoting import option_value
 
 

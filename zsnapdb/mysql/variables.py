@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zsnapdb.model import Flavour
+from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.family import flavour_of
 

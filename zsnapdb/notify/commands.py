@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from zsnapdb.config import Settings
-from zsnapdb.config_notifications import NotificationEvent, NotifiedJob
-from zsnapdb.errors import INTERRUPTED, BusyError, UsageError, ZsnapdbError, exit_code
-from zsnapdb.jobs.host import THIS_HOST
+from zsnapdb.base.errors import INTERRUPTED, BusyError, UsageError, ZsnapdbError, exit_code
+from zsnapdb.config.notifications import NotificationEvent, NotifiedJob
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.notify.courier import Courier, Tell
 from zsnapdb.planning.notifications.occasions import Occasion
 from zsnapdb.planning.notifications.units import UNIT_NAME, UnitEnd, of_unit

@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from zsnapdb.config import Settings
-from zsnapdb.config_notifications import NotificationTarget
+from zsnapdb.config.notifications import NotificationTarget
+from zsnapdb.config.settings import Settings
 from zsnapdb.notify import ways
 from zsnapdb.notify.document import Message
 from zsnapdb.notify.failure import DeliveryFailure

@@ -6,7 +6,7 @@ import json
 import socket
 from dataclasses import dataclass
 
-from zsnapdb.config_notifications import NotificationEvent
+from zsnapdb.config.notifications import NotificationEvent
 from zsnapdb.planning.notifications.occasions import Occasion
 
 _WORDS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from zsnapdb.config import Settings
-from zsnapdb.config_notifications import NotificationEvent
-from zsnapdb.errors import ZsnapdbError
+from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.config.notifications import NotificationEvent
+from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone.room import PoolRoom, pools_of_clones
 from zsnapdb.jobs.repository.status import InstanceStatus
 from zsnapdb.notify.courier import Courier, Tell

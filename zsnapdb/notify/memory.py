@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from zsnapdb import private_lock, whole_file
-from zsnapdb.config import Settings
+from zsnapdb.base import private_lock, whole_file
+from zsnapdb.config.settings import Settings
 from zsnapdb.planning.notifications.occasions import FailedDelivery, TargetMemory
 
 

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 
-from zsnapdb.child_environment import for_children
+from zsnapdb.base.child_environment import for_children
 from zsnapdb.notify.failure import DeliveryFailure
 
 _OUTPUT = 500

@@ -7,12 +7,12 @@ import hmac
 from email.message import EmailMessage
 from pathlib import Path
 
-from zsnapdb.config_notifications import NotificationEvent, NotificationTarget
-from zsnapdb.errors import ConfigError
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.base.text_files import secret_in
+from zsnapdb.config.notifications import NotificationEvent, NotificationTarget
 from zsnapdb.notify import http, programs
 from zsnapdb.notify.document import Message
 from zsnapdb.notify.failure import DeliveryFailure
-from zsnapdb.text_files import secret_in
 
 _PATHS = {
     NotificationEvent.START: "/start",

@@ -12,8 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
-from zsnapdb.errors import DamagedError
-from zsnapdb.model import backup_time
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.model import backup_time
 
 
 class VolumeLink(Protocol):

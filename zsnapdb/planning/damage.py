@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
 from zsnapdb.planning.chain import Lineage, Link
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from zsnapdb.gtid import GtidSet
-from zsnapdb.model import BinlogCoordinates, Flavour
+from zsnapdb.base.gtid import GtidSet
+from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.family import family
 
 

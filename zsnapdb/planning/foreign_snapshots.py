@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import PreflightError
-from zsnapdb.model import SNAPSHOT_PREFIX
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import SNAPSHOT_PREFIX
 
 NO_SNAPSHOTS = {"com.sun:auto-snapshot": "false", "syncoid:sync": "false"}
 """The properties by which snapshot programs leave a dataset and the datasets below it out.

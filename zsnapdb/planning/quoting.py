@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.errors import PreflightError
+from zsnapdb.base.errors import PreflightError
 
 
 def quoted(*names: str) -> str:

@@ -1,6 +1,6 @@
-"""What a schema holds: tables of every type, views, routines, events, triggers. `mysql/schema_catalogue.py` reads it.
+"""What a schema holds: tables of every type, views, routines, events, triggers. Pure.
 
-Pure.
+`mysql/schema/schema_catalogue.py` reads it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from zsnapdb.errors import UsageError
+from zsnapdb.base.errors import UsageError
 
 _QUOTED = re.compile(r"^(?:`((?:[^`]|``)+)`|([^.`]+))\.(?:`((?:[^`]|``)+)`|([^`]+))$")
 

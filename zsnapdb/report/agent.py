@@ -10,10 +10,10 @@ from typing import Annotated, Any, ClassVar
 from typing_extensions import TypedDict
 
 from zsnapdb.agent.overview import AgentOverview, JobOverview
-from zsnapdb.errors import BusyError
+from zsnapdb.base.errors import BusyError
+from zsnapdb.base.quantities import format_duration
 from zsnapdb.planning.agent.jobs import HOST
 from zsnapdb.planning.agent.runs import RunRecord
-from zsnapdb.quantities import format_duration
 from zsnapdb.report.document import Dumped
 from zsnapdb.report.parts import Part, Table, TabularView
 

@@ -7,11 +7,11 @@ from typing import ClassVar, NotRequired
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import size
 from zsnapdb.jobs.backup.preflight import Observed
 from zsnapdb.jobs.backup.run import BackupPlan, BackupResult
 from zsnapdb.planning.backup.lock_strategy import LockChoice
 from zsnapdb.planning.backup.resume import ResumeDecision
-from zsnapdb.quantities import size
 from zsnapdb.report.findings import FindingFields, finding_fields, finding_lines
 from zsnapdb.report.manifest import ManifestFields, kind_of, manifest_fields
 from zsnapdb.report.source import result_lines

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import size
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.planning.binlog.purge import PurgePlan
 from zsnapdb.planning.binlog.route import missing_before
-from zsnapdb.quantities import size
 from zsnapdb.report.document import ErrorFields, errors_fields
 from zsnapdb.report.units import moment, table, to_the_second
 from zsnapdb.report.view import View

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import counted, size
 from zsnapdb.jobs.binlog.find import Search
 from zsnapdb.planning.binlog.changes import ListedTransaction, Match, TableChanges, TransactionChanges
 from zsnapdb.planning.binlog.remedy import remedies
-from zsnapdb.quantities import counted, size
 from zsnapdb.report.document import ErrorFields, errors_fields
 from zsnapdb.report.units import moment
 from zsnapdb.report.view import View

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
-from zsnapdb.config import Settings
+from zsnapdb.config.settings import Settings
 from zsnapdb.report.view import View
 
 

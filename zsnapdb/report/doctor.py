@@ -8,8 +8,8 @@ from typing import ClassVar, NotRequired
 
 from typing_extensions import TypedDict
 
-from zsnapdb.jobs.doctor import Diagnosis
-from zsnapdb.patterns import printable
+from zsnapdb.base.patterns import printable
+from zsnapdb.jobs.doctor.diagnose import Diagnosis
 from zsnapdb.planning.advice.catalogue import find_rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity
 from zsnapdb.report.findings import FindingFields, finding_fields, finding_lines

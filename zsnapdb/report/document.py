@@ -14,7 +14,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from zsnapdb.errors import ZsnapdbError
+from zsnapdb.base.errors import ZsnapdbError
 
 VERSION = 1
 

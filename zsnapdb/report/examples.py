@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
-from zsnapdb.jobs.examples import Example
-from zsnapdb.model import Flavour
+from zsnapdb.base.model import Flavour
+from zsnapdb.jobs.shell.examples import Example
 from zsnapdb.report.view import View
 
 

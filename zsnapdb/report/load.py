@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
-from zsnapdb.jobs.load import LoadReport
+from zsnapdb.jobs.doctor.load import LoadReport
 from zsnapdb.planning.load.rules import LoadAdvice
 from zsnapdb.report.units import paragraph
 from zsnapdb.report.view import View

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import size
 from zsnapdb.jobs.backup.local_snapshot import LocalSnapshotPlan, LocalSnapshotResult
 from zsnapdb.planning.repository.local_retention import LocalSet
-from zsnapdb.quantities import size
 from zsnapdb.report.findings import FindingFields, finding_fields, finding_lines
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.units import table

@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from zsnapdb.errors import UsageError
+from zsnapdb.base.errors import UsageError
 from zsnapdb.report import (
     agent,
     backup,

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from typing_extensions import TypedDict
 
 from zsnapdb.jobs.backup.run import BackupResult
-from zsnapdb.jobs.setup_proof import ProofResult, SetupCheck
-from zsnapdb.jobs.setup_steps import SetupResult
+from zsnapdb.jobs.setup.proof import ProofResult, SetupCheck
+from zsnapdb.jobs.setup.steps import SetupResult
 from zsnapdb.planning.setup.facts import FoundServer
 from zsnapdb.planning.setup.plan import SetupPlan, SetupStep
 from zsnapdb.report.backup import BackupDocument, BackupView

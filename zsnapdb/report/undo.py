@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.patterns import printable
 from zsnapdb.jobs.binlog.undo import Conflict, Undo
-from zsnapdb.patterns import printable
 from zsnapdb.planning.binlog.remedy import of_changed_rows
 from zsnapdb.planning.binlog.row_values import SqlValue
 from zsnapdb.planning.binlog.undo import RowChange

@@ -18,15 +18,15 @@ from typing import Annotated, BinaryIO, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from zsnapdb.errors import DamagedError, PreflightError
-from zsnapdb.foreign_json import parsed
-from zsnapdb.model import is_backup_id
-from zsnapdb.patterns import DatasetName, Guid, RoleName, SendFlag, SnapshotName
+from zsnapdb.base.errors import DamagedError, PreflightError
+from zsnapdb.base.foreign_json import parsed
+from zsnapdb.base.model import is_backup_id
+from zsnapdb.base.patterns import DatasetName, Guid, RoleName, SendFlag, SnapshotName
+from zsnapdb.base.whole_file import sync_folder
 from zsnapdb.repository.manifest import KeyPart, Manifest, VolumePart, VolumeType
 from zsnapdb.repository.part import Part
 from zsnapdb.stream.chunks import Chunk, Codec
 from zsnapdb.stream.upload import KnownChunk
-from zsnapdb.whole_file import sync_folder
 
 ChunkIndex = Annotated[int, Field(ge=1, lt=2**31)]
 

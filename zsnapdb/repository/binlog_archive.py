@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from zsnapdb import server_files
-from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_contents import Archive, load

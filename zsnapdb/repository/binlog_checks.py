@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from zsnapdb.errors import DamagedError, NotThere
+from zsnapdb.base.errors import DamagedError, NotThere
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile

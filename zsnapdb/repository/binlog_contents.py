@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from zsnapdb.errors import ConsistencyError, DamagedError, NotThere
-from zsnapdb.model import Flavour
+from zsnapdb.base.errors import ConsistencyError, DamagedError, NotThere
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.binlog.history import NOTHING_KNOWN, ArchiveState, CompleteUntil, Unreadable
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_descriptions import (

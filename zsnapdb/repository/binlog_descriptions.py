@@ -24,10 +24,10 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from zsnapdb.errors import DamagedError
-from zsnapdb.gtid import Gtids, joined
-from zsnapdb.model import Flavour, parse_gtids, server_name
-from zsnapdb.patterns import (
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.gtid import Gtids, joined
+from zsnapdb.base.model import Flavour, parse_gtids, server_name
+from zsnapdb.base.patterns import (
     Attempt,
     BackupId,
     BinlogName,

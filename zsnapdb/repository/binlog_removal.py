@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
-from zsnapdb.errors import DamagedError, NotThere
+from zsnapdb.base.errors import DamagedError, NotThere
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, CompleteRecord, Segment

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from zsnapdb import whole_file
-from zsnapdb.errors import DamagedError, NotThere
-from zsnapdb.patterns import Moment
+from zsnapdb.base import whole_file
+from zsnapdb.base.errors import DamagedError, NotThere
+from zsnapdb.base.patterns import Moment
 from zsnapdb.planning.chain import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import Manifest, SourcePart, writer_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 
-from zsnapdb.errors import ChangedError, ExistsError, PreflightError, RepositoryError
+from zsnapdb.base.errors import ChangedError, ExistsError, PreflightError, RepositoryError
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import Key
 from zsnapdb.repository.objects import RepositoryObjects

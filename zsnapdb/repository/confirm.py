@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from zsnapdb.errors import ConsistencyError, NotThere
+from zsnapdb.base.errors import ConsistencyError, NotThere
 from zsnapdb.repository.repository import VolumeChunks
 from zsnapdb.stream.chunks import Chunk
 

@@ -13,9 +13,20 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
-from zsnapdb.model import is_backup_id
-from zsnapdb.patterns import BackupId, Count, InstanceName, Moment, RepositoryId, RunId, Seconds, ShortLine, Text, Words
+from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, NotThere
+from zsnapdb.base.model import is_backup_id
+from zsnapdb.base.patterns import (
+    BackupId,
+    Count,
+    InstanceName,
+    Moment,
+    RepositoryId,
+    RunId,
+    Seconds,
+    ShortLine,
+    Text,
+    Words,
+)
 from zsnapdb.planning.trial.drill import Timing
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository

@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.errors import ConsistencyError, DamagedError
-from zsnapdb.patterns import InstanceName, Moment, RepositoryId, RunId, Sha256, Words
+from zsnapdb.base.errors import ConsistencyError, DamagedError
+from zsnapdb.base.patterns import InstanceName, Moment, RepositoryId, RunId, Sha256, Words
 from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink
 from zsnapdb.planning.evidence.policy import PolicyChange
 from zsnapdb.repository import layout

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from zsnapdb.config_repository import EncryptionSettings
-from zsnapdb.errors import ConfigError, DamagedError
-from zsnapdb.foreign_json import fields_of
+from zsnapdb.base.errors import ConfigError, DamagedError
+from zsnapdb.base.foreign_json import fields_of
+from zsnapdb.config.repository import EncryptionSettings
 from zsnapdb.repository import keys
 from zsnapdb.repository.manifest import KeyPart
 

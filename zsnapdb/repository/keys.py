@@ -22,8 +22,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from zsnapdb.errors import ConfigError, DamagedError, ExistsError
-from zsnapdb.text_files import secret_in
+from zsnapdb.base.errors import ConfigError, DamagedError, ExistsError
+from zsnapdb.base.text_files import secret_in
 
 DATA_KEY_BYTES = 32
 

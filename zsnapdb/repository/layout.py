@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Generic, Self, TypeVar
 
-from zsnapdb import patterns
-from zsnapdb.errors import DamagedError
+from zsnapdb.base import patterns
+from zsnapdb.base.errors import DamagedError
 
 _INSTANCE = patterns.INSTANCE
 _ID = patterns.BACKUP_ID

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, StringConstraints
 
-from zsnapdb.errors import DamagedError
-from zsnapdb.model import Flavour
-from zsnapdb.patterns import Count, FileName, GtidText, MachineName, Seconds, ServerUuid, ShortLine, Words
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.model import Flavour
+from zsnapdb.base.patterns import Count, FileName, GtidText, MachineName, Seconds, ServerUuid, ShortLine, Words
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.repository.part import Part

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
-from zsnapdb.errors import DamagedError, PreflightError
-from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
-from zsnapdb.patterns import (
+from zsnapdb.base.errors import DamagedError, PreflightError
+from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, parse_gtids
+from zsnapdb.base.patterns import (
     AgeFile,
     BackupId,
     Count,

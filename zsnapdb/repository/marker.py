@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.errors import DamagedError, PreflightError, RepositoryError
-from zsnapdb.patterns import RepositoryId
+from zsnapdb.base.errors import DamagedError, PreflightError, RepositoryError
+from zsnapdb.base.patterns import RepositoryId
 from zsnapdb.repository import conditional_writes, layout
 from zsnapdb.repository.objects import RepositoryObjects
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic
 
-from zsnapdb.errors import ExistsError, NotThere
+from zsnapdb.base.errors import ExistsError, NotThere
 from zsnapdb.repository.layout import K, Key, KeyPrefix
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, Version
 

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel
 
-from zsnapdb.errors import DamagedError, ExistsError, NotThere
-from zsnapdb.patterns import BackupId, InstanceName, RepositoryId, Words
+from zsnapdb.base.errors import DamagedError, ExistsError, NotThere
+from zsnapdb.base.patterns import BackupId, InstanceName, RepositoryId, Words
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotThere
-from zsnapdb.model import is_backup_id
+from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotThere
+from zsnapdb.base.model import is_backup_id
 from zsnapdb.planning.chain import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import Keyring

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from pydantic import BaseModel, ValidationError
 
-from zsnapdb.errors import DamagedError, NotThere
-from zsnapdb.patterns import BackupId, FullSnapshotName, Guid, InstanceName, RepositoryId, RoleName, Words
+from zsnapdb.base.errors import DamagedError, NotThere
+from zsnapdb.base.patterns import BackupId, FullSnapshotName, Guid, InstanceName, RepositoryId, RoleName, Words
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 

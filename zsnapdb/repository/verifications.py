@@ -20,8 +20,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.errors import DamagedError, NotThere, RepositoryError
-from zsnapdb.patterns import BACKUP_ID, BINLOG, InstanceName, Moment, RepositoryId, Words
+from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError
+from zsnapdb.base.patterns import BACKUP_ID, BINLOG, InstanceName, Moment, RepositoryId, Words
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import VerificationKey
 from zsnapdb.repository.repository import Repository

@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from zsnapdb.errors import (
+from zsnapdb.base.errors import (
     BusyError,
     ChangedError,
     DamagedError,
@@ -39,7 +39,7 @@ from zsnapdb.errors import (
     PreflightError,
     RepositoryError,
 )
-from zsnapdb.foreign_json import fields_of
+from zsnapdb.base.foreign_json import fields_of
 from zsnapdb.repository import conditional_writes, layout
 from zsnapdb.repository.layout import LeaseKey
 from zsnapdb.repository.repository import Repository

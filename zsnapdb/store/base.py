@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
 
 
 @dataclass(frozen=True)

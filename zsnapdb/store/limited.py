@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from zsnapdb.errors import RepositoryError
+from zsnapdb.base.errors import RepositoryError
 from zsnapdb.store.base import Body, Store
 from zsnapdb.store.layer import Layer
 

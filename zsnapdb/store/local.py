@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
-from zsnapdb import private_lock, server_files
-from zsnapdb.config_repository import RepositorySettings
-from zsnapdb.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
-from zsnapdb.server_files import UnsafeFileError
+from zsnapdb.base import private_lock, server_files
+from zsnapdb.base.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
+from zsnapdb.base.server_files import UnsafeFileError
+from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
 
 _TEMPORARY = ".writing-"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from urllib.parse import urlsplit
 
-from zsnapdb.config_repository import RepositorySettings
+from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import Store
 from zsnapdb.store.limited import LimitedStore
 from zsnapdb.store.patient import PatientStore

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from zsnapdb.errors import ChangedError, ExistsError, NotThere, UnreachableError, ZsnapdbError
+from zsnapdb.base.errors import ChangedError, ExistsError, NotThere, UnreachableError, ZsnapdbError
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
 from zsnapdb.store.layer import Layer
 

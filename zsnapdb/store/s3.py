@@ -23,8 +23,8 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as S3ConnectionError
 
-from zsnapdb.config_repository import RepositorySettings
-from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
+from zsnapdb.base.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
+from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
 from zsnapdb.store.s3_client import client_core, error_code, http_status, without_expect
 from zsnapdb.store.s3_locks import afterlife_of, extend_lock_of, hold_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from zsnapdb.errors import ConfigError
-from zsnapdb.text_files import secret_in
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.base.text_files import secret_in
 
 _BLOCK = 1 << 20
 NO_BATCHES = {"NotImplemented", "MethodNotAllowed", "MissingContentMD5"}

@@ -11,8 +11,8 @@ import zstandard
 from blake3 import blake3
 from pydantic import Field
 
-from zsnapdb.errors import DamagedError
-from zsnapdb.patterns import KeyId, Sha256
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.patterns import KeyId, Sha256
 from zsnapdb.stream.crypto import NONCE_BYTES, OVERHEAD_BYTES, ChunkCipher
 from zsnapdb.stream.memory import SlotPool
 

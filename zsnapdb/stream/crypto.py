@@ -7,7 +7,7 @@ import os
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
 
 KEY_BYTES = 32
 NONCE_BYTES = 12

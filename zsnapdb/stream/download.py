@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from zsnapdb.errors import ConfigError, DamagedError, NotThere
+from zsnapdb.base.errors import ConfigError, DamagedError, NotThere
 from zsnapdb.stream.chunks import Body, Chunk, ChunkSource, Codec, Workspace, unseal, unseal_in_place
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.expected import ExpectedStream

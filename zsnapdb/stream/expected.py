@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
 
 _FOREIGN_FEATURES = {
     0: "deduplicated blocks (-D)",

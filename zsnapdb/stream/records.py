@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from enum import Enum
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
 from zsnapdb.stream.expected import BeginRecord, ExpectedStream
 
 RECORD_BYTES = 312

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from zsnapdb.errors import CommandError, CommandTimeout
+from zsnapdb.base.errors import CommandError, CommandTimeout
 from zsnapdb.planning.vm import guest_exec
 from zsnapdb.planning.vm.guest_exec import GuestProgramEnd
 from zsnapdb.vm.thawing import Agent

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from zsnapdb.errors import CommandError, CommandTimeout, PreflightError
+from zsnapdb.base.errors import CommandError, CommandTimeout, PreflightError
 from zsnapdb.planning.vm.domain import Domain, parse
 
 ISOLATED_NETWORK = "zsnapdb-isolated"

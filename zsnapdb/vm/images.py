@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.child_environment import for_children
-from zsnapdb.errors import CommandError, CommandTimeout, PreflightError
+from zsnapdb.base.child_environment import for_children
+from zsnapdb.base.errors import CommandError, CommandTimeout, PreflightError
 
 _FORMATS = ("raw", "qcow2")
 

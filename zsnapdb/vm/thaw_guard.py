@@ -21,8 +21,8 @@ import time
 from collections.abc import Iterator
 from typing import IO
 
-from zsnapdb.child_environment import for_children
-from zsnapdb.errors import CommandError, ZsnapdbError
+from zsnapdb.base.child_environment import for_children
+from zsnapdb.base.errors import CommandError, ZsnapdbError
 from zsnapdb.vm.hypervisor import connected
 from zsnapdb.vm.thawing import Agent, is_frozen, thaw
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from zsnapdb.errors import CommandError, CommandTimeout, DamagedError
+from zsnapdb.base.errors import CommandError, CommandTimeout, DamagedError
 from zsnapdb.planning.vm import agent
 
 _ANSWER_SECONDS = 5.0

@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.child_environment import for_children
-from zsnapdb.errors import CommandError, CommandTimeout, ExistsError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.child_environment import for_children
+from zsnapdb.base.errors import CommandError, CommandTimeout, ExistsError, NotThere, PreflightError, ZsnapdbError
 
 ZFS = "zfs"
 

@@ -16,7 +16,7 @@ import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from zsnapdb.errors import CommandError, ExistsError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import CommandError, ExistsError, NotThere, PreflightError, ZsnapdbError
 
 _NAMES = (
     ("libzfs_core.so.3", "libnvpair.so.3"),

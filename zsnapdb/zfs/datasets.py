@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import NotThere
+from zsnapdb.base.errors import NotThere
 from zsnapdb.zfs.command import ZFS, number_in, property_rows, run, run_when_free, set_options, table
 
 UNSET = "-"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from zsnapdb.model import Snapshot
+from zsnapdb.base.model import Snapshot
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
 from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.owned import Mark

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zsnapdb.errors import ZsnapdbError
+from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.planning.load.counters import DiskRequests, Histogram
 from zsnapdb.zfs.command import run
 

@@ -14,8 +14,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from zsnapdb import server_files
-from zsnapdb.errors import CommandError
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import CommandError
 from zsnapdb.zfs import datasets
 
 _RDONLY, _NOSUID, _NODEV, _NOEXEC, _NOATIME, _RELATIME, _STRICTATIME = 1, 2, 4, 8, 1 << 10, 1 << 21, 1 << 24

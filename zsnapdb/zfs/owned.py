@@ -14,8 +14,8 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import NotOursError, NotThere
-from zsnapdb.model import PROPERTY, SNAPSHOT_PREFIX
+from zsnapdb.base.errors import NotOursError, NotThere
+from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX
 from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.command import ZFS, number_in, run_when_free, table
 from zsnapdb.zfs.datasets import UNSET, Property

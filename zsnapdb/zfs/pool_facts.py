@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from zsnapdb.errors import ZsnapdbError
+from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.planning.advice.facts import DeviceFacts, PoolFacts
 from zsnapdb.zfs.command import rows, run
 from zsnapdb.zfs.datasets import properties

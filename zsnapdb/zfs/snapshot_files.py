@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from zsnapdb.errors import ZsnapdbError
+from zsnapdb.base.errors import ZsnapdbError
 
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 """Numbers of system calls, the same on all architectures; Linux has them since 5.2 (syscalls(2))."""

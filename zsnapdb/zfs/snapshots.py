@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import ConsistencyError, NotThere, ZsnapdbError
-from zsnapdb.model import PROPERTY, Snapshot
+from zsnapdb.base.errors import ConsistencyError, NotThere, ZsnapdbError
+from zsnapdb.base.model import PROPERTY, Snapshot
 from zsnapdb.zfs import core
 from zsnapdb.zfs.command import ZFS, is_number, number_in, property_rows, rows, run, set_options, table
 from zsnapdb.zfs.datasets import Property

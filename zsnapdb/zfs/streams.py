@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import BinaryIO, cast
 
-from zsnapdb.errors import ZsnapdbError
+from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.zfs import command
 from zsnapdb.zfs.command import ZFS, rows, set_options
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.errors import ConsistencyError, PreflightError
+from zsnapdb.base.errors import ConsistencyError, PreflightError
 from zsnapdb.zfs.command import ZFS, run, set_options
 from zsnapdb.zfs.datasets import UNSET, properties_of
 

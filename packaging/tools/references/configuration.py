@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from zsnapdb import quantities
-from zsnapdb.config import Settings
+from zsnapdb.base import quantities
+from zsnapdb.config.settings import Settings
 
 _HEAD = """# The configuration
 

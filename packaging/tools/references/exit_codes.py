@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 
-from zsnapdb import errors
-from zsnapdb.errors import EXIT_CODES, ZsnapdbError
+from zsnapdb.base import errors
+from zsnapdb.base.errors import EXIT_CODES, ZsnapdbError
 
 _HEAD = """# Exit codes and errors
 
@@ -100,5 +100,5 @@ def _first_paragraph(error: type[ZsnapdbError]) -> str:
 
 
 def error_classes() -> list[type[ZsnapdbError]]:
-    """Return every class of `zsnapdb.errors`, in the order of the module."""
+    """Return every class of `zsnapdb.base.errors`, in the order of the module."""
     return [kind for _, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, ZsnapdbError)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tools.references.commands import CommandText, OptionText, commands
+from zsnapdb.base.errors import EXIT_CODES
 from zsnapdb.cli import delegated
-from zsnapdb.errors import EXIT_CODES
 
 _PROGRAM = (
     "Members of the group zsnapdb-clone run it by sudo, as their administrator allows (`zsnapdb example"

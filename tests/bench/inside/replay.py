@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 import pymysql
 
 from tests.lab.inside import ledger
-from zsnapdb.model import Flavour
-from zsnapdb.mysql import replay as replaying
-from zsnapdb.mysql.transactions import transactions
+from zsnapdb.base.model import Flavour
+from zsnapdb.mysql.binlog.transactions import transactions
+from zsnapdb.mysql.replication import replay as replaying
 
 SOCKET = "/run/mysqld/mysqld.sock"
 PARENT = Path("/var/lib/mysql")

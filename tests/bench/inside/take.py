@@ -10,13 +10,13 @@ import json
 import sys
 from pathlib import Path
 
-from zsnapdb.config import load
-from zsnapdb.errors import ZsnapdbError
+from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.config.settings import load
 from zsnapdb.jobs.backup.server_source import ServerSource
 from zsnapdb.jobs.backup.snapshot_set import take
-from zsnapdb.jobs.clock import fresh_backup_id
-from zsnapdb.jobs.events import SILENT
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.clock import fresh_backup_id
+from zsnapdb.jobs.base.events import SILENT
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.zfs.owned import destroy_set
 
 

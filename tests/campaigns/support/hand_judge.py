@@ -10,7 +10,7 @@ from tests.campaigns.support.hand_site import FILLED, SERVER, Facts, Ran, Site
 from tests.lab.host import LabError
 
 EXPECTED = {0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 75, 130, 137, 143}
-"""Exit codes with a meaning (zsnapdb/errors.py), and those of a command that a signal ended."""
+"""Exit codes with a meaning (zsnapdb/base/errors.py), and those of a command that a signal ended."""
 SCALES = ("doctor", "status")
 """Commands with a scale of their own, on which 1 means something."""
 SAYS_RUNS = r"the old server runs|old server was started again|and the server runs|runs again, at"

@@ -11,7 +11,7 @@ from typing import Any
 import pymysql
 
 from tests.lab.inside import ledger
-from zsnapdb.model import Flavour
+from zsnapdb.base.model import Flavour
 
 SECRET = "ZSECRET"
 SCHEMA = "private-rows"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.campaigns.histories import Campaign, Point
 from tests.campaigns.support import restored
-from zsnapdb.config import load
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.config.settings import load
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.store.open import open_store
 
 HOWS = ("flip", "cut", "empty", "remove", "exchange", "older")

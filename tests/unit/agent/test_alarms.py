@@ -11,8 +11,8 @@ import pytest
 from tests.unit.support.agent_month import AgentMonth, MemoryRecords
 from tests.unit.support.alarm_month import ARCHIVE, AlarmMonth, Heard, Span, switch
 from zsnapdb.agent import supervisor
-from zsnapdb.config import parse
-from zsnapdb.config_notifications import NotificationTarget, NotifiedJob
+from zsnapdb.config.notifications import NotificationTarget, NotifiedJob
+from zsnapdb.config.settings import parse
 from zsnapdb.planning.notifications.occasions import READABLE
 
 SETTINGS = """

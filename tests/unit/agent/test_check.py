@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.support.command_line import CHECKOUT
 from zsnapdb.agent.check import check_schedules
-from zsnapdb.config import parse
-from zsnapdb.errors import ConfigError
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.config.settings import parse
 from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
 from zsnapdb.planning.setup.facts import SetupAnswers
 

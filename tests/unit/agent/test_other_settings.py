@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.support.agent_month import AgentMonth, MemoryRecords
 from zsnapdb.agent import supervisor
-from zsnapdb.config import parse
+from zsnapdb.config.settings import parse
 
 CONFIGURATION = """
 [agent]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from zsnapdb.agent import running
 from zsnapdb.agent.overview import LOCK, overview
-from zsnapdb.config import Settings, parse
-from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.host import Host
+from zsnapdb.config.settings import Settings, parse
+from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.host import Host
 
 NOW = datetime(2026, 11, 25, 7, tzinfo=UTC)
 FIRST = """

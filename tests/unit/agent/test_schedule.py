@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from zsnapdb.agent.schedule import Schedule
-from zsnapdb.config_agent import ScheduleSettings
-from zsnapdb.errors import ConfigError
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.config.agent import ScheduleSettings
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -21,8 +21,8 @@ from zsnapdb.agent.children import start
 from zsnapdb.agent.process_work import work_of
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.service_manager import notify
-from zsnapdb.config import Settings, parse
-from zsnapdb.errors import ConfigError
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.config.settings import Settings, parse
 from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName, jobs_of, one_job
 from zsnapdb.planning.agent.runs import PauseRecord, RunRecord, jitter
 

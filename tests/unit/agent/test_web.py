@@ -23,10 +23,10 @@ from zsnapdb.agent.listener import Listener
 from zsnapdb.agent.pages import Pages
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.web import Answers, WebServer
-from zsnapdb.config import parse
-from zsnapdb.config_agent import HttpSettings
-from zsnapdb.errors import ConfigError
-from zsnapdb.jobs.host import Host
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.config.agent import HttpSettings
+from zsnapdb.config.settings import parse
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName, jobs_of
 from zsnapdb.planning.agent.readiness import KnownRun, not_ready
 from zsnapdb.planning.agent.runs import RunRecord

@@ -12,7 +12,7 @@ from tools.references.commands import CommandText, commands
 
 from tests.unit.support.adverse_commands import AdverseCase, Adversity, CommandEnd, ends
 from tests.unit.support.command_line import ENVIRONMENT
-from zsnapdb.errors import CLOSED_PIPE, EXIT_CODES
+from zsnapdb.base.errors import CLOSED_PIPE, EXIT_CODES
 
 CONFIGURATION = """
 [instance.main]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zsnapdb.base.errors import ConfigError, NotAllowedError, UsageError
 from zsnapdb.cli import delegated, ending
 from zsnapdb.cli.delegated import COMMANDS, DelegatedRequest, caller_of, clean_environment, parse
-from zsnapdb.errors import ConfigError, NotAllowedError, UsageError
 
 RULE = Path(__file__).parents[3] / "configs" / "sudoers.d" / "zsnapdb-clone"
 DANGEROUS = (

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.support.command_line import zsnapdb
+from zsnapdb.base.errors import UsageError
 from zsnapdb.cli.app import app
-from zsnapdb.errors import UsageError
-from zsnapdb.jobs import doctor as job
-from zsnapdb.jobs.doctor import Diagnosis
+from zsnapdb.jobs.doctor import diagnose as job
+from zsnapdb.jobs.doctor.diagnose import Diagnosis
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity, ok
 from zsnapdb.zfs import datasets
 

@@ -11,8 +11,8 @@ import pytest
 from tools.references.commands import CommandText, commands
 from typer.main import get_command
 
+from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.cli.app import app
-from zsnapdb.errors import ZsnapdbError
 
 CONFIGURATION = """
 [instance.main]

@@ -10,14 +10,14 @@ import typer
 from typer.main import get_command
 
 from tests.unit.support.command_line import zsnapdb
-from zsnapdb import config as zsnapdb_config
 from zsnapdb.cli import completion
 from zsnapdb.cli.app import app
 from zsnapdb.cli.groups import Heading
-from zsnapdb.jobs import instance as instances
-from zsnapdb.jobs import table_names
+from zsnapdb.config import settings as zsnapdb_config
+from zsnapdb.jobs.base import instance as instances
 from zsnapdb.jobs.clone import catalogue
 from zsnapdb.jobs.clone import sources as clone_sources
+from zsnapdb.jobs.shell import table_names
 
 CONFIGURATION = """
 [instance.main]

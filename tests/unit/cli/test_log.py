@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.command_line import zsnapdb
-from zsnapdb import run_id
+from zsnapdb.base import run_id
+from zsnapdb.base.model import Progress
 from zsnapdb.cli import log, progress
-from zsnapdb.model import Progress
 from zsnapdb.report.log_lines import LogFormat, LogLevel, LogRecord, journal_message, json_line, text_line
 
 AT = datetime(2026, 11, 22, 12, 0, 0, 5000, tzinfo=UTC)

@@ -13,14 +13,14 @@ import termios
 import pytest
 
 from tests.unit.support.command_line import ENVIRONMENT
+from zsnapdb.base.model import Progress
 from zsnapdb.cli import bars
-from zsnapdb.model import Progress
 
 WORK = """
 import time
 from zsnapdb.cli import bars, log, output
 from zsnapdb.cli.progress import Terminal
-from zsnapdb.model import Progress
+from zsnapdb.base.model import Progress
 from zsnapdb.report.log_lines import LogLevel
 terminal = Terminal()
 def go(step, total):

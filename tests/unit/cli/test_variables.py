@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from typer.main import get_command
 
+from zsnapdb.base.errors import UsageError
 from zsnapdb.cli import variables
 from zsnapdb.cli.app import app
-from zsnapdb.errors import UsageError
 
 
 def tree() -> object:

@@ -11,7 +11,7 @@ from tools.references import configuration, exit_codes
 from tools.references.commands import commands
 from tools.references.pages import MAN, ROOT, made
 
-from zsnapdb.errors import EXIT_CODES
+from zsnapdb.base.errors import EXIT_CODES
 
 TEXTS = made()
 

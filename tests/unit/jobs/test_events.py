@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.support.events import Recorder
+from zsnapdb.base.model import Progress
 from zsnapdb.cli.progress import Terminal
-from zsnapdb.jobs.events import SILENT, Events, KeptWarnings
-from zsnapdb.model import Progress
+from zsnapdb.jobs.base.events import SILENT, Events, KeptWarnings
 
 
 class Steps(Recorder):

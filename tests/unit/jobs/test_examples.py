@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.command_line import CHECKOUT, ENVIRONMENT, zsnapdb
-from zsnapdb.config import parse
-from zsnapdb.errors import ServerError, UsageError
-from zsnapdb.jobs.examples import examples, find, flavour_of, grants
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import Flavour
+from zsnapdb.base.errors import ServerError, UsageError
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.settings import parse
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.shell.examples import examples, find, flavour_of, grants
 from zsnapdb.planning.agent.jobs import JobKind
 
 
@@ -111,7 +111,7 @@ def test_a_wheel_contains_every_example_and_prints_it(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
-    shown = "from zsnapdb.jobs.examples import examples; [print(e.name, len(e.text)) for e in examples()]"
+    shown = "from zsnapdb.jobs.shell.examples import examples; [print(e.name, len(e.text)) for e in examples()]"
     done = subprocess.run(
         [sys.executable, "-c", shown],
         cwd=tmp_path,

@@ -11,8 +11,8 @@ from tests.unit.support import world as worlds
 from tests.unit.support.archived_server import Server
 from tests.unit.support.stored_backups import Site
 from tests.unit.support.world import Died, World
-from zsnapdb.jobs import host_record
-from zsnapdb.jobs.record_file import BACKUPS, HostRecord, folder_name
+from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name
 from zsnapdb.jobs.repository import prune
 from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
 from zsnapdb.planning.repository.host_record import (

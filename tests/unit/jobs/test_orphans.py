@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.planning_host import PlanningHost
-from zsnapdb.config import Settings
-from zsnapdb.jobs import orphans
-from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.orphans import Orphan
-from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
-from zsnapdb.mysql import running
-from zsnapdb.mysql.running import RunningServer
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.doctor import orphans
+from zsnapdb.jobs.doctor.orphans import Orphan
+from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
+from zsnapdb.mysql.process import running
+from zsnapdb.mysql.process.running import RunningServer
 from zsnapdb.zfs import mounts, owned
 from zsnapdb.zfs.mounts import MountEntry
 

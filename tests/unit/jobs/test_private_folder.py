@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.private_folder import make_private, open_lock
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.private_folder import make_private, open_lock
 
 
 def _mode(path: Path) -> int:

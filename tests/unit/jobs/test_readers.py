@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.stored_backups import Site
-from zsnapdb.config import InstanceSettings, Settings
-from zsnapdb.config_repository import RepositorySettings
-from zsnapdb.errors import PreflightError, ServerError
-from zsnapdb.jobs import readers
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import Flavour
+from zsnapdb.base.errors import PreflightError, ServerError
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.repository import RepositorySettings
+from zsnapdb.config.settings import InstanceSettings, Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host import readers
 from zsnapdb.mysql import readers as asked
 from zsnapdb.mysql.readers import ReplicaIdentity
 from zsnapdb.mysql.session import Address, Session

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.config import InstanceSettings
-from zsnapdb.config_repository import RepositorySettings
-from zsnapdb.errors import PreflightError
-from zsnapdb.jobs import production, replaced
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.replaced import ReplacedServer
-from zsnapdb.model import Snapshot
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import Snapshot
+from zsnapdb.config.repository import RepositorySettings
+from zsnapdb.config.settings import InstanceSettings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host import production, replaced
+from zsnapdb.jobs.host.replaced import ReplacedServer
 from zsnapdb.zfs import datasets, mounts, owned, snapshots
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.mounts import ForeignMount

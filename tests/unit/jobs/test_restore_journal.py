@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.errors import DamagedError, NotThere
-from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
-from zsnapdb.jobs.step_journal import Done
-from zsnapdb.model import Flavour
+from zsnapdb.base.errors import DamagedError, NotThere
+from zsnapdb.base.model import Flavour
+from zsnapdb.jobs.steps.journal import Done
+from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.handover_steps import (
     HandoverStep,
     LeaveStopped,

@@ -14,17 +14,20 @@ from typing import Any
 import pytest
 
 from tests.unit.support.drilled import evidence
-from zsnapdb import whole_file
-from zsnapdb.config import Settings, load, parse
-from zsnapdb.errors import CommandError, PreflightError, ServerError
-from zsnapdb.jobs import setup as job
-from zsnapdb.jobs import setup_files, setup_move_state, setup_removal, setup_steps
+from zsnapdb.base import whole_file
+from zsnapdb.base.errors import CommandError, PreflightError, ServerError
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.settings import Settings, load, parse
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue
-from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import init
-from zsnapdb.model import Flavour
-from zsnapdb.mysql import discovery
-from zsnapdb.mysql.discovery import DiscoveredProcess, SeenByRoot
+from zsnapdb.jobs.setup import files as setup_files
+from zsnapdb.jobs.setup import find as job
+from zsnapdb.jobs.setup import removal
+from zsnapdb.jobs.setup import steps as setup_steps
+from zsnapdb.jobs.steps import move_state
+from zsnapdb.mysql.process import discovery
+from zsnapdb.mysql.process.discovery import DiscoveredProcess, SeenByRoot
 from zsnapdb.notify.commands import send_test
 from zsnapdb.planning.setup import schedule
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer, SetupAnswers
@@ -121,7 +124,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
     monkeypatch.setattr(datasets, "available", lambda name: 1 << 40)
     monkeypatch.setattr(datasets, "exists", lambda name: False)
-    monkeypatch.setattr(setup_move_state, "journal", lambda: tmp_path / "no-move.json")
+    monkeypatch.setattr(move_state, "journal", lambda: tmp_path / "no-move.json")
     monkeypatch.setattr(version, "kernel_release", lambda: (2, 3, 4))
     monkeypatch.setattr(setup_steps, "Session", FakeSession)
     monkeypatch.setattr(setup_steps, "exclusive", lambda name, doing: (tmp_path / "lock").open("a"))
@@ -349,26 +352,26 @@ def test_a_second_configuration_that_the_agent_of_this_host_would_not_read_is_re
 def test_an_instance_that_is_given_up_leaves_the_other_its_repository_and_all_data_and_keys(
     host: FakeHost, second: SetupAnswers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(setup_removal, "exclusive", lambda name, doing: (tmp_path / "lock").open("a"))
+    monkeypatch.setattr(removal, "exclusive", lambda name, doing: (tmp_path / "lock").open("a"))
     monkeypatch.setattr(catalogue, "listing", lambda settings: [])
     volumes = {"data": "tank/mysql/data"}
-    monkeypatch.setattr(setup_removal, "with_volumes", lambda instance: instance.with_volumes(volumes))
-    monkeypatch.setattr(setup_removal, "UNIT_FILE", str(tmp_path / "no-unit"))
+    monkeypatch.setattr(removal, "with_volumes", lambda instance: instance.with_volumes(volumes))
+    monkeypatch.setattr(removal, "UNIT_FILE", str(tmp_path / "no-unit"))
     host.answers = second
     host.setup()
     both = host.configuration.read_text()
-    planned = setup_removal.plan("main", host.configuration)
+    planned = removal.plan("main", host.configuration)
     assert host.configuration.read_text() == both
-    setup_removal.execute(planned)
+    removal.execute(planned)
     settings = load(host.configuration)
     assert (list(settings.instance), list(settings.repository)) == (["shop"], ["backups"])
     left = "\n".join(line for step in planned.steps if step.action is None for line in (step.title, *step.lines))
     assert "DROP USER zsnapdb@localhost" in left
     assert "zfs list -H -o name -d 1 -t snapshot,bookmark tank/mysql/data | grep" in left
     assert f"Keep {host.configuration.parent / 'identity'} as long as one backup is kept" in left
-    last = setup_removal.plan("shop", host.configuration)
-    setup_removal.execute(last)
-    setup_removal.execute(last)
+    last = removal.plan("shop", host.configuration)
+    removal.execute(last)
+    removal.execute(last)
     names = {file.name for file in host.configuration.parent.iterdir()}
     assert not host.configuration.exists()
     assert {"identity", "main.password", "shop.password"} <= names

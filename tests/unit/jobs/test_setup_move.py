@@ -11,9 +11,12 @@ import pytest
 from pydantic import TypeAdapter
 
 from tests.unit.support.moving_host import NAMES, Killed, MovingHost, moving_host
-from zsnapdb.errors import CommandError, DamagedError, NotOursError, PreflightError, ServerError
-from zsnapdb.jobs import setup, setup_move, setup_move_state, tree_copy
-from zsnapdb.jobs.setup_move_state import MovedServer, MoveRecord
+from zsnapdb.base.errors import CommandError, DamagedError, NotOursError, PreflightError, ServerError
+from zsnapdb.jobs.host import tree_copy
+from zsnapdb.jobs.setup import find as setup
+from zsnapdb.jobs.setup import move as setup_move
+from zsnapdb.jobs.steps import move_state
+from zsnapdb.jobs.steps.move_state import MovedServer, MoveRecord
 from zsnapdb.planning.setup.facts import SetupAnswers
 from zsnapdb.planning.setup.move import ServerMove
 from zsnapdb.planning.setup.move_state import MovePhase, MoveStep, ServedPlace, decide
@@ -27,12 +30,12 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MovingHost:
 
 def go_on(move: ServerMove | None = None) -> None:
     """Do what the same setup does next."""
-    record = setup_move_state.begun()
+    record = move_state.begun()
     if record is None:
         assert move is not None
         setup_move.execute(move)
         return
-    decision = decide(record.move, setup_move_state.observe(record))
+    decision = decide(record.move, move_state.observe(record))
     if decision.step is None:
         raise PreflightError(decision.why, hint=decision.hint)
     setup_move.execute(record.move, decision.step)
@@ -46,7 +49,7 @@ def check_moved(host: MovingHost) -> None:
     assert (host.datadir / "mysql-bin.index").read_text() == f"{host.datadir}/mysql-bin.000001\n"
     assert (host.root / "mysql.before-zfs" / "ibdata1").exists()
     assert not (host.root / "mysql.on-zfs").exists(), "nothing is in the way of another move"
-    assert setup_move_state.begun() is None
+    assert move_state.begun() is None
     assert host.snapshots == {}
 
 
@@ -78,12 +81,12 @@ def test_a_move_that_was_killed_goes_on_and_keeps_what_was_written_meanwhile(
         try:
             host.start()
         except CommandError:
-            assert setup_move_state.begun() is not None
+            assert move_state.begun() is not None
     if host.runs_on:
         host.write()
     was_on = host.runs_on
     stops = sum(line.startswith("systemctl stop") for line in host.commands)
-    if setup_move_state.begun() is not None or not was_on.endswith("/data"):
+    if move_state.begun() is not None or not was_on.endswith("/data"):
         go_on(host.move())
     check_moved(host)
     if was_on.endswith("/data"):
@@ -165,12 +168,10 @@ def test_a_server_that_has_just_started_on_zfs_is_waited_for_before_the_next_set
     host: MovingHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup_move.execute(host.move())
-    setup_move_state.write(MoveRecord(host.move(), MovePhase.SWITCHED))
+    move_state.write(MoveRecord(host.move(), MovePhase.SWITCHED))
     recovering = [MovedServer(ServedPlace.NEW, 7, host.runs_on, False, "active")] * 3
-    running = setup_move_state.running_server
-    monkeypatch.setattr(
-        setup_move_state, "running_server", lambda move: recovering.pop() if recovering else running(move)
-    )
+    running = move_state.running_server
+    monkeypatch.setattr(move_state, "running_server", lambda move: recovering.pop() if recovering else running(move))
     monkeypatch.setattr(setup_move, "_POLL_SECONDS", 0.0)
     monkeypatch.setattr(setup, "gather", lambda *about: recovering and pytest.fail("it was looked for too early"))
     planned: list[MoveStep | None] = []
@@ -197,7 +198,7 @@ def test_old_files_are_not_copied_over_newer_ones(host: MovingHost, at: int) -> 
     with pytest.raises(Killed):
         setup_move.execute(host.move())
     host.kill_at = -1
-    if setup_move_state.begun() is None or not (host.root / "mysql.before-zfs").exists():
+    if move_state.begun() is None or not (host.root / "mysql.before-zfs").exists():
         return
     host.start()
     put_back_by_hand(host)
@@ -215,8 +216,8 @@ def test_a_record_without_phases_proves_nothing_and_its_server_is_left_on_zfs(ho
     host.kill_at = -1
     host.start()
     host.write()
-    setup_move_state.journal().write_bytes(TypeAdapter(ServerMove).dump_json(host.move()))
-    left = setup_move_state.begun()
+    move_state.journal().write_bytes(TypeAdapter(ServerMove).dump_json(host.move()))
+    left = move_state.begun()
     assert left == MoveRecord(host.move(), MovePhase.UNKNOWN)
     before = host.content(NAMES[1])
     put_back_by_hand(host)
@@ -279,7 +280,7 @@ def test_a_terminal_that_went_away_does_not_leave_the_server_stopped(host: Movin
 def test_a_copy_that_fails_leaves_the_server_running_on_its_files(
     host: MovingHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(setup_move_state, "mounted", list)
+    monkeypatch.setattr(move_state, "mounted", list)
     with pytest.raises(Exception, match="is not mounted at"):
         setup_move.execute(host.move())
     assert host.runs_on == str(host.datadir)
@@ -326,7 +327,7 @@ def test_another_step_than_the_planned_one_is_not_done(host: MovingHost) -> None
 
 
 def test_a_record_that_is_no_move_is_named(host: MovingHost) -> None:
-    setup_move_state.journal().parent.mkdir()
-    setup_move_state.journal().write_text('{"server": 7}')
+    move_state.journal().parent.mkdir()
+    move_state.journal().write_text('{"server": 7}')
     with pytest.raises(DamagedError, match=r"move\.json does not describe"):
-        setup_move_state.begun()
+        move_state.begun()

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.moving_host import NAMES, MovingHost, moving_host
-from zsnapdb.jobs import setup_move_state
-from zsnapdb.jobs.setup_move_state import MoveRecord, observe
-from zsnapdb.mysql import discovery
-from zsnapdb.mysql.discovery import DiscoveredProcess
+from zsnapdb.jobs.steps import move_state
+from zsnapdb.jobs.steps.move_state import MoveRecord, observe
+from zsnapdb.mysql.process import discovery
+from zsnapdb.mysql.process.discovery import DiscoveredProcess
 from zsnapdb.planning.setup.move_state import CopiesState, MovePhase, OldState, ServedPlace
 from zsnapdb.zfs import command, mounts
 from zsnapdb.zfs.mounts import MountEntry
 
-RUNNING_SERVER = setup_move_state.running_server
+RUNNING_SERVER = move_state.running_server
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_process_that_is_about_to_become_the_server_runs_elsewhere(
 
 def test_copies_that_nobody_mounted_are_not_taken_for_empty(host: MovingHost, monkeypatch: pytest.MonkeyPatch) -> None:
     host.created = list(NAMES)
-    monkeypatch.setattr(setup_move_state, "mounted", list)
+    monkeypatch.setattr(move_state, "mounted", list)
     facts = observe(MoveRecord(host.move(), MovePhase.COPIED))
     assert facts.copies is CopiesState.UNMOUNTED
 
@@ -90,7 +90,7 @@ def test_files_of_others_at_the_mount_point_are_in_the_way(host: MovingHost) -> 
 
 
 def test_a_record_is_read_as_it_was_written(host: MovingHost) -> None:
-    setup_move_state.journal().parent.mkdir()
+    move_state.journal().parent.mkdir()
     record = MoveRecord(host.move(), MovePhase.COPIED, (1, 2), (3, 4), "ab", ("mysqld", "--user=mysql"))
-    setup_move_state.write(record)
-    assert setup_move_state.begun() == record
+    move_state.write(record)
+    assert move_state.begun() == record

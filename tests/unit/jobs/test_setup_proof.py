@@ -9,15 +9,16 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.support.drilled import evidence
-from zsnapdb.errors import DamagedError, PreflightError, RepositoryError, ZsnapdbError
-from zsnapdb.jobs import doctor, setup_proof
+from zsnapdb.base.errors import DamagedError, PreflightError, RepositoryError, ZsnapdbError
+from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.backup import run
-from zsnapdb.jobs.doctor import Diagnosis
-from zsnapdb.jobs.events import SILENT
-from zsnapdb.jobs.setup_proof import ProofResult, SetupCheck
+from zsnapdb.jobs.base.events import SILENT
+from zsnapdb.jobs.doctor import diagnose
+from zsnapdb.jobs.doctor.diagnose import Diagnosis
+from zsnapdb.jobs.setup import proof
+from zsnapdb.jobs.setup.proof import ProofResult, SetupCheck
 from zsnapdb.jobs.trial import drill
 from zsnapdb.jobs.trial.drill_log import DrillResult
-from zsnapdb.model import Flavour
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
 from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
 from zsnapdb.planning.setup.facts import FoundServer, SetupAnswers
@@ -40,7 +41,7 @@ class ProvenHost:
         configuration = folder / "z.toml"
         configuration.write_text(configuration_text(answers, ServerLogin("/s", "zsnapdb"), None))
         self.plan = SetupPlan(SetupWay.ADOPT, server, answers, str(configuration), None, steps=steps)
-        monkeypatch.setattr(doctor, "diagnose", self._job("doctor", lambda: [Diagnosis("main", self.findings, None)]))
+        monkeypatch.setattr(diagnose, "diagnose", self._job("doctor", lambda: [Diagnosis("main", self.findings, None)]))
         monkeypatch.setattr(run, "backup", self._job("backup", lambda: SimpleNamespace()))
         monkeypatch.setattr(drill, "drill", self._job("drill", self._drilled))
 
@@ -58,7 +59,7 @@ class ProvenHost:
 
     def prove(self, results: list[ProofResult]) -> None:
         """Do the steps. `results` gets those that were handed on before an error."""
-        results.extend(setup_proof.prove(self.plan, SILENT))
+        results.extend(proof.prove(self.plan, SILENT))
 
 
 @pytest.fixture
@@ -83,14 +84,14 @@ def test_an_unfit_server_is_not_backed_up_and_its_findings_are_shown(host: Prove
     assert host.done == ["doctor"]
     assert isinstance(results[0], SetupCheck)
     assert caught.value.hint == "GRANT it"
-    assert caught.value.__notes__ == [setup_proof.AGAIN]
+    assert caught.value.__notes__ == [proof.AGAIN]
 
 
 def test_an_error_of_a_step_ends_setup_and_says_how_it_goes_on(host: ProvenHost) -> None:
     host.error = RepositoryError("the store is away", hint="wait")
     with pytest.raises(RepositoryError, match="the store is away") as caught:
         host.prove([])
-    assert (host.done, caught.value.__notes__) == (["doctor", "backup"], [setup_proof.AGAIN])
+    assert (host.done, caught.value.__notes__) == (["doctor", "backup"], [proof.AGAIN])
 
 
 def test_a_drill_that_did_not_pass_is_shown_and_ends_setup_with_its_own_exit_code(host: ProvenHost) -> None:

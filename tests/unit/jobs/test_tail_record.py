@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.stored_backups import Site
-from zsnapdb.gtid import GtidPosition, GtidSet
-from zsnapdb.jobs import tail_record
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import Flavour
-from zsnapdb.mysql.known_tail import KnownTail
+from zsnapdb.base.gtid import GtidPosition, GtidSet
+from zsnapdb.base.model import Flavour
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import tail_record
+from zsnapdb.mysql.binlog.known_tail import KnownTail
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TAILS = {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.errors import ConsistencyError, PreflightError
-from zsnapdb.jobs.tree_copy import compare, copy_entries, fingerprint, keep_only
+from zsnapdb.base.errors import ConsistencyError, PreflightError
+from zsnapdb.jobs.host.tree_copy import compare, copy_entries, fingerprint, keep_only
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from zsnapdb.jobs.uninterrupted import uninterrupted
+from zsnapdb.jobs.base.uninterrupted import uninterrupted
 
 
 def signalled(number: signal.Signals, tell: Callable[[str], None], then: Callable[[], None]) -> None:

@@ -15,12 +15,12 @@ import pytest
 
 from tests.unit.support.command_line import CHECKOUT, zsnapdb
 from tests.unit.support.stored_backups import Site
-from zsnapdb.config import parse
-from zsnapdb.errors import UsageError, ZsnapdbError
-from zsnapdb.jobs import metrics_file
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import UsageError, ZsnapdbError
+from zsnapdb.base.model import backup_time
+from zsnapdb.config.settings import parse
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.health import metrics_file
 from zsnapdb.jobs.repository.status import InstanceStatus, observed
-from zsnapdb.model import backup_time
 from zsnapdb.report.metrics import METRICS, samples, text
 
 NAMES = {metric.name for metric in METRICS}

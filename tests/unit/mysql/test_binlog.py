@@ -30,12 +30,12 @@ from tests.unit.support.binlog_file import (
     XID,
     File,
 )
-from zsnapdb.errors import ConsistencyError, DamagedError, PreflightError
-from zsnapdb.gtid import GtidPosition, GtidSet
-from zsnapdb.model import BinlogCoordinates, Flavour
-from zsnapdb.mysql.binlog import Tail, find_position, read_tail, tail_of
-from zsnapdb.mysql.binlog_bytes import fingerprint
-from zsnapdb.mysql.binlog_events import MAGIC
+from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError
+from zsnapdb.base.gtid import GtidPosition, GtidSet
+from zsnapdb.base.model import BinlogCoordinates, Flavour
+from zsnapdb.mysql.binlog.bytes import fingerprint
+from zsnapdb.mysql.binlog.events import MAGIC
+from zsnapdb.mysql.binlog.read import Tail, find_position, read_tail, tail_of
 
 
 def mysql() -> File:

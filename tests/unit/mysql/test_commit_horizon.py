@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.errors import ServerError
-from zsnapdb.model import BinlogCoordinates
+from zsnapdb.base.errors import ServerError
+from zsnapdb.base.model import BinlogCoordinates
+from zsnapdb.mysql.binlog.commit_horizon import commit_horizon
 from zsnapdb.mysql.capability import dialect
-from zsnapdb.mysql.commit_horizon import commit_horizon
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.binlog.completeness import CommitHorizon
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.mysql.discovery import DiscoveredProcess, server_processes
+from zsnapdb.mysql.process.discovery import DiscoveredProcess, server_processes
 
 UNIX = """Num       RefCount Protocol Flags    Type St Inode Path
 0000000000000000: 00000002 00000000 00010000 0001 01 4711 /run/mysqld/mysqld.sock

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.errors import ConsistencyError, ServerError
-from zsnapdb.model import Flavour
-from zsnapdb.mysql import encrypted_tables
+from zsnapdb.base.errors import ConsistencyError, ServerError
+from zsnapdb.base.model import Flavour
+from zsnapdb.mysql.schema import encrypted_tables
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.facts import ServerFacts
 

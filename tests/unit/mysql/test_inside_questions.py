@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.errors import DamagedError
-from zsnapdb.gtid import GtidPosition, GtidSet
-from zsnapdb.model import Flavour
-from zsnapdb.mysql import inside_questions as questions
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.gtid import GtidPosition, GtidSet
+from zsnapdb.base.model import Flavour
+from zsnapdb.mysql.schema import inside_questions as questions
 
 OWN = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.support.binlog_file import M_LIST, PREVIOUS, ROTATE, ROWS, XID, File
-from zsnapdb.errors import DamagedError
-from zsnapdb.model import Flavour
-from zsnapdb.mysql.binlog import find_position, tail_of
-from zsnapdb.mysql.known_tail import KnownTail, digest_of
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.model import Flavour
+from zsnapdb.mysql.binlog.known_tail import KnownTail, digest_of
+from zsnapdb.mysql.binlog.read import find_position, tail_of
 
 NAME = "binlog.000001"
 HEAD = {

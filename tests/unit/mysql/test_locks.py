@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.errors import LockError, LockNotGranted, ServerError
+from zsnapdb.base.errors import LockError, LockNotGranted, ServerError
 from zsnapdb.mysql.locks import Terms, Watchdog, holding, strategy
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.errors import PreflightError, ServerError
-from zsnapdb.mysql import processes
-from zsnapdb.mysql.processes import Detached, Limits, SystemdUnits, choose, limiting_words, unit_properties
+from zsnapdb.base.errors import PreflightError, ServerError
+from zsnapdb.mysql.process import processes
+from zsnapdb.mysql.process.processes import Detached, Limits, SystemdUnits, choose, limiting_words, unit_properties
 
 MIB = 1 << 20
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.errors import ServerError
+from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql.readers import seen
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.restore.readers import RegisteredReplica

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from zsnapdb.model import Flavour
-from zsnapdb.mysql.replica import Lag, lag
+from zsnapdb.base.model import Flavour
+from zsnapdb.mysql.replication.replica import Lag, lag
 from zsnapdb.mysql.session import Session
 
 

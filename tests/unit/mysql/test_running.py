@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.mysql import running
+from zsnapdb.mysql.process import running
 
 Start = Callable[[str, str], subprocess.Popen[bytes]]
 

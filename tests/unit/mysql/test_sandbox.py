@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.errors import PreflightError
-from zsnapdb.mysql import sandbox as sandboxes
-from zsnapdb.mysql.processes import Limits, unit_properties
-from zsnapdb.mysql.sandbox_launcher import FAILED
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.mysql.process import sandbox as sandboxes
+from zsnapdb.mysql.process.processes import Limits, unit_properties
+from zsnapdb.mysql.process.sandbox_launcher import FAILED
 from zsnapdb.planning.server_copy.sandbox import MountSeen, Sandbox, breaches, sandbox_of
 
 

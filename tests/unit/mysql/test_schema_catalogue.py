@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.support.catalogue_session import CatalogueSession
-from zsnapdb.errors import PreflightError
-from zsnapdb.model import Flavour
-from zsnapdb.mysql import locks, schema_catalogue
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import Flavour
+from zsnapdb.mysql import locks
+from zsnapdb.mysql.schema import schema_catalogue
 from zsnapdb.planning.backup.lock_strategy import choose
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.facts import ServerFacts

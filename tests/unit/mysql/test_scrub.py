@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zsnapdb.mysql.scrub import remove_logs
+from zsnapdb.mysql.schema.scrub import remove_logs
 
 REMOVED = (
     "binlog.000001",

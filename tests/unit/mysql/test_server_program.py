@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.config import ServerSettings
-from zsnapdb.errors import PreflightError
-from zsnapdb.model import Flavour
-from zsnapdb.mysql import processes, server, server_program
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.settings import ServerSettings
+from zsnapdb.mysql.process import processes, server, server_program
 
 VERSIONS = {"/opt/old/mariadbd": "10.11.14-MariaDB", "/usr/sbin/mariadbd": "11.8.6-MariaDB"}
 BOTH = ServerSettings(binary=Path("/usr/sbin/mariadbd"), binaries={"10.11": Path("/opt/old/mariadbd")})

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.config_control import ControlSettings
-from zsnapdb.errors import PreflightError, ServerError
-from zsnapdb.mysql import discovery
-from zsnapdb.mysql.discovery import DiscoveredProcess
-from zsnapdb.mysql.service import ServerService, ServingProcess, configured_server_id, service_of, serving
+from zsnapdb.base.errors import PreflightError, ServerError
+from zsnapdb.config.control import ControlSettings
+from zsnapdb.mysql.process import discovery
+from zsnapdb.mysql.process.discovery import DiscoveredProcess
+from zsnapdb.mysql.process.service import ServerService, ServingProcess, configured_server_id, service_of, serving
 
 PRINTS = """#!/bin/sh
 echo "$0 would have been started with the following arguments:"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from zsnapdb.errors import ServerError
-from zsnapdb.mysql.processes import Launched, Limits
-from zsnapdb.mysql.server import ServerProcess, make_private_folder
+from zsnapdb.base.errors import ServerError
+from zsnapdb.mysql.process.processes import Launched, Limits
+from zsnapdb.mysql.process.server import ServerProcess, make_private_folder
 from zsnapdb.mysql.session import Address
 from zsnapdb.planning.server_copy.sandbox import Sandbox
 

@@ -35,9 +35,9 @@ from tests.unit.support.row_events import (
     transaction,
     value,
 )
-from zsnapdb.errors import DamagedError
-from zsnapdb.mysql.logged_statement import first_word
-from zsnapdb.mysql.transaction_changes import transaction_changes
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.mysql.binlog.logged_statement import first_word
+from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
 from zsnapdb.planning.binlog.changes import ChangeKind, TableChanges, TransactionChanges
 
 THREE = value(1, b"one") + value(2, None) + value(3, b"x" * 50)

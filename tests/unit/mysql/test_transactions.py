@@ -22,11 +22,11 @@ from tests.unit.support.binlog_file import (
     XID,
     File,
 )
-from zsnapdb.errors import PreflightError
-from zsnapdb.gtid import GtidPosition, GtidSet, joined
-from zsnapdb.model import Flavour
-from zsnapdb.mysql.binlog import tail_of
-from zsnapdb.mysql.transactions import BinlogTransaction, read_head, transactions
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.gtid import GtidPosition, GtidSet, joined
+from zsnapdb.base.model import Flavour
+from zsnapdb.mysql.binlog.read import tail_of
+from zsnapdb.mysql.binlog.transactions import BinlogTransaction, read_head, transactions
 
 NOON = 1_795_262_400_000_000
 

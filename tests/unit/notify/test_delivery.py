@@ -16,9 +16,9 @@ import pytest
 
 from tests.unit.support.agent_month import AgentMonth, MemoryRecords
 from tests.unit.support.command_line import zsnapdb
-from zsnapdb.config import Settings, parse
-from zsnapdb.config_notifications import NotificationEvent, NotifiedJob
-from zsnapdb.errors import BusyError, RepositoryError
+from zsnapdb.base.errors import BusyError, RepositoryError
+from zsnapdb.config.notifications import NotificationEvent, NotifiedJob
+from zsnapdb.config.settings import Settings, parse
 from zsnapdb.notify.commands import notified
 from zsnapdb.notify.courier import Courier
 from zsnapdb.notify.memory import MemoryFile, failed_deliveries

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zsnapdb.errors import DamagedError
-from zsnapdb.model import new_backup_id
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.model import new_backup_id
 from zsnapdb.planning.chain import BasePlan, ChainPolicy, Why, choose_base, in_order, newest_without, restore_chain
 
 FLAGS = ("-L",)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.restore.rewind import Outage
-from zsnapdb.model import Flavour
-from zsnapdb.mysql.service import ServerService
+from zsnapdb.mysql.process.service import ServerService
 from zsnapdb.planning.restore.readers import SeenReaders
 from zsnapdb.planning.restore.steps import RestoreLayout, RestorePlan, RestorePoint
 from zsnapdb.report.restore.rewind import question

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.quantities import size
+from zsnapdb.base.quantities import size
 from zsnapdb.report.units import table
 
 

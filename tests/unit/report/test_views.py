@@ -13,8 +13,8 @@ from typing import ClassVar
 import pytest
 
 import zsnapdb.report
+from zsnapdb.base.errors import ConfigError
 from zsnapdb.cli.output import show
-from zsnapdb.errors import ConfigError
 from zsnapdb.report import document
 from zsnapdb.report.parts import TabularView
 from zsnapdb.report.view import Fields, View

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.support.binlog_archive import ID, IDENTITY, INCARNATION, KEY, NAME, UUID, add, rotated
-from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, ExistsError
-from zsnapdb.jobs.events import SILENT
+from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, ExistsError
+from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.repository import verify_binlogs
 from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.repository import layout

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.manifests import manifest, of_kind
-from zsnapdb.errors import DamagedError, NotThere, RepositoryError
+from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError
 from zsnapdb.repository import layout
 from zsnapdb.repository.catalogue import Cache, Summary, summaries
 from zsnapdb.repository.manifest import OtherSourcePart, server_source

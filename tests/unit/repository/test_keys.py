@@ -16,8 +16,8 @@ import pytest
 
 from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.manifests import encrypted, manifest
-from zsnapdb.config_repository import EncryptionSettings
-from zsnapdb.errors import ConfigError, DamagedError, ExistsError, NotThere
+from zsnapdb.base.errors import ConfigError, DamagedError, ExistsError, NotThere
+from zsnapdb.config.repository import EncryptionSettings
 from zsnapdb.repository import keys, layout
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.repository import Repository

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.errors import DamagedError, ExistsError
+from zsnapdb.base.errors import DamagedError, ExistsError
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import Key, KeyPrefix, MarkerKey
 from zsnapdb.repository.objects import RepositoryObjects

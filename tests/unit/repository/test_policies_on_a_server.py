@@ -13,10 +13,10 @@ from botocore.exceptions import ClientError
 from tests.unit.support.archived_server import Server
 from tests.unit.support.s3_server import BUCKET, PREFIX, S3Server, s3_server, statements
 from tests.unit.support.world import World, made
-from zsnapdb.config_repository import KeepSettings
-from zsnapdb.errors import RepositoryError
+from zsnapdb.base.errors import RepositoryError
+from zsnapdb.config.repository import KeepSettings
 from zsnapdb.jobs.backup import run as backup
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import prune, verify
 from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
 from zsnapdb.jobs.repository.status import status

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.support.faulty_store import Fault, FaultyStore
 from tests.unit.support.manifests import manifest, of_kind
 from tests.unit.support.s3 import bucket, s3, s3_that_ignores
-from zsnapdb.errors import (
+from zsnapdb.base.errors import (
     ChangedError,
     ConsistencyError,
     DamagedError,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.manifests import manifest
-from zsnapdb.errors import ConfigError, DamagedError
+from zsnapdb.base.errors import ConfigError, DamagedError
 from zsnapdb.repository import drills, keys, layout, pins, unfinished, verifications, writer_lease
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome
 from zsnapdb.repository.keyring import Keyring

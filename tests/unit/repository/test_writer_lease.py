@@ -17,7 +17,7 @@ import pytest
 
 from tests.unit.support.faulty_store import Fault, FaultyStore
 from tests.unit.support.s3 import bucket, s3, s3_that_ignores
-from zsnapdb.errors import BusyError, ChangedError, LeaseError, NotThere, PreflightError, RepositoryError
+from zsnapdb.base.errors import BusyError, ChangedError, LeaseError, NotThere, PreflightError, RepositoryError
 from zsnapdb.repository import writer_lease as leases
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.writer_lease import FREE, Holder, WriterLease, holder, lease

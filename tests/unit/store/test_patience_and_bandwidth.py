@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.faulty_store import Fault, FaultyStore
-from zsnapdb.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
+from zsnapdb.base.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.store.base import Store
 from zsnapdb.store.limited import LimitedStore
 from zsnapdb.store.local import LocalStore

@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.unit.support.s3 import bucket, s3
-from zsnapdb.errors import NotThere, RepositoryError
+from zsnapdb.base.errors import NotThere, RepositoryError
 from zsnapdb.store.base import Afterlife, ObjectHold
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, SSLError
 
 from tests.unit.support.s3 import bucket
-from zsnapdb.config_repository import RepositorySettings
-from zsnapdb.errors import RepositoryError, UnreachableError
+from zsnapdb.base.errors import RepositoryError, UnreachableError
+from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.s3 import S3Store
 from zsnapdb.store.s3_parts import BlockReader, S3Options
 

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.support.faulty_store import Fault, FaultyStore
 from tests.unit.support.manifests import manifest
 from tests.unit.support.streams import stream_of
-from zsnapdb.errors import ConsistencyError, DamagedError, ZsnapdbError
+from zsnapdb.base.errors import ConsistencyError, DamagedError, ZsnapdbError
 from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Store

@@ -20,8 +20,7 @@ import pytest
 
 from tests.unit.support.faulty_store import Fault, FaultyStore
 from tests.unit.support.s3 import bucket, fill, s3, s3_that_ignores
-from zsnapdb.config_repository import STORE_ADDRESSES, RepositorySettings
-from zsnapdb.errors import (
+from zsnapdb.base.errors import (
     ChangedError,
     ConfigError,
     DamagedError,
@@ -30,6 +29,7 @@ from zsnapdb.errors import (
     RepositoryError,
     UnreachableError,
 )
+from zsnapdb.config.repository import STORE_ADDRESSES, RepositorySettings
 from zsnapdb.store.base import Afterlife, Store
 from zsnapdb.store.limited import LimitedStore
 from zsnapdb.store.local import LocalStore

@@ -21,7 +21,7 @@ from tests.unit.support.streams import (
     stream_of,
     write,
 )
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
 from zsnapdb.stream.expected import BeginRecord, DatasetKind, ExpectedStream
 from zsnapdb.stream.records import Senders, Walker
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.support.streams import GUID, NAME, RECORD_BYTES, begin, end, record, stream_of, write
-from zsnapdb.errors import ConfigError, DamagedError, NotThere, RepositoryError
+from zsnapdb.base.errors import ConfigError, DamagedError, NotThere, RepositoryError
 from zsnapdb.stream import crypto
 from zsnapdb.stream.chunks import Body, Chunk, Codec, Workspace, seal, unseal
 from zsnapdb.stream.crypto import ChunkCipher

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from tests.unit.support.agent_month import AgentMonth, FakeRun
-from zsnapdb.config_notifications import NotificationEvent, NotificationTarget
+from zsnapdb.config.notifications import NotificationEvent, NotificationTarget
 from zsnapdb.planning.health.facts import DrillFact, HealthFacts
 from zsnapdb.planning.health.objectives import judge
 from zsnapdb.planning.notifications.occasions import (

@@ -11,14 +11,14 @@ import pytest
 from tests.unit.support.archived_server import Server
 from tests.unit.support.manifests import manifest
 from tests.unit.support.stored_backups import Site
-from zsnapdb.config import parse
-from zsnapdb.gtid import GtidSet
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.gtid import GtidSet
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.settings import parse
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository.status import ProtectionStatus, status
 from zsnapdb.jobs.restore import plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
-from zsnapdb.model import Flavour
-from zsnapdb.mysql import server as programs
+from zsnapdb.mysql.process import server as programs
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.repository.manifest import PositionPart, ServerPart, ServerSourcePart
 from zsnapdb.zfs import datasets

@@ -9,14 +9,14 @@ from pathlib import Path
 from tests.unit.support.binlog_file import ROTATE, UUID, File
 from tests.unit.support.events import Recorder
 from tests.unit.support.manifests import after_the_examples
-from zsnapdb.config import InstanceSettings
-from zsnapdb.config_repository import RepositorySettings, StreamSettings
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.repository import RepositorySettings, StreamSettings
+from zsnapdb.config.settings import InstanceSettings
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.archiver import Archiver
 from zsnapdb.jobs.binlog.files import BinlogSource
 from zsnapdb.jobs.binlog.round import Round
-from zsnapdb.jobs.host import Host
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import Flavour
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.keyring import Keyring

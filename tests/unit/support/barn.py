@@ -13,12 +13,12 @@ from tests.unit.support import machine_pool
 from tests.unit.support.events import Recorder
 from tests.unit.support.guests import FakeGuard, MemoryGuests
 from tests.unit.support.machine_pool import MachinePool
-from zsnapdb import config
+from zsnapdb.config import settings as config
 from zsnapdb.jobs.backup import snapshot_set
 from zsnapdb.jobs.backup.snapshot_set import Taken
 from zsnapdb.jobs.backup.vm_source import MachineProof, MachineSource
-from zsnapdb.jobs.host import THIS_HOST
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.vm.hypervisor import MachineState

@@ -6,7 +6,7 @@ import struct
 import uuid
 import zlib
 
-from zsnapdb.mysql.binlog_events import MAGIC
+from zsnapdb.mysql.binlog.events import MAGIC
 
 UUID = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
 QUERY, ROTATE, FORMAT, XID, INCIDENT, ROWS, GTID, ANONYMOUS, PREVIOUS, PAYLOAD, TAGGED, UNKNOWN = (

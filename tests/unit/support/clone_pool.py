@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.model import Flavour
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.server_copy.origin import Origin, Place
 
 HOME = "tank/zsnapdb/clones"

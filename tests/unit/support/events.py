@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.jobs.events import Silent
+from zsnapdb.jobs.base.events import Silent
 
 
 class Recorder(Silent):

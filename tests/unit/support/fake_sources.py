@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tests.unit.support.manifests import manifest
+from zsnapdb.base.model import SnapshotSet
 from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
-from zsnapdb.jobs.events import Events
-from zsnapdb.model import SnapshotSet
+from zsnapdb.jobs.base.events import Events
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.repository.machine_source import MachineSourcePart

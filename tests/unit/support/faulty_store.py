@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum, auto
 
-from zsnapdb.errors import RepositoryError, UnreachableError
+from zsnapdb.base.errors import RepositoryError, UnreachableError
 from zsnapdb.store.base import Body, Store, StoredObject, Version
 from zsnapdb.store.layer import Layer
 

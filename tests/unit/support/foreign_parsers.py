@@ -28,12 +28,12 @@ from tests.unit.support.clone_pool import origin as clone_origin
 from tests.unit.support.fake_sources import MACHINE
 from tests.unit.support.manifests import manifest, of_kind
 from tests.unit.support.parsers_of_repositories import GTIDS, ID, INSTANCE, NOW, signed
-from zsnapdb.errors import ZsnapdbError
-from zsnapdb.jobs.restore_journal import _FORM, RestoreJournal
-from zsnapdb.jobs.step_journal import Done
-from zsnapdb.model import Flavour
-from zsnapdb.mysql.binlog_events import HEADER, MAGIC
-from zsnapdb.mysql.greeting import read_greeting
+from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.model import Flavour
+from zsnapdb.jobs.steps.journal import Done
+from zsnapdb.jobs.steps.restore_journal import _FORM, RestoreJournal
+from zsnapdb.mysql.binlog.events import HEADER, MAGIC
+from zsnapdb.mysql.process.greeting import read_greeting
 from zsnapdb.planning.repository.host_record import (
     ArchivedPosition,
     BackupRecord,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.unit.support.machine_pool import MemoryHypervisor
-from zsnapdb.errors import CommandError, CommandTimeout
+from zsnapdb.base.errors import CommandError, CommandTimeout
 from zsnapdb.planning.vm import agent
 from zsnapdb.planning.vm.domain import Domain, parse
 from zsnapdb.vm.hypervisor import KnownDomain, MachineState

@@ -17,8 +17,8 @@ from pathlib import Path
 import zsnapdb.cli.app
 from zsnapdb.agent.children import start
 from zsnapdb.agent.daemon import ConfigurationFile, serve
-from zsnapdb.config import load
-from zsnapdb.jobs.host import Host
+from zsnapdb.config.settings import load
+from zsnapdb.jobs.base.host import Host
 
 __all__ = ["zsnapdb"]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.unit.support.clone_pool import ClonePool, Thing
-from zsnapdb.config import CloneSettings, MachineSettings, Settings
-from zsnapdb.errors import CommandError, ConsistencyError, PreflightError
-from zsnapdb.jobs.host import THIS_HOST
+from zsnapdb.base.errors import CommandError, ConsistencyError, PreflightError
+from zsnapdb.config.settings import CloneSettings, MachineSettings, Settings
+from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, KnownDomain, MachineState
 
@@ -186,7 +186,7 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[MachinePool,
     monkeypatch.setattr("zsnapdb.zfs.zvols.dataset_behind", pool.device)
     monkeypatch.setattr("zsnapdb.zfs.zvols.wait_for_device", pool.wait_for_device)
     monkeypatch.setattr("zsnapdb.zfs.core.load", lambda: None)
-    monkeypatch.setattr("zsnapdb.jobs.exclusion.THIS_HOST", replace(THIS_HOST, run=folder / "run"))
+    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=folder / "run"))
     return pool, hypervisor
 
 

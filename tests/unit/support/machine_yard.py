@@ -18,9 +18,9 @@ from tests.unit.support.events import Recorder
 from tests.unit.support.fake_sources import FakeMachine
 from tests.unit.support.machine_pool import MachinePool, MemoryHypervisor
 from tests.unit.support.world import World, made
-from zsnapdb.config import MachineSettings, RestoreSettings, Settings
-from zsnapdb.errors import CommandError
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import CommandError
+from zsnapdb.config.settings import MachineSettings, RestoreSettings, Settings
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.restore import machine_plan, machine_run
 from zsnapdb.jobs.restore.machine_plan import MachineRestoreRequest
 from zsnapdb.jobs.restore.machine_run import MachineRestoreResult

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb import whole_file
-from zsnapdb.errors import CommandError, ServerError
-from zsnapdb.jobs import setup_move, setup_move_state
-from zsnapdb.jobs.setup_move_state import MovedServer
-from zsnapdb.model import Flavour, Snapshot
-from zsnapdb.mysql import processes
-from zsnapdb.mysql.service import ServingProcess
+from zsnapdb.base import whole_file
+from zsnapdb.base.errors import CommandError, ServerError
+from zsnapdb.base.model import Flavour, Snapshot
+from zsnapdb.jobs.setup import move as setup_move
+from zsnapdb.jobs.steps import move_state
+from zsnapdb.jobs.steps.move_state import MovedServer
+from zsnapdb.mysql.process import processes
+from zsnapdb.mysql.process.service import ServingProcess
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer
 from zsnapdb.planning.setup.move import ServerMove, planned_move
@@ -180,8 +181,8 @@ def moving_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MovingHost:
     )
     monkeypatch.setattr(snapshots, "names_of", lambda names: list(fake.snapshots))
     monkeypatch.setattr(owned, "destroy_snapshot", fake.destroy)
-    monkeypatch.setattr(setup_move_state, "journal", lambda: tmp_path / "state" / "move.json")
-    monkeypatch.setattr(setup_move_state, "running_server", fake.running)
+    monkeypatch.setattr(move_state, "journal", lambda: tmp_path / "state" / "move.json")
+    monkeypatch.setattr(move_state, "running_server", fake.running)
 
     def refused(*_: object) -> None:
         raise ServerError("Access denied for user 'root'@'localhost'")
@@ -194,7 +195,7 @@ def moving_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MovingHost:
         paths = (fake.mounted_at, f"{fake.mounted_at}/data")
         return [MountEntry(path, "zfs", name) for path, name in zip(paths, NAMES, strict=True) if name in fake.created]
 
-    monkeypatch.setattr(setup_move_state, "mounted", mounts)
+    monkeypatch.setattr(move_state, "mounted", mounts)
     synced = whole_file.sync_folder
 
     def sync_folder(folder: Path) -> None:

@@ -12,19 +12,21 @@ from unittest import mock
 
 from tests.unit.support.clone_pool import HOME, ClonePool
 from tests.unit.support.parsers_of_repositories import ID, INSTANCE, NOW, repository_of
-from zsnapdb.errors import ZsnapdbError
+from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.model import BinlogCoordinates, Flavour, Position
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts
-from zsnapdb.jobs.binlog_spans import whole_span
 from zsnapdb.jobs.clone import catalogue as clone_catalogue
 from zsnapdb.jobs.clone import credentials as clone_credentials
-from zsnapdb.jobs.record_file import HostRecord
-from zsnapdb.jobs.restore_journal import Journals
-from zsnapdb.model import BinlogCoordinates, Flavour, Position
-from zsnapdb.mysql import binlog, inside_questions, running
-from zsnapdb.mysql.paths import keyring_paths
-from zsnapdb.mysql.row_changes import row_changes
-from zsnapdb.mysql.transaction_changes import transaction_changes
-from zsnapdb.mysql.transactions import read_head, transactions
+from zsnapdb.jobs.host.binlog_spans import whole_span
+from zsnapdb.jobs.record.record_file import HostRecord
+from zsnapdb.jobs.steps.restore_journal import Journals
+from zsnapdb.mysql.binlog import read as binlog
+from zsnapdb.mysql.binlog.row_changes import row_changes
+from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
+from zsnapdb.mysql.binlog.transactions import read_head, transactions
+from zsnapdb.mysql.process import running
+from zsnapdb.mysql.process.paths import keyring_paths
+from zsnapdb.mysql.schema import inside_questions
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy import origin as server_origin
 from zsnapdb.planning.server_copy.identity import rewrite_index

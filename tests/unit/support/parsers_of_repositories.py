@@ -10,10 +10,10 @@ from typing import cast
 from unittest import mock
 
 from tests.unit.support import binlog_archive
-from zsnapdb.config_repository import EncryptionSettings
-from zsnapdb.errors import NotThere
-from zsnapdb.gtid import GtidPosition, GtidSet
-from zsnapdb.patterns import below
+from zsnapdb.base.errors import NotThere
+from zsnapdb.base.gtid import GtidPosition, GtidSet
+from zsnapdb.base.patterns import below
+from zsnapdb.config.repository import EncryptionSettings
 from zsnapdb.repository import catalogue, drills, layout, pins, unfinished, verifications
 from zsnapdb.repository.binlog_contents import load
 from zsnapdb.repository.keyring import Keyring

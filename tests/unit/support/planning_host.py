@@ -13,12 +13,13 @@ import pytest
 
 from tests.unit.support.manifests import manifest
 from tests.unit.support.stored_backups import Site, id_of
-from zsnapdb import config
-from zsnapdb.errors import NotThere
-from zsnapdb.jobs import exclusion
-from zsnapdb.jobs import host as jobs_host
+from zsnapdb.base.errors import NotThere
+from zsnapdb.base.model import Snapshot
+from zsnapdb.config import settings
+from zsnapdb.jobs.base import exclusion
+from zsnapdb.jobs.base import host as jobs_host
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import fetch
-from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import give_up
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import run as restoring
@@ -26,7 +27,6 @@ from zsnapdb.jobs.restore.look import HandedOver
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import Work
 from zsnapdb.jobs.trial import scratch
-from zsnapdb.model import Snapshot
 from zsnapdb.planning.restore.handover_steps import HandoverStep
 from zsnapdb.planning.restore.steps import MakeTop, MountVolumes, Preflight, Receive, Recover, RestorePlan
 from zsnapdb.repository import layout
@@ -50,10 +50,10 @@ class PlanningHost:
     plans_made: int = 0
 
     @property
-    def settings(self) -> config.Settings:
+    def settings(self) -> settings.Settings:
         restore = f'[restore]\nmount_root = "{self.folder}/mnt"\njournal = "{self.folder}/journal"\n'
         clones = f'[clones]\nmount_root = "{self.folder}/clones"\n'
-        return config.parse(self.site.text() + restore + clones, "test")
+        return settings.parse(self.site.text() + restore + clones, "test")
 
     @property
     def instance(self) -> Instance:
@@ -101,10 +101,12 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
     monkeypatch.setattr(datasets, "exists", lambda name: name in made.datasets)
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
     monkeypatch.setattr(snapshots, "describe", no_snapshot)
-    monkeypatch.setattr("zsnapdb.mysql.server.find_binary", lambda configured, flavour: Path("/usr/sbin/mariadbd"))
-    monkeypatch.setattr("zsnapdb.mysql.processes.version_of", lambda binary: "11.8.6-MariaDB")
-    monkeypatch.setattr("zsnapdb.mysql.server.account", lambda user: (0, 0))
-    monkeypatch.setattr("zsnapdb.mysql.programs.find", lambda *words: Path("/usr/bin/program"))
+    monkeypatch.setattr(
+        "zsnapdb.mysql.process.server.find_binary", lambda configured, flavour: Path("/usr/sbin/mariadbd")
+    )
+    monkeypatch.setattr("zsnapdb.mysql.process.processes.version_of", lambda binary: "11.8.6-MariaDB")
+    monkeypatch.setattr("zsnapdb.mysql.process.server.account", lambda user: (0, 0))
+    monkeypatch.setattr("zsnapdb.mysql.process.programs.find", lambda *words: Path("/usr/bin/program"))
     plan_one = restore_plan.make
 
     def make(*words: Any) -> RestorePlan:

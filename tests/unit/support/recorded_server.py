@@ -20,10 +20,10 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from zsnapdb.errors import ServerError
-from zsnapdb.mysql import paths
+from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql.capability import KNOWN, dialect
 from zsnapdb.mysql.locks.instance import InstanceLock
+from zsnapdb.mysql.process import paths
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import contract
 from zsnapdb.planning.server_copy import identity
@@ -69,7 +69,7 @@ def variables_read() -> frozenset[str]:
             "log_slave_updates",
         ),
     }
-    code = "".join(path.read_text() for path in Path(paths.__file__).parents[1].rglob("*.py"))
+    code = "".join(path.read_text() for path in Path(paths.__file__).parents[2].rglob("*.py"))
     return frozenset(listed | set(re.findall(r'variables(?:\.get\(|\[)\s*"([a-z_]+)"', code)))
 
 

@@ -18,7 +18,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from zsnapdb.config_repository import RepositorySettings
+from zsnapdb.config.repository import RepositorySettings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from zsnapdb.errors import CommandError, NotThere
+from zsnapdb.base.errors import CommandError, NotThere
 from zsnapdb.jobs.backup.source import SnapshotRequest
 
 CHANGES = ("set", "hold", "release", "bookmark", "destroy")

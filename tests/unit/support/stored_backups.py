@@ -14,10 +14,10 @@ from typing import TypeVar
 from tests.unit.support.manifests import after_the_examples
 from tests.unit.support.manifests import manifest as example
 from tests.unit.support.streams import renamed
-from zsnapdb.config import parse
-from zsnapdb.config_repository import RepositorySettings
-from zsnapdb.jobs.host import Host
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.config.repository import RepositorySettings
+from zsnapdb.config.settings import parse
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version

@@ -23,14 +23,14 @@ from tests.unit.support.events import Recorder
 from tests.unit.support.fake_sources import VOLUMES, FakeDisks, FakeServer
 from tests.unit.support.simulated_zfs import SimulatedZfs, is_change
 from tests.unit.support.streams import begin, end, write
-from zsnapdb import config
-from zsnapdb.errors import CommandError
+from zsnapdb.base.errors import CommandError
+from zsnapdb.base.model import new_backup_id
+from zsnapdb.config import settings as config
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.backup import send as backup_send
 from zsnapdb.jobs.backup.source import SnapshotRequest
-from zsnapdb.jobs.host import Host
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import new_backup_id
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.repository import keys
 from zsnapdb.repository import writer_lease as leases

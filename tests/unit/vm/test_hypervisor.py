@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.planning.vm.test_clone_domain import FIRST
 from tests.unit.planning.vm.test_restored_domain import IDENTITY
-from zsnapdb.errors import CommandError, CommandTimeout, PreflightError
+from zsnapdb.base.errors import CommandError, CommandTimeout, PreflightError
 from zsnapdb.planning.vm import agent
 from zsnapdb.planning.vm.clone_domain import clone_xml, new_domain
 from zsnapdb.planning.vm.restored_domain import is_of_restore, restored

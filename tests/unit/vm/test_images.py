@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.errors import CommandError, PreflightError
+from zsnapdb.base.errors import CommandError, PreflightError
 from zsnapdb.vm import images
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb import config
-from zsnapdb.errors import CommandError
+from zsnapdb.base.errors import CommandError
+from zsnapdb.config import settings
 from zsnapdb.jobs.backup.guest_freeze import prepared
-from zsnapdb.jobs.exclusion import exclusive_with_child
-from zsnapdb.jobs.host import THIS_HOST
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.exclusion import exclusive_with_child
+from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.vm import agent
 from zsnapdb.vm.thaw_guard import guarding
 
@@ -49,7 +49,7 @@ def qemuAgentCommand(domain, command, seconds, flags):
 """
 PARENT = """
 import pathlib, sys, time
-from zsnapdb.jobs.exclusion import exclusive_with_child
+from zsnapdb.jobs.base.exclusion import exclusive_with_child
 from zsnapdb.vm.thaw_guard import guarding
 folder = pathlib.Path(sys.argv[2])
 lock = exclusive_with_child(f"thaw-guard-{sys.argv[1]}", doing="freezing", folder=folder / "run")
@@ -134,7 +134,7 @@ def test_a_run_that_is_killed_leaves_no_frozen_guest(guest: Path) -> None:
 def test_the_guard_of_a_killed_run_never_thaws_the_freeze_of_the_next_run(guest: Path) -> None:
     killed_in_its_freeze(guest)
     assert becomes(lambda: state(guest) == "thawed")
-    instance = Instance.of(config.parse(CONFIG, "test"), "web")
+    instance = Instance.of(settings.parse(CONFIG, "test"), "web")
     instance = replace(instance, host=replace(THIS_HOST, run=guest / "run"))
     with prepared(instance, GuestOfFile(guest), UUID, 60.0) as freeze:
         freeze.begin()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.errors import CommandError, ExistsError, NotThere, PreflightError
+from zsnapdb.base.errors import CommandError, ExistsError, NotThere, PreflightError
 from zsnapdb.zfs.command import failure, run
 from zsnapdb.zfs.streams import SendStream
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.errors import ExistsError, NotThere
+from zsnapdb.base.errors import ExistsError, NotThere
 from zsnapdb.zfs import datasets
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from zsnapdb.errors import CommandError, NotOursError, NotThere
+from zsnapdb.base.errors import CommandError, NotOursError, NotThere
 from zsnapdb.zfs import command, datasets, owned, snapshots
 from zsnapdb.zfs.owned import Mark
 

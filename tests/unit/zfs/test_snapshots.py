@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from zsnapdb.errors import ExistsError
+from zsnapdb.base.errors import ExistsError
 from zsnapdb.zfs import core, snapshots
 
 

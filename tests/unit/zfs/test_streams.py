@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from zsnapdb.errors import CommandError, CommandTimeout, NotThere
+from zsnapdb.base.errors import CommandError, CommandTimeout, NotThere
 from zsnapdb.zfs import command, streams
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.errors import ConsistencyError, PreflightError
+from zsnapdb.base.errors import ConsistencyError, PreflightError
 from zsnapdb.zfs import zvols
 
 

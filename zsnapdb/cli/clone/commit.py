@@ -21,7 +21,7 @@ def commit(
     json: AsJson = False,
 ) -> None:
     """Snapshot a clone in its present state. The commit can be cloned like a backup."""
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone import lifecycle, plans
     from zsnapdb.report.clone import change as report
 

@@ -29,7 +29,7 @@ def connect(
     json: AsJson = False,
 ) -> None:
     """Connect to a clone with the server's own client. The words after NAME are passed to the client."""
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone import client, lifecycle
     from zsnapdb.report.clone import connect as report
 

@@ -134,12 +134,12 @@ def create(
 
     # Somebody's server works on this host, perhaps beside the start of ten such commands.
     with at_low_priority():
+        from zsnapdb.base.quantities import parse_duration
         from zsnapdb.cli.progress import Terminal
-        from zsnapdb.config import load
+        from zsnapdb.config.settings import load
+        from zsnapdb.jobs.base.instance import Instance
         from zsnapdb.jobs.clone import create as job
         from zsnapdb.jobs.clone import create_plan
-        from zsnapdb.jobs.instance import Instance
-        from zsnapdb.quantities import parse_duration
         from zsnapdb.report.clone import create as report
 
         _check_point(source, at, history)

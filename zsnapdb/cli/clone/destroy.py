@@ -19,7 +19,7 @@ def destroy(
     A commit that another clone was made from becomes a commit of that clone. A clone that does not exist is not an
     error.
     """
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone import destroy as job
     from zsnapdb.report.clone import destroy as report
 

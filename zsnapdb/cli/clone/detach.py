@@ -13,7 +13,7 @@ def detach(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, j
     The clone then needs no snapshot of its source. --plan shows the cost.
     """
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone import detach as job
     from zsnapdb.report.clone import change as report
 

@@ -9,8 +9,8 @@ from zsnapdb.cli.output import show
 
 def list_clones(config: ConfigFile = None, json: AsJson = False) -> None:
     """List the clones, oldest first."""
-    from zsnapdb.config import load
-    from zsnapdb.jobs.clock import now
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.clock import now
     from zsnapdb.jobs.clone import catalogue
     from zsnapdb.report.clone import list as report
 
@@ -19,8 +19,8 @@ def list_clones(config: ConfigFile = None, json: AsJson = False) -> None:
 
 def show_clone(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:
     """Show one clone and its commits."""
-    from zsnapdb.config import load
-    from zsnapdb.jobs.clock import now
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.clock import now
     from zsnapdb.jobs.clone import catalogue, sources
     from zsnapdb.report.clone import list as report
 

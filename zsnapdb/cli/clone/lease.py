@@ -36,9 +36,9 @@ def extend(
     json: AsJson = False,
 ) -> None:
     """Extend the lease of a clone, or what it may write. A lease is never shortened."""
-    from zsnapdb.config import load
+    from zsnapdb.base.quantities import parse_duration, parse_size
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone import lifecycle, plans, room
-    from zsnapdb.quantities import parse_duration, parse_size
     from zsnapdb.report.clone import change as report
 
     if quota is not None:
@@ -82,9 +82,9 @@ def protect(
     json: AsJson = False,
 ) -> None:
     """Protect a clone from `zsnapdb reap` for some time."""
-    from zsnapdb.config import load
+    from zsnapdb.base.quantities import parse_duration
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone import lifecycle, plans
-    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.clone import change as report
 
     if plan:

@@ -33,10 +33,10 @@ def prepare(
     A server recovers the snapshot set once and is shut down cleanly. Clones then start without recovery.
     """
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.clone import plans
     from zsnapdb.jobs.clone import prepare as job
-    from zsnapdb.jobs.instance import Instance
     from zsnapdb.report.clone.change import IntentionView
     from zsnapdb.report.clone.create import PreparedView
 

@@ -16,10 +16,10 @@ def reap(
 
     Servers that such runs left are ended.
     """
-    from zsnapdb.config import load
-    from zsnapdb.jobs import orphans
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone import reaper
     from zsnapdb.jobs.clone.destroy import GoesToo
+    from zsnapdb.jobs.doctor import orphans
     from zsnapdb.jobs.vm import reaper as vm_reaper
     from zsnapdb.report.clone import destroy as report
 

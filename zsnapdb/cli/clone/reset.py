@@ -32,7 +32,7 @@ def reset(
 ) -> None:
     """Give a clone the data again that it was created from, or other data. Port, credentials and lease stay."""
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone import catalogue
     from zsnapdb.jobs.clone import reset as job
     from zsnapdb.report.clone import change as report

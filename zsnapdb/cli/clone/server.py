@@ -15,7 +15,7 @@ def start(
     json: AsJson = False,
 ) -> None:
     """Start the server of a stopped clone and check it again."""
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone import catalogue, lifecycle, plans
     from zsnapdb.report.clone import change as report
 
@@ -28,7 +28,7 @@ def start(
 
 def stop(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
     """Shut the server of a clone down cleanly. The data stays."""
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone import lifecycle, plans
     from zsnapdb.report.clone import change as report
 

@@ -8,9 +8,9 @@ from zsnapdb.cli.output import show
 
 if TYPE_CHECKING:
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import Settings
+    from zsnapdb.config.settings import Settings
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.clone.create_plan import CloneRequest
-    from zsnapdb.jobs.instance import Instance
 
 
 def create_set(

@@ -40,11 +40,11 @@ def upgrade_test(
     The clone is recovered, shut down, started with the new version, upgraded and checked.
     Exit code 11 means that the upgrade has problems.
     """
+    from zsnapdb.base.errors import ConsistencyError
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
-    from zsnapdb.errors import ConsistencyError
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.clone import upgrade as job
-    from zsnapdb.jobs.instance import Instance
     from zsnapdb.report.clone import upgrade as report
 
     settings = load(config)

@@ -47,9 +47,9 @@ def create(
     json: AsJson = False,
 ) -> None:
     """Make a base from an image, or from a domain that is shut off. Machines are cloned from a base."""
-    from zsnapdb.config import load
+    from zsnapdb.base.quantities import parse_size
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import base as job
-    from zsnapdb.quantities import parse_size
     from zsnapdb.report.vm import base as report
 
     settings = load(config)
@@ -62,7 +62,7 @@ def create(
 
 def list_bases(config: ConfigFile = None, json: AsJson = False) -> None:
     """List the bases."""
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import catalogue
     from zsnapdb.report.vm import base as report
 
@@ -71,7 +71,7 @@ def list_bases(config: ConfigFile = None, json: AsJson = False) -> None:
 
 def destroy(name: BaseName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
     """Destroy a base that no machine depends on. A base that does not exist is not an error."""
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import base as job
     from zsnapdb.report.vm import base as report
 

@@ -76,11 +76,11 @@ def clone(
     json: AsJson = False,
 ) -> None:
     """Clone virtual machines from a base, or from a backup of a machine on this host, and start them."""
+    from zsnapdb.base.quantities import parse_duration, parse_size
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import create as job
     from zsnapdb.jobs.vm import readiness
-    from zsnapdb.quantities import parse_duration, parse_size
     from zsnapdb.report.vm import machines as report
 
     settings = load(config)

@@ -13,8 +13,8 @@ from zsnapdb.cli.vm.options import MachineName, WaitFor
 
 def list_machines(config: ConfigFile = None, json: AsJson = False) -> None:
     """List the virtual machines that were cloned."""
-    from zsnapdb.config import load
-    from zsnapdb.jobs.clock import now
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.clock import now
     from zsnapdb.jobs.vm import life
     from zsnapdb.report.vm import machines as report
 
@@ -29,7 +29,7 @@ def start(
     json: AsJson = False,
 ) -> None:
     """Start a virtual machine."""
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import life, readiness
     from zsnapdb.report.vm import machines as report
 
@@ -42,7 +42,7 @@ def start(
 
 def stop(name: MachineName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
     """Shut a virtual machine down; take its power if its guest does not end in time."""
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import life
     from zsnapdb.report.vm import machines as report
 
@@ -61,7 +61,7 @@ def reset(
     json: AsJson = False,
 ) -> None:
     """Give a virtual machine the disks again that it was cloned with. Name, addresses and lease stay."""
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import life, readiness
     from zsnapdb.report.vm import machines as report
 
@@ -84,9 +84,9 @@ def extend(
     json: AsJson = False,
 ) -> None:
     """Extend the lease of a virtual machine. A lease is never shortened."""
-    from zsnapdb.config import load
+    from zsnapdb.base.quantities import parse_duration
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import life
-    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.vm import machines as report
 
     seconds = parse_duration(ttl) if ttl is not None else None
@@ -108,9 +108,9 @@ def protect(
     json: AsJson = False,
 ) -> None:
     """Protect a virtual machine from `zsnapdb reap` for some time."""
-    from zsnapdb.config import load
+    from zsnapdb.base.quantities import parse_duration
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import life
-    from zsnapdb.quantities import parse_duration
     from zsnapdb.report.vm import machines as report
 
     show(report.MachineChangedView(life.protect(load(config), name, parse_duration(time)), "protected"), json)
@@ -124,7 +124,7 @@ def destroy(
     json: AsJson = False,
 ) -> None:
     """End a virtual machine and destroy its domain and zvols. A machine that does not exist is not an error."""
-    from zsnapdb.config import load
+    from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import life
     from zsnapdb.report.vm import machines as report
 

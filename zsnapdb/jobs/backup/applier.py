@@ -11,11 +11,11 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from zsnapdb.errors import LockNotGranted, ServerError
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import Flavour
-from zsnapdb.mysql import applier as statements
+from zsnapdb.base.errors import LockNotGranted, ServerError
+from zsnapdb.base.model import Flavour
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql.probe import channels, flavour_and_dialect
+from zsnapdb.mysql.replication import applier as statements
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.facts import Channel, Dialect, ServerFacts
 

@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from zsnapdb.errors import UnreachableError, ZsnapdbError
+from zsnapdb.base.errors import UnreachableError, ZsnapdbError
+from zsnapdb.base.model import SnapshotSet
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.hooks import DoneHooks
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
-from zsnapdb.jobs.events import KeptWarnings
-from zsnapdb.jobs.exclusion import alone_at_source
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.local_sets import local_sets
-from zsnapdb.jobs.set_properties import BASE_TAG, LOCAL, STATE_PROPERTY, TAKEN
-from zsnapdb.model import SnapshotSet
+from zsnapdb.jobs.base.events import KeptWarnings
+from zsnapdb.jobs.base.exclusion import alone_at_source
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import BASE_TAG, LOCAL, STATE_PROPERTY, TAKEN
+from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.zfs import snapshots
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from zsnapdb import __version__
+from zsnapdb.base.model import Snapshot, SnapshotSet, pool_of
 from zsnapdb.jobs.backup.source import SourceDescription
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import Snapshot, SnapshotSet, pool_of
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
 from zsnapdb.repository.backup_journal import Begun, StreamFormat, VolumeBegun
 from zsnapdb.repository.catalogue import Summary

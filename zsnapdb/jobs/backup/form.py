@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from zsnapdb.jobs.backup.sample import zstd_effect
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.backup.send_form import (
     AUTO,
     SEND_FLAGS,

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from zsnapdb.errors import BusyError, CommandError, DamagedError
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.exclusion import exclusive_with_child
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.private_folder import make_private
+from zsnapdb.base.errors import BusyError, CommandError, DamagedError
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.exclusion import exclusive_with_child
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.planning.vm import agent
 from zsnapdb.planning.vm.grade import Freeze
 from zsnapdb.vm.thaw_guard import ThawGuard, guarding

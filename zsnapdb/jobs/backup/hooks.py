@@ -9,10 +9,10 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from zsnapdb import hooks
-from zsnapdb.errors import HookError
+from zsnapdb.base.errors import HookError
 from zsnapdb.hooks import Ended, Hook, OnFailure, When
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.set_properties import snapshot_name
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.set_properties import snapshot_name
 
 
 class Hooked:

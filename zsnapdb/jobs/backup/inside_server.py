@@ -11,9 +11,9 @@ import socket
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from zsnapdb.errors import PreflightError, ServerError
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import Position
+from zsnapdb.base.errors import PreflightError, ServerError
+from zsnapdb.base.model import Position
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.planning.backup.fitness import FitnessFinding, judge_lock, judge_server, unfit, warning

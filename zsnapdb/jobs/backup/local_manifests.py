@@ -11,11 +11,11 @@ from datetime import datetime
 from pathlib import Path
 
 from zsnapdb import __version__
-from zsnapdb.errors import DamagedError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.model import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.jobs.backup.source import SourceDescription
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.private_folder import make_private
-from zsnapdb.model import SnapshotSet, is_backup_id, pool_of
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.repository.manifest import Manifest, VolumePart, decode
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.zfs import snapshots, version

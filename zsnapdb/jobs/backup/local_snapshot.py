@@ -12,17 +12,17 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import CommandError, NotOursError, RepositoryError, ServerError
+from zsnapdb.base.errors import CommandError, NotOursError, RepositoryError, ServerError
+from zsnapdb.base.model import is_backup_id
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import Observation, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
-from zsnapdb.jobs.events import KeptWarnings
-from zsnapdb.jobs.exclusion import alone_at_source, for_instance
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.local_sets import as_backed_up_last
-from zsnapdb.jobs.set_properties import (
+from zsnapdb.jobs.base.events import KeptWarnings
+from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     INSTANCE_PROPERTY,
     LOCAL,
@@ -31,7 +31,7 @@ from zsnapdb.jobs.set_properties import (
     STORED,
     snapshot_name,
 )
-from zsnapdb.model import is_backup_id
+from zsnapdb.jobs.host.local_sets import as_backed_up_last
 from zsnapdb.planning.repository import local_retention
 from zsnapdb.planning.repository.local_retention import LocalSet
 from zsnapdb.planning.repository.retention import Decision

@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from zsnapdb import hooks
-from zsnapdb.errors import HookError, NotThere, PreflightError
+from zsnapdb.base.errors import HookError, NotThere, PreflightError
+from zsnapdb.base.model import Position
 from zsnapdb.hooks import OnFailure, When
 from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.backup.space import judge_volumes_space
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import Position
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql import locks
-from zsnapdb.mysql.paths import (
+from zsnapdb.mysql.probe import probe, published_position
+from zsnapdb.mysql.process.paths import (
     absolute_tablespaces,
     data_file_blocks,
     keyring_paths,
@@ -21,7 +22,6 @@ from zsnapdb.mysql.paths import (
     with_real_paths,
     written_paths,
 )
-from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.backup.fitness import (
     BlockSizes,

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.errors import DamagedError, NotThere, RepositoryError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError, ZsnapdbError
 from zsnapdb.jobs.backup.send import keep_as_base, settle
-from zsnapdb.jobs.host_record import note_stored
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.local_sets import unfinished
-from zsnapdb.jobs.set_properties import BASE_TAG
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import BASE_TAG
+from zsnapdb.jobs.host.local_sets import unfinished
+from zsnapdb.jobs.record.host_record import note_stored
 from zsnapdb.planning.backup.resume import Because, Interrupted, ResumeDecision, ResumeJudgement, Surroundings, judge
 from zsnapdb.repository.backup_journal import BackupJournal, Begun, journals
 from zsnapdb.repository.known_damage import known_damage

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.errors import CommandError, CommandTimeout, ConsistencyError, DamagedError, NotThere
-from zsnapdb.jobs import host_record
+from zsnapdb.base.errors import CommandError, CommandTimeout, ConsistencyError, DamagedError, NotThere
+from zsnapdb.base.model import SnapshotSet
 from zsnapdb.jobs.backup import resume as interrupted
 from zsnapdb.jobs.backup.away import EarlySet, kept_on_error, store_is_away, take_early, wait_for_store
 from zsnapdb.jobs.backup.begun import begun_of
@@ -22,12 +22,12 @@ from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.backup.stored_later import open_set
-from zsnapdb.jobs.events import KeptWarnings
-from zsnapdb.jobs.exclusion import alone_at_source, for_instance
-from zsnapdb.jobs.host_record import StoredCheck
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import SnapshotSet
+from zsnapdb.jobs.base.events import KeptWarnings
+from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.undo import undone_on_error
+from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.planning.backup import fitness
 from zsnapdb.planning.backup.resume import Because, ResumeDecision, ResumeJudgement
 from zsnapdb.planning.backup.send_form import FormChoice

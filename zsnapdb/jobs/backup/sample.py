@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb import server_files
+from zsnapdb.base import server_files
+from zsnapdb.base.server_files import UnsafeFileError
 from zsnapdb.planning.backup.send_form import ZstdEffect
-from zsnapdb.server_files import UnsafeFileError
 from zsnapdb.stream.chunks import Workspace, room_for
 
 _BLOCK, _BLOCKS = 128 << 10, 64

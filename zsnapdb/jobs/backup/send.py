@@ -15,14 +15,14 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from zsnapdb.errors import DamagedError, RepositoryError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, RepositoryError, ZsnapdbError
+from zsnapdb.base.model import Progress
 from zsnapdb.jobs.backup import local_manifests
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.host_record import note_stored
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.object_locks import extend_locks
-from zsnapdb.jobs.set_properties import BASE_TAG, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED
-from zsnapdb.model import Progress
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import BASE_TAG, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED
+from zsnapdb.jobs.host.object_locks import extend_locks
+from zsnapdb.jobs.record.host_record import note_stored
 from zsnapdb.repository import layout
 from zsnapdb.repository.backup_journal import BackupJournal, VolumeBegun
 from zsnapdb.repository.confirm import confirm

@@ -13,24 +13,24 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb import gtid
-from zsnapdb.errors import ConsistencyError, LockError, LockNotGranted, PreflightError
-from zsnapdb.jobs import tail_record
+from zsnapdb.base import gtid
+from zsnapdb.base.errors import ConsistencyError, LockError, LockNotGranted, PreflightError
+from zsnapdb.base.model import Position, SnapshotSet
 from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.backup.hooks import Hooked
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.preflight import Observed, observe, role_of
 from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
-from zsnapdb.jobs.dataset_tuning import kept_properties
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
-from zsnapdb.model import Position, SnapshotSet
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
+from zsnapdb.jobs.host.dataset_tuning import kept_properties
+from zsnapdb.jobs.record import tail_record
 from zsnapdb.mysql import locks
-from zsnapdb.mysql.binlog import find_position
-from zsnapdb.mysql.ddl_log import statements_half_done
-from zsnapdb.mysql.paths import absolute_tablespaces, keyring_paths
+from zsnapdb.mysql.binlog.read import find_position
 from zsnapdb.mysql.probe import published_position, what_may_have_changed
+from zsnapdb.mysql.process.ddl_log import statements_half_done
+from zsnapdb.mysql.process.paths import absolute_tablespaces, keyring_paths
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.backup.fitness import judge_durability, objection
 from zsnapdb.planning.backup.lock_strategy import LockChoice, still_enough

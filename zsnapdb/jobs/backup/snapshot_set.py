@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic
 
+from zsnapdb.base.model import SnapshotSet
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.source import H, O, P, SnapshotRequest, Source
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.set_properties import TAKEN
-from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import SnapshotSet
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.set_properties import TAKEN
+from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.zfs import snapshots
 
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from zsnapdb import __version__
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.set_properties import (
+from zsnapdb.base.model import SnapshotSet
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     INSTANCE_PROPERTY,
     RUN_PROPERTY,
@@ -24,7 +25,6 @@ from zsnapdb.jobs.set_properties import (
     VERSION_PROPERTY,
     snapshot_name,
 )
-from zsnapdb.model import SnapshotSet
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.repository.manifest import SourcePart, VolumeType
 from zsnapdb.zfs import owned, snapshots

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 
 from zsnapdb.jobs.backup.server_source import open_server
 from zsnapdb.jobs.backup.source import AnySource
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.instance import Instance
 
 
 def open_source(instance: Instance) -> AbstractContextManager[AnySource]:

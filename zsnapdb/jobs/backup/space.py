@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zsnapdb.model import pool_of
+from zsnapdb.base.model import pool_of
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.backup.space import DatasetSpace, judge_space
 from zsnapdb.zfs import datasets

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.away import EarlySet
 from zsnapdb.jobs.backup.source import SourceDescription
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.local_sets import local_sets
-from zsnapdb.jobs.set_properties import BASE_TAG, LOCAL
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import BASE_TAG, LOCAL
+from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.planning.backup.fitness import FitnessFinding, warnings
 from zsnapdb.zfs import snapshots
 

@@ -12,19 +12,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.config_vm import VmSourceSettings
-from zsnapdb.errors import LockNotGranted, NotThere, PreflightError
+from zsnapdb.base.errors import LockNotGranted, NotThere, PreflightError
+from zsnapdb.base.model import SnapshotSet
+from zsnapdb.config.vm import VmSourceSettings
 from zsnapdb.jobs.backup import guest_freeze, inside_server
 from zsnapdb.jobs.backup.guest_freeze import GuardOpener, GuestFreeze
 from zsnapdb.jobs.backup.hooks import Hooked
 from zsnapdb.jobs.backup.inside_server import ExaminedInside, HeldInside, ObservedInside
 from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.backup.space import judge_volumes_space
-from zsnapdb.jobs.dataset_tuning import kept_properties
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.set_properties import GRADE_PROPERTY
-from zsnapdb.model import SnapshotSet
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import GRADE_PROPERTY
+from zsnapdb.jobs.host.dataset_tuning import kept_properties
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection, ok, unfit, warning, warnings
 from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.vm import grade, source_disks

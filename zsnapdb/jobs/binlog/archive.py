@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from zsnapdb.errors import (
+from zsnapdb.base.errors import (
     ConsistencyError,
     DamagedError,
     NotThere,
@@ -16,16 +16,16 @@ from zsnapdb.errors import (
     ServerError,
     ZsnapdbError,
 )
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.exclusion import for_instance
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.archiver import Archiver
 from zsnapdb.jobs.binlog.completeness import CompletenessRecorder
 from zsnapdb.jobs.binlog.files import BinlogSource, find_source
 from zsnapdb.jobs.binlog.new_history import NewHistoryWatch, RunningBackup
 from zsnapdb.jobs.binlog.round import Round
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.exclusion import for_instance
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.recoverable import read
-from zsnapdb.jobs.repeated_gtids import repeated
+from zsnapdb.jobs.health.recoverable import read
+from zsnapdb.jobs.health.repeated_gtids import repeated
 from zsnapdb.planning.binlog.completeness import CommitHorizon, record_interval
 from zsnapdb.repository.binlog_archive import BinlogArchive
 

@@ -19,15 +19,16 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import BinaryIO
 
-from zsnapdb.errors import ConsistencyError, DamagedError, RepositoryError
+from zsnapdb.base.errors import ConsistencyError, DamagedError, RepositoryError
+from zsnapdb.base.model import BinlogCoordinates, new_backup_id
+from zsnapdb.base.server_files import open_to_read
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part
 from zsnapdb.jobs.binlog.known import contains_last, known_history
 from zsnapdb.jobs.binlog.round import Round
-from zsnapdb.jobs.binlog_spans import whole_span
-from zsnapdb.jobs.host_record import note_archived
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import BinlogCoordinates, new_backup_id
-from zsnapdb.mysql.binlog_bytes import read_plain
+from zsnapdb.jobs.host.binlog_spans import whole_span
+from zsnapdb.jobs.record.host_record import note_archived
+from zsnapdb.mysql.binlog.bytes import read_plain
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
 from zsnapdb.planning.repository.host_record import ArchivedPosition
 from zsnapdb.repository import binlog_removal
@@ -35,7 +36,6 @@ from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import active_file
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation, Segment
 from zsnapdb.repository.keyring import DataKey
-from zsnapdb.server_files import open_to_read
 from zsnapdb.stream.chunks import NO_CHUNK, Chunk, plain_hash, seal, stream_hash
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import UploadSettings

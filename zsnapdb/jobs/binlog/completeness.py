@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from zsnapdb.errors import RepositoryError, ServerError
+from zsnapdb.base.errors import RepositoryError, ServerError
+from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.binlog.round import Round
-from zsnapdb.jobs.events import Events
+from zsnapdb.mysql.binlog.commit_horizon import commit_horizon
 from zsnapdb.mysql.capability import dialect
-from zsnapdb.mysql.commit_horizon import commit_horizon
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import clock
 from zsnapdb.planning.binlog.completeness import CommitHorizon, LastRecord, is_reached, is_worth_recording

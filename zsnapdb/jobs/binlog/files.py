@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from zsnapdb import server_files
-from zsnapdb.errors import DamagedError, PreflightError
-from zsnapdb.jobs.binlog_spans import SpanBuilder
-from zsnapdb.model import Flavour
-from zsnapdb.mysql.binlog import index_entries
-from zsnapdb.mysql.binlog_bytes import fingerprint
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import DamagedError, PreflightError
+from zsnapdb.base.model import Flavour
+from zsnapdb.jobs.host.binlog_spans import SpanBuilder
+from zsnapdb.mysql.binlog.bytes import fingerprint
+from zsnapdb.mysql.binlog.read import index_entries
+from zsnapdb.mysql.binlog.transactions import Head, read_head, transactions
 from zsnapdb.mysql.session import Session
-from zsnapdb.mysql.transactions import Head, read_head, transactions
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.archive import ServerBinlog
 from zsnapdb.planning.family import family, flavour_of

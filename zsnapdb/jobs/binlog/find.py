@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from zsnapdb import server_files
-from zsnapdb.errors import DamagedError, NotThere, RepositoryError, ServerError, UsageError, ZsnapdbError
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError, ServerError, UsageError, ZsnapdbError
+from zsnapdb.base.patterns import below
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.mysql.transaction_changes import transaction_changes
-from zsnapdb.patterns import below
+from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
 from zsnapdb.planning.binlog.changes import (
     ChangeFilter,
     ListedTransaction,

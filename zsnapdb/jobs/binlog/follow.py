@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from zsnapdb import server_files
-from zsnapdb.errors import DamagedError, UsageError
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import DamagedError, UsageError
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
 from zsnapdb.jobs.binlog.find import FindRequest
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.mysql.transaction_changes import transaction_changes
+from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
 from zsnapdb.planning.binlog.changes import ChangeFilter, ListedTransaction, Match
 
 _POLL_SECONDS = 0.5

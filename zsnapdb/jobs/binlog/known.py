@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from zsnapdb.gtid import Gtids, joined
+from zsnapdb.base.gtid import Gtids, joined
+from zsnapdb.base.model import server_name
+from zsnapdb.base.server_files import open_to_read
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
-from zsnapdb.model import server_name
-from zsnapdb.mysql.binlog_bytes import read_plain
+from zsnapdb.mysql.binlog.bytes import read_plain
 from zsnapdb.planning.binlog.archive import ServerBinlog, has_all_of
 from zsnapdb.planning.family import family
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation
-from zsnapdb.server_files import open_to_read
 from zsnapdb.stream.chunks import plain_hash
 
 

@@ -6,15 +6,15 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb import server_files
-from zsnapdb.errors import NotThere, PreflightError
-from zsnapdb.gtid import contains
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import NotThere, PreflightError
+from zsnapdb.base.gtid import contains
+from zsnapdb.base.model import parse_gtids
+from zsnapdb.base.patterns import below
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import LocalFiles
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import parse_gtids
-from zsnapdb.mysql.row_changes import row_changes
-from zsnapdb.mysql.transaction_changes import transaction_changes
-from zsnapdb.patterns import below
+from zsnapdb.mysql.binlog.row_changes import row_changes
+from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
 from zsnapdb.planning.binlog.archive import ServerBinlog
 from zsnapdb.planning.binlog.changes import TransactionChanges
 from zsnapdb.planning.binlog.undo import LoggedRow

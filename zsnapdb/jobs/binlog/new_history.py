@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.round import Round
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.recoverable import read
-from zsnapdb.jobs.repeated_gtids import repeated
+from zsnapdb.jobs.health.recoverable import read
+from zsnapdb.jobs.health.repeated_gtids import repeated
 from zsnapdb.planning.binlog.repeated_gtids import RepeatedGtids
 from zsnapdb.planning.binlog.route import RouteEnd
 from zsnapdb.repository.binlog_archive import BinlogArchive

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.model import Flavour
+from zsnapdb.jobs.base.exclusion import for_instance
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
 from zsnapdb.jobs.binlog.known import known_history
-from zsnapdb.jobs.exclusion import for_instance
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import Flavour
-from zsnapdb.mysql import binlog_list
+from zsnapdb.mysql.binlog import listing
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, batches, plan_purge
@@ -57,7 +57,7 @@ def purge(instance: Instance) -> PurgePlan:
             _read(instance, archived, [name for name in batch if name in planned.unread])
             following = _after(session, batch[-1])
             instance.events.tell(f"removing {batch[0]} to {batch[-1]}" if len(batch) > 1 else f"removing {batch[0]}")
-            binlog_list.purge_before(session, following)
+            listing.purge_before(session, following)
         return planned
 
 
@@ -138,12 +138,12 @@ def _read(instance: Instance, archived: _Archived, names: Sequence[str]) -> None
 
 def _after(session: Session, name: str) -> str:
     """Return the binlog after the named binlog in the server's list. A purge removes the binlogs before it."""
-    names = binlog_list.names(session)
+    names = listing.names(session)
     return names[names.index(name) + 1]
 
 
 def _dumps(session: Session) -> list[Dump]:
-    return [Dump(reader.host, _SENT_ALL in reader.state) for reader in binlog_list.readers(session)]
+    return [Dump(reader.host, _SENT_ALL in reader.state) for reader in listing.readers(session)]
 
 
 def expiry_of(flavour: Flavour, variables: Mapping[str, str]) -> Expiry:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zsnapdb.gtid import Gtids
-from zsnapdb.model import BinlogCoordinates
+from zsnapdb.base.gtid import Gtids
+from zsnapdb.base.model import BinlogCoordinates
 from zsnapdb.planning.binlog.history import RouteEnd
 from zsnapdb.planning.binlog.repeated_gtids import RepeatedGtids
 

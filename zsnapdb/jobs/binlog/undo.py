@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb import whole_file
-from zsnapdb.errors import ExistsError, PreflightError, ServerError
+from zsnapdb.base import whole_file
+from zsnapdb.base.errors import ExistsError, PreflightError, ServerError
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
 from zsnapdb.jobs.binlog.logged import HINT, LoggedTransaction, find_transaction
-from zsnapdb.jobs.instance import Instance
 from zsnapdb.mysql.account_rights import account_privileges
+from zsnapdb.mysql.schema.table_shapes import TableShapes
 from zsnapdb.mysql.session import Session
-from zsnapdb.mysql.table_shapes import TableShapes
 from zsnapdb.planning.binlog import undo as planning
 from zsnapdb.planning.binlog.changes import TransactionChanges
 from zsnapdb.planning.binlog.table_shape import METADATA_HINT, TableShape, logged_difference

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
+from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.undo import Undo
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.mysql.exact_rows import exact_rows
+from zsnapdb.mysql.schema.exact_rows import exact_rows
+from zsnapdb.mysql.schema.table_shapes import TableShapes
 from zsnapdb.mysql.session import Session
-from zsnapdb.mysql.table_shapes import TableShapes
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog import undo as planning
 from zsnapdb.planning.binlog.undo_proof import StateBefore

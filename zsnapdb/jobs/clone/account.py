@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 
-from zsnapdb.config import CloneSettings, ServerSettings
-from zsnapdb.errors import PreflightError
-from zsnapdb.mysql import server
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.config.settings import CloneSettings, ServerSettings
+from zsnapdb.mysql.process import server
 
 _MAKE = "useradd --system --user-group --no-create-home --shell /usr/sbin/nologin"
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from zsnapdb import server_files
-from zsnapdb.errors import ConsistencyError
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.planning.clone.canaries import Canary, longest
 
 _BLOCK = 8 << 20

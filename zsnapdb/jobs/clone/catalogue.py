@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import DamagedError, PreflightError, UnknownNameError
+from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
+from zsnapdb.base.model import Flavour, pool_of
+from zsnapdb.base.patterns import is_line, is_mount_point
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
 from zsnapdb.jobs.clone import properties as clone_properties
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
-from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
-from zsnapdb.model import Flavour, pool_of
-from zsnapdb.mysql import server
-from zsnapdb.patterns import is_line, is_mount_point
+from zsnapdb.mysql.process import server
 from zsnapdb.planning.clone.lease import CloneLease, read_stamp
 from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.clone.rights import AccountRights

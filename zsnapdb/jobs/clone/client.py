@@ -7,11 +7,11 @@ import shutil
 from collections.abc import Sequence
 from typing import NoReturn
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import PreflightError
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone import credentials, lifecycle
 from zsnapdb.jobs.clone.catalogue import find
-from zsnapdb.mysql import server_program
+from zsnapdb.mysql.process import server_program
 from zsnapdb.planning.family import family
 
 

@@ -10,16 +10,18 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb import server_files
-from zsnapdb.errors import ConsistencyError
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import ConsistencyError
+from zsnapdb.base.model import Position
+from zsnapdb.jobs.base.fresh import fresh_password
+from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import credentials, locks, volumes
-from zsnapdb.jobs.fresh import fresh_password
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
-from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import Position
-from zsnapdb.mysql import accounts, applier, server
-from zsnapdb.mysql.known_tail import KnownTail
+from zsnapdb.mysql import accounts
+from zsnapdb.mysql.binlog.known_tail import KnownTail
 from zsnapdb.mysql.probe import probe
+from zsnapdb.mysql.process import server
+from zsnapdb.mysql.replication import applier
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT, Promise, broken
 from zsnapdb.planning.clone.rights import AccountRights

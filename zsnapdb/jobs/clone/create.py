@@ -8,10 +8,14 @@ from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
-from zsnapdb.config import Settings
-from zsnapdb.jobs import tail_record
+from zsnapdb.base.model import Position
+from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
-from zsnapdb.jobs.clock import now
+from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.base.fresh import fresh_password, fresh_server_id
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
+from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import contract, credentials, fetch, locks, masking_policy, properties, reusable_sets, room
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
 from zsnapdb.jobs.clone.contract import CloneServer
@@ -24,12 +28,8 @@ from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
 from zsnapdb.jobs.clone.removal import remove_all
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, SourceKind, with_volumes
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount_for_good
-from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.record import tail_record
 from zsnapdb.jobs.restore.without_store import reopen
-from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
-from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import Position
 from zsnapdb.planning.clone.contract import ACCOUNT
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS

@@ -7,9 +7,11 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import ExistsError, UsageError
-from zsnapdb.jobs.clock import now
+from zsnapdb.base.errors import ExistsError, UsageError
+from zsnapdb.base.model import pool_of
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import account, fetch, masking_policy, room
 from zsnapdb.jobs.clone.catalogue import home, listing
 from zsnapdb.jobs.clone.contract import CloneServer
@@ -26,13 +28,11 @@ from zsnapdb.jobs.clone.sources import (
     with_volumes,
 )
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
-from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, refuse_absolute
-from zsnapdb.model import pool_of
-from zsnapdb.mysql import server_program
+from zsnapdb.mysql.process import server_program
 from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease, policy
 from zsnapdb.planning.clone.ports import choose_port
 from zsnapdb.planning.clone.profile import ServerProfile

@@ -9,12 +9,13 @@ from urllib.parse import quote
 
 from pydantic import SecretStr
 
-from zsnapdb import server_files
-from zsnapdb.mysql import accounts, server
+from zsnapdb.base import server_files
+from zsnapdb.base.server_files import UnsafeFileError, read_text
+from zsnapdb.mysql import accounts
+from zsnapdb.mysql.process import server
 from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT, lock_accounts_sql
 from zsnapdb.planning.server_copy.identity import is_loopback
 from zsnapdb.planning.server_copy.origin import Origin
-from zsnapdb.server_files import UnsafeFileError, read_text
 
 CLIENT_HOME = Path(__file__).parent / "client_home"
 """The folder whose my.cnf names the account of every clone.

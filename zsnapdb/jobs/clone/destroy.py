@@ -7,17 +7,17 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere
+from zsnapdb.base.errors import NotThere
+from zsnapdb.base.model import SNAPSHOT_PREFIX, SnapshotSet
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import LIVE
 from zsnapdb.jobs.clone import foreign, locks
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, listing
 from zsnapdb.jobs.clone.properties import SOURCE_PART
 from zsnapdb.jobs.clone.removal import CloneRemoval, plan_removal, refuse_obstacles, remove_all
 from zsnapdb.jobs.clone.sources import CloneSource, Commit, SourceKind, commits
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.local_sets import local_sets
-from zsnapdb.jobs.set_properties import LIVE
-from zsnapdb.model import SNAPSHOT_PREFIX, SnapshotSet
+from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
 from zsnapdb.zfs import datasets, owned, snapshots
 

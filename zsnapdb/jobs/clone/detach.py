@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import PreflightError
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import Progress
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import foreign, locks, properties, room, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
 from zsnapdb.jobs.clone.destroy import drop_unused_live
@@ -13,12 +17,8 @@ from zsnapdb.jobs.clone.lifecycle import server_settings, start_locked
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase, clone_mark
 from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
 from zsnapdb.jobs.clone.sources import SourceKind, with_volumes
-from zsnapdb.jobs.dataset_tuning import kept_properties
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.host.dataset_tuning import kept_properties
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
-from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import Progress
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
 from zsnapdb.zfs import datasets, owned
 from zsnapdb.zfs.streams import ReceiveStream, SendStream

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
-from zsnapdb.config import Settings
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.events import SILENT
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import create, credentials, destroy
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.create_plan import CloneRequest
-from zsnapdb.jobs.events import SILENT
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.mysql.server import ServerProcess
+from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone.contract import INTERNAL_ACCOUNT
 

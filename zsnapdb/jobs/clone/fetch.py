@@ -8,16 +8,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from zsnapdb import server_files
-from zsnapdb.config import Settings
-from zsnapdb.errors import DamagedError
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import snapshot_name
+from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import locks, properties, reusable_sets
 from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY, ClonePhase
 from zsnapdb.jobs.clone.reusable_sets import RECEIVED, facts_of
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, SourceKind, find_local, origin_in
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount, remove_folders, snapshot
-from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.clone_volume import clone_snapshot
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import RestoreRequest, make
@@ -25,10 +27,8 @@ from zsnapdb.jobs.restore.preflight import preflight
 from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.steps import Work, check, make_top, receive, recover, restored_property
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
-from zsnapdb.jobs.set_properties import snapshot_name
-from zsnapdb.jobs.step_executor import Handlers, run_steps
-from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.mysql import server
+from zsnapdb.jobs.steps.executor import Handlers, run_steps
+from zsnapdb.mysql.process import server
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.restore.handover_steps import LeaveStopped
 from zsnapdb.planning.restore.origin import RestoreOrigin

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.clone.properties import COMMIT_PROPERTY, clone_mark
 from zsnapdb.jobs.clone.volumes import DETACHING
-from zsnapdb.jobs.events import Events
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot, listed, objection
 from zsnapdb.zfs import foreign, owned
 from zsnapdb.zfs.owned import Mark

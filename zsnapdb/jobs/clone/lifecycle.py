@@ -10,24 +10,24 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb.config import ServerSettings, Settings
-from zsnapdb.errors import ConfigError, LockNotGranted, PreflightError, ServerError, UsageError
-from zsnapdb.jobs import tail_record
-from zsnapdb.jobs.clock import fresh_backup_id, now
+from zsnapdb.base.errors import ConfigError, LockNotGranted, PreflightError, ServerError, UsageError
+from zsnapdb.base.model import SnapshotSet
+from zsnapdb.base.patterns import printable
+from zsnapdb.config.settings import ServerSettings, Settings
+from zsnapdb.jobs.base.clock import fresh_backup_id, now
+from zsnapdb.jobs.base.fresh import fresh_password
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, snapshot_name
+from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import contract, credentials, locks, masking_policy, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.properties import ClonePhase
 from zsnapdb.jobs.clone.revision import drop_leftovers
-from zsnapdb.jobs.fresh import fresh_password
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, snapshot_name
-from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import SnapshotSet
-from zsnapdb.mysql import applier
+from zsnapdb.jobs.record import tail_record
 from zsnapdb.mysql.locks import GlobalReadLock, Terms, Watchdog, holding
+from zsnapdb.mysql.replication import applier
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.patterns import printable
 from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT

@@ -5,11 +5,11 @@ from __future__ import annotations
 from zsnapdb.jobs.backup.preflight import Observed
 from zsnapdb.jobs.backup.server_source import open_server
 from zsnapdb.jobs.backup.snapshot_set import take
+from zsnapdb.jobs.base.exclusion import alone_at_source
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import LIVE
 from zsnapdb.jobs.clone.sources import CloneSource, SourceKind
-from zsnapdb.jobs.exclusion import alone_at_source
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.set_properties import LIVE
-from zsnapdb.mysql.paths import absolute_tablespaces
+from zsnapdb.mysql.process.paths import absolute_tablespaces
 from zsnapdb.planning.server_copy.origin import Origin
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere
+from zsnapdb.base.errors import NotThere
+from zsnapdb.base.model import SNAPSHOT_PREFIX, is_backup_id, pool_of
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import reusable_sets
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, find_local
-from zsnapdb.jobs.host_record import stored_after
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.pools import pool_for_copy
+from zsnapdb.jobs.host.pools import pool_for_copy
+from zsnapdb.jobs.record.host_record import stored_after
 from zsnapdb.jobs.restore.newest import newest_backup
-from zsnapdb.model import SNAPSHOT_PREFIX, is_backup_id, pool_of
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.repository.manifest import Manifest, server_source
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from zsnapdb.errors import BusyError
-from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.base.errors import BusyError
+from zsnapdb.jobs.base.exclusion import exclusive
 
 PATIENCE = 60.0
 _TURN_SECONDS = 3600.0

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zsnapdb.config import Settings
+from zsnapdb.base.server_files import Owner, write_text
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.private_folder import make_passable
 from zsnapdb.jobs.clone import credentials, lifecycle
-from zsnapdb.jobs.private_folder import make_passable
-from zsnapdb.server_files import Owner, write_text
 
 FOLDER = Path("/run/zsnapdb-clone")
 """Others may pass through it to files that are theirs, and cannot list it."""

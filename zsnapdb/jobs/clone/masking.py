@@ -14,19 +14,24 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb import hooks, server_files
-from zsnapdb.config import MaskingSettings
-from zsnapdb.errors import ConfigError, HookError, PreflightError, ServerError
-from zsnapdb.gtid import GtidSet
+from zsnapdb import hooks
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import ConfigError, HookError, PreflightError, ServerError
+from zsnapdb.base.gtid import GtidSet
+from zsnapdb.base.model import Position
+from zsnapdb.base.text_files import open_regular
+from zsnapdb.config.settings import MaskingSettings
 from zsnapdb.hooks import Hook, When
+from zsnapdb.jobs.base.fresh import fresh_password, fresh_server_id
 from zsnapdb.jobs.clone.canary_scan import refuse_canaries
-from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
-from zsnapdb.model import Position
-from zsnapdb.mysql import accounts, applier, scrub, server, table_files, tablespace_files, variables
-from zsnapdb.mysql.schema_catalogue import stored_tables
-from zsnapdb.mysql.scrub import SharedTablespace
+from zsnapdb.mysql import accounts, variables
+from zsnapdb.mysql.process import server
+from zsnapdb.mysql.replication import applier
+from zsnapdb.mysql.schema import scrub, table_files, tablespace_files
+from zsnapdb.mysql.schema.schema_catalogue import stored_tables
+from zsnapdb.mysql.schema.scrub import SharedTablespace
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone.canaries import canaries
 from zsnapdb.planning.clone.changed_files import MARGIN_NS, Changes, FileState
@@ -35,7 +40,6 @@ from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
-from zsnapdb.text_files import open_regular
 
 _ACCOUNT = "zsnapdb_mask"
 _NO_GTIDS = "".join(f"[{program}]\ninit-command={variables.STOP_LOGGING}\n" for program in ("mysql", "mariadb"))

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from zsnapdb.config import MaskingSettings, Settings
-from zsnapdb.errors import PreflightError
-from zsnapdb.gtid import GtidSet
-from zsnapdb.jobs.clock import now
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.gtid import GtidSet
+from zsnapdb.base.model import Position
+from zsnapdb.config.settings import MaskingSettings, Settings
+from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.clone import masking
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.properties import MASK_PROPERTY, MASKED_PROPERTY, NOT_MASKED
-from zsnapdb.model import Position
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import is_masked
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import NotAllowedError
+from zsnapdb.base.errors import NotAllowedError
+from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone.catalogue import listing
 from zsnapdb.jobs.clone.properties import owner_text
 from zsnapdb.jobs.clone.sources import find_commit

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.clock import now
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.quantities import size
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import lifecycle, masking_policy, room
 from zsnapdb.jobs.clone.catalogue import CloneInfo, home, ready
 from zsnapdb.jobs.clone.locate import locate
 from zsnapdb.jobs.clone.properties import ClonePhase
 from zsnapdb.jobs.clone.sources import RemoteBackup, with_volumes
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.mysql import server_program
+from zsnapdb.mysql.process import server_program
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.lease import policy, stamp
 from zsnapdb.planning.clone.masking import planned_lines
-from zsnapdb.quantities import size
 
 
 @dataclass(frozen=True)

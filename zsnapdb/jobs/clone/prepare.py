@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pydantic import SecretStr
 
-from zsnapdb import server_files
-from zsnapdb.config import Settings
-from zsnapdb.jobs import tail_record
+from zsnapdb.base import server_files
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.fresh import fresh_server_id
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import snapshot_name
+from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import fetch, locks, properties, reusable_sets
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.locate import locate
@@ -24,13 +27,10 @@ from zsnapdb.jobs.clone.volumes import (
     remove_folders,
     snapshot,
 )
-from zsnapdb.jobs.fresh import fresh_server_id
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.record import tail_record
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered
-from zsnapdb.jobs.set_properties import snapshot_name
-from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.mysql import server
-from zsnapdb.mysql.known_tail import KnownTail
+from zsnapdb.mysql.binlog.known_tail import KnownTail
+from zsnapdb.mysql.process import server
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.zfs import datasets
 

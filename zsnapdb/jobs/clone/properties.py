@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from zsnapdb.errors import PreflightError
-from zsnapdb.model import PROPERTY
-from zsnapdb.patterns import is_line, printable
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import PROPERTY
+from zsnapdb.base.patterns import is_line, printable
 from zsnapdb.zfs.owned import Mark
 
 CLONE_PROPERTY = f"{PROPERTY}:clone"

@@ -6,15 +6,16 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import PreflightError, UnknownNameError, UsageError
+from zsnapdb.base.errors import PreflightError, UnknownNameError, UsageError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.fresh import fresh_password
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import state_at
 from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.clone.ephemeral import OWNER, ephemeral_clone
 from zsnapdb.jobs.clone.state_at import Moment, MomentMatch
-from zsnapdb.jobs.fresh import fresh_password
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.mysql import accounts, tables
+from zsnapdb.mysql import accounts
+from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.session import Address, Row, Session
 from zsnapdb.planning.clone import diff as planning
 from zsnapdb.planning.clone.diff import Change, DifferenceKind, Shape

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import PreflightError, ServerError, ZsnapdbError
-from zsnapdb.jobs import exchanges, replaced
-from zsnapdb.jobs.clock import now
+from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
+from zsnapdb.base.model import SnapshotSet
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import foreign, locks, properties, reusable_sets, room
 from zsnapdb.jobs.clone.catalogue import CloneInfo, listing, unreadable
 from zsnapdb.jobs.clone.destroy import GoesToo, destroy_locked, unused_live
@@ -24,10 +25,10 @@ from zsnapdb.jobs.clone.removal import plan_removal, remove_all
 from zsnapdb.jobs.clone.reusable_sets import ReusableSet
 from zsnapdb.jobs.clone.revision import drop_leftovers
 from zsnapdb.jobs.clone.sources import commits, with_volumes
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.replaced import ReplacedServer
-from zsnapdb.jobs.restore_journal import Journals
-from zsnapdb.model import SnapshotSet
+from zsnapdb.jobs.host import replaced
+from zsnapdb.jobs.host.replaced import ReplacedServer
+from zsnapdb.jobs.steps import exchanges
+from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.mysql.connections import server_use
 from zsnapdb.planning.clone.lease import CloneUse, JudgedLease, LeaseVerdict, judge, policy, read_stamp, stamp
 from zsnapdb.zfs import datasets, owned

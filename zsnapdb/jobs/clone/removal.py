@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.errors import PreflightError
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import SNAPSHOT_PREFIX
 from zsnapdb.jobs.clone import locks, reusable_sets, room
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, PHASE_PROPERTY, ClonePhase, clone_mark
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet
 from zsnapdb.jobs.clone.volumes import DETACHING, drop_detaching, remove_folders
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
-from zsnapdb.model import SNAPSHOT_PREFIX
-from zsnapdb.mysql.server import ServerProcess
+from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.planning.clone.removal import OwnSnapshot, Removal, removal
 from zsnapdb.zfs import datasets, owned, snapshots
 

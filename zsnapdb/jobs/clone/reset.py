@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.base.errors import NotThere, PreflightError
+from zsnapdb.base.model import SnapshotSet, pool_of
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, snapshot_name
+from zsnapdb.jobs.base.undo import undone_on_error
+from zsnapdb.jobs.base.uninterrupted import uninterrupted
 from zsnapdb.jobs.clone import credentials, fetch, foreign, locks, properties, room, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
@@ -16,12 +22,6 @@ from zsnapdb.jobs.clone.locate import locate
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
 from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, SourceKind, with_volumes
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, snapshot_name
-from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.jobs.uninterrupted import uninterrupted
-from zsnapdb.model import SnapshotSet, pool_of
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, snapshots
 

@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.clock import now
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import SnapshotSet
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY, snapshot_name
 from zsnapdb.jobs.clone import locks, properties
 from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY, ClonePhase
 from zsnapdb.jobs.clone.sources import CloneSource, SourceKind
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
-from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY, snapshot_name
-from zsnapdb.model import SnapshotSet
-from zsnapdb.mysql import server
+from zsnapdb.mysql.process import server
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode

@@ -10,14 +10,14 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import CommandError, PreflightError, UsageError
+from zsnapdb.base.errors import CommandError, PreflightError, UsageError
+from zsnapdb.base.model import PROPERTY, pool_of
+from zsnapdb.base.quantities import size
+from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, homes, listing, ready
 from zsnapdb.jobs.clone.locks import on_clone
 from zsnapdb.jobs.clone.properties import HALF_MADE
-from zsnapdb.model import PROPERTY, pool_of
 from zsnapdb.planning.clone.room import clone_quota, home_quota
-from zsnapdb.quantities import size
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import number_in
 

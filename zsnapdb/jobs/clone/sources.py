@@ -11,18 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError, ServerError, UsageError
-from zsnapdb.jobs import replaced
+from zsnapdb.base.errors import NotThere, PreflightError, ServerError, UsageError
+from zsnapdb.base.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup_id, pool_of
+from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import with_discovered_volumes
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import INSTANCE_PROPERTY, LIVE, LOCAL, STORED
 from zsnapdb.jobs.clone import properties
 from zsnapdb.jobs.clone.catalogue import homes
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.local_sets import as_backed_up_last, local_sets
-from zsnapdb.jobs.set_properties import INSTANCE_PROPERTY, LIVE, LOCAL, STORED
-from zsnapdb.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup_id, pool_of
-from zsnapdb.mysql.paths import with_real_paths
+from zsnapdb.jobs.host import replaced
+from zsnapdb.jobs.host.local_sets import as_backed_up_last, local_sets
 from zsnapdb.mysql.probe import probe
+from zsnapdb.mysql.process.paths import with_real_paths
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, Place, decode
 from zsnapdb.repository.manifest import Manifest, server_source

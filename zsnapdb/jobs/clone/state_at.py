@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import (
+from zsnapdb.base.errors import (
     AmbiguousPointError,
     HistoryError,
     NotThere,
@@ -21,13 +20,14 @@ from zsnapdb.errors import (
     UsageError,
     ZsnapdbError,
 )
-from zsnapdb.gtid import Gtids, contains
+from zsnapdb.base.gtid import Gtids, contains
+from zsnapdb.base.model import Flavour, parse_gtids
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import LOCAL, POSITION_PROPERTY, STORED
 from zsnapdb.jobs.clone.create_plan import CloneRequest, plan
 from zsnapdb.jobs.clone.sources import with_volumes
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.local_sets import local_sets
-from zsnapdb.jobs.set_properties import LOCAL, POSITION_PROPERTY, STORED
-from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.restore.targets import AtBackup, AtTime, BeforeGtid, Latest, ago, parse_target

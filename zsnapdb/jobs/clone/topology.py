@@ -7,17 +7,18 @@ import secrets
 import time
 from dataclasses import dataclass, replace
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import ConsistencyError, ServerError, UsageError
+from zsnapdb.base.errors import ConsistencyError, ServerError, UsageError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.fresh import fresh_password
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import create_plan
 from zsnapdb.jobs.clone.create_plan import ClonePlan, CloneRequest, random_name
 from zsnapdb.jobs.clone.ephemeral import RunningClone, destroy_clone, make
 from zsnapdb.jobs.clone.properties import FOLLOWS_PROPERTY, SET_PROPERTY, SOURCE_PART
 from zsnapdb.jobs.clone.sources import LATEST
-from zsnapdb.jobs.fresh import fresh_password
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.mysql import accounts, applier, arrival
+from zsnapdb.mysql import accounts
+from zsnapdb.mysql.replication import applier, arrival
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import topology as planning
 from zsnapdb.planning.clone.contract import REPLICA_ACCOUNT as _ACCOUNT

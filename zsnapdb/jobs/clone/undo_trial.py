@@ -6,18 +6,18 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import ConsistencyError, PreflightError, ServerError, ZsnapdbError
+from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError, ZsnapdbError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import fetch
 from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.clone.ephemeral import OWNER, ephemeral_clone
 from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.sources import LIVE_STATE, with_volumes
-from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.without_store import host_alone, open_for_restore
-from zsnapdb.mysql.exact_rows import exact_rows, referring_rows
+from zsnapdb.mysql.schema.exact_rows import exact_rows, referring_rows
+from zsnapdb.mysql.schema.table_shapes import TableShapes
 from zsnapdb.mysql.session import Session
-from zsnapdb.mysql.table_shapes import TableShapes
 from zsnapdb.planning.binlog import undo as planning
 from zsnapdb.planning.binlog.table_shape import TableShape, shape_difference
 from zsnapdb.planning.binlog.undo import Expectation, RowChange

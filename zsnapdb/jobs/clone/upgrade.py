@@ -13,20 +13,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb import server_files
-from zsnapdb.config import Settings
-from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import PreflightError, ServerError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.clone.ephemeral import OWNER, RunningClone, ephemeral_clone
 from zsnapdb.jobs.clone.lifecycle import server_of
 from zsnapdb.jobs.clone.volumes import settings_of_clone
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.server_copy.client_file import client_file
-from zsnapdb.mysql import processes, tables, variables
+from zsnapdb.mysql import variables
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
-from zsnapdb.mysql.processes import Limits
-from zsnapdb.mysql.schema_catalogue import stored_tables
+from zsnapdb.mysql.process import processes
+from zsnapdb.mysql.process.processes import Limits
+from zsnapdb.mysql.schema import tables
+from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.upgrade import Checked, Compared, Result, complaints, judged
 from zsnapdb.planning.engines import RowPlace

@@ -10,17 +10,17 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from zsnapdb import server_files
-from zsnapdb.config import CloneSettings, ServerSettings
+from zsnapdb.base import server_files
+from zsnapdb.base.model import Snapshot
+from zsnapdb.base.server_files import Owner
+from zsnapdb.config.settings import CloneSettings, ServerSettings
 from zsnapdb.jobs.clone.properties import ROLE_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource
-from zsnapdb.jobs.dataset_tuning import kept_properties
+from zsnapdb.jobs.host.dataset_tuning import kept_properties
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy, CopyLayout, lay_out
-from zsnapdb.model import Snapshot
-from zsnapdb.mysql import server
+from zsnapdb.mysql.process import server
 from zsnapdb.planning.server_copy.identity import PathMap
 from zsnapdb.planning.server_copy.origin import Origin
-from zsnapdb.server_files import Owner
 from zsnapdb.zfs import datasets, mounting, owned, snapshots
 from zsnapdb.zfs.owned import Mark
 

@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
 
-from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, NotThere, UsageError
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.object_locks import extend_locks
+from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, NotThere, UsageError
+from zsnapdb.base.model import Progress
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host.object_locks import extend_locks
 from zsnapdb.jobs.repository import copy_binlogs
 from zsnapdb.jobs.repository.copy_binlogs import CopiedBinlogs
-from zsnapdb.model import Progress
 from zsnapdb.planning.chain import Lineage
 from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.retention import RetentionFacts

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from zsnapdb.errors import ConsistencyError, DamagedError, NotThere
+from zsnapdb.base.errors import ConsistencyError, DamagedError, NotThere
 from zsnapdb.jobs.repository import prune_binlogs
 from zsnapdb.repository import binlog_removal, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from zsnapdb.config_objectives import ObjectiveSettings
-from zsnapdb.config_repository import KeepSettings, RepositorySettings
-from zsnapdb.errors import DamagedError
-from zsnapdb.jobs import evidence
-from zsnapdb.jobs.evidence import EvidenceLog
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.model import backup_time
+from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.repository import KeepSettings, RepositorySettings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.health import evidence
+from zsnapdb.jobs.health.evidence import EvidenceLog
 from zsnapdb.jobs.repository.status import ProtectionStatus, status
-from zsnapdb.model import backup_time
 from zsnapdb.planning.evidence.days import DoneRun, ReportedDay, days
 from zsnapdb.planning.evidence.policy import POLICY
 from zsnapdb.repository import drills

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import NotThere
-from zsnapdb.jobs import host_record
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import NotThere
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.repository.host_record import RemovedBackup
 
 

@@ -6,8 +6,8 @@ import secrets
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, UsageError
+from zsnapdb.base.errors import NotThere, UsageError
+from zsnapdb.config.settings import Settings
 from zsnapdb.planning.evidence.policy import PolicyChange, policy_changes
 from zsnapdb.repository import conditional_writes, layout
 from zsnapdb.repository.keyring import Keyring

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zsnapdb.errors import DamagedError
-from zsnapdb.jobs import host_record
-from zsnapdb.jobs.host_record import StoredCheck
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.local_sets import local_sets
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host.local_sets import local_sets
+from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.damage import KnownDamage
 from zsnapdb.planning.repository.host_record import StoredFinding, is_stored_after

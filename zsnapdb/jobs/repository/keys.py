@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import ExistsError
-from zsnapdb.patterns import without_surrogates
+from zsnapdb.base.errors import ExistsError
+from zsnapdb.base.patterns import without_surrogates
+from zsnapdb.config.settings import Settings
 from zsnapdb.planning.evidence.policy import PolicyChange
 from zsnapdb.repository import keys
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.set_properties import (
+from zsnapdb.base.model import SNAPSHOT_PREFIX, is_backup_id
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     INSTANCE_PROPERTY,
     REPOSITORY_PROPERTY,
@@ -14,7 +15,6 @@ from zsnapdb.jobs.set_properties import (
     STORED,
     snapshot_name,
 )
-from zsnapdb.model import SNAPSHOT_PREFIX, is_backup_id
 from zsnapdb.planning.repository.local_sets import LocalBookmark, LocalSnapshot
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.zfs import datasets, snapshots

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from zsnapdb.errors import NotThere, UsageError
-from zsnapdb.jobs import host_record
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import NotThere, UsageError
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_record
 from zsnapdb.repository import layout, pins
 from zsnapdb.repository.pins import Pin
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotOursError, PreflightError
-from zsnapdb.jobs import host_record
-from zsnapdb.jobs.exclusion import writing
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, NotOursError, PreflightError
+from zsnapdb.jobs.base.exclusion import writing
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import prune_binlogs, prune_facts
 from zsnapdb.jobs.repository.local_leftovers import LocalLeftovers, look_locally
 from zsnapdb.jobs.repository.prune_binlogs import OldBinlog

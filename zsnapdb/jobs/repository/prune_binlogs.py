@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from zsnapdb.jobs.backup_point import points_of
-from zsnapdb.model import backup_time
+from zsnapdb.base.model import backup_time
+from zsnapdb.jobs.host.backup_point import points_of
 from zsnapdb.planning.binlog import retention
 from zsnapdb.planning.binlog.retention import BinlogDecision
 from zsnapdb.planning.repository.sweep import BinlogLeftover, SweptBinlog, decide_binlogs

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-from zsnapdb.model import is_backup_id
+from zsnapdb.base.model import is_backup_id
 from zsnapdb.planning.repository.sweep import Leftover
 from zsnapdb.repository import layout
 from zsnapdb.repository.catalogue import Summaries, Summary

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import DamagedError, NotThere, ZsnapdbError
-from zsnapdb.jobs import health
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.recoverable import Stored, read
-from zsnapdb.model import backup_time
+from zsnapdb.base.errors import DamagedError, NotThere, ZsnapdbError
+from zsnapdb.base.model import backup_time
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.health import health
+from zsnapdb.jobs.health.recoverable import Stored, read
 from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.damage import KnownDamage
 from zsnapdb.planning.health.objectives import Health

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from zsnapdb.errors import ConfigError, DamagedError, NotThere, RepositoryError, ZsnapdbError
-from zsnapdb.jobs import host_record
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import ConfigError, DamagedError, NotThere, RepositoryError, ZsnapdbError
+from zsnapdb.base.model import Progress
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import verify_binlogs
-from zsnapdb.model import Progress
 from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.planning.repository.verification import Consequences, consequences, due
 from zsnapdb.repository import layout, verifications

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from zsnapdb.jobs.events import Events
-from zsnapdb.model import Progress
+from zsnapdb.base.model import Progress
+from zsnapdb.jobs.base.events import Events
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_checks import listed_damage, read_damage, stored_sizes
 from zsnapdb.repository.binlog_checks import name_of as name_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.jobs.restore.steps import Work, restored_mark, restored_property
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import CloneSnapshot

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError, UnknownNameError, UsageError
-from zsnapdb.jobs import readers
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import NotThere, PreflightError, UnknownNameError, UsageError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host import readers
 from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.local_start import first_manifest
@@ -20,7 +20,7 @@ from zsnapdb.jobs.restore.plan import copy_of, local_binlogs, located_in, with_r
 from zsnapdb.jobs.restore.run import Confirm, RestoreResult, execute_continued
 from zsnapdb.jobs.restore.steps import restored_mark
 from zsnapdb.jobs.restore.without_store import archive_of, open_for_restore
-from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
+from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.handover_steps import LeaveStopped, LookAround
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.replays import beyond

@@ -1,16 +1,17 @@
 """Exchanges the datasets of a server for restored ones, and back. Each change can be repeated after an interruption.
 
-Before the first change, and again before each direction, the kernel and ZFS are asked (`jobs/production.py`). How far
-an exchange has come is judged by GUIDs and marks (`planning/restore/exchange.py`), never by what a command remembers.
+Before the first change, and again before each direction, the kernel and ZFS are asked (`jobs/host/production.py`). How
+far an exchange has come is judged by GUIDs and marks (`planning/restore/exchange.py`), never by what a command
+remembers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zsnapdb.errors import NotThere, PreflightError
-from zsnapdb.jobs import production
-from zsnapdb.jobs.set_properties import INCARNATION_PROPERTY, RESTORED_PROPERTY
+from zsnapdb.base.errors import NotThere, PreflightError
+from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY, RESTORED_PROPERTY
+from zsnapdb.jobs.host import production
 from zsnapdb.planning.restore.exchange import Exchange, ExchangeState, NamedDataset, judge, names_in, ways_back
 from zsnapdb.planning.restore.handover_steps import Promote
 from zsnapdb.planning.restore.steps import RestorePlan

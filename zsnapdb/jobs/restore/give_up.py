@@ -6,16 +6,16 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from zsnapdb.config import Settings
-from zsnapdb.jobs.exclusion import for_instance
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.exclusion import for_instance
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.uninterrupted import uninterrupted
 from zsnapdb.jobs.restore import exchange, foreign
 from zsnapdb.jobs.restore.old_server import control_of
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.steps import remove_all
 from zsnapdb.jobs.restore.under_way import alone_with_journal
-from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
-from zsnapdb.jobs.uninterrupted import uninterrupted
+from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.steps import RestorePlan
 
 

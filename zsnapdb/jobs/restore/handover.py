@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from zsnapdb import server_files
-from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
-from zsnapdb.jobs import replaced
-from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.production import dataset_of
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
+from zsnapdb.base.model import parse_gtids
+from zsnapdb.base.text_files import password_in
+from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INCARNATION_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY
+from zsnapdb.jobs.host import replaced
+from zsnapdb.jobs.host.production import dataset_of
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.look import HandedOver, check_point, look_around
 from zsnapdb.jobs.restore.replay import served
@@ -20,9 +23,8 @@ from zsnapdb.jobs.restore.steps import (
     step_snapshots,
 )
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy
-from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INCARNATION_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY
-from zsnapdb.model import parse_gtids
-from zsnapdb.mysql import replica, server
+from zsnapdb.mysql.process import server
+from zsnapdb.mysql.replication import replica
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.family import family
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
@@ -38,7 +40,6 @@ from zsnapdb.planning.restore.handover_steps import (
 from zsnapdb.planning.restore.steps import Recover, RestorePlan
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.planning.server_copy.origin import Origin, Place
-from zsnapdb.text_files import password_in
 from zsnapdb.zfs import datasets, mounting, owned
 from zsnapdb.zfs.owned import Mark
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import PreflightError, UsageError
-from zsnapdb.jobs.fresh import fresh_server_id
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.repeated_gtids import repeated_after
+from zsnapdb.base.errors import PreflightError, UsageError
+from zsnapdb.base.model import pool_of
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.fresh import fresh_server_id
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.health.repeated_gtids import repeated_after
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.without_store import is_stand_in
 from zsnapdb.jobs.server_copy.ports import port_is_free
-from zsnapdb.model import pool_of
 from zsnapdb.mysql.tls import TlsMode
 from zsnapdb.planning.clone.ports import choose_port
 from zsnapdb.planning.family import family

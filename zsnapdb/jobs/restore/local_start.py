@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.model import pool_of
 from zsnapdb.jobs.backup import local_manifests
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.record_file import BACKUPS, read
-from zsnapdb.model import pool_of
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record.record_file import BACKUPS, read
 from zsnapdb.planning.repository.host_record import BackupRecord
 from zsnapdb.planning.restore.origin import RestoreOrigin, SetStanding
 from zsnapdb.planning.restore.steps import RestorePlan

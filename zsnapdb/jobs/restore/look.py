@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from zsnapdb.base.model import parse_gtids
 from zsnapdb.jobs.restore.replay import served
 from zsnapdb.jobs.restore.steps import STEP_SNAPSHOT, Work, be_mounted, keep, take_back, was_kept
 from zsnapdb.jobs.server_copy.prepare import check_inside
-from zsnapdb.model import parse_gtids
-from zsnapdb.mysql import replica
 from zsnapdb.mysql.probe import probe
-from zsnapdb.mysql.replay import check_executed
+from zsnapdb.mysql.replication import replica
+from zsnapdb.mysql.replication.replay import check_executed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.restore.handover_steps import LookAround

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from zsnapdb.jobs.step_journal import Done, JournalFolder
+from zsnapdb.jobs.steps.journal import Done, JournalFolder
 from zsnapdb.planning.restore.machine import MachineRestorePlan
 
 

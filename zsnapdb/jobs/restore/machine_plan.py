@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import ExistsError, NotThere, PreflightError, UsageError
-from zsnapdb.jobs.dataset_tuning import KEPT_PROPERTIES
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.pools import pool_for_copy
+from zsnapdb.base.errors import ExistsError, NotThere, PreflightError, UsageError
+from zsnapdb.base.model import pool_of
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host.dataset_tuning import KEPT_PROPERTIES
+from zsnapdb.jobs.host.pools import pool_for_copy
 from zsnapdb.jobs.restore import newest
 from zsnapdb.jobs.restore.plan import refuse_no_parent
-from zsnapdb.model import pool_of
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.repository.host_record import is_stored_after
 from zsnapdb.planning.restore.machine import (

@@ -9,19 +9,19 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import DamagedError, PreflightError, UnknownNameError
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.jobs.restore import machine_plan, stored_chain
 from zsnapdb.jobs.restore.machine_journal import MachineJournal, MachineJournals
 from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest, refuse_existing, refuse_taken
 from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.restore.steps import make_top, receive, restored_mark
-from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
-from zsnapdb.jobs.step_executor import Executor, Handlers, refuse_unknown
-from zsnapdb.jobs.step_journal import Done
+from zsnapdb.jobs.steps.executor import Executor, Handlers, refuse_unknown
+from zsnapdb.jobs.steps.journal import Done
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
 from zsnapdb.planning.foreign_snapshots import objection as foreign_objection
 from zsnapdb.planning.restore.machine import (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zsnapdb.errors import DamagedError
-from zsnapdb.jobs import host_record
-from zsnapdb.jobs.backup_point import point_of
-from zsnapdb.jobs.host_record import StoredCheck
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.model import parse_gtids
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host.backup_point import point_of
+from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.jobs.restore.without_store import is_stand_in
-from zsnapdb.model import parse_gtids
 from zsnapdb.planning.repository.writers import writers
 from zsnapdb.planning.restore import newest, points
 from zsnapdb.planning.restore.newest import UnusableArchive, UnusableBackup

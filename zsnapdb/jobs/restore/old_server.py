@@ -11,14 +11,14 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb import text_files, whole_file
-from zsnapdb.errors import PreflightError, ServerError, ZsnapdbError
-from zsnapdb.jobs import production
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.production import dataset_of
+from zsnapdb.base import text_files, whole_file
+from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host import production
+from zsnapdb.jobs.host.production import dataset_of
 from zsnapdb.jobs.restore import exchange
-from zsnapdb.jobs.restore_journal import Journals, OldServer, RestoreJournal
-from zsnapdb.mysql.service import ServerService, ServingProcess, service_of, serving
+from zsnapdb.jobs.steps.restore_journal import Journals, OldServer, RestoreJournal
+from zsnapdb.mysql.process.service import ServerService, ServingProcess, service_of, serving
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.restore.exchange import ExchangeState, names_in
 from zsnapdb.planning.restore.handover_steps import Promote

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import ExistsError, NotThere, PreflightError, UsageError
-from zsnapdb.jobs.dataset_tuning import KEPT_PROPERTIES
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.local_binlogs import LocalBinlogs
-from zsnapdb.jobs.pools import pool_for_copy
+from zsnapdb.base.errors import ExistsError, NotThere, PreflightError, UsageError
+from zsnapdb.base.model import Flavour, pool_of
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host.dataset_tuning import KEPT_PROPERTIES
+from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
+from zsnapdb.jobs.host.pools import pool_for_copy
 from zsnapdb.jobs.restore import newest
 from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.local_start import is_local_set, names_local_set, standing_of, with_local_sets
 from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.prepare import Copy, lay_out, refuse_absolute
-from zsnapdb.model import Flavour, pool_of
-from zsnapdb.mysql import programs, server, server_program
+from zsnapdb.mysql.process import programs, server, server_program
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from zsnapdb.errors import PreflightError
-from zsnapdb.jobs import readers
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.jobs.host import readers
 from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.jobs.restore.steps import Work
 from zsnapdb.jobs.server_copy.prepare import absent_files, hidden_files
-from zsnapdb.mysql import server, server_program
+from zsnapdb.mysql.process import server, server_program
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
 from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.planning.restore.steps import Preflight

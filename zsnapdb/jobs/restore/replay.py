@@ -15,21 +15,21 @@ from posixpath import join
 
 from pydantic import SecretStr
 
-from zsnapdb import server_files
-from zsnapdb.errors import DamagedError
-from zsnapdb.gtid import Gtids
-from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
-from zsnapdb.jobs.local_binlogs import LocalBinlogs
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.gtid import Gtids
+from zsnapdb.base.model import Progress, parse_gtids
+from zsnapdb.jobs.base.fresh import fresh_password, fresh_server_id
+from zsnapdb.jobs.base.undo import undone_on_error
+from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore.plan import client_programs
 from zsnapdb.jobs.restore.steps import Work, be_mounted, keep, take_back, was_kept
 from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.client_file import client_file
-from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import Progress, parse_gtids
-from zsnapdb.mysql import programs, server
-from zsnapdb.mysql import replay as replaying
-from zsnapdb.mysql.client_text import refuse_ambiguous_text
-from zsnapdb.mysql.replay import RelayLogs, ReplayInput
+from zsnapdb.mysql.binlog.client_text import refuse_ambiguous_text
+from zsnapdb.mysql.process import programs, server
+from zsnapdb.mysql.replication import replay as replaying
+from zsnapdb.mysql.replication.replay import RelayLogs, ReplayInput
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.restore.steps import Recover, Replay, TakeUp
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths

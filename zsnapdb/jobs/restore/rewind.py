@@ -11,21 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import ConsistencyError, PreflightError, UnknownNameError, ZsnapdbError
-from zsnapdb.jobs import readers
+from zsnapdb.base.errors import ConsistencyError, PreflightError, UnknownNameError, ZsnapdbError
+from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.run import BackupResult, backup
-from zsnapdb.jobs.exclusion import for_instance
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.exclusion import for_instance
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.uninterrupted import uninterrupted
+from zsnapdb.jobs.host import readers
 from zsnapdb.jobs.restore import exchange, run
 from zsnapdb.jobs.restore.exchange import is_in_place
 from zsnapdb.jobs.restore.old_server import OldServerControl, serving_process, wait_for_session
 from zsnapdb.jobs.restore.rewind_plan import RewindPlan, handover_in
 from zsnapdb.jobs.restore.without_store import reopen
-from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
-from zsnapdb.jobs.uninterrupted import uninterrupted
-from zsnapdb.mysql import replay, server_program
-from zsnapdb.mysql.service import ServerService, configured_server_id, service_of
+from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
+from zsnapdb.mysql.process import server_program
+from zsnapdb.mysql.process.service import ServerService, configured_server_id, service_of
+from zsnapdb.mysql.replication import replay
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.family import family

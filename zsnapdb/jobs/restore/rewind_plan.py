@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import ForeignInsideError, PreflightError, UsageError, ZsnapdbError
-from zsnapdb.jobs.fresh import fresh_server_id
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import ForeignInsideError, PreflightError, UsageError, ZsnapdbError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.fresh import fresh_server_id
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.restore import run
 from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.old_server import serving_process
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.without_store import host_alone, open_for_restore, reopen
-from zsnapdb.mysql.service import ServerService, service_of
+from zsnapdb.mysql.process.service import ServerService, service_of
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.handover_steps import Promote

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import DamagedError, PreflightError, ZsnapdbError
-from zsnapdb.jobs import readers
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
+from zsnapdb.base.model import Position
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host import readers
 from zsnapdb.jobs.restore import foreign, stored_chain
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.clone_volume import clone_snapshot
@@ -36,10 +37,9 @@ from zsnapdb.jobs.restore.steps import (
 )
 from zsnapdb.jobs.restore.under_way import alone, alone_with_journal, refuse_begun
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
-from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
-from zsnapdb.jobs.step_executor import Executor, Handlers, refuse_unknown
-from zsnapdb.jobs.step_journal import Done
-from zsnapdb.model import Position
+from zsnapdb.jobs.steps.executor import Executor, Handlers, refuse_unknown
+from zsnapdb.jobs.steps.journal import Done
+from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
 from zsnapdb.planning.restore.handover_steps import HandoverStep
 from zsnapdb.planning.restore.steps import (

@@ -6,11 +6,11 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.config import Settings
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.model import pool_of
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
-from zsnapdb.model import pool_of
 from zsnapdb.planning.damage import KnownDamage
 from zsnapdb.planning.restore.handover_steps import MakeReplica, Promote, RunBeside
 from zsnapdb.planning.restore.runbook import Commands, Look, RunbookPage, entries, pinned

@@ -11,17 +11,17 @@ from typing import Protocol
 
 from pydantic import SecretStr
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import CommandError, ConsistencyError, DamagedError
+from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError
+from zsnapdb.base.model import Position, Progress
+from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup import local_manifests
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY
+from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
-from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY
-from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import Position, Progress
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import (
     CheckServer,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from zsnapdb.errors import DamagedBackupError, DamagedError
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import DamagedBackupError, DamagedError
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, warning
 from zsnapdb.planning.chain import newest_without
 from zsnapdb.repository.known_damage import known_damage

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from zsnapdb.jobs.local_binlogs import LocalBinlogs
-from zsnapdb.mysql.transactions import transactions
-from zsnapdb.patterns import below
+from zsnapdb.base.patterns import below
+from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
+from zsnapdb.mysql.binlog.transactions import transactions
 from zsnapdb.planning.binlog.route import RouteFile, commit_time
 from zsnapdb.planning.restore.boundaries import Scanned
 from zsnapdb.repository.binlog_archive import BinlogArchive

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from zsnapdb.errors import PreflightError, UnknownNameError
-from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
+from zsnapdb.base.errors import PreflightError, UnknownNameError
+from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.steps import RestoreLayout
 
 

@@ -1,7 +1,7 @@
 """A restore while the store is away: from the sets on this host and the binlogs that the server still has.
 
 A stand-in takes the place of the repository: it lists no backup. Its binlog archive describes the server's own files;
-their bytes are copied and proved by these descriptions (`jobs/local_binlogs.py`).
+their bytes are copied and proved by these descriptions (`jobs/host/local_binlogs.py`).
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from zsnapdb import server_files
-from zsnapdb.errors import DamagedError, NotThere, UnreachableError, ZsnapdbError
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import DamagedError, NotThere, UnreachableError, ZsnapdbError
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.local_manifests import IN_NO_REPOSITORY
-from zsnapdb.jobs.binlog_spans import SpanBuilder, whole_span
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.local_binlogs import LocalBinlogs
-from zsnapdb.jobs.private_folder import make_private
-from zsnapdb.mysql.binlog_bytes import fingerprint, read_plain
-from zsnapdb.mysql.transactions import read_head
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.jobs.host.binlog_spans import SpanBuilder, whole_span
+from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
+from zsnapdb.mysql.binlog.bytes import fingerprint, read_plain
+from zsnapdb.mysql.binlog.transactions import read_head
 from zsnapdb.planning.restore.near_sets import SetOnHost, first_binlog
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import RestorePlan

@@ -14,19 +14,20 @@ from posixpath import relpath
 
 from pydantic import SecretStr
 
-from zsnapdb import server_files
-from zsnapdb.config import ServerSettings
-from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
-from zsnapdb.gtid import GtidSet, contains
-from zsnapdb.model import Flavour, Position
-from zsnapdb.mysql import encrypted_tables, processes, server, server_program
-from zsnapdb.mysql.binlog import LOG_LISTS, find_position
-from zsnapdb.mysql.known_tail import KnownTail
-from zsnapdb.mysql.paths import links_in, written_paths
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
+from zsnapdb.base.gtid import GtidSet, contains
+from zsnapdb.base.model import Flavour, Position
+from zsnapdb.base.patterns import below
+from zsnapdb.config.settings import ServerSettings
+from zsnapdb.mysql.binlog.known_tail import KnownTail
+from zsnapdb.mysql.binlog.read import LOG_LISTS, find_position
 from zsnapdb.mysql.probe import probe, published_position
-from zsnapdb.mysql.processes import Limits
+from zsnapdb.mysql.process import processes, server, server_program
+from zsnapdb.mysql.process.paths import links_in, written_paths
+from zsnapdb.mysql.process.processes import Limits
+from zsnapdb.mysql.schema import encrypted_tables
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.patterns import below
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.encryption import advice, missing_options
 from zsnapdb.planning.server_copy.identity import (

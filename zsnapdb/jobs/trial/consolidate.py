@@ -17,19 +17,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from zsnapdb import __version__
-from zsnapdb.config import Settings
-from zsnapdb.errors import DamagedError, NotThere, RepositoryError
-from zsnapdb.jobs import host_record
+from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError
+from zsnapdb.base.model import pool_of
+from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.send import store_stream
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.exclusion import for_instance
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.exclusion import for_instance
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.undo import undone_on_error
+from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.restore import steps, stored_chain
 from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.trial import scratch
-from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import pool_of
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection
 from zsnapdb.planning.restore.steps import Receive
 from zsnapdb.planning.trial import consolidation

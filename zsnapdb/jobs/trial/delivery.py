@@ -10,12 +10,13 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb import server_files
-from zsnapdb.errors import ConsistencyError, ExistsError, PreflightError
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import ConsistencyError, ExistsError, PreflightError
+from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.trial.dumps import DumpLogin, Tools, load, write_file
 from zsnapdb.jobs.trial.server_checks import Isolated
-from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.mysql import account_rights, schema_catalogue, tables, transfer
+from zsnapdb.mysql import account_rights
+from zsnapdb.mysql.schema import schema_catalogue, tables, transfer
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.variables import stop_logging
 from zsnapdb.planning.engines import RowPlace

@@ -6,21 +6,21 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import (
+from zsnapdb.base.errors import (
     CommandError,
     ConsistencyError,
     DamagedError,
     PreflightError,
     ServerError,
 )
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial import scratch, scratch_restore
 from zsnapdb.jobs.trial.drill_log import DrillLog, DrillResult, DrillSubject
 from zsnapdb.jobs.trial.server_checks import Isolated, check_pages, check_probes, check_tables
-from zsnapdb.model import Flavour
-from zsnapdb.mysql import programs, server_program
+from zsnapdb.mysql.process import programs, server_program
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.trial.drill import choose_backup, seed_of
 from zsnapdb.repository import drills

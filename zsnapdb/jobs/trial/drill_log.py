@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from zsnapdb import __version__
-from zsnapdb.errors import DamagedBackupError, DamagedError, ZsnapdbError
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import DamagedBackupError, DamagedError, ZsnapdbError
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.trial.server_checks import CheckOutcome
 from zsnapdb.repository import drills, verifications
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome, StepPart

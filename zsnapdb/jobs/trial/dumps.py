@@ -10,10 +10,10 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb.errors import ConsistencyError, ExistsError
+from zsnapdb.base.errors import ConsistencyError, ExistsError
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.jobs.trial.server_checks import Isolated
-from zsnapdb.mysql import programs
+from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.session import Address
 from zsnapdb.planning.family import family
 from zsnapdb.planning.trial.dump import HISTORY_OPTION, DumpRuns, objection_to_history

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.config import ProbeSettings
-from zsnapdb.errors import CommandError, CommandTimeout, DamagedError, ServerError
+from zsnapdb.base.errors import CommandError, CommandTimeout, DamagedError, ServerError
+from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, parse_gtids
+from zsnapdb.base.patterns import printable
+from zsnapdb.config.settings import ProbeSettings
 from zsnapdb.jobs.trial.server_checks import CHECKED, CheckOutcome, sized
-from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
-from zsnapdb.mysql import inside_questions as questions
-from zsnapdb.mysql.inside_questions import Rows
-from zsnapdb.patterns import printable
+from zsnapdb.mysql.schema import inside_questions as questions
+from zsnapdb.mysql.schema.inside_questions import Rows
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.trial.drill import judge_probe, judge_table, sample_whole
 from zsnapdb.planning.trial.inside import (

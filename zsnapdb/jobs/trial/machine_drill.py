@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zsnapdb.config import ProbeSettings, Settings
-from zsnapdb.errors import (
+from zsnapdb.base.errors import (
     CommandError,
     CommandTimeout,
     ConsistencyError,
@@ -20,7 +19,8 @@ from zsnapdb.errors import (
     PreflightError,
     ServerError,
 )
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.config.settings import ProbeSettings, Settings
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.restore import machine_plan, machine_run
 from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest
 from zsnapdb.jobs.restore.machine_run import MachineWork

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from zsnapdb.config import Settings
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
 from zsnapdb.jobs.restore.machine_plan import Connect
-from zsnapdb.jobs.set_properties import RESTORED_PROPERTY
 from zsnapdb.jobs.trial import scratch
 from zsnapdb.planning.vm.restored_domain import is_of_restore
 from zsnapdb.vm.hypervisor import connected
@@ -38,7 +38,7 @@ def copies(settings: Settings) -> Iterator[DrilledMachine]:
 
 
 def lock_name(copy: DrilledMachine) -> str:
-    """Return the name of the lock that a drill of the machine holds (`jobs/exclusion.py`, for_instance)."""
+    """Return the name of the lock that a drill of the machine holds (`jobs/base/exclusion.py`, for_instance)."""
     return f"{DRILL}-{copy.instance}"
 
 

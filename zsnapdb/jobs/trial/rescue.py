@@ -12,11 +12,13 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import ExistsError, PreflightError, UsageError
-from zsnapdb.jobs.dataset_tuning import kept_properties
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.local_sets import local_sets
+from zsnapdb.base.errors import ExistsError, PreflightError, UsageError
+from zsnapdb.base.model import SnapshotSet, backup_time, pool_of
+from zsnapdb.base.text_files import password_in
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host.dataset_tuning import kept_properties
+from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.without_store import reopen, stored_or_here
@@ -25,8 +27,7 @@ from zsnapdb.jobs.trial import delivery, scratch, scratch_restore
 from zsnapdb.jobs.trial.delivery import Delivered, Target
 from zsnapdb.jobs.trial.dumps import Tools
 from zsnapdb.jobs.trial.server_checks import Isolated
-from zsnapdb.model import SnapshotSet, backup_time, pool_of
-from zsnapdb.mysql import programs, server_program
+from zsnapdb.mysql.process import programs, server_program
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls
 from zsnapdb.mysql.variables import global_variables
@@ -37,7 +38,6 @@ from zsnapdb.planning.table_name import TableName, parse_table
 from zsnapdb.planning.trial.rescue import DumpFile, LiveServer, ServerKind, Transport, new_name, parse_destination
 from zsnapdb.repository.manifest import Manifest, PositionPart
 from zsnapdb.repository.repository import Repository
-from zsnapdb.text_files import password_in
 from zsnapdb.zfs import datasets, mounting
 
 _NEEDED = ("version", "version_comment", "innodb_page_size", "log_bin", "datadir")

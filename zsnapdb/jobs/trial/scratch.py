@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.exclusion import for_instance
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.pools import pool_for_copy
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import PROPERTY, pool_of
+from zsnapdb.jobs.base.exclusion import for_instance
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
+from zsnapdb.jobs.host.pools import pool_for_copy
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
-from zsnapdb.jobs.set_properties import RESTORED_PROPERTY
-from zsnapdb.model import PROPERTY, pool_of
-from zsnapdb.mysql.server import ServerProcess
+from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.zfs import datasets, owned
 from zsnapdb.zfs.owned import Mark

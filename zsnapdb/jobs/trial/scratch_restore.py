@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotThere
-from zsnapdb.jobs import host_record
+from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, NotThere
+from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup import local_manifests
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.server_copy.prepare import Copy

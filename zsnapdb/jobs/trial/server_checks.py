@@ -8,15 +8,15 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb.config import ProbeSettings
-from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.base.errors import PreflightError, ServerError
+from zsnapdb.config.settings import ProbeSettings
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside
-from zsnapdb.mysql import programs
-from zsnapdb.mysql.doublewrite import doublewrite_pages
 from zsnapdb.mysql.probe import probe
-from zsnapdb.mysql.schema_catalogue import engine_libraries, stored_tables
+from zsnapdb.mysql.process import programs
+from zsnapdb.mysql.process.doublewrite import doublewrite_pages
+from zsnapdb.mysql.schema.schema_catalogue import engine_libraries, stored_tables
+from zsnapdb.mysql.schema.tables import check
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.mysql.tables import check
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.schema_content import CatalogueTable

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import ConsistencyError, ExistsError, PreflightError, UsageError
-from zsnapdb.jobs.clock import now
-from zsnapdb.jobs.private_folder import make_private
-from zsnapdb.jobs.undo import undone_on_error
+from zsnapdb.base.errors import ConsistencyError, ExistsError, PreflightError, UsageError
+from zsnapdb.base.model import pool_of
+from zsnapdb.base.text_files import read_text
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.vm import catalogue, locks, origins, properties, removal
 from zsnapdb.jobs.vm.catalogue import MachineBase
 from zsnapdb.jobs.vm.create import copy_nvram
 from zsnapdb.jobs.vm.properties import MachinePhase
-from zsnapdb.model import pool_of
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.vm import clone_domain, request
 from zsnapdb.planning.vm.domain import parse
-from zsnapdb.text_files import read_text
 from zsnapdb.vm import images
 from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
 from zsnapdb.vm.images import DiskImage

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import DamagedError, NotThere, PreflightError, UnknownNameError
+from zsnapdb.base.errors import DamagedError, NotThere, PreflightError, UnknownNameError
+from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.vm import properties
 from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.planning.clone.lease import CloneLease, Policy, policy, read_stamp

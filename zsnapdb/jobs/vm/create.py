@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from zsnapdb import whole_file
-from zsnapdb.config import Settings
-from zsnapdb.errors import PreflightError, UsageError, ZsnapdbError
-from zsnapdb.jobs.clock import now
+from zsnapdb.base import whole_file
+from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.private_folder import make_passable
+from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone.properties import owner_text
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.private_folder import make_passable
-from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.jobs.vm import catalogue, locks, origins, properties, readiness, removal
 from zsnapdb.jobs.vm.catalogue import Machine, SeenMachine
 from zsnapdb.jobs.vm.origins import MachineOrigin

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.clock import now
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.vm import catalogue, create, locks, properties, readiness, removal
 from zsnapdb.jobs.vm.catalogue import Machine, SeenMachine, own_domain, ready_machine
 from zsnapdb.jobs.vm.properties import MachinePhase

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.base.exclusion import exclusive
 
 PATIENCE = 60.0
 

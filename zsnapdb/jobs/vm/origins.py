@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError, UnknownNameError, UsageError
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.local_sets import local_sets
-from zsnapdb.jobs.set_properties import GRADE_PROPERTY
+from zsnapdb.base.errors import NotThere, PreflightError, UnknownNameError, UsageError
+from zsnapdb.base.model import SnapshotSet, is_backup_id, pool_of
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import GRADE_PROPERTY
+from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.jobs.vm import catalogue, locks, properties
 from zsnapdb.jobs.vm.catalogue import MachineBase
 from zsnapdb.jobs.vm.properties import MachinePhase
-from zsnapdb.model import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.planning.vm import request
 from zsnapdb.planning.vm.clone_domain import obstacles
 from zsnapdb.planning.vm.domain import Domain, parse

@@ -11,8 +11,8 @@ import base64
 import zlib
 from enum import StrEnum
 
-from zsnapdb.errors import DamagedError, PreflightError
-from zsnapdb.model import PROPERTY
+from zsnapdb.base.errors import DamagedError, PreflightError
+from zsnapdb.base.model import PROPERTY
 from zsnapdb.zfs.owned import Mark
 
 BASE_PROPERTY = f"{PROPERTY}:vm-base"

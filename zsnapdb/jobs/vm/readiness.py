@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from zsnapdb.errors import CommandTimeout, ConsistencyError, PreflightError, UsageError
-from zsnapdb.mysql.greeting import greeting_of
-from zsnapdb.patterns import printable
+from zsnapdb.base.errors import CommandTimeout, ConsistencyError, PreflightError, UsageError
+from zsnapdb.base.patterns import printable
+from zsnapdb.mysql.process.greeting import greeting_of
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, Hypervisor, MachineState
 
 _POLL_SECONDS = 0.2

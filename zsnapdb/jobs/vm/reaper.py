@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import ZsnapdbError
-from zsnapdb.jobs.clock import now
+from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.clone.destroy import GoesToo
 from zsnapdb.jobs.clone.locks import if_free
 from zsnapdb.jobs.clone.reaper import Leak, ReapOutcome

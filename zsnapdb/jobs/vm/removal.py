@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.base.errors import NotThere, PreflightError
+from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.vm import properties
 from zsnapdb.jobs.vm.catalogue import (
     Machine,

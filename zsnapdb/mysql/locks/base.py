@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from zsnapdb.errors import LockError, LockNotGranted, ServerError
+from zsnapdb.base.errors import LockError, LockNotGranted, ServerError
 from zsnapdb.mysql.locks.watchdog import Watchdog
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.backup.lock_strategy import LockProperties

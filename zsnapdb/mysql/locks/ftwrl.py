@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from zsnapdb.errors import LockNotGranted, ServerError
+from zsnapdb.base.errors import LockNotGranted, ServerError
 from zsnapdb.mysql.locks.base import Strategy
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.backup.lock_strategy import LockProperties

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from zsnapdb.errors import ServerError
+from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql.session import Session
 
 

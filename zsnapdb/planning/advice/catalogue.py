@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from zsnapdb.errors import ConfigError
+from zsnapdb.base.errors import ConfigError
 from zsnapdb.planning.advice import dataset_rules, memory_rules, pool_rules, recovery_rules, server_rules
 from zsnapdb.planning.advice.facts import AdviceFacts
 from zsnapdb.planning.advice.rule import Hit, Rule

@@ -1,5 +1,6 @@
-"""The facts that the rules of `doctor` judge: volumes, pool, memory and server. `jobs/advice.py` gathers them. Pure.
+"""The facts that the rules of `doctor` judge: volumes, pool, memory and server. Pure.
 
+`jobs/doctor/advice.py` gathers them.
 A fact that could not be read is None or absent. A rule that needs such a fact finds nothing.
 """
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zsnapdb.base.quantities import size
 from zsnapdb.planning.advice.facts import AdviceFacts
 from zsnapdb.planning.advice.rule import Area, Hit, Rule
-from zsnapdb.quantities import size
 
 _MEMORY_SHARE = 0.9
 """The part of the memory that buffer pool and ARC may fill together. The rest is for connections and the system."""

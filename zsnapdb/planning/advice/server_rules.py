@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.planning.advice.facts import AdviceFacts
 from zsnapdb.planning.advice.rule import Area, Hit, Rule
 from zsnapdb.planning.backup.fitness import Severity, repairs_torn_pages
 from zsnapdb.planning.server_copy.encryption import missing_options
-from zsnapdb.quantities import format_duration, size
 
 _HONOURS_DIRECT = (2, 3)
 """OpenZFS from which O_DIRECT bypasses the ARC. Before, it was accepted and ignored (from 0.8 on)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from zsnapdb.errors import ConfigError
+from zsnapdb.base.errors import ConfigError
 
 _NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _NUMBERS = {name: number for number, name in enumerate(_NAMES)}

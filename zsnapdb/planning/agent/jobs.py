@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.config import Settings
-from zsnapdb.config_agent import ScheduleSettings
-from zsnapdb.errors import ConfigError
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.config.agent import ScheduleSettings
+from zsnapdb.config.settings import Settings
 
 HOST = "_host"
 """Stands for the instance of a job that is about the host. No instance has this name: names begin otherwise."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from zsnapdb.base.quantities import format_duration
 from zsnapdb.planning.agent.jobs import JobKind, JobName
 from zsnapdb.planning.agent.runs import RunRecord, is_good
-from zsnapdb.quantities import format_duration
 
 
 @dataclass(frozen=True)

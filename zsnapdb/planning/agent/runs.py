@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from zsnapdb.errors import BusyError
+from zsnapdb.base.errors import BusyError
 from zsnapdb.planning.agent.jobs import ASIDE, JobName
 
 AGAIN = 60.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.model import Flavour
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.engines import survives_a_crash
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.errors import PreflightError
+from zsnapdb.base.errors import PreflightError
 from zsnapdb.planning.backup.crash_safety import has_flawed_row_versions, unsafe_engines
 from zsnapdb.planning.backup.lock_strategy import LockChoice
 from zsnapdb.planning.backup.placement import Placement

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import ConfigError, PreflightError
+from zsnapdb.base.errors import ConfigError, PreflightError
 from zsnapdb.planning.backup.crash_safety import listing, lock_free_objections, unsafe_engines
 from zsnapdb.planning.facts import ServerFacts
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from zsnapdb.base.quantities import size
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
-from zsnapdb.quantities import size
 
 POOL_FLOOR = 4 << 20
 """Bytes that a pool must have free: a snapshot set, its properties, holds and bookmarks are a few blocks each."""

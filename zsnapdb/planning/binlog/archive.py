@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains
+from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
 
 
 class KnownArchived(Protocol):

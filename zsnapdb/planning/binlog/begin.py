@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.gtid import GtidPosition, GtidSet, contains
+from zsnapdb.base.gtid import GtidPosition, GtidSet, contains
 from zsnapdb.planning.binlog.archive import is_some, same_gtids
 from zsnapdb.planning.binlog.history import ArchiveState, BackupPoint, EndKind, History, RouteEnd, RouteFile
 from zsnapdb.planning.binlog.takeover import begins_at

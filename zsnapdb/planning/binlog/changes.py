@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 
-from zsnapdb.errors import UsageError
+from zsnapdb.base.errors import UsageError
 
 MOST_TABLES = 1000
 """The number of tables of one transaction that are listed one by one."""

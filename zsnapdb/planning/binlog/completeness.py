@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zsnapdb.config_objectives import ObjectiveSettings
-from zsnapdb.model import BinlogCoordinates
+from zsnapdb.base.model import BinlogCoordinates
+from zsnapdb.config.objectives import ObjectiveSettings
 from zsnapdb.planning.binlog.history import CompleteUntil, EndKind, RouteEnd, RouteFile
 
 INTERVAL = 60.0

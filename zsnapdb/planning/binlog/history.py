@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from zsnapdb.gtid import Gtids
-from zsnapdb.model import BinlogCoordinates, Flavour
+from zsnapdb.base.gtid import Gtids
+from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.archive import KnownArchived
 
 

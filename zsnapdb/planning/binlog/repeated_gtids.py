@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from zsnapdb.gtid import GtidPosition, Gtids, GtidSet
-from zsnapdb.model import server_name
+from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet
+from zsnapdb.base.model import server_name
 from zsnapdb.planning.binlog.history import RouteFile
 
 

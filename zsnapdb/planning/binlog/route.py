@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from zsnapdb.gtid import GtidPosition, Gtids, contains, joined
+from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
 from zsnapdb.planning.binlog.archive import is_some, missing_between, same_gtids
 from zsnapdb.planning.binlog.begin import NO_ARCHIVE, NOT_ARCHIVED, begin_of
 from zsnapdb.planning.binlog.completeness import complete_until

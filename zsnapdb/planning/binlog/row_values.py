@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from zsnapdb.patterns import printable
+from zsnapdb.base.patterns import printable
 from zsnapdb.planning.quoting import quoted
 
 _INTEGERS = {"tinyint": (1, 1), "smallint": (2, 2), "mediumint": (9, 3), "int": (3, 4), "bigint": (8, 8)}

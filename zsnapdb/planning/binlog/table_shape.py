@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zsnapdb.patterns import printable
+from zsnapdb.base.patterns import printable
 from zsnapdb.planning.binlog.row_values import LoggedColumn, ValueColumn, form_difference
 from zsnapdb.planning.quoting import quoted
 

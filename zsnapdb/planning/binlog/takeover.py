@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains
+from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.planning.binlog.archive import is_some, same_gtids
 from zsnapdb.planning.binlog.history import EndKind, History, RouteEnd, RouteFile
 

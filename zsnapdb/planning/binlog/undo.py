@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zsnapdb.patterns import printable
+from zsnapdb.base.patterns import printable
 from zsnapdb.planning.binlog.changes import ChangeKind
 from zsnapdb.planning.binlog.row_values import (
     NULL,

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.patterns import printable
+from zsnapdb.base.patterns import printable
 from zsnapdb.planning.binlog.changes import ChangeKind
 from zsnapdb.planning.binlog.row_values import SqlValue, ValueColumn, condition, exact_values, server_value
 from zsnapdb.planning.binlog.table_shape import ForeignKey, TableShape, shape_difference

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from zsnapdb.gtid import contains
+from zsnapdb.base.gtid import contains
 from zsnapdb.planning.binlog.route import (
     NOTHING_KNOWN,
     ArchiveState,

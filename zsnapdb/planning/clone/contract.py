@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zsnapdb.model import Flavour
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.origin import Origin
 

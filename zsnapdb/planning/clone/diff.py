@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from zsnapdb.errors import ConsistencyError, PreflightError
+from zsnapdb.base.errors import ConsistencyError, PreflightError
 from zsnapdb.planning.clone.exact_values import (
     Column,
     is_same,

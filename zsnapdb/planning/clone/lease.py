@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
-from zsnapdb.config import CloneSettings
-from zsnapdb.errors import PreflightError, UsageError
-from zsnapdb.quantities import format_duration
+from zsnapdb.base.errors import PreflightError, UsageError
+from zsnapdb.base.quantities import format_duration
+from zsnapdb.config.settings import CloneSettings
 
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 FOREVER = datetime.max.replace(tzinfo=UTC)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from zsnapdb.errors import PreflightError
-from zsnapdb.model import Flavour
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.clone.changed_files import Changes, TableFiles, changed
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.family import family

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from zsnapdb.errors import PreflightError
+from zsnapdb.base.errors import PreflightError
 
 
 def choose_port(first: int, last: int, taken: Collection[int], is_free: Callable[[int], bool]) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.errors import PreflightError, UsageError
-from zsnapdb.model import Flavour
+from zsnapdb.base.errors import PreflightError, UsageError
+from zsnapdb.base.model import Flavour
 
 LARGEST = 50
 

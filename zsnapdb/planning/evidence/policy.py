@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
-from zsnapdb.config import MaskingSettings
-from zsnapdb.config_repository import KeepRules, KeepSettings, ObjectLockSettings, RepositorySettings
-from zsnapdb.patterns import Words
-from zsnapdb.quantities import format_duration
+from zsnapdb.base.patterns import Words
+from zsnapdb.base.quantities import format_duration
+from zsnapdb.config.repository import KeepRules, KeepSettings, ObjectLockSettings, RepositorySettings
+from zsnapdb.config.settings import MaskingSettings
 
 POLICY = "policy"
 """The job of a record that says how the policy changed."""

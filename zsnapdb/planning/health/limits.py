@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from zsnapdb.config_objectives import ObjectiveSettings
+from zsnapdb.base.quantities import format_duration
+from zsnapdb.config.objectives import ObjectiveSettings
 from zsnapdb.planning.binlog.completeness import least_limit
-from zsnapdb.quantities import format_duration
 
 
 @dataclass(frozen=True)

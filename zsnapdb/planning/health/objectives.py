@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from zsnapdb.config_objectives import ObjectiveSettings
+from zsnapdb.base.quantities import format_duration
+from zsnapdb.config.objectives import ObjectiveSettings
 from zsnapdb.planning.health.facts import CheckFact, CopyFact, ExchangedServer, HealthFacts, LockFact
-from zsnapdb.quantities import format_duration
 
 _CLOCKS = 300.0
 """How many seconds two clocks may differ before an age is not believed."""

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from zsnapdb.base.quantities import size
 from zsnapdb.planning.advice.facts import VolumeFacts
 from zsnapdb.planning.load.counters import Histogram, Load
-from zsnapdb.quantities import size
 
 LEAST_PAGE_REQUESTS = 1000
 """Fewer requests of pages, in the whole while, show nothing about a load."""

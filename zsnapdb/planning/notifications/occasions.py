@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from zsnapdb.config_notifications import NotificationEvent, NotificationTarget, NotifiedJob
+from zsnapdb.config.notifications import NotificationEvent, NotificationTarget, NotifiedJob
 from zsnapdb.planning.health.objectives import Health, Objective, Verdict
 
 READABLE = "repository"

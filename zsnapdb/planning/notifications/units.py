@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from zsnapdb.config_notifications import NotificationEvent
-from zsnapdb.errors import BusyError
+from zsnapdb.base.errors import BusyError
+from zsnapdb.config.notifications import NotificationEvent
 from zsnapdb.planning.notifications.occasions import Occasion
 
 UNIT_NAME = r"[A-Za-z0-9:_.\\@-]{1,200}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
+from zsnapdb.base.quantities import format_setting
 from zsnapdb.planning.repository.retention import NEEDED_BY, Decision, time_of
-from zsnapdb.quantities import format_setting
 
 _CANDIDATES = (30 * 86400.0, 14 * 86400.0, 7 * 86400.0, 3 * 86400.0, 86400.0)
 """Values of full_every that are tried, in seconds."""

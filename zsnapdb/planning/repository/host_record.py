@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from zsnapdb.config_repository import KeepSettings
-from zsnapdb.model import Flavour
-from zsnapdb.patterns import BackupId, Count, DatasetName, FileName, GtidText, Guid, RoleName, SendFlag, Sha256
+from zsnapdb.base.model import Flavour
+from zsnapdb.base.patterns import BackupId, Count, DatasetName, FileName, GtidText, Guid, RoleName, SendFlag, Sha256
+from zsnapdb.config.repository import KeepSettings
 from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.retention import RetentionFacts
 from zsnapdb.planning.repository.writers import Writer, WrittenLink, by_backup, others, writers

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from zsnapdb.config_repository import KeepRules
+from zsnapdb.config.repository import KeepRules
 from zsnapdb.planning.chain import VolumeLink
 from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.retention import Decision, RetentionFacts

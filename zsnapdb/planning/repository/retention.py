@@ -21,11 +21,11 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import islice
 
-from zsnapdb.config_repository import KeepRules
-from zsnapdb.errors import DamagedError
-from zsnapdb.model import backup_time
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.model import backup_time
+from zsnapdb.base.quantities import format_setting
+from zsnapdb.config.repository import KeepRules
 from zsnapdb.planning.chain import Lineage, Link
-from zsnapdb.quantities import format_setting
 
 NEEDED_BY = "needed by "
 """How the reason begins of a backup that stays as the base of another one."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from zsnapdb.base.quantities import format_setting
 from zsnapdb.planning.repository.retention import time_of
-from zsnapdb.quantities import format_setting
 
 
 @dataclass(frozen=True)

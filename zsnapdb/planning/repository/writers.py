@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
 from zsnapdb.planning.chain import Lineage, Link
 from zsnapdb.planning.repository.retention import time_of
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from zsnapdb.gtid import GtidPosition, Gtids, contains, joined
-from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
+from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.planning.binlog.route import BackupPoint, EndKind, Route
 from zsnapdb.planning.restore.points import RestoreRoute
 from zsnapdb.planning.restore.replays import check_stop, reached_by

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.errors import AmbiguousPointError, NotThere
-from zsnapdb.gtid import Gtids, GtidSet, contains
-from zsnapdb.model import parse_gtids
+from zsnapdb.base.errors import AmbiguousPointError, NotThere
+from zsnapdb.base.gtid import Gtids, GtidSet, contains
+from zsnapdb.base.model import parse_gtids
 from zsnapdb.planning.binlog.history import History, histories_of
 from zsnapdb.planning.binlog.route import ArchiveState, BackupPoint, Route, RouteFile, commit_time, follow
 

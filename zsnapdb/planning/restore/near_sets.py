@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from zsnapdb.gtid import contains
-from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.base.gtid import contains
+from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.planning.restore.targets import AtGtids, AtTime, BeforeGtid, Target
 
 _SPARE = 2

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import DamagedError, HistoryError
-from zsnapdb.gtid import Gtids, contains
-from zsnapdb.model import backup_time
+from zsnapdb.base.errors import DamagedError, HistoryError
+from zsnapdb.base.gtid import Gtids, contains
+from zsnapdb.base.model import backup_time
 from zsnapdb.planning.binlog.route import BackupPoint
 from zsnapdb.planning.family import family
 from zsnapdb.planning.repository.host_record import is_stored_after

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from zsnapdb.errors import PreflightError
-from zsnapdb.model import Snapshot, pool_of
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import Snapshot, pool_of
 
 
 class RestoreOrigin(StrEnum):

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
-from zsnapdb.errors import HistoryError, NotThere, PreflightError, UsageError
-from zsnapdb.gtid import GtidPosition, Gtids, contains, joined
-from zsnapdb.model import parse_gtids
+from zsnapdb.base.errors import HistoryError, NotThere, PreflightError, UsageError
+from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
+from zsnapdb.base.model import parse_gtids
 from zsnapdb.planning.binlog.route import (
     NOTHING_KNOWN,
     ArchiveState,

@@ -14,9 +14,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from zsnapdb.gtid import GtidPosition, GtidSet
-from zsnapdb.model import Flavour, parse_gtids
-from zsnapdb.patterns import BackupId, Count, Moment, Port, ServerUuid, Words
+from zsnapdb.base.gtid import GtidPosition, GtidSet
+from zsnapdb.base.model import Flavour, parse_gtids
+from zsnapdb.base.patterns import BackupId, Count, Moment, Port, ServerUuid, Words
 from zsnapdb.planning.repository.host_record import RecordPart
 
 REBUILT_OPTION = "--replicas-will-be-rebuilt"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from zsnapdb.errors import NotThere
-from zsnapdb.gtid import GtidPosition, Gtids, joined
-from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.base.errors import NotThere
+from zsnapdb.base.gtid import GtidPosition, Gtids, joined
+from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.planning.binlog.route import BackupPoint, RouteFile
 from zsnapdb.planning.restore.steps import LogPart, Replay
 

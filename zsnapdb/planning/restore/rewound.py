@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zsnapdb.gtid import GtidPosition, Gtids, contains
-from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.base.gtid import GtidPosition, Gtids, contains
+from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.steps import RestorePoint
 

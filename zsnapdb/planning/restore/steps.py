@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from zsnapdb.model import Flavour
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.restore.handover_steps import HandoverStep, Promote
 
 TimeOf = Literal["transaction", "binlog"]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from zsnapdb.errors import UsageError
-from zsnapdb.gtid import GtidSet
-from zsnapdb.model import Flavour, is_backup_id, parse_gtids
-from zsnapdb.quantities import parse_duration
+from zsnapdb.base.errors import UsageError
+from zsnapdb.base.gtid import GtidSet
+from zsnapdb.base.model import Flavour, is_backup_id, parse_gtids
+from zsnapdb.base.quantities import parse_duration
 
 _TIME = re.compile(r"(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)\s*(.*)")
 _DAY = re.compile(r"(19|20)\d{2}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from posixpath import basename, join, normpath
 
-from zsnapdb.errors import PreflightError
-from zsnapdb.model import Flavour
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.encryption import KEY_VARIABLES
 

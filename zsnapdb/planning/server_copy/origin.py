@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from zsnapdb.errors import DamagedError
-from zsnapdb.gtid import GtidSet
-from zsnapdb.model import PROPERTY, Flavour
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.gtid import GtidSet
+from zsnapdb.base.model import PROPERTY, Flavour
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.identity import RECORDED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from zsnapdb.model import Flavour
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family, flavour_in
 

@@ -1,11 +1,11 @@
-"""What `zsnapdb setup` finds on a host, and what it is told. `jobs/setup.py` gathers the facts. Pure."""
+"""What `zsnapdb setup` finds on a host, and what it is told. `jobs/setup/find.py` gathers the facts. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from zsnapdb.model import Flavour
+from zsnapdb.base.model import Flavour
 
 DEFAULT_PAGE = 16384
 

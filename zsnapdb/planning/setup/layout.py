@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from zsnapdb.model import Flavour
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.family import family
 
 _KNOWS_ZSTD = (2, 0)

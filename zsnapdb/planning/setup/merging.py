@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zsnapdb.config_notifications import TARGET_NAME
+from zsnapdb.config.notifications import TARGET_NAME
 from zsnapdb.planning.setup.facts import SetupAnswers, WrittenTables
 
 REPOSITORY = "backups"

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zsnapdb.model import PROPERTY, SNAPSHOT_PREFIX, Flavour
+from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX, Flavour
 from zsnapdb.planning.family import family
 from zsnapdb.planning.setup.facts import DEFAULT_PAGE, FoundFiles, FoundServer
 from zsnapdb.planning.setup.layout import KeptLogs, NewDataset, two_datasets

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from zsnapdb.config import DEFAULT_PATH
+from zsnapdb.base.quantities import size
+from zsnapdb.config.settings import DEFAULT_PATH
 from zsnapdb.planning.family import family
 from zsnapdb.planning.setup.account import AccountPlan, account_plan, user_of
 from zsnapdb.planning.setup.configuration import RECIPIENT, ServerLogin, ServerPlaces, configuration_text
@@ -17,7 +18,6 @@ from zsnapdb.planning.setup.merging import ALONE, SetupSurroundings, document_of
 from zsnapdb.planning.setup.move import ServerMove, dataset_names, objections, planned_move
 from zsnapdb.planning.setup.move_state import MoveDecision, MoveStep
 from zsnapdb.planning.setup.schedule import UNIT, UNIT_FILE, cron_file
-from zsnapdb.quantities import size
 
 _ROOM = 1.2
 """How many times the size of the data directory must be free in the pool: compression is not counted on."""
@@ -45,7 +45,7 @@ class SetupAction(StrEnum):
 
 
 PROOF = (SetupAction.DOCTOR, SetupAction.BACKUP, SetupAction.DRILL)
-"""The last steps: they prove what the steps before them have set up. `jobs/setup_proof.py` does them."""
+"""The last steps: they prove what the steps before them have set up. `jobs/setup/proof.py` does them."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
-from zsnapdb.errors import DamagedError, NotThere, PreflightError
-from zsnapdb.model import backup_time, new_backup_id
+from zsnapdb.base.errors import DamagedError, NotThere, PreflightError
+from zsnapdb.base.model import backup_time, new_backup_id
 from zsnapdb.planning.chain import PlacedLink, restore_chain
 from zsnapdb.planning.damage import DamageRegister
 

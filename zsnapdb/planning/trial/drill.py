@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from statistics import median
 
-from zsnapdb.config import ProbeSettings
-from zsnapdb.errors import NotThere
+from zsnapdb.base.errors import NotThere
+from zsnapdb.config.settings import ProbeSettings
 
 _FINE = ("ok", "table is already up to date")
 _CANNOT = "doesn't support check"

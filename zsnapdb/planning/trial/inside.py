@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains
-from zsnapdb.model import Flavour, Position
+from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
+from zsnapdb.base.model import Flavour, Position
 
 _LONGEST = 400
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from zsnapdb.errors import PreflightError, UsageError
-from zsnapdb.model import Flavour
+from zsnapdb.base.errors import PreflightError, UsageError
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.table_name import TableName, parse_table
 
 _LONGEST_NAME = 64

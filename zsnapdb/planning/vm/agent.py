@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from zsnapdb.errors import DamagedError
-from zsnapdb.foreign_json import fields_of
-from zsnapdb.patterns import is_line
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.foreign_json import fields_of
+from zsnapdb.base.patterns import is_line
 
 STATUS = '{"execute": "guest-fsfreeze-status"}'
 FREEZE = '{"execute": "guest-fsfreeze-freeze"}'

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from zsnapdb.errors import PreflightError
+from zsnapdb.base.errors import PreflightError
 from zsnapdb.planning.vm.domain import (
     QEMU_ARGUMENT,
     QEMU_COMMAND_LINE,

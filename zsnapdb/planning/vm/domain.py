@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from zsnapdb.errors import DamagedError
-from zsnapdb.patterns import is_line
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.patterns import is_line
 
 NAMESPACE = "https://github.com/zsnapdb/vm/1"
 """The namespace of our element in the metadata of a domain."""

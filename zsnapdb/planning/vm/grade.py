@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.errors import ConsistencyError
+from zsnapdb.base.errors import ConsistencyError
 
 
 class Grade(StrEnum):

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zsnapdb.errors import DamagedError
-from zsnapdb.foreign_json import fields_of
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.foreign_json import fields_of
 
 _LONGEST_ANSWER = 1 << 22
 _LARGEST_NUMBER = 1 << 63

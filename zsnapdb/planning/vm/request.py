@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import ExistsError, PreflightError, UsageError
+from zsnapdb.base.errors import ExistsError, PreflightError, UsageError
 from zsnapdb.planning.clone.lease import Quota, admit
 
 LARGEST = 50

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping
 from enum import StrEnum
 
-from zsnapdb.errors import UsageError
+from zsnapdb.base.errors import UsageError
 
 LABEL = "cidata"
 _BLOCK = 2048

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import size
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.detach import DetachPlan
 from zsnapdb.jobs.clone.lifecycle import Committed
 from zsnapdb.jobs.clone.plans import Intention
 from zsnapdb.jobs.clone.reset import ResetPlan
 from zsnapdb.planning.clone.lease import stamp
-from zsnapdb.quantities import size
 from zsnapdb.report.clone.fields import CloneFields, clone_fields, state
 from zsnapdb.report.view import View
 

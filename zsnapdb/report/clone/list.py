@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import size
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.sources import Commit
 from zsnapdb.planning.clone.lease import remaining, stamp
-from zsnapdb.quantities import size
 from zsnapdb.report.clone.fields import CloneFields, CommitFields, clone_fields, commit_fields, masking, state
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View

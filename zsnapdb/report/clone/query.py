@@ -14,10 +14,10 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.printed import printed
 from zsnapdb.jobs.clone.query import Answer, Difference
 from zsnapdb.jobs.clone.state_at import Moment
 from zsnapdb.planning.clone.diff import Change, DifferenceKind, Shape
-from zsnapdb.printed import printed
 from zsnapdb.report.document import VERSION
 
 PlainValue = str | int | float | None

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import size
 from zsnapdb.jobs.repository.copy import CopyPlan, CopyResult
 from zsnapdb.jobs.repository.verify_binlogs import name_of
-from zsnapdb.quantities import size
 from zsnapdb.report.view import View
 
 

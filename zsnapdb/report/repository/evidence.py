@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar
 
 from typing_extensions import TypedDict
 
-from zsnapdb.jobs.evidence import EvidenceLog
+from zsnapdb.base.quantities import format_duration
+from zsnapdb.jobs.health.evidence import EvidenceLog
 from zsnapdb.jobs.repository.evidence_report import EvidenceReport
 from zsnapdb.planning.evidence.days import ReportedDay, kept
 from zsnapdb.planning.evidence.policy import POLICY
-from zsnapdb.quantities import format_duration
 from zsnapdb.report.document import Dumped
 from zsnapdb.report.page import Section, page
 from zsnapdb.report.repository.status import window_lines

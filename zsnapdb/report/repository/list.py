@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import size
 from zsnapdb.jobs.repository.inventory import Inventory
-from zsnapdb.quantities import size
 from zsnapdb.report.damage import DamageFields, chain_lines, damage_fields
 from zsnapdb.report.document import ErrorFields, errors_fields
 from zsnapdb.report.findings import MissingFields, missing_fields

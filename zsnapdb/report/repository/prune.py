@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import size
 from zsnapdb.jobs.repository.prune import PrunePlan, PruneResult
-from zsnapdb.quantities import size
 from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 

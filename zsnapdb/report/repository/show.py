@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import size
 from zsnapdb.jobs.repository.inventory import Detail
-from zsnapdb.quantities import size
 from zsnapdb.report.damage import DamageFields, damage_fields
 from zsnapdb.report.findings import MissingFields, missing_fields
 from zsnapdb.report.manifest import ManifestFields, kind_of, manifest_fields

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import format_duration
 from zsnapdb.jobs.repository.status import InstanceStatus, ProtectionStatus
 from zsnapdb.planning.binlog.route import EndKind
 from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.health.objectives import Health, Verdict
 from zsnapdb.planning.notifications.occasions import FailedDelivery
-from zsnapdb.quantities import format_duration
 from zsnapdb.report.damage import DamageFields, damage_fields
 from zsnapdb.report.document import ErrorFields, error_fields, errors_fields
 from zsnapdb.report.findings import MissingFields, missing_fields, missing_lines

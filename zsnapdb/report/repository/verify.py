@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import size
 from zsnapdb.jobs.repository.verify import VerifyPlan, VerifyResult
 from zsnapdb.jobs.repository.verify_binlogs import name_of
-from zsnapdb.quantities import size
 from zsnapdb.report.findings import MissingFields, missing_fields, missing_lines
 from zsnapdb.report.view import View
 from zsnapdb.repository.verifications import Depth

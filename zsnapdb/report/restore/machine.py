@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import size
 from zsnapdb.jobs.restore.machine_run import MachineRestoreResult
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.machine import MachineRestorePlan, MachineStep
 from zsnapdb.planning.restore.steps import Receive
-from zsnapdb.quantities import size
 from zsnapdb.report.findings import FindingFields, finding_fields
 from zsnapdb.report.view import View
 

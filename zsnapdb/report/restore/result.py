@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import size
 from zsnapdb.jobs.restore.run import RestoreResult
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.steps import (
@@ -19,7 +20,6 @@ from zsnapdb.planning.restore.steps import (
     Step,
     TimeOf,
 )
-from zsnapdb.quantities import size
 from zsnapdb.report.findings import FindingFields, finding_fields
 from zsnapdb.report.view import View
 

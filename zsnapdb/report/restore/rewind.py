@@ -9,12 +9,12 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import format_duration
 from zsnapdb.jobs.restore.rewind import Outage, RewindResult
 from zsnapdb.jobs.restore.rewind_plan import RewindPlan
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.readers import SeenReaders, judge
 from zsnapdb.planning.restore.steps import RestorePlan
-from zsnapdb.quantities import format_duration
 from zsnapdb.report.findings import FindingFields, finding_fields
 from zsnapdb.report.manifest import ManifestFields, manifest_fields
 from zsnapdb.report.restore.result import PointFields, RestorePlanView, StepFields, point_fields, point_lines

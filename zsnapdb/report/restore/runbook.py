@@ -10,9 +10,9 @@ from typing import ClassVar
 from typing_extensions import TypedDict
 
 from zsnapdb import __version__
+from zsnapdb.base.quantities import format_duration
 from zsnapdb.jobs.restore.runbook import Runbook
 from zsnapdb.planning.restore.runbook import RunbookPage
-from zsnapdb.quantities import format_duration
 from zsnapdb.report.damage import DamageFields, damage_fields
 from zsnapdb.report.view import View
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import size
 from zsnapdb.jobs.trial.consolidate import ConsolidatePlan, ConsolidateResult
-from zsnapdb.quantities import size
 from zsnapdb.report.findings import FindingFields, finding_fields, finding_lines
 from zsnapdb.report.manifest import ManifestFields, manifest_fields
 from zsnapdb.report.view import View

@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import size
 from zsnapdb.jobs.trial.drill import DrillPlan
 from zsnapdb.jobs.trial.drill_log import BOOT, DrillResult
-from zsnapdb.quantities import size
 from zsnapdb.report.document import Dumped
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import size
 from zsnapdb.jobs.trial.machine_drill import MachineDrillPlan
-from zsnapdb.quantities import size
 from zsnapdb.report.view import View
 
 

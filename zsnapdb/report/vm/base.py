@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import size
 from zsnapdb.jobs.vm.base import MachineBasePlan
 from zsnapdb.jobs.vm.catalogue import MachineBase
-from zsnapdb.quantities import size
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
 from zsnapdb.report.vm.fields import BaseFields, base_fields

@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.jobs.vm.catalogue import SeenMachine
 from zsnapdb.jobs.vm.create import MachinesPlan, MadeMachines
 from zsnapdb.jobs.vm.life import MachineDestroyPlan, MachineStep
 from zsnapdb.planning.clone.lease import remaining, stamp
-from zsnapdb.quantities import format_duration, size
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
 from zsnapdb.report.vm.fields import MachineFields, SpaceFields, inside, machine_fields, space_fields, state

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from zsnapdb import config
-from zsnapdb.errors import CommandError, ServerError
+from zsnapdb.base.errors import CommandError, ServerError
+from zsnapdb.config import settings
 from zsnapdb.jobs.backup.guest_freeze import prepared
-from zsnapdb.jobs.host import THIS_HOST
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.trial import machine_checks
 from zsnapdb.jobs.trial.machine_checks import InsideClient
 from zsnapdb.vm.thaw_guard import ThawGuard
@@ -69,7 +69,7 @@ def unguarded(uri: str, uuid: str, deadline: float, turn: int) -> Iterator[ThawG
 
 def hold(files: list[str]) -> None:
     """Freeze, write to the files, thaw, and print the problem."""
-    instance = Instance.of(config.parse(CONFIG, "lab"), "web")
+    instance = Instance.of(settings.parse(CONFIG, "lab"), "web")
     instance = replace(instance, host=replace(THIS_HOST, run=Path("/run/qga-test")))
     with prepared(instance, ListeningAgent(), UUID, 30.0, unguarded) as freeze:
         freeze.begin()

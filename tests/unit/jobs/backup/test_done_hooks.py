@@ -15,12 +15,12 @@ from tests.unit.support.command_line import CHECKOUT
 from tests.unit.support.events import Recorder
 from tests.unit.support.fake_sources import FakeObservation, FakeServer
 from tests.unit.support.world import World
-from zsnapdb.config import HookSettings
-from zsnapdb.errors import BusyError, HookError, PreflightError, RepositoryError
+from zsnapdb.base.errors import BusyError, HookError, PreflightError, RepositoryError
+from zsnapdb.config.settings import HookSettings
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.backup.preflight import _judge_hooks
-from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.store.local import LocalStore
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.support.interruption import die, interrupt, warnings_of
 from tests.unit.support.world import World
-from zsnapdb.errors import CommandError, DamagedError
+from zsnapdb.base.errors import CommandError, DamagedError
 
 
 @pytest.mark.parametrize("stray", [".20261120T100100Z-0064.swp", "20261120T100100Z-0064.bak", "README"])

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.support.interruption import interrupt, warnings_of
 from tests.unit.support.world import World, made
-from zsnapdb.errors import ConsistencyError, LeaseError, RepositoryError
+from zsnapdb.base.errors import ConsistencyError, LeaseError, RepositoryError
 from zsnapdb.repository.writer_lease import Holder
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.support.world import World
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.repository import layout
 

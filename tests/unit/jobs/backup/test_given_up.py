@@ -10,7 +10,7 @@ import pytest
 from tests.unit.support.fake_sources import VOLUMES
 from tests.unit.support.interruption import interrupt, warnings_of
 from tests.unit.support.world import World
-from zsnapdb.errors import CommandTimeout
+from zsnapdb.base.errors import CommandTimeout
 from zsnapdb.repository import keys, layout
 from zsnapdb.zfs import snapshots
 

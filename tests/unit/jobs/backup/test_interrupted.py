@@ -11,7 +11,7 @@ import pytest
 from tests.unit.support.fake_sources import VOLUMES
 from tests.unit.support.interruption import chunk_puts, die, interrupt, warnings_of
 from tests.unit.support.world import World, made, stream
-from zsnapdb.errors import CommandError, DamagedError
+from zsnapdb.base.errors import CommandError, DamagedError
 from zsnapdb.repository import layout
 
 

@@ -11,15 +11,15 @@ import pytest
 
 from tests.unit.support.fake_sources import VOLUMES, FakeObservation, FakeServer
 from tests.unit.support.world import Died, World, made
-from zsnapdb.config_repository import KeepRules, KeepSettings
-from zsnapdb.errors import BusyError, ServerError
+from zsnapdb.base.errors import BusyError, ServerError
+from zsnapdb.config.repository import KeepRules, KeepSettings
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.local_snapshot import LocalSnapshotResult
 from zsnapdb.jobs.backup.source import SnapshotRequest
-from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.local_sets import local_sets
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.jobs.repository import prune
 from zsnapdb.report.local_snapshot import LocalSetsView, LocalSnapshotPlanView, LocalSnapshotView
 from zsnapdb.zfs import snapshots

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.support.secrets import PLANTED, VARIABLES, check_clean
 from tests.unit.support.world import World
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
 from zsnapdb.repository import keys
 
 

@@ -13,10 +13,10 @@ from botocore.exceptions import ClientError
 
 from tests.unit.support.s3_server import BUCKET, PREFIX, S3Server, s3_server, statements
 from tests.unit.support.world import World, made
-from zsnapdb.config_repository import ObjectLockSettings, RepositorySettings
-from zsnapdb.jobs import object_locks
+from zsnapdb.config.repository import ObjectLockSettings, RepositorySettings
 from zsnapdb.jobs.backup import run as backup
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host import object_locks
 from zsnapdb.jobs.repository import verify
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository

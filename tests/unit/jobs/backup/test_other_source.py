@@ -11,13 +11,13 @@ import pytest
 from tests.unit.support.fake_sources import VOLUMES, FakeDisks, FakeMachine, FakeObservation, FakeProof, FakeServer
 from tests.unit.support.stored_backups import Site
 from tests.unit.support.world import Died, World, made
-from zsnapdb.config_repository import KeepSettings
-from zsnapdb.errors import ConsistencyError
+from zsnapdb.base.errors import ConsistencyError
+from zsnapdb.base.model import SnapshotSet
+from zsnapdb.config.repository import KeepSettings
 from zsnapdb.jobs.backup import run as job
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import copy, prune, verify
 from zsnapdb.jobs.repository.status import status
-from zsnapdb.model import SnapshotSet
 from zsnapdb.report.backup import BackupPlanView, BackupView
 from zsnapdb.report.repository.status import StatusView
 from zsnapdb.repository.machine_source import MachineSourcePart

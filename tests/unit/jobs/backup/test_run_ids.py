@@ -12,12 +12,12 @@ import pytest
 
 from tests.unit.support.command_line import ENVIRONMENT
 from tests.unit.support.world import made
-from zsnapdb import run_id
+from zsnapdb.base import run_id
 from zsnapdb.jobs.backup.source import SnapshotRequest
 from zsnapdb.zfs import snapshots
 
 ID = "20261122T120000Z-0123abcd"
-PRINT = "from zsnapdb import run_id; print(run_id.current() == run_id.current(), run_id.current())"
+PRINT = "from zsnapdb.base import run_id; print(run_id.current() == run_id.current(), run_id.current())"
 
 
 def printed(given: str | None) -> str:

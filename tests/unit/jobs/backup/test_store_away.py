@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.support.interruption import interrupt, warnings_of
 from tests.unit.support.world import Died, World, made
-from zsnapdb.errors import UnreachableError
+from zsnapdb.base.errors import UnreachableError
 
 
 class Away:

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from tests.unit.support.world import Died, World
-from zsnapdb.errors import NotThere, PreflightError, RepositoryError
+from zsnapdb.base.errors import NotThere, PreflightError, RepositoryError
 from zsnapdb.jobs.backup import local_manifests, local_snapshot
 from zsnapdb.jobs.backup import run as job
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.unit.support.barn import GOLD, UUID, Barn
-from zsnapdb import config
-from zsnapdb.errors import CommandTimeout, ConfigError, ConsistencyError, PreflightError
+from zsnapdb.base.errors import CommandTimeout, ConfigError, ConsistencyError, PreflightError
+from zsnapdb.config import settings as config
 from zsnapdb.jobs.backup import guest_freeze
-from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.report.source import detail_lines, result_lines, source_fields
 from zsnapdb.repository.machine_source import MachineSourcePart

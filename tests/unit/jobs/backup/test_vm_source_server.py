@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.unit.support.barn import Barn
-from zsnapdb.errors import LockNotGranted
+from zsnapdb.base.errors import LockNotGranted
+from zsnapdb.base.model import BinlogCoordinates, Flavour, Position
 from zsnapdb.jobs.backup import inside_server
 from zsnapdb.jobs.backup.inside_server import ExaminedInside, HeldInside, ObservedInside
 from zsnapdb.jobs.backup.vm_source import MachineSource
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import BinlogCoordinates, Flavour, Position
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.locks import HeldLock
 from zsnapdb.planning.backup.fitness import Severity

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.support.archived_server import Server
 from tests.unit.support.binlog_file import File
-from zsnapdb.errors import ConsistencyError
+from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.jobs.binlog.files import BinlogSource
 
 OTHER = "aaaaaaaa-0000-0000-0000-0000000000ff"

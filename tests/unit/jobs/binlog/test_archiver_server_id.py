@@ -9,12 +9,12 @@ import pytest
 
 from tests.unit.support.archived_server import Server
 from tests.unit.support.binlog_file import ROTATE, File
-from zsnapdb.gtid import GtidPosition
+from zsnapdb.base.gtid import GtidPosition
+from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.jobs.binlog.archiver import Archiver
 from zsnapdb.jobs.binlog.files import BinlogSource
 from zsnapdb.jobs.binlog.round import Round
-from zsnapdb.model import BinlogCoordinates, Flavour
-from zsnapdb.mysql.binlog_bytes import fingerprint
+from zsnapdb.mysql.binlog.bytes import fingerprint
 from zsnapdb.planning.binlog.repeated_gtids import repeated_gtids
 from zsnapdb.planning.binlog.route import NEWEST, BackupPoint, EndKind, Route, follow
 

@@ -12,12 +12,12 @@ from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.archived_server import Server
 from tests.unit.support.events import Recorder
 from tests.unit.support.faulty_store import Fault, FaultyStore
-from zsnapdb.errors import NotThere, RepositoryError, ServerError
+from zsnapdb.base.errors import NotThere, RepositoryError, ServerError
+from zsnapdb.base.model import BinlogCoordinates
 from zsnapdb.jobs.binlog import completeness
 from zsnapdb.jobs.binlog.archiver import Archiver
 from zsnapdb.jobs.binlog.completeness import CompletenessRecorder
 from zsnapdb.jobs.binlog.round import Round
-from zsnapdb.model import BinlogCoordinates
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.binlog.completeness import CommitHorizon
 from zsnapdb.planning.facts import Dialect

@@ -10,13 +10,13 @@ import pytest
 from tests.unit.support.archived_server import Server
 from tests.unit.support.binlog_file import UUID
 from tests.unit.support.row_events import DELETE, TABLE_MAP, rows, table, transaction, value
-from zsnapdb.config import InstanceSettings
-from zsnapdb.config_repository import RepositorySettings
-from zsnapdb.errors import NotThere, ServerError, UsageError
+from zsnapdb.base.errors import NotThere, ServerError, UsageError
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.repository import RepositorySettings
+from zsnapdb.config.settings import InstanceSettings
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.jobs.binlog.find import FindRequest, Search, search
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import Flavour
 from zsnapdb.report.binlog_find import SearchView
 
 

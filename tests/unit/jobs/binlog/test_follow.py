@@ -10,11 +10,11 @@ import pytest
 
 from tests.unit.support.archived_server import Server
 from tests.unit.support.binlog_file import UUID
-from zsnapdb.errors import DamagedError, UsageError
+from zsnapdb.base.errors import DamagedError, UsageError
+from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.jobs.binlog.find import FindRequest
 from zsnapdb.jobs.binlog.follow import follow, follow_files
-from zsnapdb.model import Flavour
 
 from .test_find import delete, instance
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.unit.support.binlog_archive import INCARNATION, NAME, rotated
 from tests.unit.support.stored_backups import Site
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog import purge
 from zsnapdb.jobs.binlog.purge import _Archived
-from zsnapdb.jobs.instance import Instance
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.store.local import LocalStore
 

@@ -21,16 +21,16 @@ from tests.unit.support.row_events import (
     transaction,
     value,
 )
-from zsnapdb.config import InstanceSettings
-from zsnapdb.config_repository import RepositorySettings
-from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.base.errors import NotThere, PreflightError
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.repository import RepositorySettings
+from zsnapdb.config.settings import InstanceSettings
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.jobs.binlog.logged import LoggedTransaction, find_transaction
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import Flavour
-from zsnapdb.mysql.binlog_rows import table_map
-from zsnapdb.mysql.event_bytes import EventBytes
-from zsnapdb.mysql.table_metadata import TEXTS, TEXTS_AND_GEOMETRY, table_metadata
+from zsnapdb.mysql.binlog.event_bytes import EventBytes
+from zsnapdb.mysql.binlog.rows import table_map
+from zsnapdb.mysql.binlog.table_metadata import TEXTS, TEXTS_AND_GEOMETRY, table_metadata
 
 MAP = (TABLE_MAP, table())
 

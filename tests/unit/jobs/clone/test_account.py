@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from zsnapdb.config import CloneSettings, ServerSettings
-from zsnapdb.errors import PreflightError
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.config.settings import CloneSettings, ServerSettings
 from zsnapdb.jobs.clone import account
 from zsnapdb.jobs.clone.volumes import settings_of_clone
 

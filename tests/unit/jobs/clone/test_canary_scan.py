@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.errors import ConsistencyError
+from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.jobs.clone import canary_scan
 from zsnapdb.planning.clone.canaries import canaries
 

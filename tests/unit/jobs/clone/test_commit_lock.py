@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.mysql.test_locks import Fake, process
-from zsnapdb.errors import LockNotGranted
+from zsnapdb.base.errors import LockNotGranted
 from zsnapdb.jobs.clone import lifecycle
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
-from zsnapdb.config import CloneSettings, Settings
-from zsnapdb.errors import PreflightError
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import SnapshotSet
+from zsnapdb.config.settings import CloneSettings, Settings
+from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue, destroy, reaper, reset
 from zsnapdb.jobs.clone.sources import CloneSource, SourceKind, commits
-from zsnapdb.jobs.host import THIS_HOST
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import SnapshotSet
-from zsnapdb.mysql.server import ServerProcess
+from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.planning.clone.lease import LeaseVerdict
 from zsnapdb.report.clone.destroy import DestroyPlanView
 
@@ -28,7 +28,7 @@ SECOND = "20261120T110000Z-0002"
 def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClonePool:
     pool = ClonePool()
     pool.install(monkeypatch)
-    monkeypatch.setattr("zsnapdb.jobs.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
+    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
     pool.snapshot(f"{SOURCE}@zsnapdb-{FIRST}")
     return pool
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
-from zsnapdb.errors import PreflightError
+from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.clone import create_plan, fetch, reusable_sets, topology
 from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.clone.sources import RemoteBackup
@@ -120,7 +120,7 @@ def planned(host: PlanningHost, job: str) -> object:
 def test_nothing_starts_the_program_of_an_upgraded_server_on_older_files(
     host: PlanningHost, monkeypatch: pytest.MonkeyPatch, job: str
 ) -> None:
-    monkeypatch.setattr("zsnapdb.mysql.processes.version_of", lambda binary: "12.3.1-MariaDB")
+    monkeypatch.setattr("zsnapdb.mysql.process.processes.version_of", lambda binary: "12.3.1-MariaDB")
     backup = host.instance.open_repository().manifest("main", BACKUPS[0])
     monkeypatch.setattr(create_plan, "locate", lambda *words, **named: RemoteBackup((backup,)))
     with pytest.raises(PreflightError, match="another series"):

@@ -10,13 +10,13 @@ import pytest
 import typer.main
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
+from zsnapdb.base.errors import DamagedError
 from zsnapdb.cli.app import app
-from zsnapdb.errors import DamagedError
-from zsnapdb.jobs import host_record
+from zsnapdb.jobs.base.events import SILENT
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import fetch, locate, plans, prepare, reset, reusable_sets, upgrade
 from zsnapdb.jobs.clone.sources import RemoteBackup
-from zsnapdb.jobs.events import SILENT
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.record import host_record
 from zsnapdb.repository import layout
 from zsnapdb.store.local import LocalStore
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.unit.support.manifests import manifest
-from zsnapdb.gtid import GtidSet
+from zsnapdb.base.gtid import GtidSet
+from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.clone.sources import origin_in
-from zsnapdb.model import Flavour
 from zsnapdb.repository.manifest import PositionPart, server_source
 
 UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.errors import PreflightError
+from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.clone.lifecycle import message_text
 from zsnapdb.jobs.clone.properties import owner_text, requested_text
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from zsnapdb.errors import NotThere, UsageError
+from zsnapdb.base.errors import NotThere, UsageError
 from zsnapdb.jobs.clone.state_at import Candidate, choose
 
 UUID = "3b539809-e55b-11f1-8822-4e3318db0587"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.errors import BusyError
+from zsnapdb.base.errors import BusyError
 from zsnapdb.jobs.clone import locks
 
 PROCESS = """

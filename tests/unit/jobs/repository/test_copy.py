@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.support.binlog_archive import ID, INCARNATION, NAME, add, rotated
 from tests.unit.support.stored_backups import DyingStore, Killed, Site, dies
-from zsnapdb.errors import ConfigError, ConsistencyError, NotThere, RepositoryError, UsageError
+from zsnapdb.base.errors import ConfigError, ConsistencyError, NotThere, RepositoryError, UsageError
 from zsnapdb.jobs.repository import copy as job
 from zsnapdb.jobs.repository import verify
 from zsnapdb.jobs.repository.copy import CopyResult

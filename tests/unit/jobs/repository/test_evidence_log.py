@@ -16,15 +16,15 @@ import pytest
 from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.events import Recorder
 from tests.unit.support.stored_backups import Site
+from zsnapdb.base.errors import ConfigError, RepositoryError
 from zsnapdb.cli import key
 from zsnapdb.cli.evidencing import evidencing
-from zsnapdb.config import MaskingSettings, parse
-from zsnapdb.config_repository import EncryptionSettings
-from zsnapdb.errors import ConfigError, RepositoryError
-from zsnapdb.jobs import evidence, policy
+from zsnapdb.config.repository import EncryptionSettings
+from zsnapdb.config.settings import MaskingSettings, parse
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import masking as clone_masking
-from zsnapdb.jobs.evidence import EvidenceLog, note_end, recorded, recorded_keys
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.health import evidence, policy
+from zsnapdb.jobs.health.evidence import EvidenceLog, note_end, recorded, recorded_keys
 from zsnapdb.jobs.repository import evidence_report, init, keys
 from zsnapdb.planning.evidence.policy import POLICY, PolicyChange
 from zsnapdb.report.repository.evidence import EvidenceReportView

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.stored_backups import Site
-from zsnapdb.errors import DamagedError, NotThere
-from zsnapdb.jobs import doctor, host_record
+from zsnapdb.base.errors import DamagedError, NotThere
+from zsnapdb.jobs.doctor import diagnose
+from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import forget, inventory, prune, status, verify
 from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
 from zsnapdb.report.repository.list import InventoryView
@@ -66,7 +67,7 @@ def test_prune_says_it(site: Site) -> None:
 
 
 def test_the_doctor_says_it(site: Site) -> None:
-    findings = doctor.about_stored(site.instance())
+    findings = diagnose.about_stored(site.instance())
     assert [finding.detail for finding in findings if TEXT in finding.detail]
 
 

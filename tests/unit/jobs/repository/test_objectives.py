@@ -13,8 +13,8 @@ import pytest
 
 from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.stored_backups import Site
-from zsnapdb.config import Settings, parse
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.config.settings import Settings, parse
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import copy, status, verify
 from zsnapdb.planning.health.objectives import Verdict
 from zsnapdb.report.repository.status import AllStatusView, StatusView

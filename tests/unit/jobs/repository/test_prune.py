@@ -10,9 +10,9 @@ import pytest
 
 from tests.unit.support.pruning import check_whole, manifests, plan, prune
 from tests.unit.support.stored_backups import DyingStore, Killed, Site, dies, id_of, store_backup
-from zsnapdb.config import parse
-from zsnapdb.errors import ConfigError, PreflightError, RepositoryError, UsageError
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import ConfigError, PreflightError, RepositoryError, UsageError
+from zsnapdb.config.settings import parse
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import prune as job
 from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
 from zsnapdb.planning.repository.retention import Unrestorable

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.support.pruning import manifests, plan, prune
 from tests.unit.support.stored_backups import DyingStore, Site, store_backup
-from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.jobs.repository import pin as job
 from zsnapdb.repository import layout, pins
 from zsnapdb.store.base import Afterlife, ObjectHold

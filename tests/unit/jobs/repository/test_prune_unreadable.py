@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.support.pruning import plan, prune
 from tests.unit.support.stored_backups import DyingStore, Site
-from zsnapdb.errors import DamagedError, RepositoryError
+from zsnapdb.base.errors import DamagedError, RepositoryError
 from zsnapdb.repository import layout
 from zsnapdb.store.local import LocalStore
 

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.support.binlog_archive import ID, INCARNATION, NAME, add
 from tests.unit.support.stored_backups import DyingStore, Killed, Site, dies, stream
 from tests.unit.support.streams import record
-from zsnapdb.errors import RepositoryError
-from zsnapdb.jobs.events import SILENT
+from zsnapdb.base.errors import RepositoryError
+from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.repository import verify as job
 from zsnapdb.jobs.repository import verify_binlogs
 from zsnapdb.jobs.repository.verify import VerifyResult

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.support.manifests import manifest as example
 from tests.unit.support.streams import begin, end, write
-from zsnapdb.jobs.events import SILENT
+from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.repository.verify import _Reader
 from zsnapdb.repository.manifest import VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository

@@ -9,13 +9,13 @@ import pytest
 
 from tests.unit.support.manifests import manifest
 from tests.unit.support.stored_backups import Site
-from zsnapdb.errors import HistoryError
-from zsnapdb.jobs import host_record
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.base.errors import HistoryError
+from zsnapdb.base.model import Flavour, new_backup_id
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import prune
 from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
 from zsnapdb.jobs.restore import newest
-from zsnapdb.model import Flavour, new_backup_id
 from zsnapdb.planning.repository.host_record import StoredKind
 from zsnapdb.planning.restore.targets import AtBackup
 from zsnapdb.repository.catalogue import Summary

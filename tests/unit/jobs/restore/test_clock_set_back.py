@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.binlog_archive import UUID
-from zsnapdb.errors import ZsnapdbError
+from zsnapdb.base.errors import ZsnapdbError
 
 
 def moment(clock: float) -> str:

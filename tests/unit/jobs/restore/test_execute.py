@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
-from zsnapdb.errors import ExistsError, PreflightError
+from zsnapdb.base.errors import ExistsError, PreflightError
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.plan import RestoreRequest
-from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
+from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.steps import Receive
 
 

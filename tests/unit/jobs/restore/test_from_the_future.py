@@ -8,12 +8,12 @@ import pytest
 
 from tests.unit.support.manifests import after_the_examples, manifest
 from tests.unit.support.planning_host import PlanningHost
-from zsnapdb.errors import DamagedError
-from zsnapdb.jobs import host_record
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.model import new_backup_id
+from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import inventory, status, verify
 from zsnapdb.jobs.restore import newest
 from zsnapdb.jobs.trial import scratch_restore
-from zsnapdb.model import new_backup_id
 from zsnapdb.planning.repository.host_record import StoredKind
 
 POINTS = ["latest", "latest-backup"]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.archived_server import Server
-from zsnapdb.errors import HistoryError
+from zsnapdb.base.errors import HistoryError
 
 OTHER = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 

@@ -8,10 +8,10 @@ import pytest
 
 from tests.unit.support.archived_server import Server
 from tests.unit.support.manifests import manifest
-from zsnapdb.errors import UnreachableError
-from zsnapdb.jobs.local_binlogs import LocalBinlogs
+from zsnapdb.base.errors import UnreachableError
+from zsnapdb.base.model import Flavour
+from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore import without_store
-from zsnapdb.model import Flavour
 from zsnapdb.planning.restore.replays import located
 from zsnapdb.planning.restore.steps import LogPart, Replay
 from zsnapdb.repository.binlog_archive import BinlogArchive

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
-from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.base.errors import NotThere, PreflightError
+from zsnapdb.base.model import Snapshot
 from zsnapdb.jobs.restore import handover
 from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.runbook import _options
-from zsnapdb.model import Snapshot
 from zsnapdb.planning.restore.handover_steps import PromotePart
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.runbook import Commands, entries

@@ -9,21 +9,21 @@ import pytest
 from tests.unit.support.binlog_file import File
 from tests.unit.support.manifests import manifest
 from tests.unit.support.planning_host import BACKUPS, VARIABLES, PlanningHost
-from zsnapdb.errors import NotThere, PreflightError, UnreachableError
+from zsnapdb.base.errors import NotThere, PreflightError, UnreachableError
+from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.source import SourceDescription
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import fetch
-from zsnapdb.jobs.host import Host
-from zsnapdb.jobs.host_record import note_stored
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.local_binlogs import LocalBinlogs
+from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
+from zsnapdb.jobs.record.host_record import note_stored
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore import without_store
 from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import Work
-from zsnapdb.model import Snapshot, SnapshotSet
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import Recover, RestorePlan
 from zsnapdb.repository.manifest import ServerSourcePart

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.machine_yard import REQUEST, TOP, Receiver, Yard, made_yard
-from zsnapdb.errors import CommandError, DamagedError, ExistsError, PreflightError, UsageError
+from zsnapdb.base.errors import CommandError, DamagedError, ExistsError, PreflightError, UsageError
 from zsnapdb.jobs.restore import machine_plan, machine_run
 from zsnapdb.jobs.restore.machine_journal import MachineJournals
 from zsnapdb.jobs.restore.machine_run import MachineRestoreResult, MachineWork

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
-from zsnapdb.errors import DamagedError, NotThere
-from zsnapdb.jobs import host_record
+from zsnapdb.base.errors import DamagedError, NotThere
+from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.restore import newest
 from zsnapdb.repository import layout
 from zsnapdb.store.local import LocalStore

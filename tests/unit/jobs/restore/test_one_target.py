@@ -10,14 +10,14 @@ from typing import Any, cast
 import pytest
 
 from tests.unit.support.planning_host import PlanningHost
-from zsnapdb.errors import NotOursError, NotThere, PreflightError
-from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.base.errors import NotOursError, NotThere, PreflightError
+from zsnapdb.base.model import Snapshot, new_backup_id
+from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
 from zsnapdb.jobs.restore import give_up, steps, under_way
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.steps import Work, receive, remove_all
-from zsnapdb.jobs.restore_journal import Journals, RestoreJournal
-from zsnapdb.jobs.set_properties import RESTORED_PROPERTY
-from zsnapdb.model import Snapshot, new_backup_id
+from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.steps import Receive, RestorePlan
 from zsnapdb.zfs import datasets, owned, snapshots
 from zsnapdb.zfs.datasets import Property

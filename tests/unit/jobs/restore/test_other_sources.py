@@ -10,10 +10,10 @@ from pydantic import SecretStr
 
 from tests.unit.support.manifests import manifest, of_kind
 from tests.unit.support.stored_backups import Site
-from zsnapdb.config import Settings, parse
-from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.base.errors import NotThere, PreflightError
+from zsnapdb.config.settings import Settings, parse
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone.locate import locate
-from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.trial import drill, rescue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
-from zsnapdb.errors import PreflightError
+from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.runbook import _options

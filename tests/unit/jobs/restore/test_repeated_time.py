@@ -14,15 +14,15 @@ import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.planning_host import no_snapshot
-from zsnapdb.config import Settings, parse
-from zsnapdb.errors import AmbiguousPointError, NotThere, UsageError
+from zsnapdb.base.errors import AmbiguousPointError, NotThere, UsageError
+from zsnapdb.config.settings import Settings, parse
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import create_plan, query, state_at
 from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.clone.state_at import Candidate, Moment, MomentMatch
-from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.trial import drill, rescue
-from zsnapdb.mysql import processes
-from zsnapdb.mysql import programs as client_programs
+from zsnapdb.mysql.process import processes
+from zsnapdb.mysql.process import programs as client_programs
 from zsnapdb.planning.restore.steps import Replay, RestorePlan
 from zsnapdb.planning.restore.targets import parse_time
 from zsnapdb.planning.table_name import TableName

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.server_copy.prepare import lay_out
 
 

@@ -13,10 +13,10 @@ import pytest
 
 from tests.unit.support.stored_backups import DyingStore, Killed, Site, guid_of, stream
 from tests.unit.support.streams import renamed
-from zsnapdb.config import parse
-from zsnapdb.errors import ConfigError, LeaseError, NotThere, PreflightError
+from zsnapdb.base.errors import ConfigError, LeaseError, NotThere, PreflightError
+from zsnapdb.config.settings import parse
 from zsnapdb.jobs.backup import send as backup_send
-from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import inventory
 from zsnapdb.jobs.restore import steps, stored_chain
 from zsnapdb.jobs.trial import consolidate as job

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.config import ProbeSettings
-from zsnapdb.errors import ConsistencyError, DamagedError, NotThere, PreflightError
+from zsnapdb.base.errors import ConsistencyError, DamagedError, NotThere, PreflightError
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.settings import ProbeSettings
 from zsnapdb.jobs.trial import drill as job
-from zsnapdb.model import Flavour
-from zsnapdb.mysql import programs
-from zsnapdb.mysql.programs import is_version_of
+from zsnapdb.mysql.process import programs
+from zsnapdb.mysql.process.programs import is_version_of
 from zsnapdb.planning.family import MYSQL
 from zsnapdb.planning.trial.drill import (
     Sized,
@@ -235,7 +235,7 @@ def test_a_program_tells_which_family_it_is_of(text: str, flavour: Flavour) -> N
 
 
 def test_a_program_of_the_other_family_is_passed_over(tmp_path: Path) -> None:
-    from zsnapdb.config import ServerSettings
+    from zsnapdb.config.settings import ServerSettings
 
     for folder, text in (
         ("own", "mysqldump  Ver 8.4.0 for Linux"),
@@ -265,7 +265,7 @@ def test_innochecksum_is_asked_for_the_range_and_its_word_is_damage(
 
 
 def test_innochecksum_that_cannot_read_is_an_error_not_damage(tmp_path: Path) -> None:
-    from zsnapdb.errors import CommandError
+    from zsnapdb.base.errors import CommandError
 
     program = tmp_path / "innochecksum"
     program.write_text("#!/bin/sh\necho 'Error: /d/t.ibd cannot be found' >&2\nexit 1\n")

@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
-from zsnapdb.errors import DamagedBackupError, PreflightError
+from zsnapdb.base.errors import DamagedBackupError, PreflightError
 from zsnapdb.jobs.trial import delivery, drill, rescue, scratch_restore
 from zsnapdb.jobs.trial.rescue import Destination, RescueRequest
 from zsnapdb.planning.table_name import TableName
@@ -54,7 +54,7 @@ def test_a_drill_without_innochecksum_is_refused_beforehand_or_goes_on_and_says_
     def missing(names: tuple[str, ...], *words: object) -> Path:
         raise PreflightError(f"no program {names[0]} was found", hint="install the server's package")
 
-    monkeypatch.setattr("zsnapdb.mysql.programs.find", missing)
+    monkeypatch.setattr("zsnapdb.mysql.process.programs.find", missing)
     repository = host.instance.open_repository()
     with pytest.raises(PreflightError, match="innochecksum") as refusal:
         drill.plan(host.settings, host.instance, repository, "latest-backup", seed=1, whole=True)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tests.unit.support.catalogue_session import CatalogueSession
-from zsnapdb.config import ServerSettings
+from zsnapdb.config.settings import ServerSettings
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial import server_checks
 from zsnapdb.jobs.trial.server_checks import Isolated

@@ -9,15 +9,15 @@ import pytest
 
 from tests.unit.support.guests import MemoryClient
 from tests.unit.support.machine_yard import Receiver, Yard, made_yard
-from zsnapdb.config import InstanceSettings, ProbeSettings
-from zsnapdb.config_vm import HostBootSettings, VmSourceSettings
-from zsnapdb.errors import CommandError, PreflightError, UsageError
-from zsnapdb.jobs import orphans
+from zsnapdb.base.errors import CommandError, PreflightError, UsageError
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.settings import InstanceSettings, ProbeSettings
+from zsnapdb.config.vm import HostBootSettings, VmSourceSettings
+from zsnapdb.jobs.doctor import orphans
 from zsnapdb.jobs.restore.machine_run import MachineWork
 from zsnapdb.jobs.trial import drill, machine_drill, machine_scratch
 from zsnapdb.jobs.trial.drill_log import DrillResult
 from zsnapdb.jobs.trial.machine_drill import MachineDrillPlan, MachineDrillRequest
-from zsnapdb.model import Flavour
 from zsnapdb.planning.vm.domain import parse, root_of
 from zsnapdb.report.trial.drill import EvidenceView
 from zsnapdb.report.trial.machine_drill import MachineDrillPlanView

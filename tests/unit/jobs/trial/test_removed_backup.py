@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.errors import DamagedError, NotThere, RepositoryError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError, ZsnapdbError
 from zsnapdb.jobs.trial import drill, scratch, scratch_restore
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Outcome

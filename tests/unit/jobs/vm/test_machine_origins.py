@@ -10,11 +10,11 @@ import pytest
 from tests.unit.support import machine_pool
 from tests.unit.support.clone_pool import Thing
 from tests.unit.support.machine_pool import HOME, MachinePool, MemoryHypervisor
-from zsnapdb import config
-from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError, UsageError, ZsnapdbError
-from zsnapdb.jobs.clock import now
-from zsnapdb.jobs.events import Silent
+from zsnapdb.base.errors import NotThere, PreflightError, UsageError, ZsnapdbError
+from zsnapdb.config import settings as config
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.base.events import Silent
 from zsnapdb.jobs.vm import base, catalogue, create, life
 from zsnapdb.jobs.vm.base import BaseRequest
 from zsnapdb.jobs.vm.create import MachinesRequest

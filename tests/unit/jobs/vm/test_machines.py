@@ -11,8 +11,7 @@ import pytest
 
 from tests.unit.support import machine_pool
 from tests.unit.support.machine_pool import HOME, MachinePool, MemoryHypervisor
-from zsnapdb.config import Settings
-from zsnapdb.errors import (
+from zsnapdb.base.errors import (
     CommandError,
     ConsistencyError,
     ExistsError,
@@ -21,9 +20,10 @@ from zsnapdb.errors import (
     UsageError,
     ZsnapdbError,
 )
-from zsnapdb.jobs.clock import now
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.base.events import Silent
 from zsnapdb.jobs.clone.destroy import GoesToo
-from zsnapdb.jobs.events import Silent
 from zsnapdb.jobs.vm import base, catalogue, create, life, reaper, removal
 from zsnapdb.jobs.vm.base import BaseRequest
 from zsnapdb.jobs.vm.create import MachinesRequest

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.mysql.test_greeting import GREETING, answering
 from tests.unit.support.machine_pool import MemoryHypervisor
-from zsnapdb.errors import CommandTimeout, PreflightError, UsageError
+from zsnapdb.base.errors import CommandTimeout, PreflightError, UsageError
 from zsnapdb.jobs.vm import readiness
 from zsnapdb.jobs.vm.readiness import ReadyKind, ReadyMarker
 from zsnapdb.planning.vm.domain import parse

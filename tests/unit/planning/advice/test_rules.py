@@ -22,8 +22,8 @@ from tests.unit.planning.advice.facts import (
     with_recovery,
     with_variables,
 )
-from zsnapdb.errors import ConfigError
-from zsnapdb.model import Flavour
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.advice.catalogue import RULES, Silence, check_silences, judge_advice
 from zsnapdb.planning.advice.facts import AdviceFacts, DeviceFacts, MemoryFacts, TableFacts
 from zsnapdb.planning.advice.recovery_rules import possible

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.errors import ConfigError, PreflightError
-from zsnapdb.model import Flavour
+from zsnapdb.base.errors import ConfigError, PreflightError
+from zsnapdb.base.model import Flavour
 from zsnapdb.mysql import locks
 from zsnapdb.planning.backup import lock_strategy
 from zsnapdb.planning.backup.crash_safety import lock_free_objections

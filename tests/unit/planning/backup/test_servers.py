@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.unit.support.recorded_server import SYNTAX_ERROR, Recorded, RecordedSession, names, variables_read
-from zsnapdb.errors import PreflightError
-from zsnapdb.model import BinlogCoordinates, Flavour
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.capability import KNOWN
 from zsnapdb.mysql.probe import probe, published_position

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from zsnapdb.errors import UsageError
+from zsnapdb.base.errors import UsageError
 from zsnapdb.planning.binlog.changes import (
     ChangeFilter,
     ChangeKind,

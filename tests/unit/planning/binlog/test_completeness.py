@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
-from zsnapdb.config_objectives import ObjectiveSettings
-from zsnapdb.errors import NotThere
-from zsnapdb.model import BinlogCoordinates
+from zsnapdb.base.errors import NotThere
+from zsnapdb.base.model import BinlogCoordinates
+from zsnapdb.config.objectives import ObjectiveSettings
 from zsnapdb.planning.binlog.completeness import (
     CommitHorizon,
     LastRecord,

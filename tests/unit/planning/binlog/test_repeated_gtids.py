@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.support.binlog_window import A, B, Kept, gtids
-from zsnapdb.gtid import GtidPosition, GtidSet
+from zsnapdb.base.gtid import GtidPosition, GtidSet
 from zsnapdb.planning.binlog.repeated_gtids import given_again, repeated_gtids
 
 ONE = "server_id 1"

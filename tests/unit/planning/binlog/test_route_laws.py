@@ -24,9 +24,9 @@ from tests.unit.support.binlog_scenarios import (
 )
 from tests.unit.support.binlog_simulation import Simulation, restored, simulate
 from tests.unit.support.binlog_window import SECOND
-from zsnapdb.errors import HistoryError, NotThere
-from zsnapdb.gtid import contains
-from zsnapdb.model import Flavour
+from zsnapdb.base.errors import HistoryError, NotThere
+from zsnapdb.base.gtid import contains
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.binlog.route import commit_time, follow
 from zsnapdb.planning.binlog.window import newer_beyond, window
 from zsnapdb.planning.restore.points import choose

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from zsnapdb.errors import DamagedError, PreflightError
-from zsnapdb.gtid import GtidSet
-from zsnapdb.model import Flavour
+from zsnapdb.base.errors import DamagedError, PreflightError
+from zsnapdb.base.gtid import GtidSet
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.clone.contract import Promise, awake_accounts_query, broken, lock_accounts_sql
 from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.facts import Channel, ServerFacts

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.errors import ConsistencyError, PreflightError
+from zsnapdb.base.errors import ConsistencyError, PreflightError
 from zsnapdb.planning.clone.diff import Change, DifferenceKind, Shape, merge, select, shape
 from zsnapdb.planning.clone.exact_values import Column
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.errors import PreflightError, UsageError
+from zsnapdb.base.errors import PreflightError, UsageError
 from zsnapdb.planning.clone.lease import (
     FOREVER,
     CloneLease,

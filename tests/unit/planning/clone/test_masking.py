@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.config import parse
-from zsnapdb.errors import ConfigError, PreflightError
-from zsnapdb.model import Flavour
+from zsnapdb.base.errors import ConfigError, PreflightError
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.settings import parse
 from zsnapdb.planning.clone.changed_files import Changes, FileState
 from zsnapdb.planning.clone.masking import (
     Scrubbed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.errors import PreflightError
+from zsnapdb.base.errors import PreflightError
 from zsnapdb.planning.clone.ports import choose_port
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.model import Flavour
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.clone.rights import AccountRights, grants
 
 ACCOUNT = "'zsnapdb_clone'@'localhost'"

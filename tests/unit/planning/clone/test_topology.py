@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.errors import PreflightError, UsageError
-from zsnapdb.model import Flavour
+from zsnapdb.base.errors import PreflightError, UsageError
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.clone.topology import CloneTopology, names, refuse_without_gtids, words
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from zsnapdb.config import MaskingSettings
-from zsnapdb.config_repository import (
+from zsnapdb.config.repository import (
     EncryptionSettings,
     KeepRules,
     KeepSettings,
     ObjectLockSettings,
     RepositorySettings,
 )
+from zsnapdb.config.settings import MaskingSettings
 from zsnapdb.planning.evidence.policy import PolicyChange, PolicyFacts, policy_changes, policy_lines
 
 KEEP = KeepSettings(last=3, within=7200.0)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from zsnapdb.config_notifications import NotificationEvent, NotificationTarget, NotifiedJob
+from zsnapdb.config.notifications import NotificationEvent, NotificationTarget, NotifiedJob
 from zsnapdb.planning.health.facts import HealthFacts
 from zsnapdb.planning.health.objectives import Health, Judgement, Objective, Verdict
 from zsnapdb.planning.notifications.occasions import (

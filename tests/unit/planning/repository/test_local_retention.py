@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.config_repository import KeepRules
-from zsnapdb.model import new_backup_id
+from zsnapdb.base.model import new_backup_id
+from zsnapdb.config.repository import KeepRules
 from zsnapdb.planning.repository.local_retention import LocalSet, decide
 
 NOW = datetime(2026, 11, 22, 12, 0, 30, tzinfo=UTC)

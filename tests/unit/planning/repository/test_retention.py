@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from zsnapdb.config_repository import KeepSettings
+from zsnapdb.config.repository import KeepSettings
 from zsnapdb.planning.chain import in_order
 from zsnapdb.planning.repository.retention import Retention, RetentionFacts, Unrestorable, decide
 

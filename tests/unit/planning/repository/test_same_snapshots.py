@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.planning.repository.test_retention import NOW, Stored, Volume, histories, kept, law, rules
-from zsnapdb.config_repository import KeepSettings
+from zsnapdb.config.repository import KeepSettings
 from zsnapdb.planning.chain import ChainPolicy, Why, choose_base, in_order, restore_chain
 from zsnapdb.planning.repository.host_record import (
     BackupRecord,

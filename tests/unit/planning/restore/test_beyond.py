@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.errors import NotThere
+from zsnapdb.base.errors import NotThere
 from zsnapdb.planning.restore.replays import beyond
 from zsnapdb.planning.restore.steps import LogPart
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.errors import NotThere, PreflightError, UsageError, ZsnapdbError
-from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, joined
-from zsnapdb.model import BinlogCoordinates, Flavour, backup_time
+from zsnapdb.base.errors import NotThere, PreflightError, UsageError, ZsnapdbError
+from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, joined
+from zsnapdb.base.model import BinlogCoordinates, Flavour, backup_time
 from zsnapdb.planning.binlog.route import BackupPoint, EndKind, commit_time, follow
 from zsnapdb.planning.restore.boundaries import Scanned, boundary_in, start_in
 from zsnapdb.planning.restore.contained import is_past, newest_in_backup

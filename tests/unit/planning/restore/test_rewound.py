@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.planning.restore.rewound import ServerIds, StartedServer, differences
 from zsnapdb.planning.restore.steps import RestorePoint
 

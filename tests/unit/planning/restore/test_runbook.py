@@ -13,8 +13,8 @@ from typing import get_args
 
 import pytest
 
+from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.restore.runbook import Runbook
-from zsnapdb.model import Flavour
 from zsnapdb.planning.restore.handover_steps import (
     LeaveStopped,
     LookAround,

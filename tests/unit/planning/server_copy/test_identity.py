@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.errors import PreflightError
-from zsnapdb.model import Flavour
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.server_copy.identity import (
     BRIEF,
     Access,

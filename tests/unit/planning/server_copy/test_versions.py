@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.model import Flavour
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.server_copy.versions import BackupVersion, SeriesNeed, needs, series_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.model import Flavour
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer
 from zsnapdb.planning.setup.move import planned_move
 from zsnapdb.planning.setup.move_state import (

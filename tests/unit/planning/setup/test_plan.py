@@ -8,8 +8,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from tests.unit.planning.advice.facts import DATA, GOOD, LOGS
-from zsnapdb.config import parse
-from zsnapdb.model import Flavour
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.settings import parse
 from zsnapdb.planning.advice.catalogue import judge_advice
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.setup.account import account_plan

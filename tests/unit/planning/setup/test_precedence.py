@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.model import Flavour
+from zsnapdb.base.model import Flavour
 from zsnapdb.planning.setup.layout import option_file
 from zsnapdb.planning.setup.precedence import overridden
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.errors import DamagedError, NotThere, PreflightError
-from zsnapdb.model import backup_time, is_backup_id, new_backup_id
+from zsnapdb.base.errors import DamagedError, NotThere, PreflightError
+from zsnapdb.base.model import backup_time, is_backup_id, new_backup_id
 from zsnapdb.planning.chain import in_order
 from zsnapdb.planning.damage import DamageKind, DamageRegister, KnownDamage
 from zsnapdb.planning.trial.consolidation import LATEST, Consolidation, choose, id_after

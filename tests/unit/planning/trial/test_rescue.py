@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.errors import CommandError, PreflightError, UsageError
-from zsnapdb.model import Flavour
-from zsnapdb.mysql import programs
+from zsnapdb.base.errors import CommandError, PreflightError, UsageError
+from zsnapdb.base.model import Flavour
+from zsnapdb.mysql.process import programs
 from zsnapdb.planning.quoting import option_value, quoted
 from zsnapdb.planning.table_name import TableName, parse_table
 from zsnapdb.planning.trial.rescue import (

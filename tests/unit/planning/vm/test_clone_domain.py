@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
 from zsnapdb.planning.vm.clone_domain import (
     CloneNetwork,
     DomainIdentity,

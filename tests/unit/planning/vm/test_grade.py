@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.errors import ConsistencyError, DamagedError
+from zsnapdb.base.errors import ConsistencyError, DamagedError
 from zsnapdb.planning.vm import agent, grade
 from zsnapdb.planning.vm.grade import Freeze, Grade, Power
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
 from zsnapdb.planning.vm import guest_exec
 from zsnapdb.planning.vm.guest_exec import GuestProgramEnd
 

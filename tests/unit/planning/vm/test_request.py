@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.errors import ExistsError, PreflightError, UsageError
+from zsnapdb.base.errors import ExistsError, PreflightError, UsageError
 from zsnapdb.planning.clone.lease import Quota
 from zsnapdb.planning.vm import request
 

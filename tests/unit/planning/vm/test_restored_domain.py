@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.planning.vm.test_clone_domain import BASE, GOLDEN
-from zsnapdb.errors import DamagedError
+from zsnapdb.base.errors import DamagedError
 from zsnapdb.planning.vm.domain import parse, root_of
 from zsnapdb.planning.vm.restored_domain import HostBoot, RestoredIdentity, is_of_restore, restored
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.planning.vm.test_clone_domain import BASE, FIRST
-from zsnapdb.errors import PreflightError, UsageError
+from zsnapdb.base.errors import PreflightError, UsageError
 from zsnapdb.planning.vm.clone_domain import clone_xml
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.planning.vm.seed import GuestIdentity, guest_identity, image, refuse_no_host_name, seed_files

@@ -1,0 +1,1 @@
+"""What every room uses: errors, names, quantities, patterns, files written whole."""

@@ -1,0 +1,138 @@
+"""The basic terms of the tool as frozen dataclasses. Pure: no clock, no I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet
+
+PROPERTY = "zsnapdb"
+"""The namespace of every ZFS user property, hold tag and bookmark of this tool."""
+
+SNAPSHOT_PREFIX = "zsnapdb-"
+
+_BACKUP_ID = re.compile(r"^\d{8}T\d{6}Z-[0-9a-f]{4}$")
+
+
+class Flavour(StrEnum):
+    """The two families of servers. Other capabilities of a server are probed."""
+
+    MYSQL = "mysql"
+    MARIADB = "mariadb"
+
+
+def new_backup_id(now: datetime, randomness: int) -> str:
+    """Return an id that sorts by time: UTC to the second and four hexadecimal digits of randomness."""
+    return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{randomness & 0xFFFF:04x}"
+
+
+def is_backup_id(text: str) -> bool:
+    """Whether the text has the form of a backup id."""
+    return _BACKUP_ID.match(text) is not None
+
+
+def backup_time(backup_id: str) -> datetime:
+    """Return the time (UTC) in a backup id. ValueError if the text is not a backup id."""
+    # The parts are cut by offset: strptime takes ten times as long, and there may be tens of thousands of ids.
+    day, at = backup_id[:8], backup_id[9:15]
+    return datetime(int(day[:4]), int(day[4:6]), int(day[6:]), int(at[:2]), int(at[2:4]), int(at[4:]), tzinfo=UTC)
+
+
+def pool_of(dataset: str) -> str:
+    """Return the pool of a dataset."""
+    return dataset.split("/", 1)[0]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot as ZFS reports it. `guid` identifies a snapshot; its name and time do not."""
+
+    dataset: str
+    name: str
+    guid: int
+    createtxg: int
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.dataset}@{self.name}"
+
+
+@dataclass(frozen=True)
+class SnapshotSet:
+    """The snapshots of all volumes of an instance, by role, made by one request in one transaction group."""
+
+    backup_id: str
+    snapshots: Mapping[str, Snapshot]
+
+    @property
+    def createtxg(self) -> int:
+        return next(iter(self.snapshots.values())).createtxg
+
+
+@dataclass(frozen=True)
+class BinlogCoordinates:
+    """A binlog file (base name) and an offset in it, in bytes."""
+
+    file: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class Position:
+    """The position of a state in the server's history. `source` says where the position was read.
+
+    `gtids` is None if the server does not number its transactions. `coordinates` is None without a binlog.
+    `fingerprint` identifies the binlog of the coordinates, `last_gtid` its last transaction before them; both are known
+    only if that file was read. `last_gtid` is None too if the file has no transaction with a GTID there.
+    """
+
+    flavour: Flavour
+    coordinates: BinlogCoordinates | None
+    gtids: Gtids | None
+    source: str
+    fingerprint: str | None = None
+    last_gtid: str | None = None
+
+    def describe(self) -> str:
+        """Return the position in one line."""
+        words = []
+        if self.coordinates is not None:
+            words.append(f"{self.coordinates.file}:{self.coordinates.offset}")
+        if self.gtids is not None:
+            words.append(str(self.gtids) or "(no transactions)")
+        return " ".join(words) or "(no binlog)"
+
+    def short(self, limit: int) -> str:
+        """Return the position in at most `limit` bytes: complete, or as coordinates and a digest of the GTIDs.
+
+        A ZFS user property may have 8191 bytes (zfsprops(7)). A GTID set of many sources can be longer.
+        """
+        complete = self.describe()
+        if len(complete.encode()) <= limit:
+            return complete
+        digest = hashlib.sha256(str(self.gtids).encode()).hexdigest()
+        return replace(self, gtids=None).describe() + f" gtids-sha256:{digest}"
+
+
+def parse_gtids(flavour: Flavour, text: str) -> Gtids:
+    """Return the GTIDs in the notation of a server of this flavour. ValueError if they are malformed."""
+    return GtidPosition.parse(text) if flavour is Flavour.MARIADB else GtidSet.parse(text)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a long step: the bytes done, and the total (None: unknown)."""
+
+    step: str
+    done: int
+    total: int | None
+
+
+def server_name(server_uuid: str | None, server_id: int) -> str:
+    """Return the name of a server: its UUID, or its server id if it has no UUID."""
+    return server_uuid or f"server_id {server_id}"

@@ -1,0 +1,186 @@
+"""The form of every name that others write: in a repository, a data directory, a clone or a process list.
+
+A text counts as a name only if it has the form of its kind. So it is never an option of a command, a path that leads
+elsewhere, or a second line. `below` is the only function that makes a path from such names.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import PurePath, PurePosixPath
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from zsnapdb.base import run_id
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.printed import CONTROL
+
+ROLE = r"[a-z0-9][a-z0-9_-]{0,31}"
+INSTANCE = r"[a-z0-9][a-z0-9_-]{0,47}"
+BACKUP_ID = r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}"
+BINLOG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}\.[0-9]{1,18}"
+REPOSITORY_ID = r"[0-9a-z][0-9a-z-]{0,63}"
+
+_COMPONENT = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9_.:% -]+"
+_DATASET = re.compile(rf"[A-Za-z][A-Za-z0-9_.: -]*(/{_COMPONENT})*")
+_SNAPSHOT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
+_CONTROL = re.compile(f"[{CONTROL}]")
+_LONGEST_PATH = 4095
+
+
+def is_line(text: str) -> bool:
+    """Whether the text is one line: no control character, no line or paragraph separator, no half of a character."""
+    return _CONTROL.search(text) is None
+
+
+def is_dataset(text: str) -> bool:
+    """Whether the text has the form of a ZFS dataset's name (zfs(8), "ZFS File System Hierarchy").
+
+    ZFS allows at most 255 bytes, and no component `.` or `..`. The name begins with a letter of its pool, so it is
+    never an option.
+    """
+    return len(text) <= 255 and _DATASET.fullmatch(text) is not None
+
+
+def is_mount_point(text: str) -> bool:
+    """Whether the text is an absolute path in its shortest form: no empty part, no `.`, no `..`, one line."""
+    if not text.startswith("/") or len(text.encode("utf-8", "replace")) > _LONGEST_PATH or not is_line(text):
+        return False
+    return text == "/" or all(part not in ("", ".", "..") for part in text[1:].split("/"))
+
+
+def _line(text: str) -> str:
+    if not is_line(text):
+        raise ValueError("contains a control character or a line break")
+    return text
+
+
+def printable(text: str) -> str:
+    """Return the text as one line that a terminal prints: each control character and line break becomes a `?`."""
+    return _CONTROL.sub("?", text)
+
+
+def without_surrogates(text: str) -> str:
+    """Return the text with U+FFFD for each byte of the command line that is not UTF-8, which Python keeps as surrogate.
+
+    Such a text can be stored as JSON (RFC 8259, section 8.2).
+    """
+    return text.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _printable_text(text: str) -> str:
+    return "\n".join(printable(line) for line in text.replace("\t", " ").split("\n"))
+
+
+def _dataset(text: str) -> str:
+    if not is_dataset(text):
+        raise ValueError(f"{text[:80]!r} is not the name of a dataset")
+    return text
+
+
+def _full_snapshot(text: str) -> str:
+    dataset, _, name = text.partition("@")
+    if not is_dataset(dataset) or _SNAPSHOT.fullmatch(name) is None:
+        raise ValueError(f"{text[:80]!r} is not the name of a snapshot")
+    return text
+
+
+def _mount_point(text: str) -> str:
+    if not is_mount_point(text):
+        raise ValueError(f"{text[:80]!r} is not an absolute path without . and ..")
+    return text
+
+
+def _file_name(text: str) -> str:
+    if text in (".", ".."):
+        raise ValueError(f"{text!r} is not the name of a file")
+    return text
+
+
+Line = Annotated[str, StringConstraints(max_length=65536), AfterValidator(_line)]
+"""One line for programs, such as the value of a variable."""
+
+ShortLine = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_line)]
+"""One short line for programs, such as a version."""
+
+Words = Annotated[str, StringConstraints(max_length=1 << 20), AfterValidator(printable)]
+"""One line for people: a reason, a finding, the name of a host. Control characters are replaced."""
+
+Text = Annotated[str, StringConstraints(max_length=1 << 20), AfterValidator(_printable_text)]
+"""Several lines for people. Control characters are replaced."""
+
+RoleName = Annotated[str, Field(pattern=rf"^{ROLE}$")]
+InstanceName = Annotated[str, Field(pattern=rf"^{INSTANCE}$")]
+BackupId = Annotated[str, Field(pattern=rf"^{BACKUP_ID}$")]
+RunId = Annotated[str, Field(pattern=rf"^{run_id.PATTERN}$")]
+RepositoryId = Annotated[str, Field(pattern=rf"^{REPOSITORY_ID}$")]
+BinlogName = Annotated[str, Field(pattern=rf"^{BINLOG}$")]
+SnapshotName = Annotated[str, Field(pattern=rf"^{_SNAPSHOT.pattern}$")]
+FullSnapshotName = Annotated[str, AfterValidator(_full_snapshot)]
+"""A snapshot with its dataset: `tank/data@name`."""
+
+DatasetName = Annotated[str, AfterValidator(_dataset)]
+MountPoint = Annotated[str, AfterValidator(_mount_point)]
+PropertyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_:.-]{0,254}$")]
+PropertyValue = Annotated[str, StringConstraints(max_length=8191), AfterValidator(_line)]
+VariableName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+Guid = Annotated[int, Field(ge=0, lt=2**64)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+CommitTime = Annotated[int, Field(ge=0, lt=253_402_300_800_000_000)]
+"""Microseconds UTC, up to the year 9999."""
+
+CreationTime = Annotated[int, Field(ge=0, lt=253_402_300_800)]
+"""Seconds UTC, up to the year 9999."""
+
+
+def _moment(moment: datetime) -> datetime:
+    if moment.tzinfo is None or not 1970 < moment.year < _LAST_YEAR:
+        raise ValueError(f"is not a time with a zone between 1971 and {_LAST_YEAR - 1}")
+    return moment.astimezone(UTC)
+
+
+_LAST_YEAR = 9999
+Moment = Annotated[datetime, AfterValidator(_moment)]
+"""A time in UTC. One without a zone could be compared with no other, and arithmetic near the year 9999 fails."""
+
+Seconds = Annotated[float, Field(ge=0, lt=1e12)]
+"""A duration; infinity and NaN are none."""
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+FileName = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f]{1,255}$"), AfterValidator(_file_name)]
+"""The name of a file, without a folder."""
+
+GtidText = Annotated[str, Field(pattern=r"^[0-9A-Za-z_:, \n-]*$")]
+"""GTIDs as a server prints them."""
+
+AgeFile = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/= \r\n-]*$"), StringConstraints(max_length=65536)]
+"""An encrypted file of age in its armored form."""
+
+ServerUuid = Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$")]
+MachineName = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}$")]
+"""The name of a libvirt domain."""
+
+Attempt = Annotated[str, Field(pattern=r"^[0-9a-f]{1,32}$")]
+SendFlag = Annotated[str, Field(pattern=r"^-[A-Za-z]$|^--[a-z][a-z-]{0,30}$")]
+KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}$")]
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+def below(root: PurePath | str, *names: str) -> str:
+    """Return the path of `names` below the folder `root`, an absolute path. Each name is one part or several parts.
+
+    DamagedError if a name is absolute, empty, or has a part `.` or `..`: such a path could leave the folder.
+    """
+    path = PurePosixPath(root)
+    if not path.is_absolute():
+        raise ValueError(f"{root} is not an absolute path")
+    for name in names:
+        if not is_line(name) or any(part in ("", ".", "..") for part in name.split("/")):
+            raise DamagedError(
+                f"{name[:200]!r} does not name a place below {root}",
+                hint="a document was altered, or a newer zsnapdb wrote it",
+            )
+        path = path.joinpath(*name.split("/"))
+    return str(path)

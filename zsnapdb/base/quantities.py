@@ -1,0 +1,94 @@
+"""Converts sizes, durations and levels from the configuration and the command line to bytes, seconds and levels."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
+
+from zsnapdb.base.errors import UsageError
+
+_SIZES = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+_TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def _size(value: object) -> object:
+    if isinstance(value, str):
+        match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", value.strip())
+        if match is None or match.group(2).upper() not in _SIZES:
+            raise ValueError('a size is a number with B, KiB, MiB, GiB or TiB, such as "32MiB"')
+        return int(match.group(1)) * _SIZES[match.group(2).upper()]
+    return value
+
+
+def _duration(value: object) -> object:
+    if isinstance(value, str):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", value.strip())
+        if match is None:
+            raise ValueError('a duration is a number with ms, s, m, h, d or w, such as "5s"')
+        return float(match.group(1)) * _TIMES[match.group(2)]
+    return value
+
+
+def _level(value: object) -> object:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 19):
+        return value
+    raise ValueError('a level is a number from 0 (off) to 19, or "auto"')
+
+
+def size(count: int) -> str:
+    """Return bytes as B, KiB, MiB, GiB or TiB with one decimal."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things with their noun: `1 backup`, `2 backups`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def parse_duration(text: str) -> float:
+    """Return a duration from the command line, in seconds. UsageError if the text is not a duration."""
+    try:
+        return float(str(_duration(text)))
+    except ValueError as error:
+        raise UsageError(f"{text!r} is not a duration: {error}", hint='write a duration such as "30m"') from error
+
+
+def parse_size(text: str) -> int:
+    """Return a size from the command line, in bytes. UsageError if the text is not a size."""
+    try:
+        return int(str(_size(text)))
+    except ValueError as error:
+        raise UsageError(f"{text!r} is not a size: {error}", hint='write a size such as "2GiB"') from error
+
+
+def format_duration(seconds: float) -> str:
+    """Return a length of time in its one or two largest units, for example `2 h`, `1 d 4 h` or `8.4 s`."""
+    units = (("d", 86400), ("h", 3600), ("min", 60))
+    for number, (unit, length) in enumerate(units):
+        if seconds >= length:
+            rest = int(seconds % length)
+            smaller, divisor = units[number + 1] if number + 1 < len(units) else ("s", 1)
+            return f"{int(seconds // length)} {unit}" + (f" {rest // divisor} {smaller}" if rest // divisor else "")
+    return f"{round(seconds, 1):g} s"
+
+
+def format_setting(seconds: float) -> str:
+    """Return a length of time as a configuration has it: in the largest unit that fits it evenly, such as `7d`."""
+    for length, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= length and seconds % length == 0:
+            return f"{seconds / length:g}{unit}"
+    return f"{seconds:g}s"
+
+
+Size = Annotated[int, BeforeValidator(_size)]
+"""Bytes."""
+Seconds = Annotated[float, BeforeValidator(_duration)]
+Level = Annotated[int | Literal["auto"], BeforeValidator(_level)]
+"""A compression level of zstd."""

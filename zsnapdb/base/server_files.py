@@ -1,0 +1,337 @@
+"""Files in folders of the database server's account: the only functions by which root uses them.
+
+That account can replace every file in its folders by a link, a pipe or a hard link at any moment. So a path is walked
+folder by folder, each opened relative to the folder before it (openat(2)). A link is followed only in a folder where no
+other account can make one; the last name of a path is never followed. What is read or written is a regular file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from zsnapdb.base.errors import PreflightError
+
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""O_DIRECTORY also mounts a snapshot below .zfs that is not mounted yet; O_PATH alone would not (open(2))."""
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+"""O_NONBLOCK: the open of a pipe does not wait for its other end."""
+_BELOW_OPENED = re.compile(r"(?P<opened>/proc/self/fd/[0-9]{1,9})(?P<rest>/.*|)", re.DOTALL)
+"""A path below a folder that this process has opened, which is walked from there (proc(5), /proc/PID/fd)."""
+_SPECIAL = "is not a regular file"
+_MOST_LINKS = 40
+_DEEPEST = 64
+_MOST_TEXT = 64 << 20
+
+
+class UnsafeFileError(PreflightError):
+    """A path leads through a link that another account can make, or a file is not a plain file."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The account that owns a file: its uid and gid."""
+
+    uid: int
+    gid: int
+
+
+@contextlib.contextmanager
+def folder(path: Path, *, makes: bool = False) -> Iterator[int]:
+    """Open the folder for the block, as a place for functions with `dir_fd`. With `makes`, missing folders are made.
+
+    UnsafeFileError if a link that another account can make leads to it.
+    """
+    start, names = _start(os.path.abspath(path))
+    opened, links = os.open(start, _FOLDER), 0
+    try:
+        while names:
+            name = names.popleft()
+            if makes:
+                _make(name, opened)
+            try:
+                inner = os.open(name, _FOLDER, dir_fd=opened)
+            except NotADirectoryError:
+                target = _link_target(name, opened, path)
+                links += 1
+                if links > _MOST_LINKS:
+                    raise
+                names.extendleft(reversed(_names(target)))
+                if not target.startswith("/"):
+                    continue
+                inner = os.open("/", _FOLDER)
+            os.close(opened)
+            opened = inner
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def _start(path: str) -> tuple[str, deque[str]]:
+    """Return where the walk along the path begins, and the names from there on."""
+    below = _BELOW_OPENED.fullmatch(path)
+    if below is None:
+        return "/", deque(_names(path))
+    return f"{below['opened']}/.", deque(_names(below["rest"]))
+
+
+@contextlib.contextmanager
+def folder_below(root: Path, names: Sequence[str], *, makes: bool = False) -> Iterator[int]:
+    """Open the folder `names` below `root` for the block, as `folder` does. With `makes`, missing folders are made.
+
+    The root may be behind links. Below it no link is followed, whoever made it: UnsafeFileError.
+    """
+    opened, at = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), root
+    try:
+        for name in names:
+            at /= name
+            if makes:
+                _make(name, opened)
+            try:
+                inner = os.open(name, _FOLDER, dir_fd=opened)
+            except NotADirectoryError:
+                if _is_link(name, opened):
+                    raise _unsafe(at, "is a symbolic link") from None
+                raise
+            os.close(opened)
+            opened = inner
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def open_at(name: str, at: int) -> int:
+    """Return a regular file in the open folder `at`, open to read. OSError as of open(2), ELOOP if it is a link."""
+    opened = os.open(name, os.O_RDONLY | _FILE, dir_fd=at)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise IsADirectoryError(errno.EISDIR, _SPECIAL, name)
+    return opened
+
+
+def _make(name: str, at: int) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o755, dir_fd=at)
+
+
+def _names(path: str) -> list[str]:
+    return [name for name in path.split("/") if name not in ("", ".")]
+
+
+def _link_target(name: str, at: int, path: Path) -> str:
+    """Return the target of a link in the folder `at`, in which no other account can make links. Else an error."""
+    if not stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+        raise NotADirectoryError(f"{name} in {path} is not a folder")
+    own = (0, os.geteuid())
+    around, link = os.fstat(at), os.stat(name, dir_fd=at, follow_symlinks=False)
+    is_shared = around.st_mode & 0o022 and not around.st_mode & stat.S_ISVTX
+    if around.st_uid not in own or link.st_uid not in own or is_shared:
+        raise UnsafeFileError(
+            f"{path}: {name} is a symbolic link in a folder that uid {around.st_uid} can change",
+            hint="zsnapdb runs as root and does not follow such a link; use the real path, or remove the link",
+        )
+    return os.readlink(name, dir_fd=at)
+
+
+def refuse_links(path: Path, below: Path) -> None:
+    """Raise UnsafeFileError if a link leads from the folder `below` to `path`, whoever made it.
+
+    For a place in a received or cloned tree, in which a link of root may be someone else's too. A path that does not
+    exist yet is fine.
+    """
+    at = below
+    for name in path.relative_to(below).parts:
+        at /= name
+        try:
+            status = os.lstat(at)
+        except FileNotFoundError:
+            return
+        if stat.S_ISLNK(status.st_mode):
+            raise _unsafe(at, "is a symbolic link")
+
+
+def open_to_read(file: Path) -> BinaryIO:
+    """Return the open file. UnsafeFileError if it is a link, a pipe or another special file."""
+    return _opened(file, os.O_RDONLY, "rb")
+
+
+def open_to_change(file: Path) -> BinaryIO:
+    """Return the file, open to read and write it in place. UnsafeFileError also if it has a second name."""
+    return _opened(file, os.O_RDWR, "r+b")
+
+
+def open_to_append(file: Path, owner: Owner | None) -> BinaryIO:
+    """Return the file, open for writing at its end; a new file can be read by `owner` alone, whose file it becomes."""
+    opened = _opened(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, "ab")
+    _give(opened.fileno(), owner)
+    return opened
+
+
+def create(file: Path) -> BinaryIO:
+    """Return a new file, open for writing. FileExistsError if the name is taken, also by a link that leads nowhere."""
+    return _opened(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, "wb")
+
+
+def _opened(file: Path, flags: int, mode: str) -> BinaryIO:
+    with folder(file.parent) as at:
+        try:
+            opened = os.open(file.name, flags | _FILE, 0o600, dir_fd=at)
+        except OSError as error:
+            # O_NOFOLLOW met a link, or O_NONBLOCK a pipe that nobody reads (open(2)).
+            problem = {errno.ELOOP: "is a symbolic link", errno.ENXIO: _SPECIAL}.get(error.errno or 0)
+            if problem is None:
+                raise
+            raise _unsafe(file, problem) from error
+    status = os.fstat(opened)
+    is_shared = status.st_nlink != 1 and flags & (os.O_WRONLY | os.O_RDWR)
+    if is_shared or not stat.S_ISREG(status.st_mode):
+        os.close(opened)
+        raise _unsafe(file, "has a second name (a hard link)" if stat.S_ISREG(status.st_mode) else _SPECIAL)
+    # The object has the path as its name, for messages.
+    return open(file, mode, opener=lambda _path, _flags: opened)  # type: ignore[return-value]
+
+
+def _unsafe(path: Path, problem: str) -> UnsafeFileError:
+    return UnsafeFileError(
+        f"{path} {problem}", hint="zsnapdb runs as root and leaves it alone; check it, then remove it"
+    )
+
+
+def _is_link(name: str, at: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def read_text(file: Path) -> str:
+    """Return the text of the file; bytes that are not UTF-8 stay distinct (surrogateescape).
+
+    UnsafeFileError as for `open_to_read`, and if it is longer than any file that a server writes for itself.
+    """
+    with open_to_read(file) as opened:
+        text = opened.read(_MOST_TEXT + 1)
+    if len(text) > _MOST_TEXT:
+        raise UnsafeFileError(f"{file} is longer than {_MOST_TEXT} bytes", hint="is it a file of the server?")
+    return text.decode(errors="surrogateescape")
+
+
+def write_text(file: Path, text: str, owner: Owner | None, mode: int = 0o600) -> None:
+    """Write the file anew and give it to `owner` (None: to this account). What had its name before is not touched."""
+    beside = f".{file.name}.{secrets.token_hex(4)}"
+    with folder(file.parent) as at:
+        opened = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=at)
+        try:
+            with open(opened, "wb") as out:
+                out.write(text.encode(errors="surrogateescape"))
+                _give(opened, owner)
+                os.fchmod(opened, mode)
+            os.rename(beside, file.name, src_dir_fd=at, dst_dir_fd=at)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(beside, dir_fd=at)
+            raise
+
+
+def rewrite_text(file: Path, text: str) -> None:
+    """Write the file anew. It keeps its owner and its permissions. UnsafeFileError as for `open_to_read`."""
+    with open_to_read(file) as opened:
+        status = os.fstat(opened.fileno())
+    write_text(file, text, Owner(status.st_uid, status.st_gid), stat.S_IMODE(status.st_mode))
+
+
+def give(file: Path, owner: Owner | None, mode: int) -> None:
+    """Give a regular file with one name to `owner`, and set its permissions."""
+    with open_to_change(file) as opened:
+        _give(opened.fileno(), owner)
+        os.fchmod(opened.fileno(), mode)
+
+
+def _give(opened: int, owner: Owner | None) -> None:
+    if owner is not None and os.geteuid() == 0:
+        os.fchown(opened, owner.uid, owner.gid)
+
+
+def give_tree(root: Path, names: Sequence[str], owner: Owner) -> int:
+    """Give the folder `names` below `root` and all that is in it to `owner`. Return how many files and folders changed.
+
+    Links are given themselves, and none is followed. What belongs to root stays root's. Other filesystems mounted below
+    are left out. The folder itself is the last: if it belongs to `owner`, nothing is left to give. UnsafeFileError if
+    folders are nested deeper than a server makes them.
+    """
+    with folder_below(root, names) as at:
+        opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    return _give_folder(opened, root.joinpath(*names), owner, 0)
+
+
+def _give_folder(opened: int, path: Path, owner: Owner, depth: int) -> int:
+    """Give an open folder with all that is in it, the folder last, and close it."""
+    given = 0
+    try:
+        if depth > _DEEPEST:
+            raise _unsafe(path, f"has more than {_DEEPEST} folders above it")
+        own = os.fstat(opened)
+        with os.scandir(opened) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                if status.st_dev != own.st_dev or entry.name == ".zfs":
+                    continue
+                if stat.S_ISDIR(status.st_mode):
+                    inner = os.open(
+                        entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=opened
+                    )
+                    given += _give_folder(inner, path / entry.name, owner, depth + 1)
+                elif (wanted := _new_owner(status, owner)) is not None:
+                    os.chown(entry.name, *wanted, dir_fd=opened, follow_symlinks=False)
+                    given += 1
+        if (wanted := _new_owner(own, owner)) is not None:
+            os.fchown(opened, *wanted)
+            given += 1
+        return given
+    finally:
+        os.close(opened)
+
+
+def _new_owner(status: os.stat_result, owner: Owner) -> tuple[int, int] | None:
+    """Return the uid and gid that a file gets; None: it keeps its own."""
+    new = (owner.uid if status.st_uid else 0, owner.gid if status.st_gid else 0)
+    return new if new != (status.st_uid, status.st_gid) else None
+
+
+def make_folder(path: Path, owner: Owner | None) -> None:
+    """Make a folder that only `owner` enters, or give it the folder that is there. UnsafeFileError if it is a link."""
+    with folder(path.parent) as at:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path.name, 0o700, dir_fd=at)
+        if _is_link(path.name, at):
+            raise _unsafe(path, "is a symbolic link")
+        opened = os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    try:
+        _give(opened, owner)
+    finally:
+        os.close(opened)
+
+
+def remove(file: Path) -> None:
+    """Remove the name from its folder, if it is there: a file, or a link itself."""
+    with contextlib.suppress(FileNotFoundError), folder(file.parent) as at:
+        os.unlink(file.name, dir_fd=at)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder with all that is in it, or the file or link that has its name; nothing that a link names."""
+    with contextlib.suppress(FileNotFoundError), folder(path.parent) as at:
+        if stat.S_ISDIR(os.stat(path.name, dir_fd=at, follow_symlinks=False).st_mode):
+            shutil.rmtree(path.name, dir_fd=at)
+        else:
+            os.unlink(path.name, dir_fd=at)

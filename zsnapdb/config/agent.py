@@ -1,0 +1,124 @@
+"""The settings of the agent: which job runs when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from zsnapdb.base.quantities import Seconds
+
+
+def _known_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{name!r} is no known time zone; write one such as Europe/Berlin") from error
+    return name
+
+
+Zone = Annotated[str, AfterValidator(_known_zone)]
+CRON = r"^\s*\S+(\s+\S+){4}\s*$"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
+
+
+class ScheduleSettings(_Section):
+    """When a job runs: by a cron expression in a time zone, or every so many seconds.
+
+    Cron expressions mean what they mean to cron (crontab(5)): weekdays are 0 to 7 (0 and 7 are Sunday) or sun to sat;
+    of a day of the month and a weekday, if both are given, each suffices.
+    A run begins up to `jitter` seconds later, always the same for the same time. `arguments` are added to the command.
+    A run that takes longer than `timeout` is stopped. `timezone`: that of the agent if it is left out.
+    """
+
+    cron: Annotated[str, Field(pattern=CRON)] | None = None
+    every: Annotated[Seconds, Field(ge=10, le=366 * 86400.0)] | None = None
+    timezone: Zone | None = None
+    jitter: Annotated[Seconds, Field(ge=0, le=86400)] = 0.0
+    timeout: Annotated[Seconds, Field(ge=1, le=30 * 86400.0)] | None = None
+    arguments: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_time(self) -> ScheduleSettings:
+        if (self.cron is None) == (self.every is None):
+            raise ValueError("give exactly one of cron and every")
+        return self
+
+
+class CopyScheduleSettings(ScheduleSettings):
+    """When the backups are copied to the repository `to`."""
+
+    to: str
+
+
+class InstanceAgentSettings(_Section):
+    """The jobs of an instance that the agent runs. `archive`: whether it keeps the binlog archive running."""
+
+    archive: bool = False
+    snapshot: ScheduleSettings | None = None
+    backup: ScheduleSettings | None = None
+    full: ScheduleSettings | None = None
+    verify: ScheduleSettings | None = None
+    deep_verify: ScheduleSettings | None = None
+    drill: ScheduleSettings | None = None
+    prune: ScheduleSettings | None = None
+    purge: ScheduleSettings | None = None
+    copy_to: CopyScheduleSettings | None = None
+    doctor: ScheduleSettings | None = None
+
+
+_LOOPBACK = ("127.0.0.1", "::1")
+
+
+class HttpSettings(_Section):
+    """Where the agent answers /metrics, /healthz and /readyz. Beyond loopback it needs TLS and a token.
+
+    `stale`: how old in seconds the last judgement of the objectives may be before /readyz goes red.
+    """
+
+    address: Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+$")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 9807
+    certificate: Path | None = None
+    key: Path | None = None
+    token_file: Path | None = None
+    stale: Annotated[Seconds, Field(ge=10, le=31 * 86400.0)] = 1800.0
+
+    @model_validator(mode="after")
+    def _is_safe(self) -> HttpSettings:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("give certificate and key, or neither")
+        if self.address not in _LOOPBACK and (self.certificate is None or self.token_file is None):
+            raise ValueError("an address beyond loopback needs certificate, key and token_file")
+        return self
+
+
+class AgentSettings(_Section):
+    """The agent of this host, and the jobs that are about no single instance.
+
+    `metrics`: the file that the status job writes for node_exporter. A job that does nothing for `stall` seconds, so
+    that its processes use no processor time and print nothing, is stopped.
+    """
+
+    timezone: Zone = "UTC"
+    state: Path = Path("/var/lib/zsnapdb/agent")
+    metrics: Path | None = None
+    stall: Annotated[Seconds, Field(ge=1, le=7 * 86400.0)] = 3600.0
+    reap: ScheduleSettings | None = None
+    status: ScheduleSettings | None = None
+    http: HttpSettings | None = None
+
+    @property
+    def metrics_file(self) -> Path | None:
+        """The file that the status job writes: for node_exporter, or for the agent's own answer to /metrics."""
+        return self.metrics or (self.state / "status.prom" if self.http is not None else None)
+
+    @model_validator(mode="after")
+    def _is_judged(self) -> AgentSettings:
+        if self.http is not None and self.status is None:
+            raise ValueError('http answers what the status job judged; write status = { every = "5m" }')
+        return self

@@ -1,0 +1,108 @@
+"""The settings of notifications: who hears of what."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from zsnapdb.base.quantities import Seconds
+
+_URL = r"^https?://[^\s/@]+(/\S*)?$"
+_ADDRESS = r"^[A-Za-z0-9][A-Za-z0-9._%+=-]*@[A-Za-z0-9.-]+$"
+_PROGRAM = r"^/"
+
+Url = Annotated[str, Field(pattern=_URL, max_length=2000)]
+Address = Annotated[str, Field(pattern=_ADDRESS, max_length=320)]
+Program = Annotated[str, Field(pattern=_PROGRAM)]
+TARGET_NAME = r"^[a-z0-9][a-z0-9_-]{0,31}$"
+
+
+class NotifiedJob(StrEnum):
+    """The commands that notify of their starts and ends, and the judgement of all objectives (for pings)."""
+
+    BACKUP = "backup"
+    SNAPSHOT = "snapshot"
+    DRILL = "drill"
+    VERIFY = "verify"
+    PRUNE = "prune"
+    COPY = "copy"
+    REWIND = "rewind"
+    OBJECTIVES = "objectives"
+
+
+class NotificationEvent(StrEnum):
+    """What a notification is about. Good ends after bad ones are sent to whoever got the bad one."""
+
+    START = "start"
+    SUCCESS = "success"
+    FAILURE = "failure"
+    BROKEN = "broken"
+    MET = "met"
+    TEST = "test"
+
+    @property
+    def is_problem(self) -> bool:
+        return self in (NotificationEvent.FAILURE, NotificationEvent.BROKEN)
+
+    @property
+    def is_of_objective(self) -> bool:
+        """Whether it is about an objective, not about a job: there is a job drill, and an objective drill."""
+        return self in (NotificationEvent.BROKEN, NotificationEvent.MET)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
+
+
+class NotificationTarget(_Section):
+    """One way to reach somebody: exactly one of `ping`, `ping_file`, `webhook`, `email` and `script`.
+
+    A ping target stands for one thing (`of`), so that no success hides another failure. `repeat`: after how long a
+    problem that goes on is sent again. No `instances`: all.
+    """
+
+    ping: Url | None = None
+    ping_file: Path | None = None
+    of: NotifiedJob | None = None
+    webhook: Url | None = None
+    webhook_file: Path | None = None
+    secret_file: Path | None = None
+    email: tuple[Address, ...] = ()
+    sender: Address | None = None
+    sendmail: Program = "/usr/sbin/sendmail"
+    script: Annotated[tuple[str, ...], Field(max_length=50)] = ()
+    instances: tuple[str, ...] = ()
+    events: tuple[NotificationEvent, ...] = (NotificationEvent.FAILURE, NotificationEvent.BROKEN)
+    repeat: Annotated[Seconds, Field(ge=60, le=31 * 86400.0)] = 21600.0
+
+    @property
+    def is_ping(self) -> bool:
+        return self.ping is not None or self.ping_file is not None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> NotificationTarget:
+        ways = (self.ping, self.ping_file, self.webhook, self.webhook_file, self.email or None, self.script or None)
+        if sum(way is not None for way in ways) != 1:
+            raise ValueError("give exactly one of ping, ping_file, webhook, webhook_file, email and script")
+        if self.script and not self.script[0].startswith("/"):
+            raise ValueError("script must begin with the absolute path of a program")
+        if self.secret_file is not None and self.webhook is None and self.webhook_file is None:
+            raise ValueError("secret_file signs a webhook; there is none")
+        if self.is_ping != (self.of is not None):
+            raise ValueError("give `of` with a ping, and only there: the job that the ping is about, or objectives")
+        if self.of is not None and self.of is not NotifiedJob.OBJECTIVES and len(self.instances) != 1:
+            raise ValueError("a ping of a job is about one instance: write instances = [NAME]")
+        return self
+
+
+class NotificationSettings(_Section):
+    """Targets by name, and the bounds. An attempt takes at most `timeout` seconds, everything of a command `budget`."""
+
+    to: dict[Annotated[str, Field(pattern=TARGET_NAME)], NotificationTarget] = {}
+    timeout: Annotated[Seconds, Field(ge=1, le=60)] = 10.0
+    attempts: Annotated[int, Field(ge=1, le=10)] = 3
+    budget: Annotated[Seconds, Field(ge=1, le=300)] = 30.0
+    state: Path = Path("/var/lib/zsnapdb/notifications")

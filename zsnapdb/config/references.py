@@ -1,0 +1,45 @@
+"""Names in a configuration that name nothing in it. They are looked for in the text as it is, beside other mistakes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from zsnapdb.base.patterns import INSTANCE
+
+
+def unknown_names(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a sentence for each name of an instance or repository that is not valid or not configured.
+
+    `raw` is the TOML document, whose values may have any type: what has the wrong type is not looked at.
+    """
+    instances, repositories = _table(raw, "instance"), _table(raw, "repository")
+    sentences = [sentence for name, table in instances.items() for sentence in _of_instance(name, table, repositories)]
+    silenced = _table(raw, "doctor").get("silenced")
+    for rule in silenced if isinstance(silenced, list) else ():
+        name = rule.get("instance") if isinstance(rule, dict) else None
+        if isinstance(name, str) and name not in instances:
+            sentences.append(
+                f"doctor.silenced for the rule {rule.get('rule')} names instance {name!r}, which is not configured"
+            )
+    return tuple(sentences)
+
+
+def _of_instance(name: str, table: object, repositories: Mapping[str, Any]) -> Iterator[str]:
+    if not re.fullmatch(INSTANCE, name):
+        yield f"instance name {name!r} is not valid; use at most 48 lower-case letters, digits, - and _"
+    if not isinstance(table, dict):
+        return
+    own = table.get("repository")
+    if isinstance(own, str) and own not in repositories:
+        yield f"instance {name} names repository {own!r}, which is not configured"
+    target = _table(_table(table, "agent"), "copy_to").get("to")
+    for copy in (*_table(_table(table, "objectives"), "copies"), *([target] if isinstance(target, str) else [])):
+        if copy not in repositories or copy == own:
+            yield f"instance {name} has copies in {copy!r}, which is no other configured repository"
+
+
+def _table(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    inner = table.get(key)
+    return inner if isinstance(inner, dict) else {}

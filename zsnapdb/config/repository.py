@@ -1,0 +1,156 @@
+"""The settings of a repository: where it is, what it keeps, and how streams are made, encrypted and locked there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from zsnapdb.base.quantities import Level, Seconds, Size
+from zsnapdb.config.objectives import ObjectiveSettings
+
+_LATER_CLASSES = ("GLACIER", "DEEP_ARCHIVE")
+
+STORE_ADDRESSES = {"s3://bucket[/prefix]": r"s3://[^/]+", "file:///folder": r"file:///"}
+"""The address of each kind of store as users write it, and its pattern. `zsnapdb.store.open` has the stores."""
+
+Count = Annotated[int, Field(ge=0, le=100_000)]
+
+
+class ConfigSection(BaseModel):
+    """A table of the configuration. Unknown keys are errors, and errors show no value."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
+
+
+class KeepRules(ConfigSection):
+    """Rules that say which snapshot sets stay. A rule that is 0 keeps nothing."""
+
+    last: Count = 0
+    hourly: Count = 0
+    daily: Count = 0
+    weekly: Count = 0
+    monthly: Count = 0
+    yearly: Count = 0
+    within: Annotated[Seconds, Field(ge=0)] = 0.0
+    minimum: Annotated[int, Field(ge=1, le=100_000)] = 1
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no rule keeps anything. `minimum` is a lower limit, not a rule."""
+        return not (self.last or self.hourly or self.daily or self.weekly or self.monthly or self.yearly or self.within)
+
+    @model_validator(mode="after")
+    def _some_rule(self) -> KeepRules:
+        if self.is_empty:
+            raise ValueError(
+                "no rule keeps anything; give at least one of last, hourly, daily, weekly, monthly, yearly, within"
+            )
+        return self
+
+
+class KeepSettings(KeepRules):
+    """The retention policy. Without a policy nothing is ever removed."""
+
+    local: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    local_minimum: Annotated[int, Field(ge=1, le=100_000)] = 2
+    sweep_after: Annotated[Seconds, Field(ge=3600)] = 7 * 86400.0
+
+
+class StreamSettings(ConfigSection):
+    """How a send stream is made, cut into chunks, compressed and moved.
+
+    It takes about (concurrency + 1) x chunk_size of memory, plus the compressed chunks that are being stored.
+    """
+
+    send: Literal["plain", "compressed", "auto"] = "plain"
+    chunk_size: Annotated[Size, Field(ge=1 << 20, le=1 << 30)] = 32 << 20
+    level: Level = 3
+    concurrency: Annotated[int, Field(ge=1, le=64)] = 3
+
+
+class EncryptionSettings(ConfigSection):
+    """Who can read the backups of this host, and whose manifests this host trusts.
+
+    Every value is a public key or the path of a secret.
+    """
+
+    recipients: tuple[Annotated[str, Field(pattern=r"^age1[0-9a-z]+$")], ...] = ()
+    identity_file: Path | None = None
+    signing_key_file: Path | None = None
+    signers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")], ...] = ()
+    accept_plain: bool = False
+    """Whether a host that encrypts also uses backups that are not encrypted, such as those of before it encrypted."""
+
+
+class ObjectLockSettings(ConfigSection):
+    """How the bucket locks what is stored: who may end a lock, and how long it lasts at least (seconds).
+
+    `governance`: accounts with a special permission may end a lock. `compliance`: nobody may, the owner neither.
+    """
+
+    mode: Literal["governance", "compliance"]
+    period: Annotated[Seconds, Field(alias="for", ge=3600, le=100 * 366 * 86400)]
+
+
+class RepositorySettings(ConfigSection):
+    """Where backups are stored: s3://bucket/prefix or file:///folder."""
+
+    url: str
+    endpoint: str | None = None
+    allow_http: bool = False
+    region: str | None = None
+    credentials_file: Path | None = None
+    addressing: Literal["auto", "path", "virtual"] = "auto"
+    storage_class: str | None = None
+    sse: Literal["AES256", "aws:kms"] | None = None
+    sse_key: str | None = None
+    checksum: Literal["auto", "sha256", "none"] = "auto"
+    patience: Annotated[Seconds, Field(ge=0, le=7 * 86400)] = 3600.0
+    evidence: bool = False
+    """Whether commands write what they did into the evidence log of the repository."""
+    bandwidth: Annotated[Size, Field(ge=1 << 10)] | None = None
+    stream: StreamSettings = StreamSettings()
+    encryption: EncryptionSettings = EncryptionSettings()
+    keep: KeepSettings | None = None
+    objectives: ObjectiveSettings | None = None
+    object_lock: ObjectLockSettings | None = None
+
+    @model_validator(mode="after")
+    def _lockable(self) -> RepositorySettings:
+        if self.object_lock is None:
+            return self
+        if not self.url.startswith("s3:"):
+            raise ValueError("object_lock needs an s3:// url")
+        if self.checksum == "none":
+            raise ValueError('object_lock needs checksums; set checksum = "auto" or "sha256"')
+        return self
+
+    @model_validator(mode="after")
+    def _known_scheme(self) -> RepositorySettings:
+        if not any(re.match(form, self.url) for form in STORE_ADDRESSES.values()):
+            raise ValueError(f"url {self.url!r} is neither {' nor '.join(STORE_ADDRESSES)}")
+        if any("@" in urlsplit(address).netloc for address in (self.url, self.endpoint or "")):
+            raise ValueError("url and endpoint must not contain an account or a password; use credentials_file")
+        if self.endpoint is not None and re.match(r"https?://", self.endpoint) is None:
+            raise ValueError(f"endpoint {self.endpoint!r} does not begin with https://")
+        if self.is_readable_on_the_way and not self.allow_http:
+            raise ValueError(
+                f"endpoint {self.endpoint} is not encrypted: everybody on the way reads what is stored and can change"
+                " what is restored; use https://, or set allow_http = true"
+            )
+        if self.sse_key is not None and self.sse != "aws:kms":
+            raise ValueError('sse_key is the id of a KMS key; set sse = "aws:kms" too')
+        if self.storage_class in _LATER_CLASSES:
+            raise ValueError(f"objects in storage_class {self.storage_class} cannot be read at once; use GLACIER_IR")
+        return self
+
+    @property
+    def is_readable_on_the_way(self) -> bool:
+        """Whether requests leave this host without TLS."""
+        address = urlsplit(self.endpoint or "")
+        host = address.hostname or ""
+        return address.scheme == "http" and host not in ("localhost", "::1") and not re.match(r"127\.[0-9.]+$", host)

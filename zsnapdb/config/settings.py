@@ -1,0 +1,378 @@
+"""Reads zsnapdb.toml into typed settings. Unknown keys are errors; the hint names the most similar known key."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+
+from zsnapdb.base.child_environment import is_secret_name
+from zsnapdb.base.errors import ConfigError, UsageError
+from zsnapdb.base.patterns import RoleName
+from zsnapdb.base.quantities import Seconds, Size
+from zsnapdb.base.text_files import password_in, read_text
+from zsnapdb.config.agent import AgentSettings, InstanceAgentSettings
+from zsnapdb.config.control import ControlSettings
+from zsnapdb.config.doctor import DoctorSettings
+from zsnapdb.config.errors import every_error, explain
+from zsnapdb.config.notifications import NotificationSettings
+from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.references import unknown_names
+from zsnapdb.config.repository import ConfigSection, KeepRules, KeepSettings, RepositorySettings
+from zsnapdb.config.vm import VmSourceSettings
+
+DEFAULT_PATH = Path("/etc/zsnapdb/zsnapdb.toml")
+
+_EXAMPLE = "`zsnapdb example zsnapdb.toml` prints an example that explains every key"
+
+Volumes = dict[RoleName, str]
+
+
+class LockSettings(ConfigSection):
+    """How writes are paused for the snapshot."""
+
+    strategy: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")] = "auto"
+    """`auto`, or the name of a strategy in `mysql/locks`."""
+    deadline: Annotated[Seconds, Field(gt=0, le=600)] = 5.0
+    budget: Annotated[Seconds, Field(ge=0, le=86400)] = 60.0
+    longest_statement: Annotated[Seconds, Field(gt=0, le=86400)] = 1.0
+    kill: Literal["never", "select", "all"] = "never"
+    stop_applier: bool = False
+
+
+class HookSettings(ConfigSection):
+    """A script of the site: when it runs, its command, its timeout, and the effect of its failure.
+
+    `on_failure`: by default a failure of a `done` hook is a warning, of any other hook an error.
+    """
+
+    when: Literal["before", "locked", "after", "done"]
+    run: Annotated[
+        tuple[str, ...],
+        BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+        Field(min_length=1),
+    ]
+    timeout: Annotated[Seconds, Field(gt=0, le=86400)] = 30.0
+    on_failure: Literal["abort", "warn"] | None = None
+
+
+class ServerSettings(ConfigSection):
+    """How a server of this instance's version is started for restores and clones.
+
+    `binaries` are the programs for files of other series, such as 10.11 or 8.4. `binary` is for all others. A server
+    that cannot be started in a sandbox is not started, unless `sandbox` is off; `sandbox_reads` are files and folders
+    of the host that it may read in addition.
+    """
+
+    binary: Path | None = None
+    binaries: dict[Annotated[str, Field(pattern=r"^\d+\.\d+$")], Path] = Field({})
+    programs: Path | None = None
+    user: str = "mysql"
+    options: tuple[str, ...] = ()
+    start_timeout: Annotated[Seconds, Field(gt=0)] = 120.0
+    manager: Literal["auto", "detached", "systemd"] = "auto"
+    memory: Annotated[Size, Field(ge=128 << 20)] | None = None
+    processors: Annotated[float, Field(gt=0, le=1024)] | None = None
+    nice: Annotated[int, Field(ge=0, le=19)] | None = None
+    sandbox: Literal["required", "off"] = "required"
+    sandbox_reads: tuple[Path, ...] = ()
+
+
+class ProbeSettings(ConfigSection):
+    """A query to a restored server and its expected result: the first column of the only row."""
+
+    sql: Annotated[str, Field(min_length=1)]
+    name: str | None = None
+    expect: str | int | float | None = None
+    at_least: int | float | None = None
+    at_most: int | float | None = None
+
+    @model_validator(mode="after")
+    def _expects_something(self) -> ProbeSettings:
+        bounds = (self.at_least, self.at_most)
+        if (self.expect is None) == all(bound is None for bound in bounds):
+            raise ValueError("give either expect, or at least one of at_least and at_most")
+        return self
+
+
+class DrillSettings(ConfigSection):
+    """Where a drill restores a server, and what it checks. The restored server is removed afterwards.
+
+    `sample`: about this many bytes of pages, and this many of tables, are checked. `pages`: whether a drill is refused
+    (required) or goes on without the checksums of pages (if-possible) where the host lacks innochecksum.
+    """
+
+    dataset: str | None = None
+    sample: Annotated[Size, Field(ge=0)] = 1 << 30
+    pages: Literal["required", "if-possible"] = "required"
+    check_timeout: Annotated[Seconds, Field(gt=0)] = 3600.0
+    probe: tuple[ProbeSettings, ...] = ()
+
+
+class ChainSettings(ConfigSection):
+    """When the next backup is a full backup, and how long an interrupted backup can be continued. 0: never."""
+
+    full_every: Annotated[Seconds, Field(ge=0)] = 30 * 86400.0
+    longest: Annotated[int, Field(ge=0, le=100_000)] = 0
+    resume_within: Annotated[Seconds, Field(ge=0)] = 3 * 86400.0
+
+
+class MaskingSettings(ConfigSection):
+    """How personal data in a clone is masked before anyone may connect: SQL files (*.sql) and scripts, in order."""
+
+    required: bool = False
+    run: tuple[
+        Annotated[
+            tuple[str, ...],
+            BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+            Field(min_length=1),
+        ],
+        ...,
+    ] = ()
+    timeout: Annotated[Seconds, Field(gt=0, le=7 * 86400)] = 3600.0
+    rebuild: Literal["changed", "all"] = "changed"
+    keep_history: tuple[str, ...] = ()
+    """Names (schema.table) of system-versioned tables whose history stays; masking must not change these tables."""
+    canaries: tuple[Annotated[SecretStr, Field(min_length=6, max_length=200)], ...] = ()
+    """Values that no file of a masked clone may contain."""
+
+    @model_validator(mode="after")
+    def _something_to_run(self) -> MaskingSettings:
+        if self.required and not self.run:
+            raise ValueError("masking is required, but run is empty; name an SQL file or a script")
+        return self
+
+
+class BinlogSettings(ConfigSection):
+    """How binlogs are archived, and which archived binlogs may be removed from the server."""
+
+    interval: Annotated[Seconds, Field(ge=1, le=86400)] = 10.0
+    keep: Annotated[Seconds, Field(ge=0)] = 86400.0
+    purge_files: Annotated[int, Field(ge=1, le=1000)] = 10
+    read_within: Annotated[Seconds, Field(ge=0)] = 30 * 86400.0
+    replicas: Annotated[int, Field(ge=0)] = 0
+    backup_on_new_history: bool = False
+
+
+class InstanceSettings(ConfigSection):
+    """A configured server: how to connect to it, its datasets, and the repository of its backups.
+
+    `vm`: a virtual machine instead. Its volumes are its disks. With `host` the server inside it is locked for a backup.
+    """
+
+    socket: Path | None = None
+    host: str | None = None
+    port: Annotated[int, Field(gt=0, lt=65536)] = 3306
+    user: str = "zsnapdb"
+    password_file: Path | None = None
+    password_env: str | None = None
+    tls: Literal["required", "preferred", "off"] | None = None
+    """None: required, except for a socket or the loopback interface, where it is preferred."""
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_verify: Literal["identity", "ca"] = "identity"
+    allow_public_key: bool = False
+    volumes: Volumes | None = None
+    vm: VmSourceSettings | None = None
+    repository: str
+    lock: LockSettings = LockSettings()
+    hooks: tuple[HookSettings, ...] = ()
+    server: ServerSettings = ServerSettings()
+    control: ControlSettings = ControlSettings()
+    chain: ChainSettings = ChainSettings()
+    masking: MaskingSettings = MaskingSettings()
+    upgrade_queries: tuple[str, ...] = ()
+    drill: DrillSettings = DrillSettings()
+    binlog: BinlogSettings = BinlogSettings()
+    keep: KeepSettings | None = None
+    local: KeepRules = KeepRules(within=7200.0, hourly=24)
+    """How long the sets of `zsnapdb snapshot` stay."""
+    objectives: ObjectiveSettings = ObjectiveSettings()
+    agent: InstanceAgentSettings = InstanceAgentSettings()
+
+    @model_validator(mode="after")
+    def _one_way_to_reach(self) -> InstanceSettings:
+        if self.vm is not None and (self.socket, self.volumes) != (None, None):
+            raise ValueError("an instance with vm has no socket or volumes: its volumes are the machine's disks")
+        if self.socket is not None and self.host is not None:
+            raise ValueError("give at most one of socket and host")
+        if self.password_file is not None and self.password_env is not None:
+            raise ValueError("give at most one of password_file and password_env")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("give tls_cert and tls_key together")
+        if self.tls == "off" and (self.tls_ca or self.tls_cert):
+            raise ValueError('tls = "off" and certificates contradict each other; remove tls, tls_ca and tls_cert')
+        if self.password_env is not None and not is_secret_name(self.password_env):
+            raise ValueError(
+                "the name in password_env must contain PASS, SECRET or TOKEN: programs that zsnapdb starts do not"
+                " get variables with such names"
+            )
+        if self.volumes is None:
+            return self
+        if not self.volumes:
+            raise ValueError(
+                "volumes is empty; name at least the dataset of the data directory, or leave out volumes to detect them"
+            )
+        if len(set(self.volumes.values())) != len(self.volumes):
+            raise ValueError("volumes names a dataset under two roles")
+        return self
+
+    def password(self) -> SecretStr:
+        """Return the account's password (empty if none is configured). ConfigError if its source cannot be read."""
+        if self.password_file is not None:
+            return password_in(self.password_file, "password_file")
+        if self.password_env is not None:
+            value = os.environ.get(self.password_env)
+            if value is None:
+                raise ConfigError(
+                    f"password_env names {self.password_env}, which is not set",
+                    hint="set it in the environment of zsnapdb",
+                )
+            return SecretStr(value)
+        return SecretStr("")
+
+
+class CloneSettings(ConfigSection):
+    """Where clones are made, which ports they use, how long they stay, and how many may exist.
+
+    Linux gives ports from 32768 on to outgoing connections (ip(7), ip_local_port_range): one may be taken before a
+    server starts. The default ports lie below.
+    """
+
+    dataset: str | None = None
+    mount_root: Path = Path("/var/lib/zsnapdb/clones")
+    first_port: Annotated[int, Field(ge=1024, le=65535)] = 23070
+    last_port: Annotated[int, Field(ge=1024, le=65535)] = 23169
+    reserved_ports: tuple[int, ...] = ()
+    bind_address: str = "127.0.0.1"
+    accounts: Literal["lock", "keep"] = "lock"
+    server_user: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$")] | None = None
+    """The operating system account of the servers of clones. None: that of the instance's server."""
+    ttl: Annotated[Seconds, Field(gt=0)] = 86400.0
+    max_ttl: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
+    max_protection: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
+    grace: Annotated[Seconds, Field(ge=0)] = 3600.0
+    idle: Annotated[Seconds, Field(gt=0)] | None = None
+    reap_limit: Annotated[int, Field(ge=1)] = 20
+    per_owner: Annotated[int, Field(ge=0)] = 0
+    total: Annotated[int, Field(ge=0)] = 0
+    free_floor: Annotated[Size, Field(ge=0)] = 1 << 30
+    quota: Annotated[Size, Field(ge=0)] = 20 << 30
+    """How many bytes of its own a clone may have, what it shares with its source not counted (0: no limit)."""
+    keep_unused: Annotated[Seconds, Field(ge=0)] = 7 * 86400.0
+
+    @model_validator(mode="after")
+    def _port_range(self) -> CloneSettings:
+        if self.last_port < self.first_port:
+            raise ValueError("last_port is less than first_port")
+        if self.ttl > self.max_ttl:
+            raise ValueError("ttl is longer than max_ttl")
+        return self
+
+
+class MachineSettings(ConfigSection):
+    """Where virtual machines are cloned, how libvirt is reached, and what the clones are connected to.
+
+    `network` None: a network that leads nowhere but to other clones. Leases and limits are those of `clones`.
+    """
+
+    dataset: str | None = None
+    uri: str = "qemu:///system"
+    folder: Path = Path("/var/lib/zsnapdb/vms")
+    network: str | None = None
+    device_timeout: Annotated[Seconds, Field(gt=0)] = 30.0
+    start_timeout: Annotated[Seconds, Field(gt=0)] = 300.0
+    stop_timeout: Annotated[Seconds, Field(ge=0)] = 60.0
+
+
+class RestoreSettings(ConfigSection):
+    """Where restored datasets are mounted, where journals are kept, and how binlogs are replayed.
+
+    `batch_size`: bytes of binlog between two snapshots. `workers`: the threads of the parallel applier (None: one for
+    each processor). `replay`: by the server's applier or by a client. `auto` is the applier, except for MySQL before
+    8.0.23, which has other statements for the applier. `keep_replaced`: how long `zsnapdb reap` keeps the datasets of a
+    server that a restore replaced (None: for ever).
+    """
+
+    mount_root: Path = Path("/var/lib/zsnapdb/restored")
+    journal: Path = Path("/var/lib/zsnapdb/restores")
+    batch_size: Annotated[Size, Field(ge=1 << 20)] = 1 << 30
+    workers: Annotated[int, Field(ge=1, le=256)] | None = None
+    replay: Literal["auto", "applier", "client"] = "auto"
+    keep_replaced: Annotated[Seconds, Field(gt=0)] | None = None
+
+
+class SiteSettings(ConfigSection):
+    """The contacts that a runbook names, one line each."""
+
+    contacts: tuple[str, ...] = ()
+
+
+class Settings(ConfigSection):
+    """The complete configuration."""
+
+    instance: dict[str, InstanceSettings]
+    repository: dict[str, RepositorySettings]
+    clones: CloneSettings = CloneSettings()
+    vms: MachineSettings = MachineSettings()
+    restore: RestoreSettings = RestoreSettings()
+    site: SiteSettings = SiteSettings()
+    doctor: DoctorSettings = DoctorSettings()
+    agent: AgentSettings = AgentSettings()
+    notifications: NotificationSettings = NotificationSettings()
+
+    @model_validator(mode="after")
+    def _notified_instances_exist(self) -> Settings:
+        for target, settings in self.notifications.to.items():
+            for name in settings.instances:
+                if name not in self.instance:
+                    raise ValueError(f"notifications.to.{target} names instance {name!r}, which is not configured")
+        return self
+
+    def with_binary(self, name: str | None, binary: Path | None) -> Settings:
+        """Return the settings in which the instance starts only this server program; None changes nothing."""
+        if binary is None:
+            return self
+        chosen, instance = self.one_instance(name)
+        server = instance.server.model_copy(update={"binary": binary, "binaries": {}})
+        changed = instance.model_copy(update={"server": server})
+        return self.model_copy(update={"instance": {**self.instance, chosen: changed}})
+
+    def one_instance(self, name: str | None) -> tuple[str, InstanceSettings]:
+        """Return the named instance, or the only instance. UsageError names the configured instances."""
+        known = ", ".join(sorted(self.instance))
+        if name is None:
+            if len(self.instance) != 1:
+                raise UsageError("several instances are configured; name an instance", hint=f"choose from: {known}")
+            name = next(iter(self.instance))
+        if name not in self.instance:
+            raise UsageError(f"instance {name!r} is not configured", hint=f"choose from: {known}")
+        return name, self.instance[name]
+
+
+def parse(text: str, name: str) -> Settings:
+    """Return the settings in the TOML text. `name` is its name in errors. ConfigError lists all errors in the text."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name} is not valid TOML: {error}", hint=_EXAMPLE) from error
+    unknown = unknown_names(raw)
+    try:
+        settings = Settings.model_validate(raw)
+    except ValidationError:
+        message, hint = explain(every_error(raw, Settings), Settings)
+        raise ConfigError(f"{name}: {'; '.join((message, *unknown))}", hint=hint or _EXAMPLE) from None
+    if unknown:
+        raise ConfigError(f"{name}: {'; '.join(unknown)}", hint=_EXAMPLE)
+    return settings
+
+
+def load(path: Path | None = None) -> Settings:
+    """Return the settings of the file (default: $ZSNAPDB_CONFIG, else /etc/zsnapdb/zsnapdb.toml)."""
+    chosen = path or Path(os.environ.get("ZSNAPDB_CONFIG", str(DEFAULT_PATH)))
+    hint = "write one as `zsnapdb example zsnapdb.toml` shows, or name another file with --config"
+    return parse(read_text(chosen, "the configuration", hint), str(chosen))

@@ -1,0 +1,54 @@
+"""What a job reports while it runs: lines, warnings and progress. The caller decides where they go."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from zsnapdb.base.model import Progress
+
+
+class Events(Protocol):
+    """Receives what happens while a job runs. Several threads may call the methods, which raise nothing."""
+
+    def tell(self, text: str) -> None:
+        """Receive one line: what the job does now, or why it takes longer."""
+
+    def warn(self, text: str) -> None:
+        """Receive one line that a person should look into. The job continues."""
+
+    def progress(self, progress: Progress) -> None:
+        """Receive how far a step has come. Called often."""
+
+
+class Silent:
+    """Ignores all events."""
+
+    def tell(self, text: str) -> None:
+        pass
+
+    def warn(self, text: str) -> None:
+        pass
+
+    def progress(self, progress: Progress) -> None:
+        pass
+
+
+SILENT: Events = Silent()
+
+
+class KeptWarnings:
+    """Passes all events on, and keeps the warnings for the result of the job."""
+
+    def __init__(self, inner: Events) -> None:
+        self._inner = inner
+        self.warnings: list[str] = []
+
+    def tell(self, text: str) -> None:
+        self._inner.tell(text)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+        self._inner.warn(text)
+
+    def progress(self, progress: Progress) -> None:
+        self._inner.progress(progress)

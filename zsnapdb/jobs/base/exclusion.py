@@ -1,0 +1,167 @@
+"""One run at a time: locks of this host, and the writer's lease of a repository on all hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+from zsnapdb.base.errors import BusyError
+from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.private_folder import lock_file, open_lock
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.writer_lease import lease
+
+_HOLDER = re.compile(r"(\d{1,20}) ([^\n]{1,200})\n")
+"""The content of a lock file: the process that has the lock, and what it does."""
+_LONGEST = 1000
+_POLL_SECONDS = 0.1
+_GRACE_SECONDS = 60.0
+"""How long a run that made its snapshots may still prove them."""
+
+
+@contextlib.contextmanager
+def exclusive(
+    name: str,
+    *,
+    doing: str,
+    patience: float = 0.0,
+    folder: Path | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Iterator[None]:
+    """Run the block as the only holder of the lock `name` on this host.
+
+    `folder` contains the lock files (None: the folder of this host). `tell` gets a line if this run has to wait.
+    Afterwards the lock file is gone. BusyError if another run still holds the lock after `patience` seconds,
+    PreflightError if there can be no lock file.
+    """
+    folder = folder or THIS_HOST.run
+    with exclusive_with_child(name, doing=doing, patience=patience, folder=folder, tell=tell) as opened:
+        try:
+            yield
+        finally:
+            # Many locks are named after a clone or a snapshot set: their files would become more and more.
+            with contextlib.suppress(OSError):
+                path = lock_file(folder, _file_name(name))
+                # If somebody removed the file meanwhile, another run may hold one of that name.
+                if os.path.samestat(os.fstat(opened), os.lstat(path)):
+                    path.unlink()
+
+
+@contextlib.contextmanager
+def exclusive_with_child(
+    name: str,
+    *,
+    doing: str,
+    patience: float = 0.0,
+    folder: Path | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Iterator[int]:
+    """Do as `exclusive`, and yield the descriptor that has the lock.
+
+    A child that inherits the descriptor has the lock too until it ends, whatever becomes of this process (flock(2)). So
+    the lock file stays.
+    """
+    deadline, is_told = time.monotonic() + patience, False
+    while True:
+        with open_lock(folder or THIS_HOST.run, _file_name(name)) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise BusyError(
+                        f"another zsnapdb is at work: {_holder(file)}",
+                        hint="wait until it ends (--wait DURATION does, where a command has it); see it with `ps`",
+                    ) from None
+                if not is_told:
+                    tell(f"waiting up to {patience:g} s for another zsnapdb: {_holder(file)}")
+                    is_told = True
+            else:
+                # A file that its last holder has removed since it was opened excludes nobody.
+                if os.fstat(file.fileno()).st_nlink:
+                    file.truncate(0)
+                    file.write(f"{os.getpid()} {doing}\n")
+                    file.flush()
+                    yield file.fileno()
+                    return
+                continue
+        time.sleep(_POLL_SECONDS)
+
+
+def is_held(name: str, folder: Path | None = None) -> bool:
+    """Whether a run of this host has the lock now, by what the kernel says. Nobody is kept from taking it meanwhile.
+
+    False where the kernel does not say it. The locks that are taken stand in /proc/locks, with the process that took
+    each and the inode (proc_locks(5)); which file system the inode is of, is not written there as stat(2) has it.
+    """
+    path = lock_file(folder or THIS_HOST.run, _file_name(name))
+    try:
+        inode, holder = path.lstat().st_ino, _HOLDER.fullmatch(path.read_text(errors="replace"))
+        taken = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:
+        return False
+    # 1: FLOCK  ADVISORY  WRITE 708 08:02:1050 0 EOF
+    return holder is not None and any(
+        words[1:2] == ["FLOCK"] and words[4:5] == [holder[1]] and words[5].rpartition(":")[2] == str(inode)
+        for words in taken
+    )
+
+
+def _file_name(name: str) -> str:
+    return name.replace("/", "-")
+
+
+def _holder(file: TextIO) -> str:
+    """Return who has the lock, by the file's content. Another run may be about to write it."""
+    file.seek(0)
+    match = _HOLDER.fullmatch(file.read(_LONGEST))
+    return f"process {match[1]} is {match[2]}" if match else "an unknown process"
+
+
+def alone_at_source(instance: Instance) -> contextlib.AbstractContextManager[None]:
+    """Be the only run of this host that holds the instance still, or undoes what a killed run left there.
+
+    A hold ends within lock.budget, so others wait for it.
+    """
+    return exclusive(
+        f"source-{instance.name}",
+        doing=f"snapshotting instance {instance.name}",
+        patience=max(instance.wait, instance.settings.lock.budget + _GRACE_SECONDS),
+        folder=instance.host.run,
+    )
+
+
+def for_instance(instance: Instance, name: str, doing: str) -> contextlib.AbstractContextManager[None]:
+    """Be the only run of this host that has the lock `name` of the instance. A run waits as its `--wait` says."""
+    return exclusive(
+        f"{name}-{instance.name}",
+        doing=f"{doing} instance {instance.name}",
+        patience=instance.wait,
+        folder=instance.host.run,
+        tell=instance.events.tell,
+    )
+
+
+@contextlib.contextmanager
+def writing(instance: Instance, repository: Repository, doing: str) -> Iterator[Callable[[], None]]:
+    """Run the block as the only writer, on all hosts, of the instance's part of the repository.
+
+    Yields a function that raises LeaseError once the lease is lost.
+    """
+    with (
+        for_instance(instance, "backup", doing),
+        lease(
+            repository,
+            f"{instance.name}/writer",
+            doing=f"{doing} {instance.name}",
+            tell=instance.events.tell,
+            patience=instance.wait,
+        ) as writer_lease,
+    ):
+        yield writer_lease.check

@@ -1,0 +1,76 @@
+"""What a job uses of the host it runs on, so that a test runs the same job on a host of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from zsnapdb.base import run_id
+from zsnapdb.config.repository import RepositorySettings
+from zsnapdb.jobs.base import clock
+from zsnapdb.repository.backup_journal import DISK, JournalDisk
+from zsnapdb.repository.writer_lease import Holder, has_ended
+from zsnapdb.store.base import Store
+from zsnapdb.store.open import open_store
+
+OpenStore = Callable[[RepositorySettings, Callable[[str], None] | None], tuple[Store, str]]
+"""Opens the store of a repository. Returns the store and the prefix of the keys; reports retries to the callback."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where this host keeps what its jobs share, what time it is there, and how it opens a store."""
+
+    run: Path = Path("/run/zsnapdb")
+    """Locks and marks that a reboot clears."""
+
+    cache: Path = Path("/var/cache/zsnapdb")
+    """Holds nothing that the repositories do not hold; may be removed at any time."""
+
+    journals: Path = Path("/var/lib/zsnapdb/journal")
+    """What interrupted backups leave to the next run, a folder per instance."""
+
+    records: Path = Path("/var/lib/zsnapdb/stored")
+    """What this host stored in repositories, a folder per instance and repository (`host_record.py`)."""
+
+    @property
+    def local_sets(self) -> Path:
+        """What this host knows about snapshot sets that are in no repository, a folder per instance."""
+        return self.records.with_name("local")
+
+    @property
+    def tails(self) -> Path:
+        """How far this host has read the newest binlog of each instance, a file per instance (`tail_record.py`)."""
+        return self.records.with_name("tails")
+
+    @property
+    def readers(self) -> Path:
+        """Which replicas must be rebuilt because their source was put back, a file per instance (`readers.py`)."""
+        return self.records.with_name("readers")
+
+    @property
+    def policies(self) -> Path:
+        """Which policy this host recorded in the evidence logs of repositories, a folder per instance."""
+        return self.records.with_name("policies")
+
+    now: Callable[[], datetime] = clock.now
+    """The time, UTC."""
+
+    new_backup_id: Callable[[], str] = clock.fresh_backup_id
+    """An id for a backup that begins now."""
+
+    run_id: Callable[[], str] = run_id.current
+    """The id of the run of which this job is a part."""
+
+    open_store: OpenStore = open_store
+
+    journal_disk: JournalDisk = DISK
+    """What changes the journals."""
+
+    has_ended: Callable[[Holder], bool] = has_ended
+    """Whether the process that has a lease is known to be gone."""
+
+
+THIS_HOST = Host()

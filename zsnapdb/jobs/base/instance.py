@@ -1,0 +1,284 @@
+"""A configured instance, with access to its server, its repository and its settings."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from zsnapdb.base.errors import ConfigError, PreflightError, ServerError, UsageError
+from zsnapdb.config.repository import KeepSettings, RepositorySettings
+from zsnapdb.config.settings import InstanceSettings, MachineSettings, Settings
+from zsnapdb.hooks import Hook, OnFailure, When
+from zsnapdb.jobs.base.events import SILENT, Events
+from zsnapdb.jobs.base.host import THIS_HOST, Host
+from zsnapdb.mysql import locks
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.mysql.tls import Tls, TlsMode
+from zsnapdb.planning.backup.lock_strategy import check_name
+from zsnapdb.planning.backup.send_form import SEND_FLAGS, forms_of
+from zsnapdb.planning.chain import ChainPolicy
+from zsnapdb.repository.catalogue import Cache, Summaries, summaries
+from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.repository import Repository
+from zsnapdb.store.base import Store
+from zsnapdb.stream.chunks import Codec
+from zsnapdb.stream.upload import UploadSettings
+
+FIRST_LEVEL = 3
+"""The first zstd level of `level = "auto"`."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A configured instance and its repository. Its jobs report to `events`."""
+
+    name: str
+    settings: InstanceSettings
+    repository: RepositorySettings
+    events: Events = SILENT
+    host: Host = THIS_HOST
+    is_own_repository: bool = True
+    """Whether `repository` is the one in which this host stores the backups of the instance, and no other one."""
+    copies: Mapping[str, RepositorySettings] = field(default_factory=dict)
+    """The other repositories that an objective of the instance names."""
+    vms: MachineSettings = field(default_factory=MachineSettings)
+    """How libvirt is reached."""
+    restores: Path = Path("/var/lib/zsnapdb/restores")
+    """The folder with the journals of restores (`restore.journal`)."""
+    wait: float = 0.0
+    """How many seconds a run waits for another run that is at work on the instance."""
+    replicas_will_be_rebuilt: bool = False
+    """Somebody said that every replica will be made anew after its server is put back."""
+
+    @classmethod
+    def of(cls, settings: Settings, name: str | None, events: Events = SILENT) -> Instance:
+        """Return the named (or only) instance.
+
+        ConfigError if the instance is not configured, or names an unknown lock strategy.
+        """
+        instance_name, instance = settings.one_instance(name)
+        check_name(instance.lock.strategy, locks.STRATEGIES)
+        copies = {name: settings.repository[name] for name in instance.objectives.copies}
+        repository = settings.repository[instance.repository]
+        return cls(
+            instance_name,
+            instance,
+            repository,
+            events,
+            copies=copies,
+            vms=settings.vms,
+            restores=settings.restore.journal,
+        )
+
+    @classmethod
+    def at(cls, settings: Settings, name: str | None, repository: str | None, events: Events = SILENT) -> Instance:
+        """Return the instance with the named repository (None: its own one).
+
+        The retention policy of another repository comes before the retention policy of the instance, and so do its
+        objectives. An objective for copies is about the own repository alone.
+        """
+        own = cls.of(settings, name, events)
+        if repository is None or repository == own.settings.repository:
+            return own
+        if repository not in settings.repository:
+            raise UsageError(
+                f"repository {repository!r} is not configured", hint=f"known: {', '.join(sorted(settings.repository))}"
+            )
+        return own.in_repository(repository, settings.repository[repository])
+
+    def in_repository(self, name: str, other: RepositorySettings) -> Instance:
+        """Return the instance with another repository than its own one, as `at` does."""
+        objectives = (other.objectives or self.settings.objectives).model_copy(update={"copies": {}})
+        changes = {"repository": name, "keep": other.keep or self.settings.keep, "objectives": objectives}
+        return replace(
+            self,
+            settings=self.settings.model_copy(update=changes),
+            repository=other,
+            is_own_repository=False,
+            copies={},
+        )
+
+    @property
+    def other_repository(self) -> str | None:
+        """The name of the repository if it is not the instance's own, else None."""
+        return None if self.is_own_repository else self.settings.repository
+
+    def with_repository_of(self, settings: Settings, other: str | None) -> Instance:
+        """Return the instance with the repository with which a plan was made: `other`, or its own if that is None.
+
+        UsageError if that is not configured any more.
+        """
+        if other == self.other_repository:
+            return self
+        there = Instance.at(settings, self.name, other, self.events)
+        own = there.settings
+        changes = {"repository": own.repository, "keep": own.keep, "objectives": own.objectives}
+        return replace(
+            self,
+            settings=self.settings.model_copy(update=changes),
+            repository=there.repository,
+            is_own_repository=there.is_own_repository,
+            copies=there.copies,
+        )
+
+    def impatient(self, seconds: float) -> Instance:
+        """Return the instance with repositories that are asked again for at most this long."""
+
+        def limited(settings: RepositorySettings) -> RepositorySettings:
+            return settings.model_copy(update={"patience": min(settings.patience, seconds)})
+
+        copies = {name: limited(settings) for name, settings in self.copies.items()}
+        return replace(self, repository=limited(self.repository), copies=copies)
+
+    def retention_policy(self) -> KeepSettings:
+        """Return the retention policy of the instance, else the retention policy of its repository.
+
+        ConfigError if neither is configured.
+        """
+        policy = self.settings.keep or self.repository.keep
+        if policy is None:
+            raise ConfigError(
+                f"instance {self.name} has no retention policy, so prune removes none of its backups",
+                hint=f"configure which backups stay in [instance.{self.name}.keep], such as last = 7",
+            )
+        return policy
+
+    @property
+    def volumes(self) -> Mapping[str, str]:
+        """The volumes, role to dataset. PreflightError if they are neither configured nor discovered yet."""
+        if self.settings.volumes is None:
+            raise PreflightError(
+                f"the volumes of instance {self.name} are not configured, and were not discovered from its server",
+                hint="name the datasets under volumes",
+            )
+        return self.settings.volumes
+
+    def with_volumes(self, volumes: Mapping[str, str]) -> Instance:
+        """Return the instance with these volumes, which come from its server or from a backup."""
+        return replace(self, settings=self.settings.model_copy(update={"volumes": dict(volumes)}))
+
+    def with_events(self, events: Events) -> Instance:
+        """Return the instance with jobs that report to these events."""
+        return replace(self, events=events)
+
+    def waiting(self, seconds: float) -> Instance:
+        """Return the instance with jobs that wait this long for another run."""
+        return replace(self, wait=seconds)
+
+    def logging_in_as(self, user: str, password_file: Path | None) -> Instance:
+        """Return the instance whose sessions are those of another account (`password_file` None: without a password).
+
+        It logs in where the instance's own account does.
+        """
+        account = {"user": user, "password_file": password_file, "password_env": None}
+        return replace(self, settings=self.settings.model_copy(update=account))
+
+    def rebuilding_replicas(self, said: bool) -> Instance:
+        """Return the instance of which somebody `said` that its replicas will be made anew."""
+        return replace(self, replicas_will_be_rebuilt=said)
+
+    def hooks(self) -> tuple[Hook, ...]:
+        """Return its hooks in the order of the configuration."""
+        return tuple(
+            Hook(When(h.when), h.run, h.timeout, OnFailure(h.on_failure or ("warn" if h.when == "done" else "abort")))
+            for h in self.settings.hooks
+        )
+
+    def chain_policy(self) -> ChainPolicy:
+        """Return the settings that decide when the next backup is a full one."""
+        chain = self.settings.chain
+        return ChainPolicy(chain.full_every or None, chain.longest or None)
+
+    @property
+    def address(self) -> Address:
+        """The address and account of its server on this host.
+
+        PreflightError if it is a virtual machine, ServerError if the configuration names no server.
+        """
+        s = self.settings
+        if s.vm is not None:
+            raise PreflightError(
+                f"instance {self.name} is the virtual machine {s.vm.domain}; the files of a server in it are not on"
+                " filesystems of this host",
+                hint="use this command with an instance that is a server",
+            )
+        if s.socket is None and s.host is None:
+            raise ServerError(
+                f"the configuration names no server of instance {self.name} on this host: only its backups can be used",
+                hint=f"where a server of it runs, set socket or host in [instance.{self.name}]",
+            )
+        return Address(user=s.user, socket=s.socket, host=s.host or "127.0.0.1", port=s.port, tls=self.tls)
+
+    @property
+    def address_inside(self) -> Address:
+        """The address and account of the server inside the virtual machine. PreflightError if none is configured."""
+        s = self.settings
+        if s.vm is None or s.host is None:
+            raise PreflightError(f"instance {self.name} has no server inside a virtual machine", hint="set vm and host")
+        return Address(user=s.user, socket=None, host=s.host, port=s.port, tls=self.tls)
+
+    @property
+    def tls(self) -> Tls:
+        """How connections over TCP to its server, and for it to other servers, are protected."""
+        s = self.settings
+        return Tls(
+            mode=TlsMode(s.tls) if s.tls else None,
+            ca=s.tls_ca,
+            cert=s.tls_cert,
+            key=s.tls_key,
+            checks_name=s.tls_verify == "identity",
+            asks_for_public_key=s.allow_public_key,
+        )
+
+    def session(self, *, read_timeout: float = 60.0) -> Session:
+        """Open a session to its server. PreflightError if the instance is a virtual machine.
+
+        Whoever has this session takes the server's paths for paths of this host.
+        """
+        return Session.open(self.address, self.settings.password(), read_timeout=read_timeout)
+
+    def session_inside(self, *, read_timeout: float = 60.0) -> Session:
+        """Open a session to the server inside its virtual machine. Its paths are those of the guest."""
+        return Session.open(self.address_inside, self.settings.password(), read_timeout=read_timeout)
+
+    def open_store(self) -> tuple[Store, str]:
+        """Open the store of its repository; return it with the prefix of the keys."""
+        return self.host.open_store(self.repository, self.events.tell)
+
+    def open_repository(self) -> Repository:
+        """Open its repository. NotThere if the repository does not exist yet.
+
+        If the marker is lost, the repository is opened from the manifests of the instance.
+        """
+        repository = Repository.open(
+            *self.open_store(),
+            Keyring.of(self.repository.encryption),
+            instances=(self.name,),
+        )
+        if repository.note:
+            self.events.tell(repository.note)
+        return repository
+
+    def open_or_create_repository(self) -> Repository:
+        """Open its repository. Creates the marker if the repository has none yet."""
+        store, prefix = self.open_store()
+        return Repository.open_or_create(
+            store, prefix, secrets.token_hex(8), Keyring.of(self.repository.encryption), instances=(self.name,)
+        )
+
+    def send_flags(self) -> tuple[tuple[str, ...], ...]:
+        """Return the options that its `zfs send` may have, one tuple for each form of a stream."""
+        return tuple(SEND_FLAGS[form] for form in forms_of(self.repository.stream.send))
+
+    def summaries(self, repository: Repository) -> Summaries:
+        """Return its backups there, without their chunk tables. This host caches what was read once."""
+        return summaries(repository, self.name, Cache.of(self.host.cache, repository, self.name))
+
+    def upload_settings(self) -> UploadSettings:
+        """Return how its plain streams are split into chunks and compressed."""
+        stream = self.repository.stream
+        level, adaptive = (FIRST_LEVEL, True) if stream.level == "auto" else (stream.level, False)
+        codec = Codec.NONE if level == 0 else Codec.ZSTD
+        return UploadSettings(stream.chunk_size, codec, level, stream.concurrency, adaptive)

@@ -1,0 +1,65 @@
+"""Folders and files of this host that no other account can read, lock or replace."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TextIO
+
+from zsnapdb.base import private_lock
+from zsnapdb.base.errors import PreflightError
+
+_HINT = "run zsnapdb as root, or make the folder for its account"
+
+
+def make_private(folder: Path) -> None:
+    """Make the folder, and the folders above it, if they are missing. Afterwards only its owner, this account, uses it.
+
+    PreflightError if the folder is a link, belongs to another account, or cannot be made.
+    """
+    _make(folder, 0o700)
+
+
+def make_passable(folder: Path) -> None:
+    """Do as `make_private`, but others may pass through the folder to files that are theirs. They cannot list it.
+
+    QEMU opens its NVRAM file under an account of its own.
+    """
+    _make(folder, 0o711)
+
+
+def _make(folder: Path, mode: int) -> None:
+    try:
+        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise PreflightError(f"making the folder {folder}: {error.strerror}", hint=_HINT) from error
+    try:
+        status = os.fstat(opened)
+        if status.st_uid != os.geteuid():
+            raise PreflightError(
+                f"the folder {folder} belongs to uid {status.st_uid}, and this is uid {os.geteuid()}", hint=_HINT
+            )
+        if status.st_mode & 0o077 != mode & 0o077:
+            os.fchmod(opened, mode)
+    finally:
+        os.close(opened)
+
+
+def lock_file(folder: Path, name: str) -> Path:
+    """Return the path of the lock file of that name."""
+    return folder / f"{name}.lock"
+
+
+def open_lock(folder: Path, name: str) -> TextIO:
+    """Return the open lock file of that name in a private folder; make both if they are missing.
+
+    PreflightError as for `make_private`, or if the lock file is a link.
+    """
+    make_private(folder)
+    path = lock_file(folder, name)
+    try:
+        opened = private_lock.open_private(path)
+    except OSError as error:
+        raise PreflightError(f"making the lock file {path}: {error.strerror}", hint=_HINT) from error
+    return os.fdopen(opened, "a+", encoding="utf-8", errors="backslashreplace")

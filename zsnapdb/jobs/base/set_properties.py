@@ -1,0 +1,71 @@
+"""The ZFS user properties and hold tags of a snapshot set, and what their values mean."""
+
+from __future__ import annotations
+
+from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX
+
+BACKUP_PROPERTY = f"{PROPERTY}:backup"
+
+
+INSTANCE_PROPERTY = f"{PROPERTY}:instance"
+
+
+POSITION_PROPERTY = f"{PROPERTY}:position"
+
+
+STATE_PROPERTY = f"{PROPERTY}:state"
+
+
+LOCK_PROPERTY = f"{PROPERTY}:lock"
+
+
+GRADE_PROPERTY = f"{PROPERTY}:grade"
+"""How consistent the set of a virtual machine is: crash, frozen or quiesced."""
+
+
+VERSION_PROPERTY = f"{PROPERTY}:version"
+
+
+RESTORED_PROPERTY = f"{PROPERTY}:restored"
+"""On every dataset and step snapshot of a restore: the id of the restore that made it."""
+
+
+INCARNATION_PROPERTY = f"{PROPERTY}:incarnation"
+"""On every volume of a server whose history a restore began: the id of that history."""
+
+
+RUN_PROPERTY = f"{PROPERTY}:run"
+"""The id of the run that made the snapshots."""
+
+
+REPOSITORY_PROPERTY = f"{PROPERTY}:repository"
+"""The id of the repository, set once the backup is stored there."""
+
+
+TAKEN = "taken"
+"""State of a new snapshot set. Its backup is not in the repository yet."""
+
+
+STORED = "stored"
+"""State of a snapshot set whose backup is in the repository."""
+
+
+LIVE = "live"
+"""State of a snapshot set that was made for a clone and is no backup."""
+
+
+LOCAL = "local"
+"""State of a snapshot set that `zsnapdb snapshot` made. It is no backup, and expires by its own rules."""
+
+
+REPLACED = "replaced"
+"""State of the snapshots of datasets that a restore replaced: the last state of the old server. It is no backup."""
+
+
+BASE_TAG = f"{PROPERTY}:base"
+"""Hold tag of a snapshot that is the base of a running backup."""
+
+
+def snapshot_name(backup_id: str) -> str:
+    """Return the short name of a backup's snapshots."""
+    return f"{SNAPSHOT_PREFIX}{backup_id}"

@@ -1,0 +1,145 @@
+"""Gathers the facts that the rules of `doctor` judge, and judges them. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from zsnapdb.base.errors import PreflightError, ZsnapdbError
+from zsnapdb.base.model import pool_of
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.backup.preflight import Observed
+from zsnapdb.jobs.base import clock
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.mysql import account_rights
+from zsnapdb.mysql.binlog import listing
+from zsnapdb.mysql.process.discovery import seen_by_root
+from zsnapdb.mysql.process.service import service_of, serving
+from zsnapdb.mysql.schema import schema_catalogue
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.advice.catalogue import Silence, check_silences, judge_advice
+from zsnapdb.planning.advice.facts import AdviceFacts, MemoryFacts, RecoveryFacts, VolumeFacts
+from zsnapdb.planning.backup.fitness import FitnessFinding
+from zsnapdb.zfs import datasets, kernel_facts, pool_facts, version
+
+PROPERTIES = (
+    "recordsize",
+    "compression",
+    "compressratio",
+    "primarycache",
+    "logbias",
+    "sync",
+    "atime",
+    "relatime",
+    "xattr",
+    "acltype",
+    "redundant_metadata",
+    "checksum",
+    "dedup",
+    "logicalreferenced",
+    "available",
+)
+"""The properties that the rules look at. `direct` came with OpenZFS 2.3."""
+_DIRECT = "direct"
+_OF_DATA = ("datadir", "innodb_data_home_dir", "innodb_data_file_path", "tablespace", "innodb_directories")
+_OF_LOGS = ("innodb_log_group_home_dir", "log_bin_basename", "relay_log_basename")
+
+Result = TypeVar("Result")
+
+
+@dataclass
+class _Reader:
+    """Reads parts of the facts. A part that cannot be read is noted, and the others are judged all the same."""
+
+    unread: list[str] = field(default_factory=list)
+
+    def read(self, what: str, part: Callable[[], Result]) -> Result | None:
+        """Return what `part` returns, None if it fails."""
+        try:
+            return part()
+        except ZsnapdbError as error:
+            self.unread.append(f"{what}: {error.message}")
+        except (OSError, ValueError, KeyError) as error:
+            self.unread.append(f"{what}: {error}")
+        return None
+
+
+def silences(settings: Settings, instance: str) -> list[Silence]:
+    """Return the silences that the configuration has for an instance. ConfigError if one names no rule."""
+    every = [Silence(silenced.rule, silenced.reason, silenced.until) for silenced in settings.doctor.silenced]
+    check_silences(every)
+    return [
+        silence
+        for silence, silenced in zip(every, settings.doctor.silenced, strict=True)
+        if silenced.instance in (None, instance)
+    ]
+
+
+def advise(
+    instance: Instance, session: Session, observed: Observed, silenced: Sequence[Silence]
+) -> tuple[FitnessFinding, ...]:
+    """Return what the rules find on an instance that is fit for a backup."""
+    return judge_advice(gather(instance, session, observed), silenced)
+
+
+def gather(instance: Instance, session: Session, observed: Observed) -> AdviceFacts:
+    """Return the facts about an instance that is fit for a backup: its volumes, pool, host and server."""
+    reader, server = _Reader(), observed.facts
+    release = version.kernel_release()
+    pool = pool_of(next(iter(observed.volumes.values())))
+    volumes = reader.read("the properties of the volumes", lambda: _volumes(observed, release))
+    privileges = reader.read("the privileges of the account", lambda: account_rights.account_privileges(session))
+    return AdviceFacts(
+        at=clock.now(),
+        zfs_release=release,
+        volumes=volumes or (),
+        pool=reader.read(f"the pool {pool}", lambda: pool_facts.read_pool(pool)),
+        memory=reader.read("the memory of the host", kernel_facts.read_memory) or MemoryFacts(),
+        server=server,
+        blocks=observed.blocks,
+        lock=observed.choice.lock,
+        privileges=privileges,
+        tables=reader.read("the options of the tables", lambda: schema_catalogue.special_tables(session)),
+        binlog_bytes=(reader.read("the binlogs", lambda: listing.total_size(session)) if server.has_binlog else None),
+        copy_options=instance.settings.server.options,
+        uses_selinux=kernel_facts.uses_selinux(),
+        recovery=reader.read("what a bad day needs", lambda: _recovery(instance, session, observed)),
+        unread=tuple(reader.unread),
+    )
+
+
+def _recovery(instance: Instance, session: Session, observed: Observed) -> RecoveryFacts:
+    control = instance.settings.control
+    try:
+        service_of(control, serving(Path(observed.facts.variables["datadir"])))
+        unknown = ""
+    except PreflightError as error:
+        unknown = error.message
+    socket = instance.settings.socket
+    return RecoveryFacts(
+        account_rights.current_account(session),
+        lets_root_in=socket is not None and seen_by_root(socket) is not None,
+        no_control=unknown,
+        has_server_id_file=control.server_id_file is not None,
+    )
+
+
+def _volumes(observed: Observed, release: tuple[int, ...]) -> tuple[VolumeFacts, ...]:
+    names = (*PROPERTIES, _DIRECT) if release >= (2, 3) else PROPERTIES
+    read = datasets.properties_of(list(observed.volumes.values()), names)
+    placed = observed.placement.volume_of
+
+    def holds(role: str, what: Sequence[str]) -> bool:
+        return any(placed.get(path.path) == role for path in observed.paths if path.what in what)
+
+    return tuple(
+        VolumeFacts(
+            dataset,
+            {name: entry.value for name, entry in read[dataset].items()},
+            has_data=holds(role, _OF_DATA),
+            has_logs=holds(role, _OF_LOGS),
+        )
+        for role, dataset in sorted(observed.volumes.items())
+    )

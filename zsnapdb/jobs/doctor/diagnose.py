@@ -1,0 +1,360 @@
+"""Checks what an instance depends on: datasets, server, files, lock, hooks, server program, repository, clones.
+
+Changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from zsnapdb.base.errors import NotThere, ZsnapdbError
+from zsnapdb.base.quantities import counted, size
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.backup.preflight import Observed, examine
+from zsnapdb.jobs.backup.vm_source import open_machine
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone import account, room
+from zsnapdb.jobs.clone.reaper import Leak, leaks
+from zsnapdb.jobs.doctor import orphans
+from zsnapdb.jobs.doctor.advice import advise, silences
+from zsnapdb.jobs.health.recoverable import Stored, read
+from zsnapdb.jobs.health.repeated_gtids import repeated
+from zsnapdb.jobs.host import object_locks, readers, replaced
+from zsnapdb.jobs.host.replaced import ReplacedServer
+from zsnapdb.jobs.repository.status import status_of
+from zsnapdb.jobs.steps import exchanges
+from zsnapdb.jobs.steps.restore_journal import Journals
+from zsnapdb.jobs.vm import reaper as vm_reaper
+from zsnapdb.mysql.process import programs, server, server_program
+from zsnapdb.planning.advice import recovery_rules
+from zsnapdb.planning.advice.catalogue import Silence
+from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity, ok, unfit, warning
+from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.damage import sentences
+from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.family import family
+from zsnapdb.planning.health.facts import ExchangedServer
+from zsnapdb.planning.health.objectives import Objective, Verdict
+from zsnapdb.planning.server_copy.versions import BackupVersion, SeriesNeed, needs
+from zsnapdb.repository.manifest import is_of_server, server_source
+from zsnapdb.repository.marker import prove_conditional_writes
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.writer_lease import prove_exclusive
+from zsnapdb.zfs import datasets
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The checks of one instance. `observed` is set if no check prevents a backup of its server."""
+
+    instance: str
+    findings: tuple[FitnessFinding, ...]
+    observed: Observed | None
+
+    @property
+    def worst(self) -> Severity:
+        """The most severe of the findings."""
+        order = (Severity.UNFIT, Severity.WARNING)
+        return next((s for s in order if any(f.severity is s for f in self.findings)), Severity.OK)
+
+
+def diagnose(settings: Settings, only: str | None) -> list[Diagnosis]:
+    """Return the diagnosis of the named instance, or of all instances. ConfigError if a silence names no rule."""
+    names = [settings.one_instance(only)[0]] if only else sorted(settings.instance)
+    silenced = {name: silences(settings, name) for name in names}
+    clone_leaks = _leaks(settings)
+    return [_diagnose_one(settings, Instance.of(settings, name), clone_leaks, silenced[name]) for name in names]
+
+
+def safe_changes(diagnoses: Iterable[Diagnosis]) -> tuple[PropertyChange, ...]:
+    """Return the changes that mend what was found and are safe, each once. What is silenced is left alone."""
+    changes = [finding.change for diagnosis in diagnoses for finding in diagnosis.findings]
+    return tuple(dict.fromkeys(change for change in changes if change is not None))
+
+
+def apply_changes(changes: Iterable[PropertyChange]) -> None:
+    """Set the properties, in their order. After an error those before it are set."""
+    for change in changes:
+        datasets.set_properties(change.dataset, {change.name: change.value})
+
+
+def _diagnose_one(
+    settings: Settings, instance: Instance, clone_leaks: Sequence[Leak], silenced: Sequence[Silence]
+) -> Diagnosis:
+    observed: Observed | None = None
+    try:
+        if instance.settings.vm is not None:
+            with open_machine(instance, instance.settings.vm) as machine:
+                findings = list(machine.examine().findings)
+        else:
+            with instance.session() as session:
+                examined = examine(instance, session)
+                findings, observed = list(examined.findings), examined.observed
+                if observed is not None:
+                    findings += advise(instance, session, observed, silenced)
+    except ZsnapdbError as error:
+        what = "server" if instance.settings.vm is None else "machine"
+        findings, observed = [unfit(what, error.message, error.hint)], None
+    findings += _exchanges(instance)
+    if observed is not None:
+        findings += _server_programs(instance, observed.facts)
+        placed = instance.with_volumes(observed.volumes)
+        findings += (*_replaced(settings, placed), *readers.remind(settings, placed))
+        findings.append(recovery_rules.possible(findings))
+    clones = (
+        *_account_of_clones(settings, instance),
+        *_room_of_clones(settings, instance),
+        *_clones(instance, clone_leaks),
+    )
+    return Diagnosis(instance.name, (*findings, *about_stored(instance), *clones), observed)
+
+
+def about_stored(instance: Instance) -> list[FitnessFinding]:
+    """Check the repository, what it holds of the instance, and its objectives. It is read once."""
+    findings, stored = _repository(instance)
+    if stored is None:
+        return findings
+    return [
+        *findings,
+        *_unprotected(instance, stored),
+        *_repeated_gtids(stored),
+        *_damage(stored),
+        *_programs_of_backups(instance, stored),
+        *_objectives(instance, stored),
+    ]
+
+
+def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFinding]:
+    """Check the server program, and innochecksum beside it. A backup needs neither.
+
+    Restores and clones need the server program. A drill needs innochecksum too, unless it may go on without it.
+    """
+    try:
+        server.account(instance.settings.server.user)
+        program = server_program.fitting(instance.settings.server, facts.flavour, facts.version)
+    except ZsnapdbError as error:
+        text = f"{error.message}: restores and clones on this host will be refused"
+        return [warning("server program", text, error.hint)]
+    findings = [ok("server program", f"{program.path} {program.version}")]
+    try:
+        programs.find(programs.INNOCHECKSUM, instance.settings.server, facts.flavour, program.path)
+    except ZsnapdbError as error:
+        is_needed = instance.settings.drill.pages == "required"
+        text = "drills on this host will be refused" if is_needed else "drills on this host do not check pages"
+        severity = Severity.WARNING if is_needed else Severity.OK
+        findings.append(FitnessFinding(severity, "drill", f"{error.message}: {text}", error.hint))
+    return findings
+
+
+def _programs_of_backups(instance: Instance, stored: Stored) -> list[FitnessFinding]:
+    """Check the program that the backups of each series need."""
+    servers = [(backup.backup_id, server_source(backup).server) for backup in stored.backups if is_of_server(backup)]
+    return [
+        _program_for(instance, need)
+        for need in needs(BackupVersion(backup_id, part.flavour, part.version) for backup_id, part in servers)
+    ]
+
+
+def _program_for(instance: Instance, need: SeriesNeed) -> FitnessFinding:
+    title = family(need.flavour).title
+    what = f"{need.count} backup(s), the newest {need.newest}, need a server program of {title} {need.series}"
+    try:
+        program = server_program.fitting(instance.settings.server, need.flavour, need.version)
+    except ZsnapdbError as error:
+        return warning(
+            "backups",
+            f"{what}, {need.version} or newer: {error.message}",
+            f"keep the old program as long as these backups stay; {error.hint}",
+        )
+    return ok("backups", f"{what}: {program.path}")
+
+
+def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None]:
+    """Check the repository, and read what it holds of the instance, once for all checks. None if it cannot be read."""
+    url = instance.repository.url
+    try:
+        repository = instance.open_repository()
+        repository.check_writable()
+        with contextlib.suppress(NotThere):
+            # The test needs the marker. If the marker is lost, the note below reports that.
+            prove_conditional_writes(repository)
+        with contextlib.suppress(NotThere):
+            # Before the first backup there is no lease. Whoever takes one proves it too.
+            prove_exclusive(repository, f"{instance.name}/writer")
+        stored = read(instance, repository)
+        locks = _object_locks(instance, repository)
+    except NotThere as error:
+        try:
+            instance.open_store()[0].check()
+        except ZsnapdbError as unreachable:
+            return [unfit("repository", unreachable.message, unreachable.hint)], None
+        return [ok("repository", f"{url}: {error.message}; {error.hint}")], None
+    except ZsnapdbError as error:
+        return [unfit("repository", error.message, error.hint)], None
+    return _about_repository(instance, stored, locks), stored
+
+
+def _about_repository(instance: Instance, stored: Stored, locks: Sequence[FitnessFinding]) -> list[FitnessFinding]:
+    url, repository = instance.repository.url, stored.repository
+    recipients = len(repository.keyring.recipients)
+    encryption = f", encrypted to {counted(recipients, 'recipient')}" if recipients else ""
+    doubts = [warning("repository", finding.text, finding.hint) for finding in stored.missing if finding.is_warning]
+    doubts += [warning("repository", error.message, error.hint) for error in stored.unreadable.values()]
+    doubts += locks
+    if instance.repository.is_readable_on_the_way:
+        text = f"{url}: {instance.repository.endpoint} is not encrypted: the network can change what is stored"
+        doubts.append(warning("repository", text, "use an endpoint with https://"))
+    what = f"{url}: {counted(len(stored.backups) + len(stored.unreadable), 'backup')}{encryption}"
+    if repository.note:
+        return [warning("repository", f"{what}; {repository.note}"), *doubts]
+    return [ok("repository", what), *doubts]
+
+
+def _object_locks(instance: Instance, repository: Repository) -> list[FitnessFinding]:
+    """Compare the configured locks with the bucket and the retention policy."""
+    lock = instance.repository.object_lock
+    if lock is None:
+        return []
+    misfits = [
+        FitnessFinding(Severity.UNFIT if f.prevents_backups else Severity.WARNING, "object lock", f.text, f.hint)
+        for f in object_locks.findings(instance, repository)
+    ]
+    text = f"every stored object is locked ({lock.mode}) for {lock.period / 86400:.1f} days at least"
+    return misfits or [ok("object lock", text)]
+
+
+def _unprotected(instance: Instance, stored: Stored) -> list[FitnessFinding]:
+    """Warn if no backup leads to the newest archived state."""
+    unprotected = stored.window.unprotected
+    if unprotected is None:
+        return []
+    what = f"nothing that the server writes now can be restored before the next backup: {unprotected.reason}"
+    return [warning("histories", what, f"run `zsnapdb backup {instance.name}`")]
+
+
+def _repeated_gtids(stored: Stored) -> list[FitnessFinding]:
+    """Warn if the server gives GTIDs a second time."""
+    return [warning("histories", part.text, part.hint) for part in repeated(stored.archive)]
+
+
+def _damage(stored: Stored) -> list[FitnessFinding]:
+    """Return the findings about stored backups that are known to be damaged."""
+    chains = stored.damage.of_chains(stored.backups)
+    if not chains:
+        return []
+    hint = (
+        "see `zsnapdb list`; `zsnapdb verify --deep` reads every stored object again, `zsnapdb drill --all` every page"
+    )
+    damages = tuple(dict.fromkeys(damage for of_chain in chains.values() for damage in of_chain))
+    summary = f"{len(chains)} of {len(stored.backups)} backups cannot be restored, or only damaged"
+    return [warning("damage", summary, hint), *(warning("damage", text) for text in sentences(damages))]
+
+
+_LONG_KEPT = timedelta(days=14)
+"""After so long somebody should say what becomes of the datasets of a replaced server."""
+
+_JUDGED_ABOVE = (Objective.RESTORABLE, Objective.INTACT, Objective.SERVER)
+"""What the findings about the repository, the histories and damage say in more detail."""
+
+
+def _objectives(instance: Instance, stored: Stored) -> list[FitnessFinding]:
+    """Return a finding for each configured objective. What they need and cannot be read, other checks report."""
+    try:
+        health = status_of(instance, stored).health
+    except ZsnapdbError:
+        return []
+    return [
+        ok("objective", f"{judged.name}: {judged.reason}")
+        if judged.verdict is Verdict.MET
+        else warning("objective", f"{judged.name} {judged.verdict.value}: {judged.reason}", judged.hint)
+        for judged in health.judgements
+        if judged.objective not in _JUDGED_ABOVE
+    ]
+
+
+def _leaks(settings: Settings) -> list[Leak]:
+    try:
+        return [*leaks(settings), *orphans.leaks(settings), *vm_reaper.leaks(settings)]
+    except ZsnapdbError:
+        # Without ZFS there are no clones. The findings of each instance report that ZFS is missing.
+        return []
+
+
+def _account_of_clones(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+    """Check the account of the servers of clones, if one is configured."""
+    name = settings.clones.server_user
+    if name is None or instance.settings.vm is not None:
+        return []
+    try:
+        account.check(instance.settings.server, settings.clones)
+    except ZsnapdbError as error:
+        return [warning("clones", f"{error.message}: clones on this host will be refused", error.hint)]
+    return [ok("clones", f"their servers run as {name}")]
+
+
+def _room_of_clones(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+    """Return a warning for each way in which clones of the instance may take production's space."""
+    try:
+        return [warning("clones", item.text, item.hint) for item in room.objections(settings, instance.name)]
+    except ZsnapdbError:
+        # Without ZFS there are no clones.
+        return []
+
+
+def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+    """Return a finding for each server that a restore or a rewind replaced, and what its datasets hold."""
+    try:
+        kept = replaced.listing(instance)
+    except ZsnapdbError:
+        # Without ZFS there are none. Another finding reports that ZFS is missing.
+        return []
+    now, findings = instance.host.now(), []
+    for one in kept:
+        expires = one.expires(settings.restore.keep_replaced)
+        text = f"{', '.join(one.datasets.values())}: replaced at {stamp(one.replaced)}, {size(one.used)}"
+        if expires is not None and expires <= now:
+            findings.append(_expired(settings, one, f"{text}; expired"))
+        elif expires is None and now - one.replaced > _LONG_KEPT:
+            hint = "if nobody needs them, destroy them, or set restore.keep_replaced and run `zsnapdb reap`"
+            findings.append(warning("replaced", f"{text}; nothing says how long they are kept", hint))
+        else:
+            findings.append(ok("replaced", text))
+    return findings
+
+
+def _exchanges(instance: Instance) -> list[FitnessFinding]:
+    """Return a finding for each restore under way that replaces the server, with both ways out."""
+    findings = []
+    for exchange in exchanges.under_way(instance):
+        onward, back = exchange.ways
+        hint = f"`{onward}` goes on, `{back}` gives it up"
+        if exchange.server is ExchangedServer.AWAY:
+            text = f"a rewind that was begun at {stamp(exchange.begun)} is at work, and the server is down meanwhile"
+            findings.append(warning("rewind", text, "wait until it ends"))
+        elif exchange.stopped is not None:
+            text = f"a rewind that did not end stopped the server at {stamp(exchange.stopped)}"
+            findings.append(unfit("rewind", text, hint))
+        else:
+            text = f"a restore that replaces the server was begun at {stamp(exchange.begun)} and did not end"
+            findings.append(warning("rewind", text, hint))
+    return findings
+
+
+def _expired(settings: Settings, server: ReplacedServer, text: str) -> FitnessFinding:
+    """Return the finding about an expired replaced server: whether a reap removes it."""
+    try:
+        replaced.refuse_removal(server, exchanges.claimed(Journals(settings.restore.journal)))
+    except ZsnapdbError as error:
+        return warning("replaced", f"{text}, and kept: {error.message}", error.hint)
+    return warning("replaced", text, "run `zsnapdb reap`")
+
+
+def _clones(instance: Instance, clone_leaks: Sequence[Leak]) -> list[FitnessFinding]:
+    return [
+        warning("clones", f"{leak.what}: {leak.where}", leak.hint)
+        for leak in clone_leaks
+        if leak.instance in (instance.name, "")
+    ]

@@ -1,0 +1,175 @@
+"""Servers and machines that a killed restore, drill or rescue left: `doctor` names them, `reap` ends them.
+
+A half-made clone is named and removed with its server by `jobs/clone/reaper.py`. A server of a restore that was handed
+over, or of a clone, belongs to somebody and is never touched here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.clone import locks
+from zsnapdb.jobs.clone.reaper import Leak, ReapOutcome
+from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
+from zsnapdb.jobs.steps.restore_journal import Journals
+from zsnapdb.jobs.trial import machine_scratch, scratch
+from zsnapdb.jobs.trial.machine_scratch import DrilledMachine
+from zsnapdb.jobs.trial.scratch import SCRATCH_PROPERTY
+from zsnapdb.mysql.process import running
+from zsnapdb.mysql.process.running import RunningServer
+from zsnapdb.planning.clone.lease import LeaseVerdict
+from zsnapdb.zfs import datasets, mounts, owned
+from zsnapdb.zfs.owned import Mark
+
+_SCRATCH = re.compile(
+    r"(?P<container>(?:[^/]+/)+(?P<instance>[^/]+)/(?P<what>[a-z]+)/(?P<id>[0-9A-Za-z-]+))/(?P=what)-(?P=id)"
+)
+"""The dataset of a scratch copy, as `jobs/trial/scratch.py` names it."""
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a command works on while it holds the lock, and what a killed command leaves."""
+
+    what: str
+    lock: str
+    instance: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """A server whose command was killed."""
+
+    server: RunningServer
+    work: _Work
+
+    @property
+    def what(self) -> str:
+        """What it is, in words."""
+        return f"server whose command was killed, process {self.server.pid} of the {self.work.what}"
+
+
+def leaks(settings: Settings) -> list[Leak]:
+    """Return the orphaned servers and drilled machines of all instances, for `doctor`. Changes nothing."""
+    servers = [
+        Leak(orphan.what, str(orphan.server.datadir), orphan.work.instance, orphan.work.hint)
+        for orphan in _orphans(settings)
+    ]
+    return [*servers, *(_leak(copy) for copy in _drilled(settings))]
+
+
+def plan(settings: Settings) -> list[ReapOutcome]:
+    """Return what `reap` would do now; change nothing."""
+    servers = [_outcome(orphan) for orphan in _orphans(settings)]
+    return [*servers, *(_machine_outcome(copy) for copy in _drilled(settings))]
+
+
+def reap(settings: Settings) -> list[ReapOutcome]:
+    """End every orphaned server and remove every drilled machine that is left, each under the lock of its command.
+
+    The process is proved by its number, the time of its start, and its data directory below the mount point of the
+    restore or scratch copy: never by its name. Its files stay. Of a machine the domain and the zvols go.
+    """
+    return [*_end_servers(settings), *_remove_machines(settings)]
+
+
+def _end_servers(settings: Settings) -> list[ReapOutcome]:
+    outcomes = []
+    for orphan in _orphans(settings):
+        with locks.if_free(orphan.work.lock) as is_free:
+            # The command may have ended since, and have handed its server over.
+            if is_free and orphan.server.place in _works(settings) and running.end(orphan.server, PRIVATE_FOLDER):
+                outcomes.append(_outcome(orphan))
+    return outcomes
+
+
+def _remove_machines(settings: Settings) -> Iterator[ReapOutcome]:
+    for copy in _drilled(settings):
+        with locks.if_free(machine_scratch.lock_name(copy)) as is_free:
+            if not is_free or not datasets.exists(copy.container):
+                continue
+            outcome = _machine_outcome(copy)
+            try:
+                scratch.remove(copy.container, settings.restore.mount_root, machine_scratch.ending(settings))
+            except ZsnapdbError as error:
+                outcome = ReapOutcome(outcome.what, outcome.name, LeaseVerdict.KEEP, outcome.reason, error)
+            yield outcome
+
+
+def _drilled(settings: Settings) -> Iterator[DrilledMachine]:
+    """Yield the scratch copies of drilled machines on which no drill is at work."""
+    for copy in machine_scratch.copies(settings):
+        with locks.if_free(machine_scratch.lock_name(copy)) as is_free:
+            is_left = is_free and datasets.exists(copy.container)
+        if is_left:
+            yield copy
+
+
+def _leak(copy: DrilledMachine) -> Leak:
+    hint = f"run `zsnapdb reap` to remove it; the next drill of {copy.instance} removes it too"
+    return Leak("machine whose drill was killed", copy.container, copy.instance, hint)
+
+
+def _machine_outcome(copy: DrilledMachine) -> ReapOutcome:
+    reason = f"the drill of {copy.instance} was killed"
+    return ReapOutcome("drilled machine", copy.container, LeaseVerdict.REAP, reason)
+
+
+def _outcome(orphan: Orphan) -> ReapOutcome:
+    return ReapOutcome(
+        "server", f"process {orphan.server.pid}", LeaseVerdict.REAP, f"the command of the {orphan.work.what} was killed"
+    )
+
+
+def _orphans(settings: Settings) -> Iterator[Orphan]:
+    servers = running.servers_below([settings.restore.mount_root], PRIVATE_FOLDER)
+    if not servers:
+        return
+    by_place = _works(settings)
+    for server in servers:
+        work = by_place.get(server.place)
+        if work is None:
+            continue
+        with locks.if_free(work.lock) as is_free:
+            is_orphan = is_free and server.place in _works(settings)
+        if is_orphan:
+            yield Orphan(server, work)
+
+
+def _works(settings: Settings) -> dict[Path, _Work]:
+    """Return the restores and scratch copies that exist now, by the folder where their files are mounted."""
+    return {**_restores(settings), **_scratch_copies(settings.restore.mount_root)}
+
+
+def _restores(settings: Settings) -> dict[Path, _Work]:
+    """Return the restores that are under way or were interrupted, by the folder where their files are mounted."""
+    journals, works = Journals(settings.restore.journal), {}
+    for instance in settings.instance:
+        with contextlib.suppress(DamagedError, PreflightError):
+            for journal in journals.readable(instance):
+                top = journal.plan.layout.top
+                again = f"`zsnapdb restore {instance} --resume --target {top}`"
+                hint = f"run `zsnapdb reap` to end it; {again} ends it too and continues the restore"
+                works[Path(journal.plan.layout.mount)] = _Work(f"restore to {top}", f"restore-{top}", instance, hint)
+    return works
+
+
+def _scratch_copies(mount_root: Path) -> dict[Path, _Work]:
+    """Return the mounted scratch copies of drills and rescues, by the folder where their files are mounted."""
+    works = {}
+    for entry in mounts.mounted():
+        match = _SCRATCH.match(entry.source) if entry.fstype == "zfs" else None
+        if match is None or not owned.is_ours(match["container"], Mark(SCRATCH_PROPERTY, match["id"])):
+            continue
+        what, instance = match["what"], match["instance"]
+        hint = f"run `zsnapdb reap` to end it; the next {what} of {instance} removes the copy"
+        place = mount_root / f"{what}-{match['id']}"
+        works[place] = _Work(f"{what} copy {match['container']}", f"{what}-{instance}", instance, hint)
+    return works

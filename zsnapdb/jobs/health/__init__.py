@@ -1,0 +1,1 @@
+"""Objectives, policy and evidence: how well an instance is protected."""

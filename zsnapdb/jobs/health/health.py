@@ -1,0 +1,153 @@
+"""Gathers the facts from which the health of an instance is judged, and judges them.
+
+Reads repositories and the record of the host alone: no server, no pool and no running program is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.model import backup_time
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.health.recoverable import Stored, read
+from zsnapdb.jobs.record import record_room
+from zsnapdb.jobs.steps import exchanges
+from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.health.facts import CheckFact, CopyFact, DrillFact, HealthFacts, LockFact
+from zsnapdb.planning.health.objectives import Health, judge
+from zsnapdb.planning.health.restore_time import restore_seconds
+from zsnapdb.planning.health.window import start_without_gap
+from zsnapdb.repository import drills, layout, verifications
+from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.drills import Evidence, Outcome, PastDrills
+from zsnapdb.repository.layout import Key
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.verifications import Checks, Depth
+
+_DRILLS = 10
+"""How many of the newest drills are read: each is an object of its own."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def past_drills(stored: Stored, instance: Instance) -> PastDrills:
+    """Return the newest drills of which there is evidence."""
+    return drills.past(stored.repository, instance.name, _DRILLS)
+
+
+def judged(instance: Instance, stored: Stored, past: PastDrills, at: datetime) -> Health:
+    """Return the judgement about the instance in this repository."""
+    return judge(facts(instance, stored, past, at), instance.settings.objectives)
+
+
+def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) -> HealthFacts:
+    """Return the facts for the configured objectives. What no objective needs is not read."""
+    objectives, restorable, window, repository = (
+        instance.settings.objectives,
+        stored.restorable,
+        stored.window,
+        stored.repository,
+    )
+    passed = [evidence for evidence in past.read if evidence.outcome is Outcome.PASSED]
+    newest = backup_time(restorable[-1].backup_id) if restorable else None
+    is_checked = objectives.verify_age is not None or objectives.deep_verify_age is not None
+    checks = verifications.read(repository, instance.name) if is_checked else Checks()
+    begin = start_without_gap(window)
+    return HealthFacts(
+        instance=instance.name,
+        repository=instance.settings.repository,
+        at=at,
+        newest_point=_moment(window.ranges[-1].end) if window.ranges else newest,
+        window_start=_moment(begin) if begin is not None else newest,
+        newest_backup=newest,
+        archived_until=_moment(stored.complete_until) if stored.complete_until is not None else None,
+        unprotected=window.unprotected.reason if window.ranges and window.unprotected is not None else "",
+        damage=(
+            *(error.message for error in stored.damaged),
+            *(finding.text for finding in stored.missing if finding.is_alarming),
+        ),
+        doubts=_doubts(stored, past),
+        room=record_room.objections(instance.host.records),
+        newest_drill=_newest_drill(past),
+        newest_passed_drill=_drill(passed[-1]) if passed else None,
+        listed=_oldest_check(restorable, checks, Depth.LISTED),
+        read=_oldest_check(restorable, checks, Depth.READ),
+        copies=tuple(_copy(instance, name) for name in sorted(instance.copies)),
+        lock=_lock(repository, stored.backups, restorable) if objectives.immutable_for is not None else None,
+        restore_seconds=restore_seconds(drills.timings(passed), _sizes(stored, restorable)),
+        exchanges=exchanges.under_way(instance) if instance.is_own_repository else (),
+    )
+
+
+def _moment(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def _doubts(stored: Stored, past: PastDrills) -> tuple[str, ...]:
+    return (
+        *(damage.describe() for damage in stored.damage.known if damage.name in stored.present),
+        *(finding.text for finding in stored.missing if finding.is_doubtful),
+        *(f"the evidence of drill {drill_id} cannot be read" for drill_id in past.unreadable),
+    )
+
+
+def _drill(evidence: Evidence) -> DrillFact:
+    return DrillFact(evidence.drill_id, evidence.backup_id, evidence.finished, evidence.outcome is Outcome.PASSED)
+
+
+def _newest_drill(past: PastDrills) -> DrillFact | None:
+    return _drill(past.read[-1]) if past.read else None
+
+
+def _oldest_check(restorable: Sequence[Summary], checks: Checks, depth: Depth) -> CheckFact | None:
+    """Return the backup whose last check of at least this depth is the oldest."""
+    checked = []
+    for backup in restorable:
+        when = checks.whole_since(backup.backup_id, depth)
+        checked.append(CheckFact(backup.backup_id, when or backup_time(backup.backup_id), when is not None))
+    return min(checked, key=lambda fact: fact.since, default=None)
+
+
+def _copy(instance: Instance, name: str) -> CopyFact:
+    """Return the newest restorable point in another repository. An error there is a fact, not the end."""
+    other = instance.in_repository(name, instance.copies[name])
+    try:
+        window = read(other, other.open_repository()).window
+    except ZsnapdbError as error:
+        return CopyFact(name, None, error.message)
+    return CopyFact(name, _moment(window.ranges[-1].end) if window.ranges else None)
+
+
+def _lock(repository: Repository, backups: Sequence[Summary], restorable: Sequence[Summary]) -> LockFact | None:
+    """Return how long the newest restorable backup is protected.
+
+    Of each backup of its chain the manifest is looked at, and the first chunk of each volume. The lock of an object
+    that only the chain needs counts like its own.
+    """
+    if not restorable:
+        return None
+    newest = restorable[-1]
+    made, until = backup_time(newest.backup_id), None
+    for backup in restore_chain(backups, newest):
+        first = (layout.chunk(backup.instance, backup.backup_id, volume.role, 1) for volume in backup.volumes)
+        keys: list[Key] = [layout.manifest(backup.instance, backup.backup_id), *first]
+        for key in keys:
+            hold = repository.hold(key)
+            if hold is None:
+                return LockFact(newest.backup_id, made, None, str(key))
+            if hold.until is not None:
+                until = hold.until if until is None else min(until, hold.until)
+    return LockFact(newest.backup_id, made, until)
+
+
+def _sizes(stored: Stored, restorable: Sequence[Summary]) -> Mapping[str, int]:
+    """Return the bytes that a restore of the newest point moves, by kind of step."""
+    if not restorable:
+        return {}
+    chain = restore_chain(stored.backups, restorable[-1])
+    received = sum(volume.plain_size for backup in chain for volume in backup.volumes)
+    routes = {route.point.backup_id: route for route in stored.window.routes}
+    route = routes.get(restorable[-1].backup_id)
+    replayed = sum(file.end for file in route.files) - route.start if route is not None and route.files else 0
+    return {"receive": received, "replay": max(0, replayed)}

@@ -1,0 +1,98 @@
+"""What of an instance's server can be recovered from its backups and its archived binlogs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host.backup_point import points_of
+from zsnapdb.jobs.record import host_record
+from zsnapdb.planning.binlog.completeness import complete_until
+from zsnapdb.planning.binlog.route import NEWEST
+from zsnapdb.planning.binlog.window import Window, window
+from zsnapdb.planning.damage import DamageRegister
+from zsnapdb.planning.repository.host_record import StoredFinding
+from zsnapdb.planning.repository.verification import consequences
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.known_damage import known_damage
+from zsnapdb.repository.repository import Repository
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a repository holds of an instance, as one reading of it found it.
+
+    `unreadable` has an error for each backup whose manifest cannot be read. `missing` is what the repository lacks of
+    what this host stored, `future` are the backups from the future.
+    """
+
+    repository: Repository
+    backups: tuple[Summary, ...]
+    unreadable: Mapping[str, DamagedError]
+    archive: Archive
+    damage: DamageRegister
+    missing: tuple[StoredFinding, ...]
+    future: Collection[str]
+
+    @property
+    def damaged(self) -> tuple[DamagedError, ...]:
+        """An error for each object that cannot be read."""
+        return (*self.unreadable.values(), *self.archive.damaged)
+
+    @property
+    def restorable(self) -> list[Summary]:
+        """The backups that can be restored, oldest first: their chains are complete and not known to be damaged."""
+        restorable = set(consequences(self.backups, self.damage.stored()).restorable) - set(self.future)
+        return [backup for backup in self.backups if backup.backup_id in restorable]
+
+    @functools.cached_property
+    def window(self) -> Window:
+        """What can be recovered from the restorable backups of servers and the archived binlogs."""
+        return window(points_of(self.restorable), self.archive.files, self.archive.state)
+
+    @property
+    def last(self) -> ArchivedFile | None:
+        """The file with the latest archived transaction; the newest file if a new server has committed none yet."""
+        files = self.archive.files
+        dated = [file for file in files if file.last_commit is not None]
+        return max(dated, key=lambda file: file.last_commit or 0, default=files[-1] if files else None)
+
+    @property
+    def complete_until(self) -> int | None:
+        """Until when the archive of `last` is complete (microseconds UTC): its last commit, or a recorded time."""
+        last = self.last
+        if last is None:
+            return None
+        recorded = complete_until(self.archive.of(last.incarnation), NEWEST, self.archive.state.complete)
+        return max((time for time in (last.last_commit, recorded) if time is not None), default=None)
+
+    @property
+    def present(self) -> set[str]:
+        """The names of what is there: ids of backups, and archived files with their incarnations."""
+        files = {f"{file.incarnation}/{file.name}" for file in self.archive.files}
+        return {backup.backup_id for backup in self.backups} | files
+
+
+def read(instance: Instance, repository: Repository) -> Stored:
+    """Read what the repository holds of the instance. Manifests that were read before are cached on this host.
+
+    A backup that is removed meanwhile is none. RepositoryError if the store cannot be reached.
+    """
+    known = instance.summaries(repository)
+    archive = BinlogArchive(repository, instance.name).load()
+    checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable), archive)
+    return Stored(
+        repository=repository,
+        backups=known.backups,
+        unreadable=known.unreadable,
+        archive=archive,
+        damage=known_damage(repository, instance.name),
+        missing=checked.findings,
+        future=checked.future,
+    )

@@ -1,0 +1,222 @@
+"""Who reads the binlogs of a server that is put back: asked before, noted on this host, and named until it is rebuilt.
+
+The note lies below the host's state folder, a file per instance. It is written before the datasets are exchanged, and
+counts only while those of its restore are in place: a restore that was given up left nothing to rebuild.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from zsnapdb.base import whole_file
+from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY
+from zsnapdb.mysql import readers as asked
+from zsnapdb.mysql.process.service import serving
+from zsnapdb.mysql.readers import ReplicaIdentity
+from zsnapdb.mysql.variables import server_flavour
+from zsnapdb.planning.backup.fitness import FitnessFinding, objection, ok, unfit, warning
+from zsnapdb.planning.restore.handover_steps import Promote
+from zsnapdb.planning.restore.readers import (
+    AskedReader,
+    NotedReader,
+    ReaderNote,
+    ReaderNotes,
+    SeenReaders,
+    beyond,
+    judge,
+    noted,
+    sentence,
+)
+from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.zfs import datasets
+
+_WHAT = "replicas"
+_MOST_BYTES = 4 << 20
+_PATIENCE = 10.0
+
+
+def look(instance: Instance, datadir: Path) -> SeenReaders | None:
+    """Return who reads the binlogs of the instance's server now. None if no server answers and none serves `datadir`.
+
+    A server that runs and does not answer hides its readers.
+    """
+    try:
+        session = instance.session()
+    except ServerError as error:
+        return SeenReaders(hidden=error.message) if serving(datadir) is not None else None
+    with session:
+        try:
+            return asked.seen(session)
+        except ServerError as error:
+            return SeenReaders(hidden=error.message)
+
+
+def examine(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
+    """Return the findings about readers of the server whose place a restore takes; none if it takes no place."""
+    return _findings(instance, _of(instance, planned)) if isinstance(planned.steps[-1], Promote) else []
+
+
+def refuse(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
+    """Return who reads the binlogs of the server that the restore replaces; None if it does not answer.
+
+    PreflightError if somebody does, or if that cannot be seen, unless the instance says that all will be rebuilt.
+    """
+    seen = _of(instance, planned)
+    error = objection(_findings(instance, seen))
+    if error is not None:
+        raise error
+    return seen
+
+
+def _of(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
+    return look(instance, Path(planned.variables["datadir"]))
+
+
+def _findings(instance: Instance, seen: SeenReaders | None) -> list[FitnessFinding]:
+    found = judge(seen, will_be_rebuilt=instance.replicas_will_be_rebuilt)
+    told = [unfit(_WHAT, f.text, f.hint) if f.refuses else warning(_WHAT, f.text, f.hint) for f in found]
+    return told or [ok(_WHAT, "nobody reads the binlogs of the server, and no account is made for it")]
+
+
+def prepare(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
+    """Refuse as `refuse` does, note the readers and return them, if the restore takes the place of a server."""
+    if not isinstance(planned.steps[-1], Promote):
+        return None
+    seen = refuse(instance, planned)
+    note(instance, planned, seen)
+    return seen
+
+
+def note(instance: Instance, planned: RestorePlan, seen: SeenReaders | None) -> None:
+    """Note who read the binlogs of the server, before its datasets are exchanged. A server that is down adds nothing.
+
+    PreflightError if the disk refuses: nobody would be told which replicas must be rebuilt.
+    """
+    places = [place for place, _ in planned.layout.places.values()]
+    readers = noted(seen) if seen is not None else ()
+    before = _read(instance)
+    in_place = _in_place(places)
+    if seen is None or (not readers and before.of(in_place) is None):
+        return
+    left_out = ""
+    if planned.point.gtids is not None and seen.written:
+        left_out = beyond(planned.flavour, seen.written, planned.point.gtids)
+    made = ReaderNote(incarnation=planned.restore_id, at=instance.host.now(), readers=readers, left_out=left_out)
+    file = _file(instance)
+    try:
+        make_private(file.parent)
+        whole_file.replace(file, before.with_note(made, in_place).model_dump_json().encode(), 0o600)
+    except OSError as error:
+        raise PreflightError(
+            f"noting in {file} which replicas must be rebuilt: {error.strerror}",
+            hint="free space there, or make the folder writable for the account that runs zsnapdb",
+        ) from error
+
+
+def forget(instance: Instance) -> tuple[NotedReader, ...]:
+    """Forget the noted readers: somebody says that all are rebuilt. Return who they were."""
+    known = tuple(reader for one in _read(instance).notes for reader in one.readers)
+    _file(instance).unlink(missing_ok=True)
+    return tuple(dict.fromkeys(known))
+
+
+def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+    """Return a finding for each reader that must still be rebuilt. The volumes of the instance are known.
+
+    A reader that is another instance of the configuration is asked what it has.
+    """
+    try:
+        known = _read(instance).of(_in_place(list(instance.volumes.values())))
+    except PreflightError as error:
+        return [warning(_WHAT, error.message, error.hint)]
+    except ZsnapdbError:
+        # Without ZFS nothing can be in place. Another finding reports that ZFS is missing.
+        return []
+    if known is None:
+        return []
+    try:
+        with instance.session() as session:
+            seen, own = asked.seen(session), asked.executed(session)
+            flavour = server_flavour(session)
+    except ServerError:
+        # The finding about the server reports the error.
+        return []
+    servers = list(_servers(settings, instance, flavour, own))
+    sentences = [sentence(known, reader, seen, _answer(reader, servers)) for reader in known.readers]
+    hint = (
+        "make it anew from this server (`zsnapdb restore --handover replica` makes a replica); when all are,"
+        f" `zsnapdb rewind {instance.name} --replicas-rebuilt` ends this"
+    )
+    told = [warning(_WHAT, text, hint) for text in sentences if text is not None]
+    return told or [ok(_WHAT, f"the replicas from before {known.at:%Y-%m-%d %H:%M} UTC have nothing that it lacks")]
+
+
+@dataclass(frozen=True)
+class _Server:
+    """Another instance that runs, and the GTIDs that it has and this server lacks."""
+
+    instance: str
+    identity: ReplicaIdentity
+    lacking: str
+
+
+def _servers(settings: Settings, instance: Instance, flavour: Flavour, own: str) -> Iterator[_Server]:
+    """Ask the other instances of the configuration. One that does not answer is left out."""
+    for name, other in sorted(settings.instance.items()):
+        if name == instance.name or other.vm is not None:
+            continue
+        try:
+            with Instance.of(settings, name).session(read_timeout=_PATIENCE) as session:
+                if server_flavour(session) is flavour:
+                    yield _Server(name, asked.identity(session), beyond(flavour, asked.executed(session), own))
+        except (ZsnapdbError, ValueError):
+            continue
+
+
+def _answer(reader: NotedReader, servers: list[_Server]) -> AskedReader | None:
+    for server in servers:
+        # A server_id alone is unique among the servers that replicate from each other, not among all.
+        its, who = server.identity, (reader.server_id, reader.port)
+        if its.server_uuid == reader.server_uuid if reader.server_uuid else (its.server_id, its.port) == who:
+            # MariaDB tells the newest GTID alone: a reader that is not ahead any more may differ all the same.
+            is_proof = reader.server_uuid is not None or bool(server.lacking)
+            return AskedReader(server.instance, server.lacking if is_proof else None)
+    return None
+
+
+def _in_place(places: list[str]) -> str | None:
+    """Return the restore whose datasets are in these places; None if they are not all of one."""
+    there = [place for place in places if datasets.exists(place)]
+    seen = datasets.properties_of(there, [INCARNATION_PROPERTY]) if there else {}
+    marks = [values[INCARNATION_PROPERTY] for values in seen.values()]
+    restores = {mark.value if mark.is_local else None for mark in marks}
+    return restores.pop() if len(restores) == 1 else None
+
+
+def _file(instance: Instance) -> Path:
+    return instance.host.readers / f"{instance.name}.json"
+
+
+def _read(instance: Instance) -> ReaderNotes:
+    """Return the notes. PreflightError if there are some and they cannot be read."""
+    try:
+        opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(opened, "rb") as file:
+            return ReaderNotes.model_validate_json(file.read(_MOST_BYTES))
+    except FileNotFoundError:
+        return ReaderNotes()
+    except (OSError, ValidationError) as error:
+        raise PreflightError(
+            f"the note of which replicas must be rebuilt, {_file(instance)}, cannot be read",
+            hint="move it away; then rebuild every replica that followed the server before it was put back",
+        ) from error

@@ -1,0 +1,354 @@
+"""The record of what this host stored in a repository: files below the host's state folder.
+
+Backup, archiver and prune write the record, each after its change of the repository is confirmed; a removal is written
+before it begins. A file is replaced atomically and is durable on return. Every command that reads a repository asks
+`findings` what the repository lacks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from pydantic import ValidationError
+
+from zsnapdb.base.errors import DamagedError, ZsnapdbError
+from zsnapdb.base.model import is_backup_id, server_name
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import (
+    BACKUP_PROPERTY,
+    INSTANCE_PROPERTY,
+    REPOSITORY_PROPERTY,
+    STATE_PROPERTY,
+    STORED,
+    snapshot_name,
+)
+from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, read
+from zsnapdb.planning.repository import host_record
+from zsnapdb.planning.repository.clock import from_future
+from zsnapdb.planning.repository.host_record import (
+    ArchivedPosition,
+    BackupRecord,
+    LocalBackup,
+    MissingBackup,
+    RecordedBackup,
+    RecordedVolume,
+    RemovedBackup,
+    StoredKind,
+)
+from zsnapdb.planning.repository.host_record import StoredFinding as StoredFinding
+from zsnapdb.planning.repository.writers import WrittenLink, writers
+from zsnapdb.repository.binlog_contents import Archive, load
+from zsnapdb.repository.catalogue import Summaries, Summary
+from zsnapdb.repository.manifest import Manifest, ServerSourcePart
+from zsnapdb.repository.repository import Repository
+from zsnapdb.zfs import snapshots
+
+
+@contextlib.contextmanager
+def _warning(instance: Instance) -> Iterator[None]:
+    """Warn if the record cannot be written: the repository was changed all the same."""
+    try:
+        yield
+    except (OSError, ValidationError) as error:
+        why = (
+            error.strerror if isinstance(error, OSError) else f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}"
+        )
+        instance.events.warn(
+            f"this host's record of what it stored, below {instance.host.records}, cannot be written ({why}): a backup"
+            " that disappears from the repository may not be missed"
+        )
+
+
+def note_stored(instance: Instance, repository: Repository, manifest: Manifest) -> None:
+    """Record a backup whose manifest was stored and read back. Warns if the record cannot be written."""
+    record = HostRecord.of(instance, repository)
+    if record is not None:
+        with _warning(instance):
+            backup = _recorded(manifest)
+            record.change_backups(lambda known: known.with_stored(backup))
+
+
+def note_successor(instance: Instance, repository: Repository, backup_id: str, successor: Summary) -> None:
+    """Record that the successor has the snapshots of a backup of this host, which is about to be removed.
+
+    From then on this host misses the successor if the repository lacks it. Warns if that cannot be written.
+    """
+    record = HostRecord.of(instance, repository)
+    if record is not None:
+        with _warning(instance):
+            recorded = _recorded(successor)
+            record.change_backups(lambda known: known.with_successor(backup_id, recorded))
+
+
+def _recorded(manifest: Manifest | Summary) -> RecordedBackup:
+    volumes = tuple(
+        RecordedVolume(role=v.role, dataset=v.dataset, guid=v.guid, from_guid=v.from_guid, send_flags=v.send_flags)
+        for v in manifest.volumes
+    )
+    source = manifest.source
+    if not isinstance(source, ServerSourcePart):
+        return RecordedBackup(backup_id=manifest.backup_id, volumes=volumes, writer=manifest.writer)
+    return RecordedBackup(
+        backup_id=manifest.backup_id,
+        server=server_name(source.server.server_uuid, source.server.server_id),
+        flavour=source.server.flavour,
+        binlog_file=source.position.binlog_file,
+        binlog_offset=source.position.binlog_offset,
+        gtids=source.position.gtids,
+        volumes=volumes,
+        writer=manifest.writer,
+    )
+
+
+def note_removed(instance: Instance, repository: Repository, removed: Sequence[RemovedBackup]) -> None:
+    """Record backups that this host is about to remove, or is told to forget. Warns if that cannot be written."""
+    record = HostRecord.of(instance, repository)
+    if record is not None and removed:
+        with _warning(instance):
+            record.change_backups(lambda known: known.with_removed(removed))
+
+
+def note_pinned(instance: Instance, repository: Repository, backup_id: str) -> None:
+    """Record that this host pinned the backup. Warns if that cannot be written."""
+    record = HostRecord.of(instance, repository)
+    if record is not None:
+        with _warning(instance):
+            record.change_backups(lambda known: known.with_pinned(backup_id))
+
+
+def note_unpinned(instance: Instance, repository: Repository, backup_id: str) -> None:
+    """Record that the backup is no longer pinned. Warns if that cannot be written."""
+    record = HostRecord.of(instance, repository)
+    if record is not None and backup_id in pinned_here(instance, repository):
+        with _warning(instance):
+            record.change_backups(lambda known: known.without_pinned(backup_id))
+
+
+def pinned_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
+    """Return the ids of the backups that this host pinned. Empty if the record cannot be read."""
+    record = HostRecord.of(instance, repository)
+    try:
+        return record.backups().pinned if record is not None else ()
+    except DamagedError:
+        return ()
+
+
+def note_settled(instance: Instance, repository: Repository, left: Collection[str]) -> None:
+    """Drop the removed backups that left nothing on this host. `left` are the ids that did."""
+    record = HostRecord.of(instance, repository)
+    if record is not None:
+        with _warning(instance):
+            record.change_backups(lambda known: known.only_removed(left))
+
+
+def note_archived(instance: Instance, repository: Repository, position: ArchivedPosition) -> None:
+    """Record the newest archived position. Warns if that cannot be written."""
+    record = HostRecord.of(instance, repository)
+    if record is not None:
+        with _warning(instance):
+            record.set_archived(position)
+
+
+def note_binlog_removed(instance: Instance, repository: Repository, incarnation: str, file: str) -> None:
+    """Record that a prune of this host is about to remove an archived binlog. Warns if that cannot be written."""
+    record = HostRecord.of(instance, repository)
+    if record is not None:
+        with _warning(instance):
+            record.archived_was_removed(incarnation, file)
+
+
+def removed_here(instance: Instance, repository: Repository) -> Mapping[str, frozenset[int]]:
+    """Return the GUIDs of the snapshots of each backup that prunes of this host removed, by backup id.
+
+    Empty if the record cannot be read: then nothing proves that this host removed anything.
+    """
+    record = HostRecord.of(instance, repository)
+    try:
+        return record.backups().removed_guids() if record is not None else {}
+    except DamagedError:
+        return {}
+
+
+@dataclass(frozen=True)
+class StoredCheck:
+    """A repository held against what this host stored there.
+
+    `missing` are backups that the repository lacks, `archive` the newest archived position if the archive does not
+    reach it, and `order` the ids of the recorded backups in the order in which they were stored.
+    """
+
+    findings: tuple[StoredFinding, ...] = ()
+    missing: tuple[MissingBackup, ...] = ()
+    archive: ArchivedPosition | None = None
+    order: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    """The ids of the backups that are this host's own, by its record and its snapshots."""
+    future: Mapping[str, datetime] = field(default_factory=dict)
+    """The times of the backups from the future, by backup id. They are chosen for nothing unless named."""
+
+    def warn(self, instance: Instance) -> None:
+        """Report every finding as a warning of the instance's job."""
+        for finding in self.findings:
+            if finding.is_warning:
+                instance.events.warn(f"{finding.text} (hint: {finding.hint})")
+
+
+def check(
+    instance: Instance,
+    repository: Repository,
+    there: Sequence[WrittenLink],
+    unreadable: Collection[str],
+    archive: Archive | None = None,
+    *,
+    is_writing: bool = False,
+) -> StoredCheck:
+    """Return what the repository lacks of what this host stored, and what it has from the future.
+
+    `there` are the readable backups, `unreadable` the ids of the others that the repository lists. `archive` None: the
+    binlogs are not looked at. `is_writing`: this host is about to store a backup there.
+    """
+    compared = _compared(instance, repository, there, unreadable, archive, is_writing)
+    now = instance.host.now()
+    future = from_future((backup.backup_id for backup in there), now, compared.own)
+    all_findings = (*compared.findings, *host_record.judge_future(instance.name, future, now))
+    return replace(compared, findings=all_findings, future=future)
+
+
+def _compared(
+    instance: Instance,
+    repository: Repository,
+    there: Sequence[WrittenLink],
+    unreadable: Collection[str],
+    archive: Archive | None,
+    is_writing: bool,
+) -> StoredCheck:
+    record = HostRecord.of(instance, repository)
+    if record is None:
+        return StoredCheck()
+    others = tuple(_other_repositories(instance, repository))
+    try:
+        known, archived = record.backups(), record.archived() if archive is not None else None
+    except DamagedError as error:
+        is_hidden = isinstance(error.__cause__, PermissionError)
+        kind = StoredKind.NOT_COMPARED if is_hidden else StoredKind.RECORD_UNREADABLE
+        return StoredCheck((StoredFinding(kind, error.message, error.hint), *others))
+    policy = instance.settings.keep or instance.repository.keep
+    local = _local_backups(instance, repository, there)
+    missing = host_record.missing_backups(known, local, there, unreadable, policy, instance.host.now())
+    short = host_record.judge_archive(archived, positions(archive)) if archive is not None else None
+    # The caller listed the repository before the record was read. What was stored in between is no loss.
+    if missing:
+        by_now = set(repository.backup_ids(instance.name))
+        missing = tuple(backup for backup in missing if backup.backup_id not in by_now)
+    if short is not None:
+        short = host_record.judge_archive(archived, positions(load(repository, instance.name)))
+    order = tuple(backup.backup_id for backup in known.stored)
+    own = tuple(dict.fromkeys((*order, *(backup.backup_id for backup in local))))
+    others = (
+        *others,
+        *host_record.judge_writers(instance.name, writers(there, instance.host.now()), own, is_writing=is_writing),
+    )
+    all_findings = (
+        *host_record.judge_backups(missing, instance.name),
+        *([short] if short is not None else []),
+        *others,
+    )
+    return StoredCheck(all_findings, missing, archived if short is not None else None, order, own)
+
+
+def findings(
+    instance: Instance,
+    repository: Repository,
+    there: Sequence[WrittenLink],
+    unreadable: Collection[str],
+    archive: Archive | None = None,
+    *,
+    is_writing: bool = False,
+) -> tuple[StoredFinding, ...]:
+    """Return the findings of `check` alone."""
+    return check(instance, repository, there, unreadable, archive, is_writing=is_writing).findings
+
+
+def without_future(instance: Instance, repository: Repository, known: Summaries) -> tuple[Summary, ...]:
+    """Return the readable backups, oldest first, without those from the future."""
+    future = check(instance, repository, known.backups, tuple(known.unreadable)).future
+    return tuple(backup for backup in known.backups if backup.backup_id not in future)
+
+
+def stored_after(instance: Instance, backup_id: str) -> tuple[str, ...]:
+    """Return the ids of the backups that this host stored after this one, by the records at the configured address.
+
+    The repository is not asked. A record that cannot be read says nothing here. A backup with the same snapshots was
+    not stored after this one.
+    """
+    after: list[str] = []
+    for file in sorted((instance.host.records / instance.name).glob(f"*/{BACKUPS}")):
+        with contextlib.suppress(DamagedError):
+            record = read(file, BackupRecord)
+            if record is not None and record.url == instance.repository.url:
+                after += record.stored_after(backup_id)
+    return tuple(after)
+
+
+def positions(archive: Archive) -> list[ArchivedPosition]:
+    """Return the end of each archived binlog."""
+    return [
+        ArchivedPosition(incarnation=file.incarnation, file=file.name, end=file.end, last_commit=file.last_commit)
+        for file in archive.files
+    ]
+
+
+def _other_repositories(instance: Instance, repository: Repository) -> Iterator[StoredFinding]:
+    """Yield a finding for each other repository in which this host stored backups at the same address."""
+    folder = instance.host.records / instance.name
+    for file in sorted(folder.glob(f"*/{BACKUPS}")):
+        with contextlib.suppress(DamagedError):
+            other = read(file, BackupRecord)
+            if (
+                other is not None
+                and other.stored
+                and (other.url, other.instance) == (instance.repository.url, instance.name)
+                and other.repository_id != repository.id
+            ):
+                yield StoredFinding(
+                    StoredKind.OTHER_REPOSITORY,
+                    f"{other.url} was another repository (id {other.repository_id}) when this host stored"
+                    f" {len(other.stored)} backups there, the newest {other.stored[-1].backup_id}; now it is"
+                    f" {repository.id}",
+                    "look for the objects in older versions or in a copy of the bucket. If the repository was replaced"
+                    f" on purpose, remove {file}",
+                    tuple(backup.backup_id for backup in other.stored),
+                )
+
+
+def _local_backups(instance: Instance, repository: Repository, there: Sequence[WrittenLink]) -> list[LocalBackup]:
+    """Return the backups whose snapshots on this host say that they are stored in this repository, oldest first.
+
+    An empty list if this host has no ZFS, or lacks a dataset of the instance.
+    """
+    volumes = instance.settings.volumes
+    if volumes is None:
+        future = from_future((backup.backup_id for backup in there), instance.host.now(), ())
+        newest = next((backup for backup in reversed(there) if backup.backup_id not in future), None)
+        volumes = {volume.role: volume.dataset for volume in newest.volumes} if newest is not None else {}
+    guids: dict[str, dict[str, int]] = {}
+    try:
+        for role, dataset in volumes.items():
+            for marked in snapshots.owned(
+                dataset, [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, REPOSITORY_PROPERTY]
+            ):
+                marks, backup_id = marked.properties, marked.properties[BACKUP_PROPERTY]
+                is_own = is_backup_id(backup_id) and marked.snapshot.name == snapshot_name(backup_id)
+                is_stored = (marks[INSTANCE_PROPERTY], marks[STATE_PROPERTY], marks[REPOSITORY_PROPERTY]) == (
+                    instance.name,
+                    STORED,
+                    repository.id,
+                )
+                if is_own and is_stored:
+                    guids.setdefault(backup_id, {})[role] = marked.snapshot.guid
+    except (ZsnapdbError, OSError):
+        return []
+    return [LocalBackup(backup_id, by_role) for backup_id, by_role in guids.items()]

@@ -1,0 +1,142 @@
+"""The files in which a host records what it stored: read as parsed models, replaced atomically, durable on return."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from zsnapdb.base import private_lock, whole_file
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.planning.repository.host_record import ArchivedPosition, BackupRecord, EvidenceEnd, RecordPart
+from zsnapdb.repository.repository import Repository
+
+P = TypeVar("P", bound=RecordPart)
+
+_PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+BACKUPS, _ARCHIVE, _EVIDENCE = "backups.json", "archive.json", "evidence.json"
+_LOCK_SECONDS = 30.0
+"""A change of the record takes a moment. After this time another process does not let go."""
+
+
+@dataclass(frozen=True)
+class HostRecord:
+    """The record of one instance in one repository. `url` is where this host stores now."""
+
+    folder: Path
+    instance: str
+    repository_id: str
+    url: str
+
+    @classmethod
+    def of(cls, instance: Instance, repository: Repository) -> HostRecord | None:
+        """Return the record; None if the repository is not the instance's own one, as this host stores nothing there.
+
+        A copy of a repository has the id of the original. So the id alone does not tell them apart.
+        """
+        if not instance.is_own_repository:
+            return None
+        folder = instance.host.records / instance.name / folder_name(repository.id)
+        return cls(folder, instance.name, repository.id, instance.repository.url)
+
+    def backups(self) -> BackupRecord:
+        """Return the recorded backups; none if nothing was recorded yet. DamagedError if the file cannot be read."""
+        empty = BackupRecord(instance=self.instance, repository_id=self.repository_id, url=self.url)
+        known = read(self.folder / BACKUPS, BackupRecord)
+        if known is not None and (known.instance, known.repository_id) != (self.instance, self.repository_id):
+            raise unreadable(self.folder / BACKUPS, "it belongs to another repository or instance")
+        return known or empty
+
+    def archived(self) -> ArchivedPosition | None:
+        """Return the newest position that this host archived, None if none is recorded. DamagedError as above."""
+        return read(self.folder / _ARCHIVE, ArchivedPosition)
+
+    def evidence_end(self) -> EvidenceEnd | None:
+        """Return the newest record of the evidence log that this host knows of, None if it knows none.
+
+        DamagedError as above.
+        """
+        return read(self.folder / _EVIDENCE, EvidenceEnd)
+
+    def set_evidence_end(self, end: EvidenceEnd) -> None:
+        """Remember the newest record of the evidence log, unless a newer one is known. OSError if the disk refuses."""
+        with self._changing():
+            known = self.evidence_end()
+            if known is None or known.number < end.number:
+                whole_file.replace(self.folder / _EVIDENCE, end.model_dump_json().encode(), 0o644)
+
+    def change_backups(self, change: Callable[[BackupRecord], BackupRecord]) -> None:
+        """Replace the recorded backups by what `change` makes of them. OSError if the disk refuses.
+
+        A file that cannot be read is set aside, and a new record begins.
+        """
+        with self._changing():
+            try:
+                before = self.backups()
+            except DamagedError:
+                os.replace(self.folder / BACKUPS, self.folder / f"{BACKUPS}.unreadable")
+                before = BackupRecord(instance=self.instance, repository_id=self.repository_id, url=self.url)
+            after = change(before.model_copy(update={"url": self.url}))
+            if after != before or not (self.folder / BACKUPS).exists():
+                whole_file.replace(self.folder / BACKUPS, after.model_dump_json().encode(), 0o644)
+
+    def set_archived(self, position: ArchivedPosition) -> None:
+        """Record the newest archived position. OSError if the disk refuses."""
+        with self._changing():
+            whole_file.replace(self.folder / _ARCHIVE, position.model_dump_json().encode(), 0o644)
+
+    def archived_was_removed(self, incarnation: str, file: str) -> None:
+        """Forget the recorded position if it is in this binlog, which a prune of this host removes."""
+        with self._changing():
+            try:
+                known = self.archived()
+            except DamagedError:
+                return
+            if known is not None and (known.incarnation, known.file) == (incarnation, file):
+                (self.folder / _ARCHIVE).unlink()
+                whole_file.sync_folder(self.folder)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Run the block as the only one that changes the record. TimeoutError if another run does not let go."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        whole_file.sync_folder(self.folder.parent)
+        with private_lock.locked(self.folder / ".lock", _LOCK_SECONDS):
+            yield
+
+
+def folder_name(repository_id: str) -> str:
+    """Return the name of the folder for a repository. The id comes from the repository and may be any text."""
+    if _PLAIN_ID.fullmatch(repository_id):
+        return repository_id
+    return f"id-{hashlib.sha256(repository_id.encode(errors='surrogateescape')).hexdigest()[:32]}"
+
+
+def unreadable(file: Path, why: str) -> DamagedError:
+    """Return the error for a record that cannot be read."""
+    return DamagedError(
+        f"this host's record of what it stored, {file}, cannot be read: {why}",
+        hint="what the repository may lack is not known; the next backup begins a new record",
+    )
+
+
+def read(file: Path, kind: type[P]) -> P | None:
+    """Return what the file records, None if there is no file. DamagedError if the file cannot be read."""
+    try:
+        return kind.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(file, str(error.strerror)) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "(document)"
+        raise unreadable(file, f"{where}: {first['msg']}") from error

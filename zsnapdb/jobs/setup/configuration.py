@@ -1,0 +1,119 @@
+"""The configuration as setup writes it: it replaces only tables that it wrote itself and that nobody changed since."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from zsnapdb.base import text_files, whole_file
+from zsnapdb.base.patterns import InstanceName
+from zsnapdb.planning.setup.facts import WrittenTables
+from zsnapdb.planning.setup.merging import TablePath, digest, document_of
+
+
+class _Entry(BaseModel):
+    """Tables that setup wrote, by their paths, and the digest of what it wrote."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tables: tuple[tuple[str, ...], ...]
+    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+    def is_in(self, document: Mapping[str, Any]) -> bool:
+        return digest(document, self.tables) == self.digest
+
+
+class _Record(BaseModel):
+    """What setup wrote for each instance. There are two entries while a file is replaced: which one counts, it says."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    instances: dict[InstanceName, tuple[_Entry, ...]] = {}
+
+    def of(self, instance: str, document: Mapping[str, Any]) -> tuple[_Entry, ...]:
+        return tuple(entry for entry in self.instances.get(instance, ()) if entry.is_in(document))
+
+    def saying(self, instance: str, entries: tuple[_Entry, ...]) -> _Record:
+        return _Record(instances={**self.instances, instance: entries})
+
+
+def written(file: Path, instance: str) -> WrittenTables | None:
+    """Return the tables of the instance in the file that an earlier setup wrote; None if there are none, or others."""
+    document = document_of(_text(file)) or {}
+    entries = _record(file).of(instance, document)
+    return WrittenTables(entries[-1].tables) if entries else None
+
+
+def write(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> None:
+    """Write the configuration, readable by its owner alone. One with other words that is there is kept beside it.
+
+    The new one has the owner and the mode of the old one. `tables` are those that setup wrote for the instance. A file
+    that has this text already is left as it is.
+    """
+    file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    before = _text(file)
+    if before == text:
+        return
+    if before:
+        whole_file.replace(kept(file), before.encode())
+    record = _record(file)
+    entry = _Entry(tables=tuple(tables), digest=digest(document_of(text) or {}, tables))
+    # Whichever of the two files is there after an interruption: the record knows what of it is setup's own.
+    _note(file, record.saying(instance, (*record.of(instance, document_of(before) or {}), entry)))
+    known = file.stat() if file.is_file() else None
+    whole_file.replace(file, text.encode(), stat.S_IMODE(known.st_mode) if known is not None else 0o600)
+    if known is not None:
+        os.chown(file, known.st_uid, known.st_gid, follow_symlinks=False)
+    _note(file, record.saying(instance, (entry,)))
+
+
+def remove(file: Path, rest: str, instance: str) -> None:
+    """Write what is left of the configuration without the instance, or remove the file if nothing is left.
+
+    The file that was there is kept beside it.
+    """
+    if not file.is_file() or _text(file) == rest:
+        return
+    whole_file.replace(kept(file), _text(file).encode())
+    if rest:
+        known = file.stat()
+        whole_file.replace(file, rest.encode(), stat.S_IMODE(known.st_mode))
+        os.chown(file, known.st_uid, known.st_gid, follow_symlinks=False)
+        _note(file, _record(file).saying(instance, ()))
+    else:
+        file.unlink()
+        _record_file(file).unlink(missing_ok=True)
+
+
+def kept(file: Path) -> Path:
+    """Return where the configuration that is there is kept when setup replaces it: each text under its own name."""
+    return file.with_name(f"{file.name}.before-{hashlib.sha256(_text(file).encode()).hexdigest()[:8]}")
+
+
+def _text(file: Path) -> str:
+    return text_files.read_text(file, "the configuration", "run setup as root") if file.is_file() else ""
+
+
+def _record_file(file: Path) -> Path:
+    return file.with_name(f".{file.name}.setup")
+
+
+def _record(file: Path) -> _Record:
+    """Return the record; an empty one if there is none, or none that setup wrote: then no table counts as its own."""
+    record = _record_file(file)
+    if not record.is_file():
+        return _Record()
+    try:
+        return _Record.model_validate_json(text_files.read_text(record, "the record of setup", "run setup as root"))
+    except ValidationError:
+        return _Record()
+
+
+def _note(file: Path, record: _Record) -> None:
+    whole_file.replace(_record_file(file), record.model_dump_json().encode() + b"\n")

@@ -1,0 +1,65 @@
+"""Finds what decides whether the files of a server can be moved to ZFS. Reads and changes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from zsnapdb.base.model import Flavour
+from zsnapdb.mysql.process.discovery import FOLDER_VARIABLES, DiscoveredProcess, SeenByRoot, service_of
+from zsnapdb.mysql.process.paths import links_in
+from zsnapdb.planning.backup.placement import MountedFilesystem
+from zsnapdb.planning.family import family
+from zsnapdb.planning.setup.facts import FoundFiles
+from zsnapdb.planning.setup.move import FRAGMENT, option_folders, places
+
+
+def files_of(
+    process: DiscoveredProcess, flavour: Flavour, seen: SeenByRoot, mounts: Sequence[MountedFilesystem]
+) -> FoundFiles:
+    """Return what a move of the files of this server meets."""
+    datadir, paths = process.datadir, seen.paths
+    is_mount = any(mount.path == datadir for mount in mounts)
+    below = [mount.path for mount in mounts if mount.path.startswith(f"{datadir}/")]
+    where = places(datadir, is_mount=is_mount)
+    folder = next((name for name in option_folders(flavour) if os.path.isdir(name)), "")
+    made = (*(() if is_mount else (where.old,)), where.staging, f"{folder}/{FRAGMENT}")
+    return FoundFiles(
+        service=service_of(process.pid),
+        is_mount=is_mount,
+        binlog=os.path.join(datadir, paths["log_bin_basename"]) if paths.get("log_bin_basename") else "",
+        binlog_index=os.path.join(datadir, paths["log_bin_index"]) if paths.get("log_bin_basename") else "",
+        has_relay_logs=bool(paths.get("relay_log_index")) and os.path.exists(f"{datadir}/{paths['relay_log_index']}"),
+        elsewhere=tuple(
+            f"{name} = {paths[name]}"
+            for name in FOLDER_VARIABLES
+            if paths.get(name) and os.path.realpath(os.path.join(datadir, paths[name])) != os.path.realpath(datadir)
+        ),
+        obstacles=(*(link.what.removeprefix("symbolic link ") for link in links_in(datadir)), *below),
+        option_folder=folder,
+        taken=tuple(path for path in made if os.path.lexists(path)),
+    )
+
+
+def server_id_file(flavour: Flavour) -> str:
+    """Return the option file in which a rewind gives the server its new server_id; "" if it needs none, or no folder.
+
+    All servers of a host may read the folder: only the single server of a host may have its server_id there.
+    """
+    if family(flavour).has_uuid:
+        return ""
+    folder = next((name for name in option_folders(flavour) if os.path.isdir(name)), "")
+    return f"{folder}/zz-zsnapdb-rewind.cnf" if folder else ""
+
+
+def size(folder: Path) -> int:
+    """Return the size of the files below a folder in bytes. Files that go meanwhile do not count."""
+    total = 0
+    for parent, _, files in os.walk(folder, onerror=None, followlinks=False):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(parent, name)).st_size
+            except OSError:
+                continue
+    return total

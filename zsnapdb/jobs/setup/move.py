@@ -1,0 +1,390 @@
+"""Moves the files of a server to ZFS: stop, create, copy, compare, switch, start. The old files are kept.
+
+The record of the move (`setup_move_state.py`) says what was reached. A run that finds it goes on: until the switch it
+copies anew, since the server may have run meanwhile; after the switch it starts the server on the copies. Whether the
+server runs there is asked of the kernel. It is put back on its old files only if ZFS proves that the copies never
+changed, and nothing is copied over files that may be newer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from pydantic import SecretStr
+
+from zsnapdb.base import whole_file
+from zsnapdb.base.errors import CommandError, ConsistencyError, ExistsError, PreflightError, ServerError, ZsnapdbError
+from zsnapdb.base.quantities import size
+from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.jobs.base.uninterrupted import uninterrupted
+from zsnapdb.jobs.host import tree_copy
+from zsnapdb.jobs.setup import files as setup_files
+from zsnapdb.jobs.setup import move_copy
+from zsnapdb.jobs.steps import move_state
+from zsnapdb.jobs.steps.move_state import MovedServer, MoveRecord, is_mounted
+from zsnapdb.mysql import variables
+from zsnapdb.mysql.process import processes
+from zsnapdb.mysql.process.service import ServingProcess, serving
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.setup.move import MOVE_PROPERTY, MOVE_SNAPSHOT, ServerMove
+from zsnapdb.planning.setup.move_state import (
+    CopiesState,
+    MoveFacts,
+    MovePhase,
+    MoveStep,
+    ServedPlace,
+    decide,
+    may_go_back,
+)
+from zsnapdb.planning.setup.precedence import overridden
+from zsnapdb.zfs import command, datasets, mounting, owned, snapshots
+from zsnapdb.zfs.owned import Mark
+
+Tell = Callable[[str], None]
+_SERVICE_SECONDS = 900.0
+"""How long systemd may take to stop or start a server: it writes its buffer pool first."""
+_ANSWER_SECONDS = 120.0
+_POLL_SECONDS = 0.25
+_SHOW_SECONDS = 30.0
+_ENDED = ("failed", "inactive")
+"""The states of a unit of which systemd starts nothing by itself (systemctl(1), ActiveState)."""
+
+
+def execute(move: ServerMove, step: MoveStep = MoveStep.COPY, tell: Tell = lambda _: None) -> None:
+    """Do the step that was planned. Afterwards the server runs on ZFS, and its old files are in `move.places.old`.
+
+    PreflightError, with nothing changed, if another step is due by now. After another error the server runs on its old
+    files, unless the error says otherwise; the same setup goes on from there.
+    """
+    make_private(move_state.journal().parent)
+    before = move_state.begun()
+    if before is None:
+        for new in move.datasets:
+            if datasets.exists(new.name):
+                raise ExistsError(f"{new.name} was made meanwhile", hint="run the same setup again")
+    record = before or MoveRecord(move, MovePhase.PLANNED)
+    facts = move_state.observe(record)
+    decision = decide(move, facts)
+    if decision.step is None:
+        raise PreflightError(decision.why, hint=decision.hint)
+    if (record.move, decision.step) != (move, step):
+        raise PreflightError("the server or its files changed since the plan", hint="run the same setup again")
+    _Moving(move_state.write(record), _always(tell)).do(step, facts)
+
+
+def _always(tell: Tell) -> Tell:
+    """Return a `tell` that never fails: a terminal that went away must not leave the server stopped."""
+
+    def safe(text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            tell(text)
+
+    return safe
+
+
+class _Moving:
+    """A move, the last record of it that was written, and whom it tells."""
+
+    def __init__(self, record: MoveRecord, tell: Tell) -> None:
+        self.record = record
+        self.move = record.move
+        self.tell = tell
+
+    def do(self, step: MoveStep, facts: MoveFacts) -> None:
+        with ExitStack() as until_end:
+            if step is MoveStep.COPY:
+                self._prepare(facts)
+                try:
+                    with uninterrupted(self.tell):
+                        self._stop()
+                    self._copy()
+                    # From here on a signal waits: the server would stay stopped.
+                    until_end.enter_context(uninterrupted(self.tell))
+                    self._switch()
+                except BaseException as error:
+                    with uninterrupted(self.tell):
+                        self._start_on_old_files(error)
+                    raise
+            until_end.enter_context(uninterrupted(self.tell))
+            if step is MoveStep.FINISH:
+                self.tell("The server runs on ZFS: the move of its files has ended")
+            else:
+                self._start()
+            wait_until_it_runs(self.move)
+            self._end()
+
+    def _reach(self, phase: MovePhase) -> None:
+        self.record = move_state.write(replace(self.record, phase=phase))
+
+    def _prepare(self, facts: MoveFacts) -> None:
+        """Create the datasets and check all that the copy needs. The server still runs.
+
+        If copies are there, a snapshot keeps them.
+        """
+        move = self.move
+        process = serving(Path(move.server.datadir))
+        if process is not None:
+            self.record = move_state.write(replace(self.record, words=process.words))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(move.fragment)
+        self.tell("Create the datasets")
+        for new, words in zip(move.datasets, move.creations, strict=True):
+            if not datasets.exists(new.name):
+                command.run(words)
+        owned.prove([new.name for new in move.datasets], Mark(MOVE_PROPERTY, move.server.datadir))
+        for path, new in zip((move.places.staging, f"{move.places.staging}/data"), move.datasets, strict=True):
+            if not is_mounted(path, new.name):
+                # Else another disk would fill.
+                raise PreflightError(
+                    f"{new.name} is not mounted at {path}",
+                    hint=f"`zfs mount {new.name}`; to give the move up: {move.given_up(is_switched=False)}",
+                )
+        if facts.copies is not CopiesState.EMPTY:
+            self._check_room()
+            kept = move_copy.snapshot(move) if facts.copies is CopiesState.UNFINISHED else self.record.copied
+            name = snapshots.by_guid(move.datasets[0].name)[kept[0]]
+            self.tell(f"Copy once more; what was copied before stays in the snapshots {name.partition('@')[2]}")
+        self.record = move_state.with_created(self.record)
+
+    def _check_room(self) -> None:
+        """Raise PreflightError if the pool has no room for another copy beside the one that a snapshot keeps."""
+        needed, free = setup_files.size(Path(self.move.server.datadir)), datasets.available(self.move.datasets[0].name)
+        if free < needed:
+            name = self.move.datasets[0].name
+            raise PreflightError(
+                f"{name} has copies of the files that nobody uses; another copy takes {size(needed)}, and {size(free)}"
+                " are free",
+                hint=f"remove these copies: `zfs destroy -r {name}`, then run the same setup again",
+            )
+
+    def _stop(self) -> None:
+        self.tell("Stop the server")
+        _systemctl(self.move.stop)
+        self._check_stopped()
+
+    def _check_stopped(self) -> None:
+        """Raise ServerError if a process still runs on the old files or their copies: its files may change."""
+        seen = move_state.running_server(self.move)
+        if seen.pid:
+            raise ServerError(
+                f"{' '.join(self.move.stop)} ended, and a server still runs: {seen.shown}",
+                hint="see what starts it, stop that, and run the same setup again",
+            )
+
+    def _copy(self) -> None:
+        """Copy and compare. Afterwards snapshots keep the copies, and the record names them."""
+        source = Path(self.move.server.datadir)
+        before = tree_copy.fingerprint(source)
+        move_copy.copy_and_compare(self.move, self.tell)
+        kept = move_copy.snapshot_of_copies(self.record)
+        if tree_copy.fingerprint(source) != before:
+            raise ConsistencyError(f"files in {source} changed while they were copied", hint="does a server still run?")
+        self.record = move_state.write(replace(self.record, phase=MovePhase.COPIED, copied=kept, source=before))
+
+    def _switch(self) -> None:
+        """Put the copies in the place of the old files. From here on the server has to start on them."""
+        move = self.move
+        self._check_stopped()
+        self.tell("Put the copies in the place of the old files")
+        self._reach(MovePhase.SWITCHED)
+        if not move.is_renaming:
+            self._write_option_file()
+        else:
+            # The option file comes after the rename: a server that is started in between, by a reboot, finds no folder.
+            # With it, a server could start in a schema that is called `data`, with the redo logs of the old files.
+            if os.path.lexists(move.places.old):
+                raise ExistsError(f"{move.places.old} is there already", hint="give it another name")
+            try:
+                # `mv` would copy and remove the old files where the folder cannot be renamed.
+                os.rename(move.server.datadir, move.places.old)
+            except OSError as error:
+                raise PreflightError(
+                    f"renaming {move.server.datadir} to {move.places.old}: {error.strerror}",
+                    hint="the folder must lie whole on one filesystem (not in a lower layer of an overlay)",
+                ) from error
+            whole_file.sync_folder(Path(move.places.old).parent)
+
+    def _write_option_file(self) -> None:
+        whole_file.replace(Path(self.move.fragment), self.move.option_file.encode(), 0o644)
+
+    def _start_on_old_files(self, error: BaseException) -> None:
+        """Start the server again after an error before the switch. A note of the error says if it does not start."""
+        move = self.move
+        if move.is_renaming and os.path.lexists(move.places.old) and not os.path.lexists(move.server.datadir):
+            error.add_note("the server is stopped, and its files are replaced by copies; the same setup starts it")
+            return
+        self.tell("Start the server on its old files again")
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(move.fragment)
+            _systemctl(move.start)
+        except (ZsnapdbError, OSError) as second:
+            why = second.message if isinstance(second, ZsnapdbError) else second
+            error.add_note(f"the server is stopped, and did not start on its old files: {why}")
+
+    def _start(self) -> None:
+        """Start the server on the copies. If that fails, it is put back on its old files if nothing changed."""
+        move = self.move
+        self.tell("Start the server, and ask the kernel where its files are")
+        try:
+            self._write_option_file()
+            if move.is_renaming and not is_mounted(move.places.mount, move.datasets[0].name):
+                command.run_when_free(move.mount_at(move.places.mount))
+            if not is_mounted(move.datadir, move.datasets[1].name):
+                # A power cut during the switch: the property was set already, so nothing was mounted by setting it.
+                mounting.mount_all(new.name for new in move.datasets)
+            self._check_options()
+            _systemctl(move.start)
+            wait_until_it_runs(self.move)
+        except (ZsnapdbError, OSError) as error:
+            self._go_back(error)
+
+    def _check_options(self) -> None:
+        """Raise ServerError if the server would not use the option file. Then it must not start: it would spoil files.
+
+        It is asked before its start what it would start with. A program that cannot be asked is started all the same.
+        """
+        process = ServingProcess(0, self.record.words)
+        try:
+            words = [self.move.server.program, *process.option_words, "--print-defaults"]
+            printed = processes.run(words, timeout=_SHOW_SECONDS) if self.record.words else None
+        except (ServerError, PreflightError):
+            printed = None
+        if printed is None:
+            return
+        wrong = overridden(self.move.option_file, " ".join([printed, *process.words[1:]]))
+        if wrong:
+            raise ServerError(
+                f"the server would not use {self.move.fragment}: {', '.join(wrong)}",
+                hint="remove these settings from its other option files and its command line, then run the same setup",
+            )
+
+    def _go_back(self, error: ZsnapdbError | OSError) -> NoReturn:
+        """Put the server back on its old files if the copies never changed. Raise an error that says how it is left."""
+        move, why = self.move, error.message if isinstance(error, ZsnapdbError) else str(error)
+        hint = error.hint if isinstance(error, ServerError) else ""
+        hint = hint or f"see `journalctl -u {move.files.service}` and the server's log; the same setup tries again"
+        is_back = False
+        try:
+            facts = move_state.observe(self.record)
+            if may_go_back(facts):
+                # systemd may start it again and again: only a stopped server leaves the copies as they are.
+                _systemctl(move.stop)
+                facts = move_state.observe(self.record)
+                if may_go_back(facts) and facts.runs is ServedPlace.NOWHERE:
+                    self._put_back()
+                    is_back = True
+                else:
+                    _systemctl(move.start)
+        except (ZsnapdbError, OSError) as second:
+            refused = ServerError(f"the server did not start on ZFS: {why}", hint=hint)
+            left = second.message if isinstance(second, ZsnapdbError) else second
+            refused.add_note(f"putting the server back on its old files failed too: {left}")
+            raise refused from error
+        if is_back:
+            message = f"the server did not start on ZFS and runs on its old files again: {why}"
+            raise ServerError(message, hint=hint) from error
+        if facts.runs is ServedPlace.NEW:
+            raise ServerError(f"the server runs on ZFS, and setup did not go on: {why}", hint=hint) from error
+        give_up = f"To give up what is in {move.datasets[0].name}: {move.given_up(is_switched=True)}"
+        if facts.runs is not ServedPlace.NOWHERE:
+            give_up = f"It was not stopped: {facts.where}. Make a dump before you change more, its files may be in both"
+        raise ServerError(
+            f"the server did not start on ZFS: {why}. It was not put back on its old files: {_not_proved(facts)}",
+            hint=f"{hint}. {give_up}",
+        ) from error
+
+    def _put_back(self) -> None:
+        """Undo the switch. The copies stay where they were made. Each step can run twice."""
+        move = self.move
+        self.tell("Put the server back on its old files")
+        if move.is_renaming:
+            command.run_when_free(move.mount_at(move.places.staging))
+        # Before the old files come back: no server may start on a mixture of both, see `_switch`.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(move.fragment)
+            whole_file.sync_folder(Path(move.fragment).parent)
+        if move.is_renaming:
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(move.server.datadir)
+            os.rename(move.places.old, move.server.datadir)
+            whole_file.sync_folder(Path(move.places.old).parent)
+        self._reach(MovePhase.COPIED)
+        _systemctl(move.start)
+
+    def _end(self) -> None:
+        """Note that the server runs on the copies, and remove what kept them from being overwritten."""
+        move = self.move
+        self._reach(MovePhase.STARTED)
+        self._ask_the_server()
+        if move.is_renaming:
+            # ZFS leaves the folder where the copies were mounted. It is empty.
+            with contextlib.suppress(OSError):
+                os.rmdir(move.places.staging)
+        mark = Mark(MOVE_PROPERTY, move.server.datadir)
+        for name in snapshots.names_of([new.name for new in move.datasets]):
+            if name.partition("@")[2].startswith(MOVE_SNAPSHOT) and owned.is_ours(name, mark):
+                owned.destroy_snapshot(name, mark)
+        move_state.remove()
+
+    def _ask_the_server(self) -> None:
+        """Have the server itself say where its files are, if it lets root in. The kernel has said it before."""
+        try:
+            with Session.open(Address("root", Path(self.move.server.sockets[0])), SecretStr("")) as session:
+                datadir = variables.global_variables(session, ["datadir"])["datadir"].rstrip("/")
+        except ServerError:
+            self.tell("The server runs on ZFS. It lets root in no more without a password: it was not asked itself")
+            return
+        if os.path.realpath(datadir) != os.path.realpath(self.move.datadir):
+            raise ServerError(
+                f"the server runs on ZFS, and the one that answers on {self.move.server.sockets[0]} uses {datadir}",
+                hint=f"see `ls -l /proc/*/cwd`; the move has ended: {self.move.forgotten}",
+            )
+
+
+def wait_until_it_runs(move: ServerMove) -> None:
+    """Return when the server has recovered on the copies and accepts connections. ServerError if it does not."""
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while True:
+        seen = move_state.running_server(move)
+        if seen.listens and seen.place is ServedPlace.NEW:
+            return
+        if seen.listens or time.monotonic() > deadline or (not seen.pid and seen.state in _ENDED):
+            raise _not_there(move, seen)
+        time.sleep(_POLL_SECONDS)
+
+
+def _not_there(move: ServerMove, seen: MovedServer) -> ServerError:
+    log = f"see `journalctl -u {move.files.service}` and the server's log; then run the same setup again"
+    if seen.place is ServedPlace.NEW:
+        why = f"{seen.shown} accepts no connection after {_ANSWER_SECONDS:.0f} s: it may still recover"
+        return ServerError(f"{why}. It runs on ZFS and was not stopped", hint=log)
+    if seen.pid:
+        return ServerError(
+            f"the server uses {seen.datadir}: a later option file or its command line sets datadir",
+            hint=f"remove datadir, log_bin and innodb_log_group_home_dir there; {move.fragment} sets them",
+        )
+    return ServerError("it ended", hint=log)
+
+
+def _not_proved(facts: MoveFacts) -> str:
+    if facts.phase is not MovePhase.SWITCHED:
+        return "nothing says that no server ran on the copies"
+    return {
+        CopiesState.CHANGED: "the copies were changed, so the server may have run there and may have taken writes",
+        CopiesState.UNCHANGED: "the old files are gone, or a server runs",
+    }.get(facts.copies, "nothing proves that the copies are unchanged")
+
+
+def _systemctl(words: tuple[str, ...]) -> None:
+    try:
+        command.run(words, timeout=_SERVICE_SECONDS)
+    except CommandError as error:
+        raise CommandError(error.message, hint=f"see `journalctl -u {words[-1]}`") from error

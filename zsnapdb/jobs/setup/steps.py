@@ -1,0 +1,132 @@
+"""Carries out the plan of a setup. Every step can run twice: the same setup goes on where one was interrupted."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from zsnapdb.base import text_files, whole_file
+from zsnapdb.base.errors import CommandError, PreflightError, ServerError
+from zsnapdb.config.settings import Settings, load, parse
+from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.repository import init, keys
+from zsnapdb.jobs.setup import configuration
+from zsnapdb.jobs.setup import move as setup_move
+from zsnapdb.mysql import accounts
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.setup.account import AccountPlan
+from zsnapdb.planning.setup.move_state import MoveStep
+from zsnapdb.planning.setup.plan import PROOF, SetupAction, SetupPlan, SetupStep, SetupWay
+from zsnapdb.planning.setup.schedule import UNIT
+from zsnapdb.repository.keys import write_secret
+from zsnapdb.zfs import command
+
+
+@dataclass(frozen=True)
+class SetupResult:
+    """The plan that was carried out, and the public part of the identity."""
+
+    plan: SetupPlan
+    recipient: str | None
+
+
+def execute(
+    plan: SetupPlan,
+    tell: Callable[[str], None] = lambda _: None,
+    hears: Callable[[Settings, str], bool] = lambda _settings, _target: True,
+) -> SetupResult:
+    """Do each step of the plan that is setup's own, up to the proof, and none besides. `tell` gets the title of each.
+
+    `hears` says whether a test message reached the target of that name; CommandError, before anything, if it did not.
+    PreflightError if the plan has refusals or the files of the server must be moved first. Nothing was changed then,
+    except that a move whose server runs on ZFS has ended. After any other error the steps before it are done, and the
+    same setup goes on from there.
+    """
+    if plan.move is not None and plan.move_step is MoveStep.FINISH:
+        with exclusive("setup", doing="setting up this host"):
+            setup_move.execute(plan.move, MoveStep.FINISH, tell)
+    if plan.refusals:
+        raise PreflightError("; ".join(plan.refusals), hint=plan.refusal_hint)
+    if plan.way is SetupWay.MOVE and not plan.answers.move:
+        why = "the files of the server do not lie on ZFS, and the server must be stopped to move them"
+        if plan.move_step is MoveStep.START:
+            why = "a move of the files of the server was interrupted, and the server is stopped"
+        raise PreflightError(why, hint="see what --plan prints; with --move setup does it")
+    settings = parse(plan.text(None), plan.configuration)
+    init.prove(settings, plan.around.repository)
+    if plan.around.target and plan.kept is None and not hears(settings, plan.around.target):
+        why = f"the test message did not reach {plan.answers.notify}, and nothing was changed"
+        raise CommandError(why, hint="the reason stands above; name another way with --notify, or leave it out")
+    with exclusive("setup", doing="setting up this host"):
+        recipient = plan.recipient
+        if plan.move is not None and plan.way is SetupWay.MOVE:
+            setup_move.execute(plan.move, plan.move_step, tell)
+        for step in plan.steps:
+            if step.action in (None, SetupAction.MOVE, *PROOF):
+                continue
+            tell(step.title)
+            if step.action is SetupAction.IDENTITY:
+                recipient = recipient or _make_identity(plan)
+            else:
+                _do(plan, step, recipient)
+    return SetupResult(plan, recipient)
+
+
+def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:
+    if step.action is SetupAction.CONFIGURATION:
+        tables = plan.around.tables(plan.answers.instance)
+        configuration.write(Path(plan.configuration), plan.text(recipient), plan.answers.instance, tables)
+    elif step.action is SetupAction.ACCOUNT and plan.account is not None:
+        _make_account(Path(plan.socket), plan.account)
+    elif step.action is SetupAction.REPOSITORY:
+        init.init(load(Path(plan.configuration)), plan.around.repository)
+    elif step.action is SetupAction.SCHEDULE:
+        if step.path:
+            _write(Path(step.path), step.text, 0o644)
+        _run(step.lines)
+
+
+def _run(lines: Sequence[str]) -> None:
+    try:
+        for line in lines:
+            command.run(line.split())
+    except CommandError as error:
+        hint = f"see `journalctl -u {UNIT}`; all steps before this one are done"
+        raise CommandError(str(error), hint=hint) from error
+
+
+def _make_identity(plan: SetupPlan) -> str:
+    assert plan.identity is not None
+    file = Path(plan.identity)
+    file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    (recipient,) = keys.generate(file, None).recipients
+    return recipient
+
+
+def _write(file: Path, text: str, mode: int) -> None:
+    file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    whole_file.replace(file, text.encode(), mode)
+
+
+def _make_account(socket: Path, account: AccountPlan) -> None:
+    """Make the account and log in as it. A password file that is there is kept: an interrupted setup wrote it."""
+    password = SecretStr("")
+    if account.password_file is not None:
+        file = Path(account.password_file)
+        if not file.exists():
+            write_secret(file, f"{secrets.token_urlsafe(24)}\n".encode())
+        password = text_files.password_in(file, "password_file")
+    with Session.open(Address("root", socket), SecretStr("")) as session:
+        accounts.run_statements(session, account.statements, password)
+    try:
+        Session.open(Address(account.user, socket), password).close()
+    except ServerError as error:
+        user = f"{account.user}@localhost"
+        raise ServerError(
+            f"the account {user} was there before, and setup cannot log in as it: {error}",
+            hint=f"if nobody else uses it, run `DROP USER {user}` on the server, then the same setup again",
+        ) from error

@@ -1,0 +1,1 @@
+"""What the command line asks for while somebody types: examples and names of tables."""

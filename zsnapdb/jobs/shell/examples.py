@@ -1,0 +1,82 @@
+"""Finds the example files that come with zsnapdb: configurations, units, policies, grants, hooks.
+
+A wheel has them inside the package, in `shipped`. In a source tree they lie beside the package.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.base.errors import UsageError
+from zsnapdb.base.model import Flavour
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.mysql.session import greeting
+from zsnapdb.planning.family import flavour_in
+from zsnapdb.planning.quoting import quoted
+
+_PACKAGE = Path(__file__).parents[2]
+_FOLDERS = ("configs", "hooks", "docs")
+_PAGES = ("doctor.md", "health.md", "notifications.md", "other-snapshots.md", "restore.md", "servers.md")
+"""The pages for administrators; the other pages of `docs` are for contributors."""
+_ACCOUNT = re.compile(r"\bzsnapdb@localhost\b")
+DEFAULT_USER = "zsnapdb"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A file that comes with zsnapdb, under the name that `zsnapdb example` knows."""
+
+    name: str
+    file: Path
+
+    @property
+    def text(self) -> str:
+        """The content."""
+        return self.file.read_text(encoding="utf-8")
+
+
+def examples() -> tuple[Example, ...]:
+    """Return all examples in the order of their names."""
+    shipped = _PACKAGE / "shipped"
+    root = shipped if shipped.is_dir() else _PACKAGE.parent
+    pages = {root / "docs" / page for page in _PAGES}
+    known = [
+        Example(_name(file.relative_to(root)), file)
+        for folder in _FOLDERS
+        for file in sorted((root / folder).rglob("*"))
+        if file.is_file() and (folder != "docs" or file in pages)
+    ]
+    return tuple(sorted(known, key=lambda example: example.name))
+
+
+def _name(path: Path) -> str:
+    """Return the name of an example: its path without `configs/`, and without the word example in it."""
+    parts = path.parts[1:] if path.parts[0] == "configs" else path.parts
+    return "/".join(parts).replace(".example.", ".")
+
+
+def find(name: str) -> Example:
+    """Return the example of that name, or whose name ends with `/name`. UsageError names all examples."""
+    known = examples()
+    matching = [example for example in known if example.name == name or example.name.endswith(f"/{name}")]
+    if len(matching) != 1:
+        raise UsageError(
+            f"there is no example {name!r}", hint=f"choose from: {', '.join(example.name for example in known)}"
+        )
+    return matching[0]
+
+
+def flavour_of(instance: Instance) -> Flavour:
+    """Return the flavour of the running server of the instance. The account need not exist yet.
+
+    ServerError if the server cannot be reached.
+    """
+    return flavour_in(greeting(instance.address))
+
+
+def grants(flavour: Flavour, user: str = DEFAULT_USER) -> str:
+    """Return the statements that make the account `user` of zsnapdb on a server of this flavour, and its grants."""
+    text = find(f"grants-{flavour.value}.sql").text
+    return text if user == DEFAULT_USER else _ACCOUNT.sub(lambda _: f"{quoted(user)}@localhost", text)

@@ -1,0 +1,161 @@
+"""The journals of plans of steps: a file with the plan and its finished steps, durably written after every step.
+
+<folder>/<target dataset, / as %>.json             a plan that is under way
+<folder>/done/<restore id>.json                    a finished one, with the seconds of each step
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Generic, Protocol, Self, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from zsnapdb.base import whole_file
+from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished step: when it finished (UTC), and how long it took in seconds."""
+
+    step: str
+    finished: datetime
+    seconds: float
+
+
+class PlannedStep(Protocol):
+    """What every step of a plan has."""
+
+    @property
+    def name(self) -> str: ...
+    def describe(self) -> str: ...
+
+
+class SteppedPlan(Protocol):
+    """What every plan with a journal has: its steps, each with a name of its own, in order."""
+
+    @property
+    def instance(self) -> str: ...
+    @property
+    def restore_id(self) -> str: ...
+    @property
+    def steps(self) -> Sequence[PlannedStep]: ...
+
+
+class StepJournal(Protocol):
+    """What every journal has: the plan, its finished steps, and the dataset that the plan makes."""
+
+    @property
+    def plan(self) -> SteppedPlan: ...
+    @property
+    def top(self) -> str: ...
+    def is_done(self, step: str) -> bool: ...
+    def with_done(self, done: Done) -> Self: ...
+
+
+J = TypeVar("J", bound=StepJournal)
+
+
+@dataclass(frozen=True)
+class JournalFolder(Generic[J]):
+    """The journals of one form in a folder."""
+
+    folder: Path
+    form: TypeAdapter[J]
+
+    def path(self, top: str) -> Path:
+        """Return the path of the journal of a restore to this dataset."""
+        return self.folder / f"{top.replace('/', '%')}.json"
+
+    def write(self, journal: J) -> None:
+        """Write the journal durably: a power cut leaves the new or the old file, never a part of one."""
+        self._write(self.path(journal.top), journal)
+
+    def read(self, top: str) -> J | None:
+        """Return the journal of an unfinished restore to this dataset, or None."""
+        path = self.path(top)
+        try:
+            body = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise PreflightError(f"reading the journal {path}: {error.strerror}", hint="run zsnapdb as root") from error
+        try:
+            return self.form.validate_json(body)
+        except ValidationError as error:
+            raise DamagedError(
+                f"the journal {path} cannot be read: {error.errors()[0]['msg']}",
+                hint=f"`zfs list -r {top}` shows what its restore has made: remove that by hand, then the journal",
+            ) from error
+
+    def tops(self) -> list[str]:
+        """Return the datasets that have a journal of an unfinished plan."""
+        paths = sorted(self.folder.glob("*.json")) if self.folder.is_dir() else []
+        return [path.stem.replace("%", "/") for path in paths]
+
+    def all_under_way(self) -> list[J]:
+        """Return the journals of all unfinished restores. DamagedError if one cannot be read."""
+        journals = [self.read(top) for top in self.tops()]
+        return [journal for journal in journals if journal is not None]
+
+    def find(self, instance: str, top: str | None) -> J:
+        """Return the restore under way to `top`, or the only one of the instance. NotThere names those under way.
+
+        DamagedError if the journal of `top` cannot be read. One of another target stands in nobody's way.
+        """
+        if top is not None:
+            own = self.read(top)
+            known = [own] if own is not None and own.plan.instance == instance else []
+        else:
+            known = self.readable(instance)
+        if len(known) != 1:
+            listing = ", ".join(journal.top for journal in self.readable(instance)) or "none"
+            torn = "".join(f"; {path} cannot be read" for path in self.unreadable())
+            raise UnknownNameError(
+                f"no single restore of {instance}{f' to {top}' if top else ''} is under way",
+                hint=f"under way: {listing}{torn}; name the target with --target",
+            )
+        return known[0]
+
+    def readable(self, instance: str) -> list[J]:
+        """Return the journals of the instance's unfinished restores, without those that cannot be read."""
+        journals = []
+        for top in self.tops():
+            with contextlib.suppress(DamagedError):
+                journal = self.read(top)
+                if journal is not None and journal.plan.instance == instance:
+                    journals.append(journal)
+        return journals
+
+    def unreadable(self) -> list[str]:
+        """Return the paths of the journals that cannot be read."""
+        torn = []
+        for top in self.tops():
+            try:
+                self.read(top)
+            except DamagedError:
+                torn.append(str(self.path(top)))
+        return torn
+
+    def finish(self, journal: J) -> None:
+        """Keep the journal as that of a finished restore."""
+        self._write(self.folder / "done" / f"{journal.plan.restore_id}.json", journal)
+        self.forget(journal.top)
+
+    def forget(self, top: str) -> None:
+        """Remove the journal of a restore that was given up."""
+        self.path(top).unlink(missing_ok=True)
+
+    def _write(self, path: Path, journal: J) -> None:
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            whole_file.replace(path, self.form.dump_json(journal, indent=1))
+        except OSError as error:
+            raise PreflightError(
+                f"writing the journal {path}: {error.strerror}", hint="run zsnapdb as root, or set restore.journal"
+            ) from error

@@ -1,0 +1,244 @@
+"""What is known of a move of files: its record on this host, and what the kernel and ZFS say of it.
+
+The record says what was certainly reached. It is durable before the step that it allows is begun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from zsnapdb.base import whole_file
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.jobs.host import production, tree_copy
+from zsnapdb.mysql.process import discovery
+from zsnapdb.mysql.process.discovery import DiscoveredProcess
+from zsnapdb.planning.setup.move import MOVE_RECORD, ServerMove
+from zsnapdb.planning.setup.move_state import CopiesState, MoveFacts, MovePhase, OldState, ServedPlace
+from zsnapdb.zfs import command, datasets, snapshots
+from zsnapdb.zfs.mounts import mounted
+
+_SYNC_SECONDS = 900.0
+_SHOW_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class MoveRecord:
+    """A move that began. Each field stays empty until it is known.
+
+    `created` are the GUIDs of the datasets that this move created, `copied` those of their snapshots with the compared
+    copies, both in the order of the datasets. `source` is the fingerprint of the old files when they were compared.
+    `words` is the command line of the server on its old files.
+    """
+
+    move: ServerMove
+    phase: MovePhase
+    created: tuple[int, ...] = ()
+    copied: tuple[int, ...] = ()
+    source: str = ""
+    words: tuple[str, ...] = ()
+
+
+_RECORD = TypeAdapter(MoveRecord)
+_WITHOUT_PHASES = TypeAdapter(ServerMove)
+
+
+def journal() -> Path:
+    """Return the file that has a move which began and did not end."""
+    return Path(MOVE_RECORD)
+
+
+def begun() -> MoveRecord | None:
+    """Return the record of a move that was interrupted, None if there is none. DamagedError if its file is no record.
+
+    A record of a release that wrote no phases has the phase UNKNOWN: it proves nothing.
+    """
+    try:
+        text = journal().read_bytes()
+    except FileNotFoundError:
+        return None
+    with contextlib.suppress(ValidationError):
+        return _RECORD.validate_json(text)
+    try:
+        return MoveRecord(_WITHOUT_PHASES.validate_json(text), MovePhase.UNKNOWN)
+    except ValidationError as error:
+        hint = "compare the old data directory and the datasets by hand, then remove the file"
+        raise DamagedError(f"{journal()} does not describe a move of files", hint=hint) from error
+
+
+def write(record: MoveRecord) -> MoveRecord:
+    """Replace the record. It is durable on return."""
+    whole_file.replace(journal(), _RECORD.dump_json(record))
+    return record
+
+
+def remove() -> None:
+    """Remove the record: the move has ended."""
+    journal().unlink()
+    whole_file.sync_folder(journal().parent)
+
+
+@dataclass(frozen=True)
+class MovedServer:
+    """Where the server of a move runs. `listens`: it accepts connections, so it has recovered. `pid` 0: no process.
+
+    `state` is that of its unit, in systemd's words.
+    """
+
+    place: ServedPlace
+    pid: int = 0
+    datadir: str = ""
+    listens: bool = False
+    state: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The process and its data directory, for people."""
+        return f"process {self.pid} in {self.datadir}" if self.pid else ""
+
+
+def running_server(move: ServerMove) -> MovedServer:
+    """Return where the server runs, by the working directory that the kernel has for its process.
+
+    A process that runs on the copies counts whatever its unit is, as does one on the old files.
+    """
+    words = ["systemctl", "show", "--property=MainPID", "--property=ActiveState", move.files.service]
+    shown = dict(line.partition("=")[::2] for line in command.run(words, timeout=_SHOW_SECONDS).split("\n"))
+    main, state = shown.get("MainPID", ""), shown.get("ActiveState", "")
+    seen = [(process, _place(process.pid, move)) for process in discovery.server_processes()]
+    for wanted in (ServedPlace.NEW, ServedPlace.OLD):
+        for process, place in seen:
+            if place is wanted:
+                return _running(process, place, state)
+    for process, place in seen:
+        if discovery.service_of(process.pid) == move.files.service:
+            return _running(process, place, state)
+    if main.isdigit() and main != "0":
+        # A process that is about to become a server, or one that sees other mounts than this one.
+        with contextlib.suppress(OSError):
+            place = _place(int(main), move)
+            return MovedServer(place, int(main), os.readlink(f"/proc/{main}/cwd"), state=state)
+    return MovedServer(ServedPlace.NOWHERE, state=state)
+
+
+def _running(process: DiscoveredProcess, place: ServedPlace, state: str) -> MovedServer:
+    return MovedServer(place, process.pid, process.datadir, bool(process.sockets), state)
+
+
+def _place(pid: int, move: ServerMove) -> ServedPlace:
+    if production.dataset_of(Path(f"/proc/{pid}/cwd")) == move.datasets[1].name:
+        return ServedPlace.NEW
+    return ServedPlace.OLD if _works_in(pid, move.server.datadir) else ServedPlace.OTHER
+
+
+def _works_in(pid: int, folder: str) -> bool:
+    try:
+        return os.path.samefile(f"/proc/{pid}/cwd", folder)
+    except OSError:
+        return False
+
+
+def observe(record: MoveRecord) -> MoveFacts:
+    """Return what is found of the move. Nothing changes. What is written so far is on the disks afterwards."""
+    move, server = record.move, running_server(record.move)
+    is_there = [datasets.exists(new.name) for new in move.datasets]
+    switched = _is_switched(move, has_dataset=is_there[0])
+    return MoveFacts(
+        phase=record.phase,
+        is_switched=switched,
+        runs=server.place,
+        copies=CopiesState.CHANGED if server.place is ServedPlace.NEW else _copies(record, is_there),
+        old=_old(record, is_switched=switched),
+        where=server.shown,
+        in_the_way=_in_the_way(move) if switched else "",
+    )
+
+
+def _is_switched(move: ServerMove, *, has_dataset: bool) -> bool:
+    """Whether the server would start on the copies: the rename is the last step before that, or the option file."""
+    if not move.is_renaming:
+        return os.path.lexists(move.fragment)
+    name = move.datasets[0].name
+    # A person may have removed the old files.
+    is_placed = has_dataset and datasets.properties(name, ["mountpoint"])["mountpoint"].value == move.places.mount
+    return is_placed or os.path.lexists(move.places.old)
+
+
+def _in_the_way(move: ServerMove) -> str:
+    """Return the mount point of the copies if files of others are there, "" if not."""
+    place = move.places.mount
+    if is_mounted(place, move.datasets[0].name) or not os.path.lexists(place):
+        return ""
+    return place if os.path.islink(place) or not os.path.isdir(place) or os.listdir(place) else ""
+
+
+def is_mounted(path: str, dataset: str) -> bool:
+    """Whether the dataset is what is mounted at the path."""
+    last = {entry.path: entry for entry in mounted()}
+    return path in last and last[path].fstype == "zfs" and last[path].source == dataset
+
+
+def _copies(record: MoveRecord, is_there: list[bool]) -> CopiesState:
+    """Return what is in the datasets. `is_there`: which of them exist; a move may be killed between their creations."""
+    move, (has_logs, has_data) = record.move, is_there
+    if not has_logs:
+        return CopiesState.EMPTY
+    place = next((p for p in (move.places.staging, move.places.mount) if is_mounted(p, move.datasets[0].name)), None)
+    if place is None or (has_data and not is_mounted(f"{place}/data", move.datasets[1].name)):
+        return CopiesState.UNMOUNTED
+    names = {*os.listdir(place), *(os.listdir(f"{place}/data") if has_data else ())}
+    if not names - {"data", "lost+found"}:
+        return CopiesState.EMPTY
+    if not has_data:
+        return CopiesState.UNPROVED
+    if record.copied:
+        return since_compared(record)
+    created = tuple(datasets.guid(new.name) for new in move.datasets)
+    is_own = record.phase is MovePhase.PLANNED and created == record.created
+    return CopiesState.UNFINISHED if is_own else CopiesState.UNPROVED
+
+
+def since_compared(record: MoveRecord) -> CopiesState:
+    """Whether anything in the datasets was written after the snapshots that were made when the copies were compared.
+
+    zfsprops(7), written@snapshot: what was written since the snapshot. It counts what is on the disks, so all is
+    brought there first, also what was written through memory maps (sync(1), -f).
+    """
+    names = {new.name for new in record.move.datasets}
+    for entry in mounted():
+        if entry.fstype == "zfs" and entry.source in names:
+            command.run(["sync", "-f", entry.path], timeout=_SYNC_SECONDS)
+    sync_pool(record.move)
+    for new, guid in zip(record.move.datasets, record.copied, strict=True):
+        name = snapshots.by_guid(new.name).get(guid)
+        if name is None:
+            return CopiesState.UNPROVED
+        key = f"written@{name.partition('@')[2]}"
+        if datasets.properties(new.name, [key])[key].value != "0":
+            return CopiesState.CHANGED
+    return CopiesState.UNCHANGED
+
+
+def sync_pool(move: ServerMove) -> None:
+    """Have all that was written to the pool of the copies on its disks."""
+    command.run(["zpool", "sync", move.datasets[0].name.partition("/")[0]], timeout=_SYNC_SECONDS)
+
+
+def _old(record: MoveRecord, *, is_switched: bool) -> OldState:
+    place = record.move.places.old if is_switched else record.move.server.datadir
+    if not os.path.isdir(place):
+        return OldState.GONE
+    if not record.source or not is_switched:
+        # The server may run on them: they change at any moment.
+        return OldState.UNPROVED
+    return OldState.SAME if tree_copy.fingerprint(Path(place)) == record.source else OldState.CHANGED
+
+
+def with_created(record: MoveRecord) -> MoveRecord:
+    """Write down which datasets this move created. What was copied before does not count any more."""
+    guids = tuple(datasets.guid(new.name) for new in record.move.datasets)
+    return write(replace(record, phase=MovePhase.PLANNED, created=guids, copied=(), source=""))

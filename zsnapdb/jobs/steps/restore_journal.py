@@ -1,0 +1,114 @@
+"""The journal of a restore of a server, and what it changed at the server that it replaces."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from zsnapdb.base.errors import DamagedError, UnknownNameError
+from zsnapdb.jobs.steps.journal import Done, JournalFolder
+from zsnapdb.planning.restore.steps import RestorePlan
+
+
+@dataclass(frozen=True)
+class OldServer:
+    """What a rewind changed at the server that it replaces. Whoever gives the rewind up takes it back.
+
+    `option_file` is the file with the new server_id, and `option_text` what was in it before (None: it did not exist).
+    `stopped` is since when the server is down (UTC); None: it was not stopped, or a server runs again. `down` is for
+    how many seconds it was down before that.
+    """
+
+    option_file: str | None = None
+    option_text: str | None = None
+    stopped: datetime | None = None
+    down: float = 0.0
+
+    def stopped_at(self, moment: datetime) -> OldServer:
+        """Return the record of a server that is stopped from that moment on, unless it was stopped before."""
+        return self if self.stopped is not None else replace(self, stopped=moment)
+
+    def up_at(self, moment: datetime) -> OldServer:
+        """Return the record of a server that runs again from that moment on."""
+        return replace(self, stopped=None, down=self.seconds_down(moment))
+
+    def seconds_down(self, moment: datetime) -> float:
+        """Return for how many seconds users had no server, over all runs, up to that moment."""
+        now = (moment - self.stopped).total_seconds() if self.stopped is not None else 0.0
+        return self.down + max(0.0, now)
+
+
+@dataclass(frozen=True)
+class RestoreJournal:
+    """A restore: its plan and its finished steps, in order. `old_server`: what a rewind changed at the old server."""
+
+    plan: RestorePlan
+    done: tuple[Done, ...] = ()
+    old_server: OldServer | None = None
+
+    def is_done(self, step: str) -> bool:
+        """Whether the step of that name is finished."""
+        return any(done.step == step for done in self.done)
+
+    def with_done(self, done: Done) -> RestoreJournal:
+        """Return the journal with one more finished step."""
+        return replace(self, done=(*self.done, done))
+
+    @property
+    def top(self) -> str:
+        """The dataset that the restore makes."""
+        return self.plan.layout.top
+
+
+_FORM = TypeAdapter(RestoreJournal)
+
+
+class Journals(JournalFolder[RestoreJournal]):
+    """The journals of restores of servers."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, _FORM)
+
+    def under_way(self, instance: str) -> list[RestoreJournal]:
+        """Return the journals of the instance's unfinished restores. DamagedError if a journal cannot be read."""
+        return [journal for journal in self.all_under_way() if journal.plan.instance == instance]
+
+    def at_mount(self, mount: str) -> RestoreJournal | None:
+        """Return the journal of an unfinished restore that mounts its files there, or None.
+
+        Unreadable journals are left out: that of another target must not stand in the way of a restore.
+        """
+        for top in self.tops():
+            with contextlib.suppress(DamagedError):
+                journal = self.read(top)
+                if journal is not None and journal.plan.layout.mount == mount:
+                    return journal
+        return None
+
+    def history(self, instance: str) -> list[RestoreJournal]:
+        """Return the journals of the instance's finished restores, oldest first.
+
+        Unreadable journals are left out, because nothing depends on them.
+        """
+        journals = []
+        for path in sorted((self.folder / "done").glob("*.json")):
+            try:
+                journal = _FORM.validate_json(path.read_bytes())
+            except (OSError, ValidationError):
+                continue
+            if journal.plan.instance == instance:
+                journals.append(journal)
+        return journals
+
+    def note(self, top: str, old_server: OldServer) -> None:
+        """Write durably what was changed at the old server. NotThere if no restore to this dataset is under way."""
+        journal = self.read(top)
+        if journal is None:
+            raise UnknownNameError(
+                f"the restore to {top} was finished or given up meanwhile", hint="see `zfs list`; nothing was changed"
+            )
+        self.write(replace(journal, old_server=old_server))

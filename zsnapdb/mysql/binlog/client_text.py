@@ -1,0 +1,128 @@
+"""Finds what a client would read in another way than the server that wrote a binlog.
+
+A replay by a client sends the text that mysqlbinlog prints. mysqlbinlog ends each statement with a delimiter of its
+own, and prints names in comments up to the end of a line (sql/log_event.cc of MySQL and MariaDB, the print functions).
+A client that meets the delimiter inside of a statement, or the end of a line inside of a name, takes what follows for a
+statement of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.mysql.binlog.event_bytes import EventBytes, inflated, payload
+from zsnapdb.mysql.binlog.events import (
+    FORMAT,
+    HEADER,
+    MALFORMED,
+    MARIADB_QUERY_COMPRESSED,
+    PAYLOAD,
+    QUERY,
+    decisive_events,
+    malformed,
+)
+from zsnapdb.mysql.binlog.logged_statement import raw_query
+from zsnapdb.mysql.binlog.rows import TABLE_MAP, table_map
+from zsnapdb.mysql.binlog.transaction_changes import event_body
+
+_ROTATE, _USER_VARIABLE, _EXECUTE_LOAD = 4, 14, 18
+_OTHERS = frozenset({_ROTATE, _USER_VARIABLE, _EXECUTE_LOAD, TABLE_MAP})
+_STATEMENTS = frozenset({_EXECUTE_LOAD, _USER_VARIABLE})
+_DELIMITER = b"/*!*/"
+_LINE_ENDS = (b"\n", b"\r")
+_MOST_NAME = 1 << 10
+
+
+@dataclass(frozen=True)
+class AmbiguousText:
+    """A statement or name that a client would read in another way: the offset of its event, and what is wrong."""
+
+    offset: int
+    reason: str
+
+
+def ambiguous_text(file: BinaryIO, name: str) -> AmbiguousText | None:
+    """Return the first event of an open binlog whose text a client would split; None if there is none.
+
+    DamagedError names the place of an event that is wrong; PreflightError if the file is encrypted.
+    """
+    place, has_checksum = None, False
+    try:
+        for event in decisive_events(file, name, file.seek(0, 2), others=_OTHERS):
+            place = event.start
+            if event.kind == FORMAT:
+                has_checksum = event.body[-1] == 1
+                continue
+            reason = _reason(event.kind, event_body(file, event, has_checksum=has_checksum))
+            if reason is not None:
+                return AmbiguousText(event.start, reason)
+    except MALFORMED as error:
+        raise malformed(name, error, place) from error
+    return None
+
+
+def refuse_ambiguous_text(file: Path, name: str) -> None:
+    """Raise PreflightError if a client would take a part of a statement or name for a statement of its own.
+
+    It would run with all privileges, and a binlog contains what any user of the source's databases wrote. The other
+    errors are those of `ambiguous_text`.
+    """
+    with server_files.open_to_read(file) as opened:
+        ambiguous = ambiguous_text(opened, name)
+    if ambiguous is not None:
+        raise PreflightError(
+            f"binlog {name} cannot be replayed by a client: at offset {ambiguous.offset} {ambiguous.reason}",
+            hint='set restore.replay to "applier" if the server can apply binlogs, or restore to an earlier point',
+        )
+
+
+def _reason(kind: int, body: EventBytes, *, is_inner: bool = False) -> str | None:
+    if kind in _STATEMENTS:
+        return _of_statement(body)
+    if kind in (QUERY, MARIADB_QUERY_COMPRESSED):
+        schema, text = raw_query(body)
+        statement = text if kind == QUERY else EventBytes(inflated(text))
+        return _of_name(bytes(schema)) or _of_statement(statement)
+    if kind == TABLE_MAP:
+        named = table_map(body)
+        return _of_name(named.schema) or _of_name(named.table)
+    if kind == _ROTATE:
+        body.skip(8)
+        return _of_name(body.up_to(_MOST_NAME))
+    if kind == PAYLOAD and not is_inner:
+        return next(filter(None, _inner(payload(body))), None)
+    return None
+
+
+def _inner(events: EventBytes) -> Iterator[str | None]:
+    """Yield what is wrong with each event of a payload. The events have no checksums."""
+    while not events.is_at_end():
+        _, kind, _, length, _, _ = HEADER.unpack(events.take(HEADER.size))
+        if length < HEADER.size:
+            raise ValueError(f"an event in a payload has {length} bytes")
+        pieces = events.pieces(length - HEADER.size)
+        yield _reason(kind, EventBytes(pieces), is_inner=True)
+        for _ in pieces:
+            pass
+
+
+def _of_statement(body: EventBytes) -> str | None:
+    """Return what is wrong with the text of a statement."""
+    tail = b""
+    for piece in body.rest():
+        joined = tail + bytes(piece)
+        if _DELIMITER in joined:
+            return f"a statement contains {_DELIMITER.decode()}, with which mysqlbinlog ends statements"
+        tail = joined[1 - len(_DELIMITER) :]
+    return None
+
+
+def _of_name(name: bytes) -> str | None:
+    if _DELIMITER in name or any(end in name for end in _LINE_ENDS):
+        return "a name contains the end of a line, or the delimiter of mysqlbinlog"
+    return None

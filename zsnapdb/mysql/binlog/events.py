@@ -1,0 +1,211 @@
+"""Walks a binlog file by its event headers, in constant memory, and checks every event.
+
+Format: MySQL internals "Binary Log Event" and libs/mysql/binlog/event of MySQL 9.x; MariaDB manual "Binlog Event
+Header". A header has 19 bytes: time (u32, seconds), type (u8), server id (u32), event size (u32), next position (u32,
+wraps at 4 GiB; MariaDB 11 writes 0 inside of transactions), flags (u16); all little-endian. Unknown types are skipped
+by their size.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Collection, Generator
+from typing import BinaryIO, NamedTuple
+
+from zsnapdb.base.errors import DamagedError, PreflightError
+
+MAGIC = b"\xfebin"
+ENCRYPTED_MAGIC = b"\xfdbin"
+HEADER = struct.Struct("<IBIIIH")
+
+QUERY, FORMAT, XID = 2, 15, 16
+INCIDENT, GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, XA_PREPARE, PAYLOAD, TAGGED_GTID = 26, 33, 34, 35, 38, 40, 42
+MARIADB_GTID, MARIADB_GTID_LIST, MARIADB_ENCRYPTION = 162, 163, 164
+MARIADB_QUERY_COMPRESSED = 165
+_IN_USE = 1
+_CRC_BYTES = 4
+_WINDOW = 1 << 20
+_RESIDUE = 0x2144DF1C
+"""The CRC-32 of any data followed by the little-endian CRC-32 of the data."""
+
+_DECISIVE = frozenset(
+    {
+        QUERY,
+        FORMAT,
+        XID,
+        INCIDENT,
+        GTID,
+        ANONYMOUS_GTID,
+        PREVIOUS_GTIDS,
+        XA_PREPARE,
+        PAYLOAD,
+        TAGGED_GTID,
+        MARIADB_GTID,
+        MARIADB_GTID_LIST,
+        MARIADB_ENCRYPTION,
+        MARIADB_QUERY_COMPRESSED,
+    }
+)
+"""Kinds that begin or end a transaction, or list the GTIDs of earlier files.
+
+Most events are skipped, above all rows and table maps.
+"""
+
+_WHOLE = frozenset({FORMAT, PREVIOUS_GTIDS, MARIADB_GTID_LIST})
+"""Kinds whose whole body is needed, whatever its length."""
+
+
+MALFORMED = (struct.error, IndexError, ValueError)
+"""The exceptions that decoding a malformed event raises."""
+
+
+class Event(NamedTuple):
+    """One event: its time (UTC seconds), its start and end in the file (bytes), and its body.
+
+    The body has no header and no checksum. The body of an event longer than the window is cut at the window, unless
+    the whole body is needed.
+    """
+
+    kind: int
+    when: int
+    server_id: int
+    start: int
+    end: int
+    body: memoryview
+
+
+def check_magic(file: BinaryIO, name: str, size: int) -> bool:
+    """Return whether the file has the header of a binlog; False for a file that was just created."""
+    file.seek(0)
+    magic = file.read(len(MAGIC))
+    if size < len(MAGIC) and MAGIC.startswith(magic):
+        return False
+    if magic == ENCRYPTED_MAGIC:
+        raise PreflightError(
+            f"binlog {name} is encrypted",
+            hint="set binlog_encryption=OFF; encrypted binlogs cannot be read from their files",
+        )
+    if magic != MAGIC:
+        raise DamagedError(f"{name} is not a binlog: it starts with {magic!r}")
+    return True
+
+
+def decisive_events(
+    file: BinaryIO, name: str, size: int, start: int | None = None, others: Collection[int] = ()
+) -> Generator[Event, None, int]:
+    """Yield the decisive events of a file, and events of the `others` kinds; return where the walk ended.
+
+    The walk ends at a last event that is cut or has a wrong checksum. With a `start`, which must be the start of an
+    event, the first event is the format description and the next is the event at `start`.
+
+    Every event is checked. The file is read through a window of constant size. DamagedError if an event in the middle
+    is wrong, PreflightError if the file is encrypted.
+    """
+    if not check_magic(file, name, size):
+        return 0
+    at = base = len(MAGIC)
+    yielded = _DECISIVE.union(others)
+    window = memoryview(b"")
+    has_checksum = False
+    while at + HEADER.size <= size:
+        place = at - base
+        if place + HEADER.size > len(window):
+            window, base, place = _window(file, at), at, 0
+        when, kind, server_id, length, following, flags = HEADER.unpack_from(window, place)
+        end = at + length
+        if length < HEADER.size or end > size:
+            _check_cut(name, at, window[place : place + HEADER.size])
+            return at
+        if place + length > len(window):
+            window, base, place = _window(file, at, length if kind in _WHOLE else 0), at, 0
+        if kind == FORMAT:
+            has_checksum = window[place + length - 5] == 1
+        elif at == len(MAGIC):
+            raise _damaged(name, at, "is not a format description")
+        # A format description has a checksum even if no other event of the file has one (log_event.cc,
+        # Format_description_log_event::write).
+        if kind == FORMAT:
+            right = _format_is_right(window[place : place + length], flags)
+        elif not has_checksum:
+            right = True
+        elif place + length <= len(window):
+            right = zlib.crc32(window[place : place + length]) == _RESIDUE
+        else:
+            right = _long_is_right(file, at, length)
+        if not right:
+            if end == size and following in (0, end & 0xFFFFFFFF):
+                return at
+            raise _damaged(name, at, "has a wrong checksum")
+        if kind == MARIADB_ENCRYPTION:
+            raise _encrypted(name)
+        if kind in yielded:
+            yield Event(
+                kind,
+                when,
+                server_id,
+                at,
+                end,
+                window[place + HEADER.size : place + length - (_CRC_BYTES if has_checksum or kind == FORMAT else 0)],
+            )
+        at = end if start is None or at != len(MAGIC) else max(end, start)
+    return at
+
+
+def _check_cut(name: str, at: int, header: memoryview) -> None:
+    """Raise DamagedError unless the header belongs to an event that is cut.
+
+    The header of a cut event still has the correct end position. Another end position means damage.
+    """
+    _, _, _, length, following, _ = HEADER.unpack(header)
+    if following not in (0, (at + length) & 0xFFFFFFFF) or (length < HEADER.size and any(header)):
+        raise _damaged(name, at, "has a wrong size")
+
+
+def _encrypted(name: str) -> PreflightError:
+    return PreflightError(
+        f"binlog {name} is encrypted",
+        hint="set encrypt_binlog=OFF; encrypted binlogs cannot be read from their files",
+    )
+
+
+def _window(file: BinaryIO, at: int, least: int = 0) -> memoryview:
+    file.seek(at)
+    return memoryview(file.read(max(_WINDOW, least)))
+
+
+def _format_is_right(event: memoryview, flags: int) -> bool:
+    """Whether a format description has the correct checksum.
+
+    The server sets the in-use flag after it computed the checksum (log_event.h, LOG_EVENT_BINLOG_IN_USE_F).
+    """
+    head = HEADER.pack(*HEADER.unpack_from(event)[:5], flags & ~_IN_USE)
+    return zlib.crc32(event[HEADER.size :], zlib.crc32(head)) == _RESIDUE
+
+
+def _long_is_right(file: BinaryIO, at: int, length: int) -> bool:
+    """Whether an event longer than the window has the correct checksum; reads one window at a time."""
+    file.seek(at)
+    checksum = 0
+    while length > 0:
+        data = file.read(min(_WINDOW, length))
+        if not data:
+            return False
+        checksum = zlib.crc32(data, checksum)
+        length -= len(data)
+    return checksum == _RESIDUE
+
+
+def _damaged(name: str, at: int, what: str) -> DamagedError:
+    return DamagedError(
+        f"binlog {name}: the event at {at} {what}", hint="see the server's error log and `zpool status`"
+    )
+
+
+def malformed(name: str, error: Exception, at: int | None = None) -> DamagedError:
+    """Return the error for an event that could not be decoded; `at` is where the event begins, if that is known."""
+    event = "an event" if at is None else f"the event at {at}"
+    return DamagedError(
+        f"binlog {name}: {event} is malformed: {error}",
+        hint="see the server's error log and `zpool status`",
+    )

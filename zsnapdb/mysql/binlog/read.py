@@ -1,0 +1,161 @@
+"""The end of a binlog file, and the position to which a server recovers from a set of binlog files.
+
+The end is the last complete transaction and the GTIDs up to it. tests/system/test_binlog_tail.py compares both with
+real servers.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import ConsistencyError
+from zsnapdb.base.gtid import Gtids
+from zsnapdb.base.model import BinlogCoordinates, Flavour, Position
+from zsnapdb.mysql.binlog.bytes import fingerprint
+from zsnapdb.mysql.binlog.events import MAGIC, MALFORMED, decisive_events, malformed
+from zsnapdb.mysql.binlog.known_tail import KnownTail, digest_of
+from zsnapdb.mysql.binlog.transactions import gtid_text, read_head
+from zsnapdb.mysql.binlog.walk import Walk
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The end of a binlog file: the offset after its last complete transaction, and the GTIDs up to this offset.
+
+    `unfinished` is the number of bytes after this offset; they belong to no complete transaction. `last_gtid` is the
+    GTID of the last complete transaction (None: it has none, or the file has no transaction).
+    """
+
+    offset: int
+    gtids: Gtids | None
+    unfinished: int
+    last_gtid: str | None = None
+
+
+def tail_of(file: BinaryIO, name: str, known: KnownTail | None = None) -> Tail:
+    """Return the tail of an open binlog. DamagedError if an event is wrong, PreflightError if it is encrypted.
+
+    With a `known` tail of this very binlog, only what follows it is read and checked.
+    """
+    size = file.seek(0, os.SEEK_END)
+    if known is not None and not (known.file == name and known.is_of(file, size)):
+        known = None
+    walk = Walk() if known is None else Walk.after(known.gtids)
+    events = decisive_events(file, name, size, None if known is None else known.offset)
+    try:
+        while True:
+            event = next(events)
+            walk.see(event)
+    except StopIteration as end:
+        walk.finish(end.value)
+    except MALFORMED as error:
+        raise malformed(name, error) from error
+    last = None if walk.last is None else gtid_text(walk.last)
+    if known is not None and not walk.has_closed:
+        last = known.last_gtid
+    return Tail(walk.offset, walk.gtids(), size - walk.offset, last)
+
+
+def read_tail(path: Path, known: KnownTail | None = None) -> Tail:
+    """Return the tail of a binlog file; `known` is as in `tail_of`.
+
+    The file is not memory-mapped: a mapping would outlive an interrupt and keep the snapshot busy.
+    """
+    with server_files.open_to_read(path) as file:
+        return tail_of(file, path.name, known)
+
+
+@dataclass(frozen=True)
+class FoundPosition:
+    """The position to which a server recovers, and the tail that proves it.
+
+    `tail` is None if the binlog says nothing about GTIDs (servers of long ago): such a file is always read whole.
+    """
+
+    position: Position
+    tail: KnownTail | None
+
+
+def _fingerprint(path: Path) -> str | None:
+    """Return the fingerprint of a binlog file; None if it has no head with GTIDs (servers of long ago)."""
+    with server_files.open_to_read(path) as file:
+        head = read_head(file, path.name)
+        return None if head is None or head.end is None else fingerprint(file, head.end)
+
+
+LOG_LISTS = (".index", ".index_crash_safe", ".~rec~")
+"""Suffixes of the files that list binlogs or relay logs by absolute path.
+
+(sql/binlog.cc of MySQL, sql/log.cc of MariaDB.) The first is the index. The second replaces the index while the server
+rewrites it. The third lists files that are being created or purged: a server that starts after a crash DELETES those
+that are not in its index. A server on a copy taken during a rotation would delete the live binlog of the source.
+"""
+
+
+def index_entries(index: Path) -> list[str]:
+    """Return the lines of a binlog index, oldest first, as the server wrote them.
+
+    ConsistencyError if it cannot be read.
+
+    While the server replaces its index, only the crash-safe file exists. The server then uses that file as the index.
+    """
+    try:
+        chosen = index if index.exists() else index.with_suffix(LOG_LISTS[1])
+        entries = [line for line in server_files.read_text(chosen).split("\n") if line]
+    except OSError as error:
+        raise ConsistencyError(
+            f"reading the binlog index {index}: {error.strerror}",
+            hint="is the snapshot visible under .zfs, and zsnapdb run as root?",
+        ) from error
+    if any("\0" in entry or os.path.basename(entry) in ("", ".", "..") for entry in entries):
+        raise ConsistencyError(f"the binlog index {index} has a line that names no file", hint="was it edited by hand?")
+    return entries
+
+
+def _known(path: Path, tail: Tail) -> KnownTail | None:
+    if tail.gtids is None:
+        return None
+    with server_files.open_to_read(path) as file:
+        return KnownTail(path.name, tail.offset, tail.gtids, tail.last_gtid, digest_of(file, tail.offset))
+
+
+def find_position(
+    index: Path, folder: Path, flavour: Flavour, known: KnownTail | None, *, has_gtids: bool
+) -> FoundPosition:
+    """Return the position to which a server recovers with this index and the binlogs in `folder`, with its tail.
+
+    If the newest binlog is that of the `known` tail, only what follows this tail is read.
+
+    The position is the end of the last complete transaction in the newest binlog (MySQL sql/binlog/recovery.cc). If
+    the newest binlog is still empty during a rotation, the position is the end of the binlog before it.
+    """
+    entries = index_entries(index)
+    if not entries:
+        raise ConsistencyError(
+            f"the binlog index {index} is empty",
+            hint="the snapshot was taken while the server initialised its binlog; run again",
+        )
+    for name in reversed([Path(entry).name for entry in entries]):
+        file = folder / name
+        if not file.exists():
+            raise ConsistencyError(
+                f"{index} names {name}, which is not in {folder}",
+                hint="was a binlog removed by hand? see `SHOW BINARY LOGS`",
+            )
+        tail = read_tail(file, known)
+        if tail.offset <= len(MAGIC) or (has_gtids and tail.gtids is None):
+            continue
+        position = Position(
+            flavour,
+            BinlogCoordinates(name, tail.offset),
+            tail.gtids if has_gtids else None,
+            "binlog tail in the snapshot",
+            _fingerprint(file),
+            tail.last_gtid if has_gtids else None,
+        )
+        return FoundPosition(position, _known(file, tail))
+    raise ConsistencyError(f"no binlog in {index} contains a complete event", hint="run the backup again")

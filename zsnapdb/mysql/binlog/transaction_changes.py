@@ -1,0 +1,199 @@
+"""The complete transactions of a binlog file with what they changed: tables, kinds of change, rows.
+
+What a binlog holds may have been written by others. The memory used is bounded, whatever the file says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from zsnapdb.base.patterns import printable
+from zsnapdb.mysql.binlog.event_bytes import EventBytes, in_file, inflated, payload
+from zsnapdb.mysql.binlog.events import (
+    ANONYMOUS_GTID,
+    FORMAT,
+    GTID,
+    HEADER,
+    INCIDENT,
+    MALFORMED,
+    MARIADB_GTID,
+    MARIADB_QUERY_COMPRESSED,
+    PAYLOAD,
+    QUERY,
+    TAGGED_GTID,
+    XA_PREPARE,
+    Event,
+    decisive_events,
+    malformed,
+)
+from zsnapdb.mysql.binlog.logged_statement import query, statement
+from zsnapdb.mysql.binlog.rows import ROW_EVENTS, TABLE_MAP, TableMap, count_rows, rows_head, table_map
+from zsnapdb.mysql.binlog.transactions import commit_time_of, gtid_text
+from zsnapdb.mysql.binlog.walk import Walk
+from zsnapdb.planning.binlog.changes import (
+    MOST_STATEMENTS,
+    MOST_TABLES,
+    MOST_TEXT,
+    LoggedStatement,
+    TableChanges,
+    TransactionChanges,
+)
+
+_EXECUTE_LOAD, _ROWS_QUERY, _ANNOTATE_ROWS = 18, 29, 160
+OTHER_EVENTS = frozenset({TABLE_MAP, _EXECUTE_LOAD, _ROWS_QUERY, _ANNOTATE_ROWS, *ROW_EVENTS})
+"""The events that say what a transaction changed, beside those that decide where it begins and ends."""
+_BEGINS = frozenset({GTID, ANONYMOUS_GTID, TAGGED_GTID, MARIADB_GTID})
+_MOST_MAPS = 1 << 14
+NO_TABLE = 0xFFFFFF
+"""The table id of a row event that only ends a statement (Rows_log_event of MySQL, "dummy event")."""
+_LOAD_HEAD = 13
+"""Execute_load_query_log_event has 13 bytes more than a query event, before the status variables."""
+_SECOND = 1_000_000
+
+
+def transaction_changes(file: BinaryIO, name: str, start: int | None = None) -> Iterator[TransactionChanges]:
+    """Yield the complete transactions of an open binlog in order, with what they changed.
+
+    `start`: begin at this offset, which must be the end of a transaction.
+
+    DamagedError names the place of an event that is wrong; PreflightError if the file is encrypted.
+    """
+    walk, content, has_checksum = Walk(), _Content(), False
+    decisive = decisive_events(file, name, file.seek(0, 2), start, OTHER_EVENTS)
+    place: int | None = None
+    try:
+        for event in decisive:
+            place = event.start
+            if event.kind == FORMAT:
+                has_checksum = event.body[-1] == 1
+            if event.kind in _BEGINS:
+                content = _Content()
+            else:
+                content.add(event.kind, event.when, event_body(file, event, has_checksum=has_checksum))
+            if event.kind not in OTHER_EVENTS and walk.see(event) and walk.opened is not None:
+                yield content.complete(walk, event)
+                content = _Content()
+    except MALFORMED as error:
+        raise malformed(name, error, place) from error
+
+
+def event_body(file: BinaryIO, event: Event, *, has_checksum: bool) -> EventBytes:
+    """Return the body of an event, also of one whose body was cut at the window of the walk."""
+    start = event.start + HEADER.size
+    end = event.end - (4 if has_checksum or event.kind == FORMAT else 0)
+    return EventBytes([event.body] if len(event.body) == end - start else in_file(file, start, end))
+
+
+class _Content:
+    """What the events of one transaction changed so far."""
+
+    def __init__(self) -> None:
+        self._began: int | None = None
+        self._maps: dict[int, TableMap] = {}
+        self._tables: dict[tuple[bytes, bytes], TableChanges] = {}
+        self._others: TableChanges | None = None
+        self._statements: list[LoggedStatement] = []
+        self._other_statements = 0
+        self._annotation: str | None = None
+        self._is_compressed = False
+        self._is_prepared = False
+        self._has_incident = False
+
+    def add(self, kind: int, when: int, body: EventBytes, *, is_inner: bool = False) -> None:
+        """Add the next event of the transaction. ValueError if the event is malformed."""
+        if when and kind != PAYLOAD:
+            self._began = when if self._began is None else min(self._began, when)
+        if kind == TABLE_MAP:
+            if len(self._maps) >= _MOST_MAPS:
+                raise ValueError(f"a statement names more than {_MOST_MAPS} tables")
+            table = table_map(body)
+            self._maps[table.id] = table
+        elif kind in ROW_EVENTS:
+            self._rows(kind, body)
+        elif kind == QUERY:
+            self._statement(*query(body))
+        elif kind == MARIADB_QUERY_COMPRESSED:
+            schema, text = query(body)
+            self._is_compressed = True
+            self._statement(schema, EventBytes(inflated(text)))
+        elif kind == _EXECUTE_LOAD:
+            self._statement(*query(body, extra=_LOAD_HEAD))
+        elif kind in (_ROWS_QUERY, _ANNOTATE_ROWS) and self._annotation is None:
+            # Before the text of MySQL is a byte with its length, which is too short for most (rows_event.h).
+            body.skip(1 if kind == _ROWS_QUERY else 0)
+            self._annotation = printable(body.up_to(MOST_TEXT).decode("utf-8", "replace"))
+        elif kind == PAYLOAD:
+            if is_inner:
+                raise ValueError("a payload is inside of another payload")
+            self._is_compressed = True
+            self._inner(payload(body))
+        elif kind == XA_PREPARE:
+            self._is_prepared = True
+        elif kind == INCIDENT:
+            self._has_incident = True
+
+    def _inner(self, events: EventBytes) -> None:
+        """Add the events of a payload. They have no checksums (Transaction_payload_event of MySQL)."""
+        while not events.is_at_end():
+            when, kind, _, length, _, _ = HEADER.unpack(events.take(HEADER.size))
+            if length < HEADER.size:
+                raise ValueError(f"an event in a payload has {length} bytes")
+            pieces = events.pieces(length - HEADER.size)
+            self.add(kind, when, EventBytes(pieces), is_inner=True)
+            for _ in pieces:
+                pass
+
+    def _rows(self, kind: int, body: EventBytes) -> None:
+        head = rows_head(kind, body)
+        table = self._maps.get(head.table)
+        if table is not None:
+            rows = count_rows(head, table, body)
+            self._is_compressed = self._is_compressed or kind >= 166
+            name = (table.schema, table.table)
+            known = self._tables.get(name)
+            if known is None and len(self._tables) >= MOST_TABLES:
+                self._others = (self._others or TableChanges("", "")).plus(head.kind, rows)
+            else:
+                known = known or TableChanges(_name(table.schema), _name(table.table))
+                self._tables[name] = known.plus(head.kind, rows)
+        elif head.table != NO_TABLE:
+            raise ValueError(f"rows are of table {head.table}, which no event before them describes")
+        if head.ends_statement:
+            self._maps.clear()
+
+    def _statement(self, schema: str, text: EventBytes) -> None:
+        logged = statement(schema, text)
+        if logged is None:
+            return
+        if len(self._statements) < MOST_STATEMENTS:
+            self._statements.append(logged)
+        else:
+            self._other_statements += 1
+
+    def complete(self, walk: Walk, last: Event) -> TransactionChanges:
+        """Return the transaction that `last` ended."""
+        first = walk.opened
+        if first is None:
+            raise ValueError("a transaction ends that did not begin")
+        committed, is_exact = commit_time_of(first, last)
+        return TransactionChanges(
+            gtid=None if walk.number is None else gtid_text(walk.number),
+            start=first.start,
+            end=last.end,
+            began=first.when * _SECOND if self._began is None else self._began * _SECOND,
+            committed=committed,
+            is_exact=is_exact,
+            tables=tuple(sorted(self._tables.values(), key=lambda table: (table.schema, table.table))),
+            statements=tuple(self._statements),
+            annotation=self._annotation,
+            other_tables=self._others,
+            other_statements=self._other_statements,
+            is_compressed=self._is_compressed,
+            is_prepared=self._is_prepared,
+            has_incident=self._has_incident,
+        )
+
+
+def _name(raw: bytes) -> str:
+    return printable(raw.decode("utf-8", "replace"))

@@ -1,0 +1,143 @@
+"""The complete transactions of a binlog file, one by one: offsets, GTID, commit time.
+
+The memory used is constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from zsnapdb.base.gtid import Gtids
+from zsnapdb.base.model import Flavour
+from zsnapdb.mysql.binlog.events import (
+    ANONYMOUS_GTID,
+    FORMAT,
+    GTID,
+    MALFORMED,
+    MARIADB_GTID_LIST,
+    PREVIOUS_GTIDS,
+    TAGGED_GTID,
+    Event,
+    decisive_events,
+    malformed,
+)
+from zsnapdb.mysql.binlog.gtids import committed_at, tagged_gtid
+from zsnapdb.mysql.binlog.walk import Walk
+from zsnapdb.planning.family import flavour_in
+
+Number = tuple[str, int] | tuple[int, int, int]
+"""The parts of a GTID: source and number (MySQL), or domain, server and sequence (MariaDB)."""
+
+_SECOND = 1_000_000
+_END_OF_TIME = 253_402_300_800 * _SECOND
+
+
+def gtid_text(number: Number) -> str:
+    """Return a GTID as the server prints it: `uuid:7`, `uuid:tag:7`, or `0-1-42`."""
+    return f"{number[0]}:{number[1]}" if len(number) == 2 else "-".join(str(part) for part in number)
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogTransaction:
+    """A complete transaction: its bytes in the file, its GTID (None if it has none), its commit time.
+
+    `committed` is in microseconds UTC, as MySQL 8.0.1 and newer record it. If `is_exact` is False, the server recorded
+    whole seconds, and the commit lies within that second. Commit times follow the order of the file, unless the clock
+    of the server was set back.
+    """
+
+    start: int
+    end: int
+    number: Number | None
+    committed: int
+    is_exact: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.end - self.start
+
+    @property
+    def gtid(self) -> str | None:
+        """The GTID as the server prints it: `uuid:7`, `uuid:tag:7`, or `0-1-42`."""
+        return None if self.number is None else gtid_text(self.number)
+
+
+@dataclass(frozen=True)
+class Head:
+    """The header events of a binlog file, before its first transaction.
+
+    `created` is the time at which the server began the file (UTC seconds). `previous` are the GTIDs before the file;
+    None if the file does not have them. `end` is the offset after the head; None while the server writes the head.
+    """
+
+    flavour: Flavour
+    version: str
+    server_id: int
+    created: int
+    previous: Gtids | None
+    end: int | None
+
+
+def read_head(file: BinaryIO, name: str) -> Head | None:
+    """Return the head of an open binlog; None if the first event is not written yet.
+
+    DamagedError if an event is wrong, PreflightError if the file is encrypted.
+    """
+    size = file.seek(0, 2)
+    walk = Walk()
+    head = None
+    try:
+        for event in decisive_events(file, name, size):
+            if event.kind == FORMAT:
+                version = bytes(event.body[2:52]).rstrip(b"\0").decode(errors="replace")
+                flavour = flavour_in(version)
+                head = Head(flavour, version, event.server_id, event.when, None, None)
+            elif event.kind in (PREVIOUS_GTIDS, MARIADB_GTID_LIST) and head is not None:
+                walk.see(event)
+                return Head(head.flavour, head.version, head.server_id, head.created, walk.gtids(), event.end)
+            else:
+                # MariaDB before 10.0 and MySQL before 5.6 begin with transactions.
+                break
+    except MALFORMED as error:
+        raise malformed(name, error) from error
+    return head
+
+
+def transactions(
+    file: BinaryIO, name: str, start: int | None = None, size: int | None = None
+) -> Generator[BinlogTransaction, None, int]:
+    """Yield the complete transactions of an open binlog in order.
+
+    Return the offset after the last transaction and the events outside of transactions that follow it.
+
+    `start`: begin at this offset, which must be the end of a transaction or of the head. `size`: read at most this many
+    bytes of the file. DamagedError if an event in the middle is wrong; PreflightError if the file is encrypted.
+    """
+    walk = Walk()
+    events = decisive_events(file, name, file.seek(0, 2) if size is None else size, start)
+    try:
+        while True:
+            event = next(events)
+            if walk.see(event) and walk.opened is not None:
+                committed, is_exact = commit_time_of(walk.opened, event)
+                yield BinlogTransaction(walk.opened.start, event.end, walk.number, committed, is_exact)
+    except StopIteration as end:
+        walk.finish(end.value)
+    except MALFORMED as error:
+        raise malformed(name, error) from error
+    return walk.offset
+
+
+def commit_time_of(first: Event, last: Event) -> tuple[int, bool]:
+    """Return the commit time of a transaction, and whether it is exact to the microsecond."""
+    exact = 0
+    if first.kind in (GTID, ANONYMOUS_GTID):
+        exact = committed_at(first.body)
+    elif first.kind == TAGGED_GTID:
+        exact = tagged_gtid(first.body)[2]
+    if exact >= _END_OF_TIME:
+        raise ValueError(f"the commit time {exact} is after the year 9999")
+    return (exact, True) if exact else (max(first.when, last.when) * _SECOND, False)

@@ -1,0 +1,177 @@
+"""Follows transactions through the decisive events of a binlog, of both families."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+
+from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet
+from zsnapdb.base.model import Flavour
+from zsnapdb.mysql.binlog.events import (
+    ANONYMOUS_GTID,
+    GTID,
+    INCIDENT,
+    MAGIC,
+    MARIADB_GTID,
+    MARIADB_GTID_LIST,
+    MARIADB_QUERY_COMPRESSED,
+    PAYLOAD,
+    PREVIOUS_GTIDS,
+    QUERY,
+    TAGGED_GTID,
+    XA_PREPARE,
+    XID,
+    Event,
+)
+from zsnapdb.mysql.binlog.gtids import previous_gtids, tagged_gtid
+
+_NUMBER = struct.Struct("<q")
+_MARIADB_HEAD = struct.Struct("<QIB")
+_STANDALONE = 1
+_MOST_RUNS = 1 << 16
+
+
+def _query_text(body: memoryview) -> bytes:
+    """Return the statement of a query event; it follows post-header, status variables and schema name."""
+    schema_length = body[8]
+    variables = struct.unpack_from("<H", body, 11)[0]
+    return bytes(body[13 + variables + schema_length + 1 :][:32])
+
+
+class Numbers:
+    """A growing set of GTIDs, stored as intervals: memory grows with the gaps, not with the transactions."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, list[list[int]]] = {}
+        self._most = _MOST_RUNS
+
+    def add(self, source: str, number: int) -> None:
+        runs = self._runs.setdefault(source, [])
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+            if len(runs) > self._most:
+                # Parallel appliers write numbers out of order; joining the intervals leaves few.
+                joined = GtidSet.of((source, (run[0], run[1])) for run in runs).intervals[source]
+                self._runs[source] = [list(run) for run in joined]
+                self._most = max(self._most, 2 * len(joined))
+
+    def set(self) -> GtidSet:
+        return GtidSet.of((source, (first, last)) for source, runs in self._runs.items() for first, last in runs)
+
+    def __bool__(self) -> bool:
+        return bool(self._runs)
+
+
+class Walk:
+    """Follows transactions through the decisive events: the open transaction, and the last complete one.
+
+    `opened` is the event that began the transaction. `number` is the GTID of the transaction: source and number
+    (MySQL), or domain, server and sequence (MariaDB). `has_closed` tells whether the walk saw the end of a transaction,
+    `last` is the GTID of the last complete one.
+    """
+
+    def __init__(self) -> None:
+        self.offset = len(MAGIC)
+        self.base = GtidSet()
+        self.numbers = Numbers()
+        self.heads: dict[int, tuple[int, int]] = {}
+        self.family: Flavour | None = None
+        self.has_gtids = False
+        self.has_closed = False
+        self._open = False
+        self._begun = False
+        self.opened: Event | None = None
+        self.number: tuple[str, int] | tuple[int, int, int] | None = None
+        self.last: tuple[str, int] | tuple[int, int, int] | None = None
+        self._sources: dict[bytes, str] = {}
+
+    @classmethod
+    def after(cls, gtids: Gtids) -> Walk:
+        """Return a walk that begins behind the head of a file, after transactions with these GTIDs."""
+        walk = cls()
+        if isinstance(gtids, GtidPosition):
+            walk.family, walk.has_gtids, walk.heads = Flavour.MARIADB, True, dict(gtids.heads)
+        else:
+            walk.family, walk.base = Flavour.MYSQL, gtids
+        return walk
+
+    def see(self, event: Event) -> bool:
+        """Process the next event; return whether it ends a transaction."""
+        kind = event.kind
+        if not self._open:
+            # Events skipped since the last transaction belong to no transaction.
+            self.offset = event.start
+        if kind in (GTID, ANONYMOUS_GTID, TAGGED_GTID, MARIADB_GTID):
+            self._begin(event)
+            return False
+        if kind == PREVIOUS_GTIDS:
+            self.base, self.family = previous_gtids(event.body), Flavour.MYSQL
+        elif kind == MARIADB_GTID_LIST:
+            self._gtid_list(event.body)
+        if not self._open:
+            self.offset = event.end
+        elif self._ends(event):
+            self._close(event.end)
+            return True
+        return False
+
+    def finish(self, end: int) -> None:
+        """Record that the walk ended at `end`. Events outside of a transaction are complete."""
+        if not self._open:
+            self.offset = end
+
+    def _begin(self, event: Event) -> None:
+        self._open, self._begun, self.opened, self.number = True, False, event, None
+        if event.kind == GTID:
+            raw = bytes(event.body[1:17])
+            source = self._sources.get(raw) or self._sources.setdefault(raw, str(uuid.UUID(bytes=raw)))
+            self.number = (source, _NUMBER.unpack_from(event.body, 17)[0])
+        elif event.kind == TAGGED_GTID:
+            self.number = tagged_gtid(event.body)[:2]
+        elif event.kind == MARIADB_GTID:
+            sequence, domain, flags = _MARIADB_HEAD.unpack_from(event.body, 0)
+            self.number = (domain, event.server_id, sequence)
+            self._begun = not flags & _STANDALONE
+            self.family, self.has_gtids = Flavour.MARIADB, True
+
+    def _gtid_list(self, body: memoryview) -> None:
+        self.family, self.has_gtids = Flavour.MARIADB, True
+        count = struct.unpack_from("<I", body, 0)[0] & 0x0FFFFFFF
+        for index in range(count):
+            # Within a domain the last entry is the newest (MariaDB sql/log_event.cc, Gtid_list_log_event).
+            domain, server, sequence = struct.unpack_from("<IIQ", body, 4 + 16 * index)
+            self.heads[domain] = (server, sequence)
+
+    def _ends(self, event: Event) -> bool:
+        # MySQL gives an incident (changes it could not log) a GTID, and nothing follows it (binlog.cc, write_incident).
+        if event.kind in (XID, XA_PREPARE, PAYLOAD, INCIDENT):
+            return True
+        if event.kind == MARIADB_QUERY_COMPRESSED:
+            return not self._begun
+        if event.kind != QUERY:
+            return False
+        text = _query_text(event.body)
+        if text == b"BEGIN" or text.startswith((b"XA START", b"XA BEGIN")):
+            self._begun = True
+            return False
+        return not self._begun or text in (b"COMMIT", b"ROLLBACK")
+
+    def _close(self, offset: int) -> None:
+        self.offset, self._open, self.last, self.has_closed = offset, False, self.number, True
+        if self.number is None:
+            return
+        if len(self.number) == 2:
+            self.has_gtids = True
+            self.numbers.add(*self.number)
+        else:
+            domain, server, sequence = self.number
+            self.heads[domain] = (server, sequence)
+
+    def gtids(self) -> Gtids | None:
+        if self.family is Flavour.MARIADB:
+            return GtidPosition(dict(sorted(self.heads.items())))
+        if self.family is Flavour.MYSQL and (self.has_gtids or self.base.intervals):
+            return self.base.union(self.numbers.set())
+        return GtidSet() if self.family is Flavour.MYSQL else None

@@ -1,0 +1,1 @@
+"""The server's process: programs, start and stop, the sandbox, which server uses which files."""

@@ -1,0 +1,164 @@
+"""Finds the servers that run on this host, by facts of the kernel: programs, sockets and working directories.
+
+A server changes into its data directory at its start. A process with another root (a container, a clone of ours), or
+whose data directory is another one on this host, is left out: its paths are not paths of this host. A service of
+systemd has a mount namespace of its own and the root of the host (systemd.exec(5), "ProtectSystem="): it counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from zsnapdb.base.errors import ServerError
+from zsnapdb.mysql.process.paths import DIRECTORIES
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.mysql.variables import global_variables
+
+_PROGRAMS = ("mysqld", "mariadbd", "mysqld-debug")
+_LISTENS = 0x10000
+"""The flag of a socket that accepts connections (proc(5), /proc/net/unix; __SO_ACCEPTCON)."""
+_LOADER = re.compile(r"ld-linux[a-z0-9_.-]*|ld-[0-9.]+\.so|ld\.so[0-9.]*")
+"""The dynamic loader, with which a program can be started by name (ld.so(8)). The kernel calls it the program then."""
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
+_X_PROTOCOL = "mysqlx"
+_SERVICE = re.compile(r"[A-Za-z0-9:_.@\\-]{1,200}\.service")
+"""The name of a service (systemd.unit(5), "DESCRIPTION")."""
+FOLDER_VARIABLES = tuple(name for name in DIRECTORIES if name != "datadir")
+_ROW_METADATA = "binlog_row_metadata"
+PATH_VARIABLES = (*FOLDER_VARIABLES, "log_bin_basename", "log_bin_index", "relay_log_index")
+
+
+@dataclass(frozen=True)
+class DiscoveredProcess:
+    """A process of a server program: its account, its program, the sockets it listens on, its data directory.
+
+    `is_by_loader`: the dynamic loader started the program, which may not start by itself.
+    """
+
+    pid: int
+    account: str
+    program: str
+    sockets: tuple[str, ...]
+    datadir: str
+    is_by_loader: bool = False
+
+
+@dataclass(frozen=True)
+class SeenByRoot:
+    """What root sees in a server: the page size of InnoDB, how an account of zsnapdb can be made, and its paths."""
+
+    page_size: int
+    is_read_only: bool
+    has_socket_login: bool
+    paths: Mapping[str, str] = field(default_factory=dict)
+    """The variables that name folders and files, by name."""
+    row_metadata: str = ""
+    """The variable binlog_row_metadata; "" if the server does not have it."""
+
+
+def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
+    """Return the servers whose files are where this host has them. Processes that end meanwhile are left out.
+
+    Only root sees the sockets of processes of other accounts.
+    """
+    listening = _listening(proc)
+    namespace = _link(proc / "self/ns/mnt")
+    servers = []
+    for entry in sorted((e for e in proc.iterdir() if e.name.isdigit()), key=lambda e: int(e.name)):
+        program = _program(entry)
+        if os.path.basename(program) in _PROGRAMS and _sees_this_host(entry, namespace):
+            with contextlib.suppress(OSError, KeyError):
+                sockets = tuple(sorted(set(_sockets(entry, listening))))
+                account = pwd.getpwuid(entry.stat().st_uid).pw_name
+                by_loader = program != _executable(entry)
+                datadir = os.readlink(entry / "cwd")
+                servers.append(DiscoveredProcess(int(entry.name), account, program, sockets, datadir, by_loader))
+    return servers
+
+
+def _sees_this_host(entry: Path, namespace: str) -> bool:
+    """Whether the root and the working directory of a process are the same on this host, by device and inode."""
+    if _link(entry / "ns/mnt") == namespace:
+        return True
+    datadir = _link(entry / "cwd")
+    try:
+        pairs = ((entry / "root", Path("/")), (entry / "cwd", Path(datadir)))
+        return bool(datadir) and all(os.path.samefile(theirs, ours) for theirs, ours in pairs)
+    except OSError:
+        return False
+
+
+def _program(entry: Path) -> str:
+    """Return the program of a process. If the loader started it, that is the server program among its mapped files."""
+    program = _executable(entry)
+    if _LOADER.fullmatch(os.path.basename(program)):
+        with contextlib.suppress(OSError):
+            for line in os.fsdecode((entry / "maps").read_bytes()).split("\n"):
+                words = line.split(maxsplit=5)
+                if len(words) == 6 and os.path.basename(words[5]) in _PROGRAMS:
+                    return words[5]
+    return program
+
+
+def _executable(entry: Path) -> str:
+    return _link(entry / "exe").removesuffix(" (deleted)")
+
+
+def _link(path: Path) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _listening(proc: Path) -> dict[str, str]:
+    """Return the paths of listening sockets by inode. A name that is not a path (an abstract socket) is left out."""
+    paths = {}
+    for line in os.fsdecode((proc / "net/unix").read_bytes()).split("\n")[1:]:
+        words = line.split(maxsplit=7)
+        if len(words) == 8 and words[7].startswith("/") and int(words[3], 16) & _LISTENS:
+            paths[words[6]] = words[7]
+    return paths
+
+
+def _sockets(entry: Path, listening: dict[str, str]) -> Iterator[str]:
+    for descriptor in (entry / "fd").iterdir():
+        match = _SOCKET.fullmatch(_link(descriptor))
+        path = listening.get(match.group(1)) if match is not None else None
+        if path is not None and _X_PROTOCOL not in os.path.basename(path):
+            yield path
+
+
+def service_of(pid: int, proc: Path = Path("/proc")) -> str:
+    """Return the unit of systemd that runs the process, "" if it is no service (systemd names its control groups)."""
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text().split("\n")
+    except OSError:
+        return ""
+    names = [line.rpartition(":")[2].rpartition("/")[2] for line in lines]
+    return next((name for name in names if _SERVICE.fullmatch(name)), "")
+
+
+def seen_by_root(socket: Path) -> SeenByRoot | None:
+    """Return what root sees in the server, None if root may not log in by the socket without a password."""
+    plugins = "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME = %s AND PLUGIN_STATUS = 'ACTIVE'"
+    try:
+        with Session.open(Address("root", socket), SecretStr("")) as session:
+            # refman 8.4, "Socket Peer-Credential Pluggable Authentication".
+            ((count,),) = session.query(plugins, ("auth_socket",))
+            read_only = str(session.value("SELECT @@GLOBAL.read_only")).upper()
+            page_size = int(session.value("SELECT @@GLOBAL.innodb_page_size"))
+            said = global_variables(session, (*PATH_VARIABLES, _ROW_METADATA))
+            metadata = said.get(_ROW_METADATA, "")
+            paths = {name: value for name, value in said.items() if name != _ROW_METADATA}
+            return SeenByRoot(page_size, read_only not in ("0", "OFF"), bool(count), paths, metadata)
+    except ServerError:
+        return None

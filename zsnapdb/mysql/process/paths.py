@@ -1,0 +1,180 @@
+"""Every path a server writes, from its variables and its tablespaces, and the real block sizes of its files.
+
+Reads files and changes none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from zsnapdb.base.foreign_json import fields_of
+from zsnapdb.base.patterns import is_line
+from zsnapdb.base.server_files import UnsafeFileError, read_text
+from zsnapdb.planning.backup.fitness import BlockSizes
+from zsnapdb.planning.facts import ServerFacts
+
+DIRECTORIES = (
+    "datadir",
+    "innodb_data_home_dir",
+    "innodb_log_group_home_dir",
+    "innodb_undo_directory",
+    "innodb_doublewrite_dir",
+    "aria_log_dir_path",
+    "rocksdb_datadir",
+    "rocksdb_wal_dir",
+    "wsrep_data_home_dir",
+)
+_BASENAMES = ("log_bin_basename", "relay_log_basename")
+_FILES = ("log_bin_index", "relay_log_index")
+
+
+@dataclass(frozen=True, order=True)
+class ServerPath:
+    """A path the server writes, with symbolic links resolved, and the setting or file that names the path."""
+
+    what: str
+    path: str
+
+
+def _real(path: str, datadir: str) -> str:
+    return os.path.realpath(os.path.join(datadir, path))
+
+
+def _from_variables(facts: ServerFacts, datadir: str) -> Iterator[ServerPath]:
+    for name in DIRECTORIES:
+        value = facts.variables.get(name, "")
+        if value:
+            yield ServerPath(name, _real(value, datadir))
+    for name in _BASENAMES:
+        value = facts.variables.get(name, "")
+        if value:
+            yield ServerPath(name, _real(os.path.dirname(os.path.join(datadir, value)), datadir))
+    for name in _FILES:
+        value = facts.variables.get(name, "")
+        if value:
+            yield ServerPath(name, _real(value, datadir))
+    for value in facts.variables.get("innodb_directories", "").split(";"):
+        if value:
+            yield ServerPath("innodb_directories", _real(value, datadir))
+    home = facts.variables.get("innodb_data_home_dir") or datadir
+    for part in facts.variables.get("innodb_data_file_path", "").split(";"):
+        if part:
+            yield ServerPath("innodb_data_file_path", _real(os.path.join(home, part.split(":", 1)[0]), datadir))
+
+
+def links_in(datadir: str, depth: int = 2) -> Iterator[ServerPath]:
+    """Yield the symbolic links in the data directory and in its databases; they point to tables elsewhere."""
+    try:
+        with os.scandir(datadir) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    yield ServerPath(f"symbolic link {entry.path}", os.path.realpath(entry.path))
+                elif depth > 1 and entry.is_dir(follow_symlinks=False) and entry.name != ".zfs":
+                    yield from links_in(entry.path, depth - 1)
+    except OSError:
+        # An unreadable datadir is reported by the placement check.
+        return
+
+
+def with_real_paths(facts: ServerFacts) -> ServerFacts:
+    """Return the facts with every path variable absolute and without symbolic links, like mount points."""
+    variables = dict(facts.variables)
+    datadir = os.path.realpath(variables["datadir"])
+    for name in (*DIRECTORIES, *_FILES):
+        if variables.get(name):
+            variables[name] = _real(variables[name], datadir)
+    for name in _BASENAMES:
+        if variables.get(name):
+            folder, base = os.path.split(os.path.join(datadir, variables[name]))
+            variables[name] = os.path.join(os.path.realpath(folder), base)
+    return replace(facts, variables=variables)
+
+
+def written_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
+    """Return every path the server writes, without repetition, sorted."""
+    datadir = os.path.realpath(facts.variables["datadir"])
+    paths = {*_from_variables(facts, datadir), *links_in(datadir)}
+    for file in facts.tablespace_files:
+        real = _real(file, datadir)
+        if not real.startswith(datadir + "/"):
+            paths.add(ServerPath("tablespace", real))
+    return tuple(sorted(paths))
+
+
+def absolute_tablespaces(facts: ServerFacts) -> tuple[str, ...]:
+    """Return the tablespace files outside the data directory; the data dictionary has their absolute paths."""
+    datadir = os.path.realpath(facts.variables["datadir"])
+    home = os.path.realpath(facts.variables.get("innodb_data_home_dir") or datadir)
+    undo = os.path.realpath(facts.variables.get("innodb_undo_directory") or datadir)
+    inside = (datadir + "/", home.rstrip("/") + "/", undo.rstrip("/") + "/")
+    return tuple(file for file in facts.tablespace_files if not (_real(file, datadir)).startswith(inside))
+
+
+_KEYRING_FILES = (
+    "keyring_file_data",
+    "keyring_encrypted_file_data",
+    "file_key_management_filename",
+    "file_key_management_filekey",
+)
+_KEYRING_COMPONENTS = ("component_keyring_file.cnf", "component_keyring_encrypted_file.cnf")
+
+
+def keyring_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
+    """Return the files with the keys of encrypted tablespaces and logs.
+
+    A plugin names its file in a variable, a component in its own configuration: <plugin_dir>/NAME.cnf, which may
+    point to a file in the data directory (refman 8.4, "The component_keyring_file").
+    """
+    datadir = os.path.realpath(facts.variables["datadir"])
+    paths = {
+        ServerPath(name, _real(facts.variables[name], datadir)) for name in _KEYRING_FILES if facts.variables.get(name)
+    }
+    for folder in (facts.variables.get("plugin_dir", ""), datadir):
+        for name in _KEYRING_COMPONENTS:
+            try:
+                path = fields_of(read_text(Path(folder, name))).get("path")
+            except (OSError, ValueError):
+                continue
+            except UnsafeFileError:
+                # It is not read, but the server reads it: the keys are somewhere else.
+                path = str(Path(folder, name))
+            if isinstance(path, str) and path and is_line(path):
+                paths.add(ServerPath(name, _real(path, datadir)))
+    return tuple(sorted(paths))
+
+
+def needed_by_appliers(facts: ServerFacts) -> tuple[ServerPath, ...]:
+    """Return the folder where a replica keeps the files of a replicated LOAD DATA until they are applied.
+
+    See refman 8.4, "replica_load_tmpdir".
+    """
+    if not facts.channels:
+        return ()
+    names = ("replica_load_tmpdir", "slave_load_tmpdir")
+    return tuple(
+        ServerPath(name, os.path.realpath(facts.variables[name])) for name in names if facts.variables.get(name)
+    )[:1]
+
+
+def data_file_blocks(facts: ServerFacts) -> BlockSizes:
+    """Return the real block sizes of the InnoDB data files.
+
+    On ZFS st_blksize is the record size of the file itself (zfs_getattr), not the present recordsize property.
+    """
+    datadir = os.path.realpath(facts.variables["datadir"])
+    counts: Counter[int] = Counter()
+    examples: dict[int, str] = {}
+    for file in facts.tablespace_files:
+        path = _real(file, datadir)
+        with contextlib.suppress(OSError):
+            status = os.stat(path)
+            if os.path.basename(path).startswith("ibtmp") or status.st_size == 0:
+                continue
+            counts[status.st_blksize] += 1
+            examples.setdefault(status.st_blksize, os.path.relpath(path, datadir))
+    return BlockSizes(int(facts.variables.get("innodb_page_size", "16384")), dict(counts), examples)

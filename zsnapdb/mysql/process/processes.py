@@ -1,0 +1,312 @@
+"""Process managers for the servers that zsnapdb starts: detached processes, or transient units of systemd.
+
+Nothing restarts by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pwd
+import re
+import secrets
+import shutil
+import subprocess
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from zsnapdb.base.child_environment import for_children
+from zsnapdb.base.errors import PreflightError, ServerError
+from zsnapdb.base.server_files import open_to_append
+from zsnapdb.mysql.process import sandbox as sandboxes
+from zsnapdb.planning.server_copy.sandbox import Sandbox
+
+SYSTEMD_RUNS = Path("/run/systemd/system")
+"""This folder exists while systemd is process 1 (sd_booted(3))."""
+
+_COMMAND_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Resource limits of a server. None means no limit.
+
+    `memory` is bytes of private writable memory, `processors` a number that may have a fraction, `nice` a niceness from
+    0 to 19 (None: the niceness of this process).
+    """
+
+    memory: int | None = None
+    processors: float | None = None
+    nice: int | None = None
+
+
+class Launched(Protocol):
+    """A launched server."""
+
+    def ended(self) -> str | None:
+        """Return how the server ended, in a few words; None while the server runs."""
+
+    def kill(self) -> None:
+        """Kill the server and wait until it has ended."""
+
+
+class ProcessManager(Protocol):
+    """Starts a server within its limits, so that the server outlives the process that started it."""
+
+    def launch(
+        self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str, sandbox: Sandbox | None
+    ) -> Launched:
+        """Start the server in the sandbox (None: without one) as the account `user`; append its output to `log`.
+
+        If this is root, the server is that account from its first instruction; otherwise it has our own account.
+        `name` labels the server for people. ServerError or PreflightError if the server cannot be started.
+        """
+
+
+def choose(manager: str) -> ProcessManager:
+    """Return the manager: `detached`, `systemd`, or `auto` (systemd if it is process 1 and we are root)."""
+    if manager == "systemd" and not SYSTEMD_RUNS.is_dir():
+        raise PreflightError(
+            f"server.manager is systemd, but systemd does not run on this host: there is no {SYSTEMD_RUNS}",
+            hint="set server.manager to detached or auto",
+        )
+    if manager == "detached" or not SYSTEMD_RUNS.is_dir() or os.geteuid() != 0:
+        return Detached()
+    return SystemdUnits()
+
+
+@dataclass(frozen=True)
+class Detached:
+    """A process in its own session and process group.
+
+    Signals of a terminal or a service to the group of the starter do not reach the process. A service manager that ends
+    a whole control group ends the process too; where systemd runs, a unit is the better choice.
+    """
+
+    def launch(
+        self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str, sandbox: Sandbox | None
+    ) -> Launched:
+        limiting = limiting_words(name, _relative(limits), sorted(os.sched_getaffinity(0)))
+        words = [*limiting, *_entry_words(user, sandbox), *argv]
+        _check_programs(words[: -len(argv)])
+        if shutil.which(argv[0]) is None:
+            raise ServerError(
+                f"{argv[0]} cannot be started: it is not a program", hint="check server.binary of the instance"
+            )
+        with open_to_append(log, None) as file:
+            try:
+                process = subprocess.Popen(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=file,
+                    start_new_session=True,
+                    cwd="/",
+                    env=for_children(),
+                )
+            except OSError as error:
+                raise ServerError(
+                    f"{argv[0]} cannot be started: {error.strerror}", hint="check server.binary of the instance"
+                ) from error
+        if limits.nice:
+            # If the kernel schedules by session, this value weighs the sessions against each other (sched(7), "The
+            # autogroup feature").
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{process.pid}/autogroup").write_text(str(limits.nice))
+        return _Child(process)
+
+
+def _relative(limits: Limits) -> Limits:
+    """Return the limits with `nice` as the difference to the niceness of this thread.
+
+    Only root may lower the niceness.
+    """
+    steps = 0 if limits.nice is None else limits.nice - os.getpriority(os.PRIO_PROCESS, 0)
+    return replace(limits, nice=steps if os.geteuid() == 0 else max(0, steps))
+
+
+def limiting_words(name: str, limits: Limits, processors: Sequence[int]) -> list[str]:
+    """Return the command words that put a program under the limits; none if there is no limit.
+
+    RLIMIT_DATA counts private writable memory, mapped as well as heap (getrlimit(2), Linux 4.7): the kernel refuses
+    memory above the limit and kills no process. Processors are given by affinity; a fraction is rounded up. The name
+    decides which processors, so that several servers spread. `limits.nice` is relative to the starter here.
+    """
+    words = ["nice", "-n", str(limits.nice)] if limits.nice else []
+    if limits.memory is not None:
+        words += ["prlimit", f"--data={limits.memory}"]
+    if limits.processors is not None and limits.processors < len(processors):
+        first = zlib.crc32(name.encode()) % len(processors)
+        chosen = sorted((*processors, *processors)[first : first + math.ceil(limits.processors)])
+        words += ["taskset", "-c", ",".join(str(number) for number in chosen)]
+    return words
+
+
+def _entry_words(user: str, sandbox: Sandbox | None) -> list[str]:
+    if sandbox is not None:
+        return sandboxes.words(sandbox, user)
+    return _account_words(user) if os.geteuid() == 0 else []
+
+
+def _account_words(user: str) -> list[str]:
+    """Return the command words that give up root for the account, its group and its other groups (setpriv(1)).
+
+    They stand after the limits, which root sets.
+    """
+    entry = pwd.getpwnam(user)
+    return ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--init-groups", "--"]
+
+
+def _check_programs(words: Sequence[str]) -> None:
+    for program in {"nice", "prlimit", "taskset", "setpriv"} & set(words):
+        if shutil.which(program) is None:
+            raise PreflightError(
+                f"the command {program} was not found",
+                hint="install util-linux and coreutils",
+            )
+
+
+@dataclass(frozen=True)
+class _Child:
+    process: subprocess.Popen[bytes]
+
+    def ended(self) -> str | None:
+        status = self.process.poll()
+        return None if status is None else f"exit status {status}"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass(frozen=True)
+class SystemdUnits:
+    """A transient service per server (systemd-run(1)), limited by its control group.
+
+    systemd forgets the unit when the server ends.
+    """
+
+    def launch(
+        self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str, sandbox: Sandbox | None
+    ) -> Launched:
+        entry = [] if sandbox is None else sandboxes.words(sandbox, user)
+        # Each start has a new name: systemd may not have forgotten the unit of a server that just ended.
+        unit = f"zsnapdb-{name}-{secrets.token_hex(3)}.service"
+        with open_to_append(log, None) as file:
+            # systemd opens the log as root. Under this name it opens the very file that was checked (proc_pid_fd(5)),
+            # whatever the server's account has put in its place.
+            opened = Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+            properties = unit_properties(name, opened, limits, user, sandbox)
+            _systemd(["systemd-run", "--quiet", "--collect", f"--unit={unit}", *properties, "--", *entry, *argv])
+        pid = _systemd(["systemctl", "show", "--property=MainPID", "--value", unit]).strip()
+        return _Unit(unit, int(pid or "0"))
+
+
+def unit_properties(name: str, log: Path, limits: Limits, user: str, sandbox: Sandbox | None) -> list[str]:
+    """Return the unit's properties as words of systemd-run. With a sandbox its launcher gives up root, not systemd.
+
+    `exec`: the command succeeds only once the server program runs (systemd.service(5)). MemoryMax and CPUQuota are the
+    control group's (systemd.resource-control(5)). A kernel without these controllers ignores them, so LimitDATA limits
+    memory too, as for a detached server.
+    """
+    properties = {
+        "Type": "exec",
+        "Description": f"zsnapdb: the server of {name}",
+        **({"User": user} if sandbox is None else {}),
+        "StandardOutput": f"append:{log}",
+        "StandardError": f"append:{log}",
+        "KillMode": "control-group",
+    }
+    if limits.nice is not None:
+        # The weight counts between control groups: one step of niceness is a factor of 1.25 (sched(7)); 100 is the
+        # default weight.
+        properties |= {"Nice": str(limits.nice), "CPUWeight": str(max(1, round(100 / 1.25**limits.nice)))}
+    if limits.memory is not None:
+        properties |= {"MemoryMax": str(limits.memory), "LimitDATA": str(limits.memory)}
+    if limits.processors is not None:
+        properties["CPUQuota"] = f"{limits.processors * 100:.0f}%"
+    if sandbox is not None:
+        properties |= sandboxes.unit_properties(sandbox)
+    return [f"--property={key}={value}" for key, value in properties.items()]
+
+
+def _systemd(argv: Sequence[str]) -> str:
+    return run(argv, timeout=_COMMAND_SECONDS)
+
+
+def run(argv: Sequence[str], *, timeout: float) -> str:
+    """Run a program that works on a server of zsnapdb, wait for its end, and return its output.
+
+    ServerError with the output of the program if it fails or takes too long.
+    """
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, env=for_children(LC_ALL="C"), timeout=timeout
+        )
+    except FileNotFoundError as error:
+        raise PreflightError(f"the command {argv[0]} was not found", hint="install it") from error
+    except OSError as error:
+        raise PreflightError(
+            f"the command {argv[0]} cannot be started: {error.strerror}",
+            hint="check that the user that runs zsnapdb may read every folder in PATH",
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise ServerError(
+            f"`{argv[0]}` did not end within {timeout:.0f} s", hint="see the log of the server"
+        ) from error
+    if done.returncode != 0:
+        words = " ".join((done.stderr or done.stdout).decode(errors="replace").split())
+        raise ServerError(
+            f"`{argv[0]}` ended with exit status {done.returncode}: {words[-1000:]}",
+            hint="see this output and the log of the server",
+        )
+    return done.stdout.decode(errors="replace")
+
+
+@dataclass(frozen=True)
+class _Unit:
+    name: str
+    pid: int
+
+    def ended(self) -> str | None:
+        # With --collect systemd forgets the unit and its exit status; the server's own log has the reason.
+        return None if self.pid and Path(f"/proc/{self.pid}").exists() else f"and its unit {self.name}"
+
+    def kill(self) -> None:
+        for words in (["systemctl", "kill", "--signal=SIGKILL", self.name], ["systemctl", "stop", self.name]):
+            try:
+                _systemd(words)
+            except ServerError:
+                # systemd no longer knows a unit that ended by itself; any other error is raised.
+                if self.ended() is None:
+                    raise
+
+
+def version_of(binary: Path) -> str:
+    """Return the version that a server program prints, as in its `version` variable.
+
+    PreflightError if it prints none.
+    """
+    try:
+        done = subprocess.run(
+            [str(binary), "--no-defaults", "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            env=for_children(),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PreflightError(
+            f"`{binary} --version`: {error}", hint="set server.binary to the server program of the instance's version"
+        ) from error
+    match = re.search(r"\bVer\s+(\S+)", done.stdout)
+    if done.returncode != 0 or match is None:
+        raise PreflightError(
+            f"`{binary} --version` prints no version: {done.stdout.strip()[:200]}", hint="is it a server program?"
+        )
+    return match.group(1)

@@ -1,0 +1,201 @@
+"""The programs that come with a server: innochecksum, the dump program, the client.
+
+This module locates them, checks that they belong to the family of the server, and runs them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from zsnapdb.base.child_environment import for_children
+from zsnapdb.base.errors import CommandError, PreflightError
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.settings import ServerSettings
+from zsnapdb.planning.family import MARIADB, flavour_in
+
+_PLACES = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/local/mysql/bin")
+_ENVIRONMENT = {"LC_ALL": "C", "LANGUAGE": "C"}
+_KEPT_OUTPUT = 2000
+_DAMAGE = ("invalid", "mismatch", "doesn't match page size")
+
+INNOCHECKSUM = ("innochecksum",)
+"""Both families use this name."""
+
+
+def find(names: Sequence[str], settings: ServerSettings, flavour: Flavour, binary: Path) -> Path:
+    """Return the program in the configured folder, else next to the server program, else in the usual folders.
+
+    Programs of the other family are skipped: a host can have both, and they cannot read each other's files.
+    """
+    places = (
+        [str(settings.programs)]
+        if settings.programs is not None
+        else [str(binary.parent), str(binary.parent.parent / "bin"), *_PLACES]
+    )
+    others = []
+    for place in places:
+        for name in names:
+            program = shutil.which(name, path=place)
+            if program is None:
+                continue
+            if _is_of(program, flavour):
+                return Path(program)
+            others.append(program)
+    skipped = f"; {', '.join(dict.fromkeys(others))} is of the other family" if others else ""
+    raise PreflightError(
+        f"no {' or '.join(names)} of {flavour} was found in {', '.join(dict.fromkeys(places))}{skipped}",
+        hint="install the program, or set server.programs of the instance to its folder",
+    )
+
+
+def _is_of(program: str, flavour: Flavour) -> bool:
+    """Whether the program belongs to that family, by the version that it prints."""
+    try:
+        done = subprocess.run(
+            [program, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=20,
+            env=_environment(),
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0 and is_version_of(done.stdout + done.stderr, flavour)
+
+
+def has_option(program: Path, option: str) -> bool:
+    """Whether the program names the option in its help."""
+    done = subprocess.run(
+        [str(program), "--no-defaults", "--help"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=20,
+        env=_environment(),
+    )
+    return option in done.stdout
+
+
+def is_version_of(text: str, flavour: Flavour) -> bool:
+    """Whether the version text of a program belongs to that family.
+
+    MySQL's releases are 5.x, 8.x and 9.x. innochecksum of MariaDB does not name its family, but its release is 10.x or
+    later.
+    """
+    numbers = [word.strip(",") for word in text.split() if word[:1].isdigit() and "." in word]
+    major = int(numbers[-1].split(".")[0]) if numbers and numbers[-1].split(".")[0].isdigit() else 0
+    return flavour is (MARIADB.flavour if major >= 10 else flavour_in(text))
+
+
+def _environment() -> Mapping[str, str]:
+    return for_children(**_ENVIRONMENT)
+
+
+def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, timeout: float) -> str | None:
+    """Return the output of innochecksum if a page of the file has a wrong checksum, else None.
+
+    The file must not be in use. `first` and `last` are the pages to check (None: to the end). A failure that names a
+    wrong page is damage; any other failure is a CommandError.
+    """
+    argv = [str(program)]
+    if first or last is not None:
+        argv += [f"--start-page={first}", *([f"--end-page={last}"] if last is not None else [])]
+    argv.append(str(file))
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            env=_environment(),
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CommandError(
+            f"`{' '.join(argv)}` did not end within {timeout:.0f} s",
+            hint="raise drill.check_timeout, or lower drill.sample",
+        ) from error
+    if done.returncode == 0:
+        return None
+    words = " ".join((done.stdout + done.stderr).split())[-_KEPT_OUTPUT:]
+    if any(word in words for word in _DAMAGE):
+        return words
+    raise CommandError(
+        f"`{' '.join(argv)}` ended with exit status {done.returncode}: {words or '(no output)'}",
+        hint="does the program have the version of the server?",
+    )
+
+
+def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None, timeout: float) -> None:
+    """Run a program that reads one open file and writes another.
+
+    CommandError with the output of the program if it fails or takes longer than `timeout` seconds.
+    """
+    try:
+        done = subprocess.run(
+            list(argv),
+            stdin=stdin or subprocess.DEVNULL,
+            stdout=stdout or subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=timeout,
+            env=_environment(),
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CommandError(f"`{' '.join(argv)}` did not end within {timeout:.0f} s", hint="raise --timeout") from error
+    if done.returncode != 0:
+        words = " ".join(done.stderr.decode(errors="replace").split())[-_KEPT_OUTPUT:]
+        raise CommandError(f"`{' '.join(argv)}` ended with exit status {done.returncode}: {words or '(no output)'}")
+
+
+def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None:
+    """Run both programs; the output of the first is the input of the second.
+
+    CommandError unless both end with status 0, with the error output of the failed one (the second if both failed).
+    """
+    deadline = time.monotonic() + timeout
+    with tempfile.TemporaryFile() as errors_of_first, tempfile.TemporaryFile() as errors_of_second:
+        source = subprocess.Popen(
+            list(first), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors_of_first, env=_environment()
+        )
+        try:
+            sink = subprocess.Popen(
+                list(second),
+                stdin=source.stdout,
+                stdout=subprocess.DEVNULL,
+                stderr=errors_of_second,
+                env=_environment(),
+            )
+        except BaseException:
+            source.kill()
+            source.wait()
+            raise
+        assert source.stdout is not None
+        # Close our copy of the pipe, or the first program would never notice the end of the second.
+        source.stdout.close()
+        try:
+            statuses = [process.wait(max(0.0, deadline - time.monotonic())) for process in (sink, source)]
+        except BaseException as error:
+            for process in (source, sink):
+                process.kill()
+                process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise CommandError(
+                    f"`{' '.join(first)}` into `{' '.join(second)}` did not end within {timeout:.0f} s",
+                    hint="raise --timeout",
+                ) from error
+            raise
+        for argv, status, errors in ((second, statuses[0], errors_of_second), (first, statuses[1], errors_of_first)):
+            if status != 0:
+                errors.seek(0)
+                words = " ".join(errors.read().decode(errors="replace").split())[-_KEPT_OUTPUT:]
+                raise CommandError(f"`{' '.join(argv)}` ended with exit status {status}: {words or '(no output)'}")

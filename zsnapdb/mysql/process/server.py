@@ -1,0 +1,299 @@
+"""The servers that zsnapdb starts: private files, start, stop. No other server is ever touched."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import grp
+import os
+import pwd
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
+from zsnapdb.base.model import Flavour
+from zsnapdb.base.server_files import Owner, UnsafeFileError
+from zsnapdb.mysql.process import sandbox as sandboxes
+from zsnapdb.mysql.process.processes import Launched, Limits, ProcessManager
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.family import family
+from zsnapdb.planning.server_copy.sandbox import Sandbox, breaches
+
+_SOCKET_LIMIT = 107
+"""Longest path of a Unix socket in bytes (unix(7))."""
+
+_GREETING_SECONDS = 10.0
+_TAIL_BYTES = 64 << 10
+
+_PLACES = (
+    "/usr/sbin",
+    "/usr/local/sbin",
+    "/usr/libexec",
+    "/usr/local/libexec",
+    "/usr/local/mysql/bin",
+    "/usr/bin",
+    "/usr/local/bin",
+)
+
+
+def find_binary(configured: Path | None, flavour: Flavour) -> Path:
+    """Return the server program: the configured one, else one in the usual folders. PreflightError if none exists."""
+    if configured is not None:
+        if not os.access(configured, os.X_OK):
+            raise PreflightError(
+                f"server.binary {configured} cannot be executed",
+                hint="set server.binary to the mysqld or mariadbd of the instance's version",
+            )
+        return configured
+    for name in family(flavour).server_programs:
+        program = shutil.which(name, path=os.pathsep.join(_PLACES))
+        if program:
+            return Path(program)
+    raise PreflightError(f"no server program for {flavour} was found", hint="set server.binary of the instance")
+
+
+def account(user: str) -> tuple[int, int]:
+    """Return uid and gid of the account the server runs as. PreflightError if it does not exist."""
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError as error:
+        raise PreflightError(
+            f"the account {user} of server.user does not exist", hint="set server.user of the instance"
+        ) from error
+    return entry.pw_uid, grp.getgrgid(entry.pw_gid).gr_gid
+
+
+def make_private_folder(folder: Path, user: str) -> None:
+    """Make the folder for socket, pid, log and temporary files. Only the server's account can enter the folder."""
+    if len(str(folder / "server.sock").encode()) > _SOCKET_LIMIT:
+        raise PreflightError(
+            f"{folder}/server.sock is longer than {_SOCKET_LIMIT} bytes", hint="choose a shorter name or mount_root"
+        )
+    for path in (folder, folder / "tmp"):
+        _made_anew_if_planted(path, functools.partial(server_files.make_folder, path, Owner(*account(user))))
+
+
+def _made_anew_if_planted(path: Path, make: Callable[[], object]) -> None:
+    """Make what belongs at a path of ours. A link, pipe or file that the server's account put there is removed."""
+    try:
+        make()
+    except (UnsafeFileError, NotADirectoryError, IsADirectoryError):
+        server_files.remove_tree(path)
+        make()
+
+
+def write_private(path: Path, text: str, user: str) -> None:
+    """Write a file that only the server's account can read. An existing file is replaced."""
+    server_files.write_text(path, text, Owner(*account(user)))
+
+
+@dataclass(frozen=True)
+class ServerProcess:
+    """A server started by zsnapdb, running or not. The private folder identifies it."""
+
+    folder: Path
+
+    @property
+    def option_file(self) -> Path:
+        return self.folder / "server.cnf"
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "server.sock"
+
+    @property
+    def pid_file(self) -> Path:
+        return self.folder / "server.pid"
+
+    @property
+    def error_log(self) -> Path:
+        return self.folder / "error.log"
+
+    def pid(self) -> int | None:
+        """Return the process id if the server runs; its command line must name our option file.
+
+        The pid file is only a first guess: a starting server has none yet, and a file can be lost.
+        """
+        with contextlib.suppress(OSError, ValueError, UnsafeFileError):
+            number = int(server_files.read_text(self.pid_file))
+            if self._is_ours(number):
+                return number
+        return next((int(name) for name in os.listdir("/proc") if name.isdigit() and self._is_ours(int(name))), None)
+
+    def _is_ours(self, number: int) -> bool:
+        process = Path(f"/proc/{number}")
+        try:
+            if f"--defaults-file={self.option_file}".encode() not in (process / "cmdline").read_bytes().split(b"\0"):
+                return False
+            # The owner of /proc/PID can be chosen by a process (proc(5), dumpable), its real uid cannot.
+            status = (process / "status").read_text(errors="replace")
+            place = Path(os.readlink(process / "cwd"))
+        except OSError:
+            return False
+        uid = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Uid:"))
+        # A server runs in its data directory, which is enough if its private folder was lost.
+        return uid in self._accounts() or place.is_relative_to(self.folder.parent)
+
+    def _accounts(self) -> set[int]:
+        """Return the accounts that a server of ours has: this one, root's, that of its private folder."""
+        try:
+            return {0, os.geteuid(), os.lstat(self.folder).st_uid}
+        except OSError:
+            return {0, os.geteuid()}
+
+    def log_tail(self, lines: int = 15) -> str:
+        """Return the last lines of the error log."""
+        try:
+            with server_files.open_to_read(self.error_log) as log:
+                log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
+                return "\n".join(log.read(_TAIL_BYTES).decode(errors="replace").splitlines()[-lines:])
+        except (OSError, UnsafeFileError):
+            return "(no error log)"
+
+    def start(
+        self,
+        binary: Path,
+        user: str,
+        login: Address,
+        password: SecretStr,
+        *,
+        timeout: float,
+        manager: ProcessManager,
+        limits: Limits,
+        sandbox: Sandbox | None,
+    ) -> Session:
+        """Start the server within limits and sandbox and return a session as soon as the server answers.
+
+        PreflightError if the sandbox cannot be made, ConsistencyError if the server is not in it. ServerError with the
+        end of the error log if the server does not answer within `timeout` seconds. `user` owns the files of the
+        server, which runs as this account from its first instruction; `login` is its address.
+        """
+        if self.pid() is not None:
+            raise ServerError(f"a server already runs with {self.option_file}", hint="stop it first")
+        # MySQL keeps its pid in a lock file beside its socket, and does not start while a process has that pid. After a
+        # power cut or in a copy that is any process.
+        for stale in (self.pid_file, self.socket, self.folder / f"{self.socket.name}.lock"):
+            server_files.remove(stale)
+        owner = Owner(*account(user))
+        _made_anew_if_planted(self.error_log, lambda: server_files.open_to_append(self.error_log, owner).close())
+        argv = [str(binary), f"--defaults-file={self.option_file}"]
+        launched = manager.launch(self.folder.parent.name, argv, self.error_log, limits, user, sandbox)
+        try:
+            session = self._wait_until_it_answers(launched, login, password, timeout)
+            self._check_inside(sandbox)
+            return session
+        except BaseException:
+            # Before the pid file exists, no other code can identify this process.
+            launched.kill()
+            raise
+
+    def _check_inside(self, sandbox: Sandbox | None) -> None:
+        """Raise ConsistencyError unless the running server is in the sandbox."""
+        wrong = self.breaches(sandbox) if sandbox is not None else ()
+        if wrong:
+            raise ConsistencyError(
+                f"the server of {self.folder.parent} is not in its sandbox: {'; '.join(wrong)}",
+                hint="the server was stopped; report this error",
+            )
+
+    def breaches(self, sandbox: Sandbox) -> tuple[str, ...]:
+        """Return everything by which the running server can reach more than the sandbox."""
+        number = self.pid()
+        return ("it does not run",) if number is None else breaches(sandboxes.look_at(number), sandbox)
+
+    def _wait_until_it_answers(
+        self, launched: Launched, login: Address, password: SecretStr, timeout: float
+    ) -> Session:
+        deadline = time.monotonic() + timeout
+        while True:
+            end = launched.ended()
+            if end is not None:
+                refused = sandboxes.refusal(self.log_tail())
+                if refused is not None:
+                    raise refused
+                raise ServerError(
+                    f"the server ended ({end}) while starting\n{self.log_tail()}",
+                    hint=f"see the error log {self.error_log}",
+                )
+            if self.socket.exists():
+                # A first connection may be accepted and never served; the loop then tries another one.
+                with contextlib.suppress(ServerError):
+                    Session.open(login, password, timeout=_GREETING_SECONDS, read_timeout=_GREETING_SECONDS).close()
+                    return Session.open(login, password, timeout=_GREETING_SECONDS)
+            if time.monotonic() > deadline:
+                raise ServerError(
+                    f"the server did not answer within {timeout:.0f} s\n{self.log_tail()}",
+                    hint="raise server.start_timeout if it is still recovering",
+                )
+            time.sleep(0.05)
+
+    def stop(self, *, timeout: float) -> None:
+        """Shut the server down cleanly if it runs. ServerError if the server does not end in time."""
+        number = self.pid()
+        if number is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGTERM)
+        deadline = time.monotonic() + timeout
+        while Path(f"/proc/{number}").exists() and not _is_zombie(number):
+            if time.monotonic() > deadline:
+                raise ServerError(
+                    f"server {number} did not shut down within {timeout:.0f} s\n{self.log_tail()}",
+                    hint="see the error log, then stop the server by hand",
+                )
+            time.sleep(0.05)
+        _reap(number)
+
+    def kill(self) -> None:
+        """Kill the server; only for a copy that is removed afterwards."""
+        number = self.pid()
+        if number is not None:
+            _end(number)
+
+    def kill_all(self) -> None:
+        """Kill every process that was started with our option file, even if it has no pid file yet."""
+        word = f"--defaults-file={self.option_file}".encode()
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if word in file.read_bytes().split(b"\0"):
+                    _end(int(file.parent.name))
+
+
+def _end(number: int) -> None:
+    """Kill the process and wait until it is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(number, signal.SIGKILL)
+    while Path(f"/proc/{number}").exists() and not _is_zombie(number):
+        time.sleep(0.02)
+    _reap(number)
+
+
+def _is_zombie(number: int) -> bool:
+    """Whether the process has ended with all its threads, which hold files and mounts; only its status is left."""
+    try:
+        is_ended = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return is_ended and len(os.listdir(f"/proc/{number}/task")) == 1
+    except OSError:
+        return True
+
+
+def _reap(number: int) -> None:
+    """Collect the exit status of a child of this process; another parent collects its own children."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(number, 0)
+
+
+def remove_identity(datadir: Path) -> None:
+    """Remove the identity of a copied data directory: auto.cnf (server_uuid) and persisted variables.
+
+    mysqld creates a new auto.cnf (refman 8.4, "server_uuid"); mysqld-auto.cnf would override our option file (WL#8688).
+    """
+    for name in ("auto.cnf", "mysqld-auto.cnf"):
+        server_files.remove(datadir / name)

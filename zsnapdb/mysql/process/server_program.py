@@ -1,0 +1,44 @@
+"""Chooses the server program for files of a given version, and refuses a program that does not fit them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.settings import ServerSettings
+from zsnapdb.mysql.process import processes, server
+from zsnapdb.planning.server_copy.versions import objection_to, series_of
+
+
+@dataclass(frozen=True)
+class ServerProgram:
+    """A server program of this host and the version that it prints."""
+
+    path: Path
+    version: str
+
+
+def chosen(settings: ServerSettings, flavour: Flavour, recorded: str) -> Path:
+    """Return the program for files of version `recorded`. Whether it fits is not checked.
+
+    It is that of their series, else `server.binary`, else an installed one. PreflightError if there is none.
+    """
+    return server.find_binary(settings.binaries.get(series_of(recorded), settings.binary), flavour)
+
+
+def fitting(settings: ServerSettings, flavour: Flavour, recorded: str) -> ServerProgram:
+    """Return the program for files of version `recorded`. PreflightError if there is none, or if it does not fit."""
+    path = chosen(settings, flavour, recorded)
+    version = processes.version_of(path)
+    objection = objection_to(flavour, recorded, version)
+    if objection is not None:
+        raise PreflightError(
+            f"{path} cannot be started on these files: {objection}",
+            hint=(
+                f"keep a server program of series {series_of(recorded)} on this host, and name it: --binary PATH, or"
+                f' binaries = {{"{series_of(recorded)}" = "PATH"}} under server of the instance'
+            ),
+        )
+    return ServerProgram(path, version)

@@ -1,0 +1,195 @@
+"""Stops and starts the site's own server: by its systemd unit, or by the commands of the configuration.
+
+What the server's account writes proves nothing here. The process is found by facts of the kernel (`discovery.py`), and
+its unit by the kernel and by systemd, which must agree.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from zsnapdb.base.child_environment import for_children
+from zsnapdb.base.errors import PreflightError, ServerError
+from zsnapdb.base.patterns import printable
+from zsnapdb.config.control import ControlSettings
+from zsnapdb.mysql.process import discovery, processes
+
+_DEFAULTS = re.compile(r"--(no-defaults|defaults-(file|extra-file|group-suffix)=[A-Za-z0-9/_.@-]{1,512})")
+_SERVER_ID = re.compile(r"(?:^|\s)--server[-_]id=(\d{1,10})(?=\s|$)")
+_KEPT_OUTPUT = 2000
+_HINT = "set control.unit of the instance, or control.stop and control.start"
+
+
+@dataclass(frozen=True)
+class ServingProcess:
+    """The process that serves a data directory: its number and the words of its command line.
+
+    `started` is in clock ticks since boot: no later process with the same number has it (proc_pid_stat(5), starttime).
+    """
+
+    pid: int
+    words: tuple[str, ...]
+    started: int = 0
+
+    @property
+    def since(self) -> datetime:
+        """When the process was started (UTC), to a hundredth of a second: proc_stat(5), btime."""
+        words = dict(line.partition(" ")[::2] for line in Path("/proc/stat").read_text().split("\n"))
+        return datetime.fromtimestamp(int(words["btime"]) + self.started / os.sysconf("SC_CLK_TCK"), UTC)
+
+    @property
+    def option_words(self) -> tuple[str, ...]:
+        """The words that name its option files. A server takes them only before all others."""
+        chosen: list[str] = []
+        for word in self.words[1:]:
+            if not _DEFAULTS.fullmatch(word):
+                break
+            chosen.append(word)
+        return tuple(chosen)
+
+
+def serving(datadir: Path) -> ServingProcess | None:
+    """Return the server process whose working directory is the data directory; None if none is.
+
+    It has the account that owns the data directory, or is root's: any account can start a program of that name there.
+    Of several the one counts that holds a lock on files of that filesystem, as InnoDB does from its start to its end.
+    PreflightError if there are several even so: then it is not known which of them is the server.
+    """
+    real = os.path.realpath(datadir)
+    accounts = _accounts_of(real)
+    there = [
+        one
+        for one in discovery.server_processes()
+        if os.path.realpath(one.datadir) == real and (not accounts or one.account in accounts)
+    ]
+    if len(there) > 1:
+        there = [one for one in there if one.pid in _lockers(real)] or there
+    if len(there) > 1:
+        raise PreflightError(
+            f"several processes serve {datadir}: {', '.join(str(one.pid) for one in there)}", hint=_HINT
+        )
+    if not there:
+        return None
+    process = Path(f"/proc/{there[0].pid}")
+    try:
+        words = [os.fsdecode(word) for word in (process / "cmdline").read_bytes().split(b"\0") if word]
+        started = int((process / "stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        # It has ended meanwhile.
+        return None
+    # The dynamic loader may have started it: then the words of the program come later.
+    name = os.path.basename(there[0].program)
+    at = next((at for at, word in enumerate(words) if os.path.basename(word) == name), 0)
+    return ServingProcess(there[0].pid, tuple(words[at:]), started)
+
+
+def _accounts_of(datadir: str) -> set[str]:
+    """Return the accounts that can serve the data directory: its owner's, and root's. Empty if it is not there."""
+    try:
+        return {pwd.getpwuid(uid).pw_name for uid in (os.stat(datadir).st_uid, 0)}
+    except (OSError, KeyError):
+        return set()
+
+
+def _lockers(datadir: str) -> set[int]:
+    """Return the processes that hold locks on files of the filesystem of the data directory (proc_locks(5))."""
+    device = os.stat(datadir).st_dev
+    wanted = f"{os.major(device):02x}:{os.minor(device):02x}"
+    lines = [line.split() for line in Path("/proc/locks").read_text().split("\n")]
+    return {
+        int(words[4])
+        for words in lines
+        if len(words) >= 6 and words[4].isdigit() and words[5].rpartition(":")[0] == wanted
+    }
+
+
+@dataclass(frozen=True)
+class ServerService:
+    """How the site's server is stopped and started: two commands. `timeout`, in seconds, is that of each.
+
+    `unit` is its unit, if systemd runs it.
+    """
+
+    stop_words: tuple[str, ...]
+    start_words: tuple[str, ...]
+    timeout: float
+    unit: str | None = None
+
+    def stop(self) -> None:
+        """Stop the server. It has ended on return, as far as the command knows. ServerError if the command fails."""
+        _run(self.stop_words, self.timeout)
+
+    def start(self) -> None:
+        """Start the server. ServerError if the command fails."""
+        _run(self.start_words, self.timeout)
+
+
+def _run(words: tuple[str, ...], timeout: float) -> None:
+    # A server that the command starts keeps the command's output open: a pipe would wait for the end of the server.
+    with tempfile.TemporaryFile() as output:
+        try:
+            done = subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=for_children(LC_ALL="C"),
+                timeout=timeout,
+                # Ctrl-C on the terminal must not reach a command that stops or starts the server.
+                process_group=0,
+            )
+        except OSError as error:
+            raise PreflightError(f"`{' '.join(words)}` cannot be started: {error.strerror}", hint=_HINT) from error
+        except subprocess.TimeoutExpired as error:
+            raise ServerError(
+                f"`{' '.join(words)}` did not end within {timeout:.0f} s",
+                hint="see the log of the server; control.timeout of the instance sets the time",
+            ) from error
+        if done.returncode == 0:
+            return
+        output.seek(max(0, output.tell() - _KEPT_OUTPUT))
+        said = " ".join(printable(output.read().decode(errors="replace")).split())
+    raise ServerError(
+        f"`{' '.join(words)}` ended with exit status {done.returncode}: {said or '(it wrote nothing)'}",
+        hint="see the log of the server",
+    )
+
+
+def service_of(settings: ControlSettings, process: ServingProcess | None, known: str | None = None) -> ServerService:
+    """Return how the server is stopped and started. PreflightError if nothing says it.
+
+    Without a setting it is the systemd unit whose main process the running server is, else the one `known` from before.
+    """
+    if settings.stop is not None and settings.start is not None:
+        return ServerService(settings.stop, settings.start, settings.timeout)
+    unit = settings.unit or (_unit_of(process.pid) if process is not None else None) or known
+    if unit is None:
+        raise PreflightError("zsnapdb does not know how the server is stopped and started", hint=_HINT)
+    return ServerService(("systemctl", "stop", unit), ("systemctl", "start", unit), settings.timeout, unit)
+
+
+def _unit_of(pid: int) -> str | None:
+    """Return the service whose main process this is: by its control group, confirmed by systemd. None if none is."""
+    unit = discovery.service_of(pid) if processes.SYSTEMD_RUNS.is_dir() else ""
+    if not unit:
+        return None
+    shown = processes.run(["systemctl", "show", "--property=MainPID", "--value", unit], timeout=30.0)
+    return unit if shown.strip() == str(pid) else None
+
+
+def configured_server_id(program: Path, process: ServingProcess) -> int | None:
+    """Return the server_id that the process would have after its next start; None if no option says it.
+
+    The server program prints what its option files hold (`--print-defaults`, MariaDB and MySQL manuals, "Command-Line
+    Options that Affect Option-File Handling"). The last option counts, and those of the command line come last.
+    """
+    printed = processes.run([str(program), *process.option_words, "--print-defaults"], timeout=30.0)
+    named = _SERVER_ID.findall(" ".join([printed, *process.words[1:]]))
+    return int(named[-1]) if named else None

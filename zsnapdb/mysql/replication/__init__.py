@@ -1,0 +1,1 @@
+"""Replication: the applier, a replica of a clone, the replay of binlogs."""

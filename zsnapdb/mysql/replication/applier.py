@@ -1,0 +1,82 @@
+"""Stops, starts and removes the replication channels of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zsnapdb.base.model import Flavour
+from zsnapdb.mysql.probe import channels, flavour_and_dialect
+from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.variables import refuse_writes_of_users
+from zsnapdb.planning.clone import topology
+from zsnapdb.planning.facts import Dialect
+from zsnapdb.planning.family import family
+
+
+def stop(session: Session, flavour: Flavour, dialect: Dialect, names: Iterable[str]) -> None:
+    """Stop the appliers of the named channels. Each statement waits for the running transaction."""
+    for name in names:
+        session.query(_of_channel(flavour, dialect.stop_applier, name))
+
+
+def start(session: Session, flavour: Flavour, dialect: Dialect, names: Iterable[str]) -> None:
+    """Start the appliers of the named channels. The server first waits for a stop that is still running."""
+    for name in names:
+        session.query(_of_channel(flavour, dialect.start_applier, name))
+
+
+def _of_channel(flavour: Flavour, form: str, name: str) -> str:
+    """Return the statement for the applier of one channel. The default channel has an empty name."""
+    value = "'" + name.replace("'", "''") + "'"
+    return (
+        f"{form.removesuffix(' SQL_THREAD')} {value} SQL_THREAD"
+        if family(flavour).names_connections
+        else f"{form} FOR CHANNEL {value}"
+    )
+
+
+def open_temporary_tables(session: Session) -> int:
+    """Return how many temporary tables of its source the replica has open."""
+    # The variable has an old and a new name, and some servers show both.
+    rows = session.query(
+        "SHOW GLOBAL STATUS WHERE variable_name IN ('Slave_open_temp_tables', 'Replica_open_temp_tables')"
+    )
+    return max((int(row[1]) for row in rows), default=0)
+
+
+def forget(session: Session) -> None:
+    """Remove every replication channel, credentials included."""
+    flavour, dialect = flavour_and_dialect(session)
+    word = "REPLICA" if "REPLICA" in dialect.stop_applier else "SLAVE"
+    configured = channels(session, dialect)
+    if family(flavour).names_connections:
+        for channel in configured:
+            if channel.name:
+                session.query(f"RESET {word} %s ALL", (channel.name,))
+            else:
+                session.query(f"RESET {word} ALL")
+    elif configured:
+        session.query(f"RESET {word} ALL")
+
+
+def go_on(session: Session) -> None:
+    """Resume the replication of a replica at its old position. A server without a source is not changed."""
+    _, dialect = flavour_and_dialect(session)
+    if channels(session, dialect):
+        session.query(dialect.start_applier.removesuffix(" SQL_THREAD"))
+        refuse_writes_of_users(session)
+
+
+def follow_neighbour(session: Session, port: int, user: str, password: str) -> None:
+    """Make the server a replica of the source on that port of this host, from their present position."""
+    flavour, _ = flavour_and_dialect(session)
+    if family(flavour).names_connections:
+        session.query("SET GLOBAL gtid_slave_pos = @@GLOBAL.gtid_binlog_pos")
+    statements = topology.words(
+        flavour,
+        knows_replica=session.understands("START REPLICA SQL_THREAD") and session.understands("SHOW REPLICA STATUS"),
+    )
+    session.query(statements.change, (port, user, password))
+    session.query(statements.start)
+    # Only accounts with a special right can write to a replica.
+    refuse_writes_of_users(session)

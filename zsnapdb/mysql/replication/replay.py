@@ -1,0 +1,315 @@
+"""Replays binlogs as relay logs with the server's own applier, in parallel where the server can.
+
+A replication channel of zsnapdb gets the files as if it had received them. The conditions were tested on MySQL 9.7 and
+MariaDB 11.8 (tests/campaigns/points.py keeps testing them):
+
+- the server needs another server_id than the events have, or it skips them as its own;
+- relay_log_recovery must be off, or the server removes the files at its start;
+- MariaDB's parallel applier also needs the binlog name of the source: without it 11.8 crashes in compare_log_name().
+
+The last file ends at the transaction boundary at which the replay ends. So the replay cannot go too far and needs no
+UNTIL clause; some UNTIL clauses fall back to a single thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import ConsistencyError
+from zsnapdb.base.gtid import GtidPosition, Gtids, contains
+from zsnapdb.base.model import Flavour, parse_gtids
+from zsnapdb.base.server_files import Owner
+from zsnapdb.mysql.process import server
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.server_copy.identity import BRIEF
+
+CHANNEL = "zsnapdb_replay"
+ACCOUNT = "zsnapdb_restore"
+_POLL_SECONDS = 0.1
+
+
+def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
+    """Return the option file lines for a replay; they must follow all other lines.
+
+    With one worker the parallel applier is off, which saves the handover of transactions. Nothing is synced: an
+    interrupted replay goes back to the snapshot before the replay, and `make_durable` writes everything in the end.
+    """
+    both = (
+        "relay_log_recovery=OFF",
+        "relay_log_purge=ON",
+        "sync_binlog=0",
+        "innodb_flush_log_at_trx_commit=0",
+        "event_scheduler=OFF",
+        *BRIEF,
+    )
+    workers = workers if workers > 1 else 0
+    if flavour is Flavour.MARIADB:
+        return (
+            *both,
+            "log_slave_updates=ON",
+            "slave_parallel_mode=optimistic",
+            f"slave_parallel_threads={workers}",
+            "slave_parallel_max_queued=16777216",
+            "slave_max_allowed_packet=1073741824",
+        )
+    return (
+        *both,
+        "loose_log_replica_updates=ON",
+        f"loose_replica_parallel_workers={workers}",
+        "loose_replica_preserve_commit_order=ON",
+        "loose_replica_max_allowed_packet=1073741824",
+    )
+
+
+def make_durable(session: Session) -> None:
+    """Have the server write what it has committed, as its shutdown does.
+
+    Without syncs, the binlog of a server that is killed in its shutdown has transactions that the tables lost: its
+    GTIDs would not show it. InnoDB of MariaDB flushes its log here only if commits do (ha_innodb.cc,
+    innobase_flush_logs); engines without a log write when their tables are closed. Nothing goes to the binlog.
+    """
+    for statement in (
+        "SET GLOBAL innodb_flush_log_at_trx_commit = 1",
+        "SET GLOBAL sync_binlog = 1",
+        "FLUSH LOCAL TABLES",
+        "FLUSH LOCAL ENGINE LOGS",
+    ):
+        session.query(statement)
+
+
+CLIENT_OPTIONS = (
+    "sync_binlog=0",
+    "innodb_flush_log_at_trx_commit=0",
+    "event_scheduler=OFF",
+    "max_allowed_packet=1073741824",
+    "local_infile=ON",
+    "read_only=OFF",
+    "loose_super_read_only=OFF",
+)
+"""The option file lines for a replay by a client.
+
+Only the applier may write to a server that is super_read_only.
+"""
+
+
+def client_pipe(
+    tool: Path, client: Path, login: Path, files: Sequence[Path], start: int, scratch: Path
+) -> tuple[list[str], list[str]]:
+    """Return the two commands whose pipe replays the files in one session, the first file from the offset `start`.
+
+    The GTIDs do not change.
+
+    `login` is the client's option file, `scratch` a folder for files of LOAD DATA.
+    """
+    words = ["--no-defaults", f"--start-position={start}", f"--local-load={scratch}"]
+    sink = [str(client), f"--defaults-file={login}", "--binary-mode", "--max-allowed-packet=1G", "--local-infile=1"]
+    return [str(tool), *words, *map(str, files)], sink
+
+
+def account_sql(password: str) -> str:
+    """Return the statements of an init file that create the account for the replay.
+
+    The statements are not written to the binlog and get no GTID.
+    """
+    return "\n".join(
+        [
+            "SET SESSION sql_log_bin = 0;",
+            f"DROP USER IF EXISTS '{ACCOUNT}'@'localhost';",
+            f"CREATE USER '{ACCOUNT}'@'localhost' IDENTIFIED BY '{password}';",
+            f"GRANT ALL PRIVILEGES ON *.* TO '{ACCOUNT}'@'localhost' WITH GRANT OPTION;",
+            "",
+        ]
+    )
+
+
+def drop_account(session: Session) -> None:
+    """Drop the account of the replay, which may be the account of this session. Nothing goes to the binlog."""
+    session.query("SET SESSION sql_log_bin = 0")
+    session.query(f"DROP USER '{ACCOUNT}'@'localhost'")
+
+
+@dataclass(frozen=True)
+class RelayLogs:
+    """The relay log files of the channel. `base` is the server's relay_log (absolute, without number)."""
+
+    base: Path
+
+    @property
+    def _stem(self) -> Path:
+        # Servers put the channel's name before the extension of base and index (rpl_mi.cc of MariaDB, rpl_info_factory
+        # of MySQL).
+        return self.base.with_name(f"{self.base.name}-{CHANNEL}")
+
+    @property
+    def index(self) -> Path:
+        return self.base.with_name(f"{self._stem.name}.index")
+
+    def file(self, number: int) -> Path:
+        """Return the path of a relay log; numbers start at 1."""
+        return self.base.with_name(f"{self._stem.name}.{number:06d}")
+
+    def remove(self) -> None:
+        """Remove the files that an earlier replay left."""
+        for path in self.base.parent.glob(f"{self._stem.name}.*"):
+            server_files.remove(path)
+
+    def take(self, count: int, account: str) -> None:
+        """Write the index for the existing relay logs 1 to `count` and give all files to the server's account."""
+        owner, files = Owner(*server.account(account)), [self.file(number) for number in range(1, count + 1)]
+        server_files.write_text(self.index, "".join(f"{file}\n" for file in files), owner, 0o640)
+        for file in files:
+            server_files.give(file, owner, 0o640)
+
+
+@dataclass(frozen=True)
+class ChannelStatements:
+    """The statements of one family for the channel of the replay."""
+
+    change: str
+    start: str
+    stop: str
+    reset: str
+    status: str
+    executed: str
+
+    @classmethod
+    def of(cls, flavour: Flavour) -> ChannelStatements:
+        if flavour is Flavour.MARIADB:
+            return cls(
+                f"CHANGE MASTER '{CHANNEL}' TO MASTER_HOST = 'zsnapdb', MASTER_LOG_FILE = %s, MASTER_LOG_POS = %s, "
+                "RELAY_LOG_FILE = %s, RELAY_LOG_POS = %s, MASTER_USE_GTID = no",
+                f"START SLAVE '{CHANNEL}' SQL_THREAD",
+                f"STOP SLAVE '{CHANNEL}' SQL_THREAD",
+                f"RESET SLAVE '{CHANNEL}' ALL",
+                f"SHOW SLAVE '{CHANNEL}' STATUS",
+                "SELECT @@GLOBAL.gtid_binlog_pos",
+            )
+        return cls(
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'zsnapdb', SOURCE_LOG_FILE = %s, SOURCE_LOG_POS = %s, "
+            f"RELAY_LOG_FILE = %s, RELAY_LOG_POS = %s, SOURCE_AUTO_POSITION = 0 FOR CHANNEL '{CHANNEL}'",
+            f"START REPLICA SQL_THREAD FOR CHANNEL '{CHANNEL}'",
+            f"STOP REPLICA SQL_THREAD FOR CHANNEL '{CHANNEL}'",
+            f"RESET REPLICA ALL FOR CHANNEL '{CHANNEL}'",
+            f"SHOW REPLICA STATUS FOR CHANNEL '{CHANNEL}'",
+            "SELECT @@GLOBAL.gtid_executed",
+        )
+
+
+@dataclass(frozen=True)
+class ApplierStatus:
+    """The progress of the applier.
+
+    `number` and `offset` are the relay log and offset that the applier reads, `error` is what stopped it.
+    """
+
+    number: int
+    offset: int
+    is_running: bool
+    has_read_all: bool
+    error: str
+
+
+def status(session: Session, words: ChannelStatements) -> ApplierStatus:
+    """Return how far the applier of the server is."""
+    (row,) = session.records(words.status)
+
+    def first(*names: str) -> str:
+        return next((str(row[name]) for name in names if row.get(name) is not None), "")
+
+    name = first("Relay_Log_File")
+    number = name.rpartition(".")[2]
+    return ApplierStatus(
+        number=int(number) if number.isdigit() else 0,
+        offset=int(first("Relay_Log_Pos") or 0),
+        is_running=first("Replica_SQL_Running", "Slave_SQL_Running") == "Yes",
+        has_read_all="has read all relay log" in first("Replica_SQL_Running_State", "Slave_SQL_Running_State"),
+        error=first("Last_SQL_Error", "Last_Error"),
+    )
+
+
+def executed(session: Session, flavour: Flavour) -> Gtids:
+    """Return the transactions the server has executed."""
+    return parse_gtids(flavour, str(session.value(ChannelStatements.of(flavour).executed)))
+
+
+@dataclass(frozen=True)
+class ReplayInput:
+    """The input of a replay and the expected result.
+
+    `sizes` are the bytes of the relay logs in order. `start` is the offset in the first one and `file` its old binlog
+    name. `gtids` are the GTIDs of the server afterwards (None: unknown).
+    """
+
+    sizes: tuple[int, ...]
+    start: int
+    file: str
+    gtids: Gtids | None
+
+
+def replay(
+    session: Session, flavour: Flavour, logs: RelayLogs, source: ReplayInput, on_bytes: Callable[[int], None]
+) -> None:
+    """Apply the relay logs to their end and remove the channel.
+
+    Afterwards the server has executed exactly the expected transactions. ConsistencyError with the error of the applier
+    if it stopped, or if the result differs. `on_bytes` gets the number of binlog bytes read so far.
+    """
+    words = ChannelStatements.of(flavour)
+    replicated = _slave_position(session) if flavour is Flavour.MARIADB else None
+    session.query(words.change, (source.file, source.start, logs.file(1).name, source.start))
+    session.query(words.start)
+    while True:
+        progress = status(session, words)
+        on_bytes(_done(source.sizes, progress))
+        if not progress.is_running:
+            raise ConsistencyError(
+                f"the replay stopped: {progress.error or 'see the error log'}", hint="see the error log of the server"
+            )
+        if _is_finished(session, flavour, source, progress):
+            break
+        time.sleep(_POLL_SECONDS)
+    session.query(words.stop)
+    session.query(words.reset)
+    if replicated is not None:
+        _keep_slave_position(session, replicated)
+    check_executed(session, flavour, source.gtids)
+
+
+def _done(sizes: Sequence[int], progress: ApplierStatus) -> int:
+    before = min(max(progress.number - 1, 0), len(sizes))
+    return sum(sizes[:before]) + (min(progress.offset, sizes[before]) if before < len(sizes) else 0)
+
+
+def _is_finished(session: Session, flavour: Flavour, source: ReplayInput, progress: ApplierStatus) -> bool:
+    if source.gtids is not None:
+        return progress.has_read_all and contains(executed(session, flavour), source.gtids)
+    # The server adds one more relay log after the given ones, and reads it when it has applied the given ones.
+    return progress.has_read_all and progress.number > len(source.sizes)
+
+
+def check_executed(session: Session, flavour: Flavour, expected: Gtids | None) -> None:
+    """Raise ConsistencyError unless the server has executed exactly the expected transactions; None: no check."""
+    if expected is None:
+        return
+    actual = executed(session, flavour)
+    if actual != expected:
+        raise ConsistencyError(
+            f"the server has executed {actual}; expected {expected}",
+            hint="the result is not the requested state; report this",
+        )
+
+
+def _slave_position(session: Session) -> GtidPosition:
+    return GtidPosition.parse(str(session.value("SELECT @@GLOBAL.gtid_slave_pos")))
+
+
+def _keep_slave_position(session: Session, before: GtidPosition) -> None:
+    """Remove the domains that the replay added to MariaDB's gtid_slave_pos."""
+    after = _slave_position(session)
+    kept = GtidPosition({domain: head for domain, head in after.heads.items() if domain in before.heads})
+    if kept != after:
+        session.query("SET GLOBAL gtid_slave_pos = %s", (str(kept),))

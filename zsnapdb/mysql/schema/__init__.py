@@ -1,0 +1,1 @@
+"""Schemas and tables: their catalogue, files, shapes, exact rows, transfer and cleaning."""

@@ -1,0 +1,97 @@
+"""Overwrites what is not used in files of InnoDB tablespaces: the doublewrite buffer, and free pages.
+
+The server must have been shut down cleanly. The format is that of both families (fsp0fsp.h, fsp0types.h, trx0sys.h).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from zsnapdb.base.server_files import open_to_change
+
+_TRX_SYS_PAGE = 5
+_HEADER_FROM_END = 200
+"""Where the header of the doublewrite buffer begins in the page, counted from its end (trx0sys.h of MariaDB)."""
+_MAGIC = 536853855
+_EXTENT_BYTES = 1 << 20
+_EXTENT_PAGES = 64
+_SPACE_HEADER = 38
+_FREE_LIMIT = _SPACE_HEADER + 12
+_FLAGS = _SPACE_HEADER + 16
+_FULL_CHECKSUM_FLAG = 0b10000
+"""MariaDB's full_crc32 format has this flag; then other flags say nothing about ROW_FORMAT=COMPRESSED."""
+_ZIP_FLAGS = 0b01110
+_FIRST_DESCRIPTOR = _SPACE_HEADER + 112
+_BITMAP = 24
+_DESCRIPTOR_STATES = range(1, 6)
+
+
+def empty_doublewrite(file: Path, page_size: int) -> bool:
+    """Overwrite the doublewrite buffer in the first file of the system tablespace with zeros.
+
+    The server must have been shut down cleanly: then the buffer is not needed, and a page of zeros in it is ignored
+    (buf_dblwr_t::init_or_load_pages of MariaDB). Return False, with the file unchanged, if the buffer lies outside the
+    file. Return True if there is no buffer.
+    """
+    with open_to_change(file) as opened:
+        opened.seek((_TRX_SYS_PAGE + 1) * page_size - _HEADER_FROM_END + 10)
+        magic, *blocks = struct.unpack(">III", opened.read(12))
+        if magic != _MAGIC:
+            return True
+        length = max(_EXTENT_BYTES, _EXTENT_PAGES * page_size if page_size > 16384 else 0)
+        size = os.fstat(opened.fileno()).st_size
+        if any(block <= _TRX_SYS_PAGE or block * page_size + length > size for block in blocks):
+            return False
+        for block in blocks:
+            opened.seek(block * page_size)
+            opened.write(bytes(length))
+        opened.flush()
+        os.fsync(opened.fileno())
+    return True
+
+
+def empty_free_pages(file: Path, page_size: int) -> bool:
+    """Overwrite every free page of the tablespace with zeros. InnoDB initialises a free page before it uses the page.
+
+    Return False, with the file unchanged, if it is no tablespace of uncompressed pages of this size.
+    """
+    with open_to_change(file) as opened:
+        size = os.fstat(opened.fileno()).st_size
+        first = opened.read(page_size)
+        if len(first) < page_size or size % page_size or struct.unpack_from(">I", first, 4)[0] != 0:
+            return False
+        (flags,) = struct.unpack_from(">I", first, _FLAGS)
+        if flags & _ZIP_FLAGS and not flags & _FULL_CHECKSUM_FLAG:
+            return False
+        limit = min(struct.unpack_from(">I", first, _FREE_LIMIT)[0], size // page_size)
+        pages = list(_free_pages(opened, page_size, limit))
+        for page in pages:
+            opened.seek(page * page_size)
+            opened.write(bytes(page_size))
+        opened.flush()
+        os.fsync(opened.fileno())
+    return True
+
+
+def _free_pages(opened: BinaryIO, page_size: int, limit: int) -> Iterator[int]:
+    """Yield the free pages below `limit`, as the descriptors of the extents have them."""
+    extent = _EXTENT_PAGES if page_size > 16384 else _EXTENT_BYTES // page_size
+    length = _BITMAP + extent // 4
+    for group in range(0, limit, page_size):
+        opened.seek(group * page_size)
+        descriptors = opened.read(page_size)
+        for number in range(page_size // extent):
+            start = _FIRST_DESCRIPTOR + number * length
+            (state,) = struct.unpack_from(">I", descriptors, start + 20)
+            if state not in _DESCRIPTOR_STATES:
+                continue
+            bits = int.from_bytes(descriptors[start + _BITMAP : start + length], "little")
+            for at in range(extent):
+                page = group + number * extent + at
+                # The first two pages of a group hold descriptors and the change buffer's bitmap.
+                if page < limit and page - group > 1 and bits >> (2 * at) & 1:
+                    yield page
