@@ -34,7 +34,7 @@ site: $(VENV)/.installed
 package-trial:
 	python3 packaging/tools/package_trial.py bookworm trixie
 
-# Run the commands of README that install zsnapdb in bare roots of Debian. Needs root.
+# Run the commands of docs/install.md that install zsnapdb in bare roots of Debian. Needs root.
 readme-trial:
 	python3 packaging/tools/readme_trial.py bookworm trixie
 

@@ -1,4 +1,4 @@
-"""Runs the commands with which README installs zsnapdb, as they are printed, in bare roots of a release.
+"""Runs the commands with which the page "Install" installs zsnapdb, as they are printed, in bare roots of a release.
 
 `python3 packaging/tools/readme_trial.py bookworm [trixie …]`, as root, on a machine with debootstrap and a mirror.
 """
@@ -18,13 +18,14 @@ sys.path[:0] = [str(ROOT), str(ROOT / "packaging")]
 from tests.lab import guides, host  # noqa: E402
 from tools import package_trial  # noqa: E402
 
+PAGE = ROOT / "docs" / "install.md"
 BY_HAND = "bare host, by hand"
 _SETUP = "zsnapdb setup s3://my-backups/production --plan"
 """No server runs in a bare root: setup says so, and changes nothing."""
 
 
 def trial(bare: Path, where: str) -> None:
-    """Run the blocks of README that are tried there in a copy of the root, then those by hand. LabError if one fails.
+    """Run the blocks of the page that are tried there in a copy of the root, then those by hand. LabError if one fails.
 
     Nobody types: a command that waits for an answer fails.
     """
@@ -33,7 +34,7 @@ def trial(bare: Path, where: str) -> None:
     archive = subprocess.run(["git", "-C", str(ROOT), "archive", "HEAD"], check=True, capture_output=True).stdout
     (root / "source").mkdir()
     subprocess.run(["tar", "-x", "-C", str(root / "source")], input=archive, check=True)
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     for block in (*guides.blocks(page, where), *guides.blocks(page, BY_HAND)):
         for line in block.lines:
             began = time.monotonic()

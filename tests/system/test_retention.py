@@ -188,7 +188,7 @@ def test_a_pin_outlasts_the_rules(history: History) -> None:
     plan = history.zsnapdb("prune", "main", "--plan")
     assert f"{name}" in plan.stdout
     assert "pinned: for the auditors" in plan.stdout
-    assert history.zsnapdb("unpin", "main", name).code == 0
+    assert history.zsnapdb("pin", "main", name, "--remove").code == 0
     assert "pinned" not in history.zsnapdb("prune", "main", "--plan").stdout
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-from zsnapdb import errors
-from zsnapdb.errors import (
+from zsnapdb.base import errors
+from zsnapdb.base.errors import (
     CLOSED_PIPE,
     EXIT_CODES,
     INTERRUPTED,
@@ -18,7 +17,6 @@ from zsnapdb.errors import (
 )
 
 CLASSES = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, ZsnapdbError)]
-README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
 def test_every_code_is_its_own() -> None:
@@ -52,14 +50,6 @@ def test_the_tree_is_drawn_with_every_class_below_its_parent() -> None:
 
 def test_every_exit_code_has_its_meaning_in_one_table() -> None:
     assert {c.exit_code for c in CLASSES} | {0, INTERRUPTED, CLOSED_PIPE} == set(EXIT_CODES)
-
-
-def test_the_readme_has_exactly_the_table_of_exit_codes() -> None:
-    rows = re.findall(
-        r"^\| (\d+) \| (.*) \|$", README.split("| exit code | meaning |")[1].split("\n\n")[0], re.MULTILINE
-    )
-    assert {int(code): meaning for code, meaning in rows} == EXIT_CODES
-    assert [int(code) for code, _ in rows] == sorted(EXIT_CODES)
 
 
 def test_the_end_of_a_command_has_the_code_of_its_error() -> None:

@@ -88,8 +88,11 @@ app.command("copy", rich_help_panel=Heading.REPOSITORY)(notifying("copy", eviden
 app.command("consolidate", rich_help_panel=Heading.REPOSITORY)(evidencing("consolidate", consolidate.consolidate))
 app.command("prune", rich_help_panel=Heading.REPOSITORY)(notifying("prune", evidencing("prune", prune.prune)))
 app.command("pin", rich_help_panel=Heading.REPOSITORY)(evidencing("pin", pin.pin))
-app.command("unpin", rich_help_panel=Heading.REPOSITORY)(evidencing("unpin", pin.unpin))
-app.command("forget", rich_help_panel=Heading.REPOSITORY)(evidencing("forget", forget.forget))
+app.command("unpin", hidden=True)(evidencing("unpin", pin.unpin))
+app.command("acknowledge-removed", rich_help_panel=Heading.REPOSITORY)(
+    evidencing("acknowledge-removed", forget.acknowledge_removed)
+)
+app.command("forget", hidden=True)(evidencing("forget", forget.forget))
 app.add_typer(report.app, name="report", rich_help_panel=Heading.REPOSITORY)
 app.add_typer(agent.app, name="agent", rich_help_panel=Heading.HOST)
 app.add_typer(key.app, name="key", rich_help_panel=Heading.REPOSITORY)
@@ -100,8 +103,8 @@ app.add_typer(config.app, name="config", rich_help_panel=Heading.HOST)
 app.add_typer(notify.app, name="notify", rich_help_panel=Heading.HOST)
 app.command("grants", rich_help_panel=Heading.HOST)(example.grants)
 app.command("example", rich_help_panel=Heading.HOST)(example.example)
-app.command("schema", rich_help_panel=Heading.HOST)(schema.schema)
-app.command("completion", rich_help_panel=Heading.HOST)(completion.completion)
+app.command("schema", rich_help_panel=Heading.PROGRAMS)(schema.schema)
+app.command("completion", rich_help_panel=Heading.PROGRAMS)(completion.completion)
 
 
 def _version(requested: bool) -> None:

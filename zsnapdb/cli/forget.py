@@ -1,4 +1,4 @@
-"""`zsnapdb forget`."""
+"""`zsnapdb acknowledge-removed`, and its old name `zsnapdb forget`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
-from zsnapdb.cli.output import show
+from zsnapdb.cli.output import renamed, show
 
 
-def forget(
+def acknowledge_removed(
     instance: NamedInstance,
     backups: Annotated[
         list[str] | None,
@@ -33,3 +33,18 @@ def forget(
     chosen = Instance.of(load(config), instance, Terminal())
     names = tuple(backups or ())
     show(ForgetView(job.plan(chosen, names) if plan else job.forget(chosen, names), is_planned=plan), json)
+
+
+def forget(
+    instance: NamedInstance,
+    backups: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="BACKUP...", help="Backup ids. Without any: all that are missing.", show_default=False),
+    ] = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Stop missing backups: the old name of `zsnapdb acknowledge-removed`."""
+    renamed("forget", "acknowledge-removed")
+    acknowledge_removed(instance, backups, config, plan, json)

@@ -22,6 +22,7 @@ class Heading(StrEnum):
     CLONES = "Clones"
     REPOSITORY = "Repository"
     HOST = "Host"
+    PROGRAMS = "For programs and shells"
 
 
 def _add_log_options(command: Any) -> None:

@@ -111,6 +111,7 @@ HANDOVER_KINDS = ("stopped", "look", "run", "promote", "replica")
 RestoreFrom = Annotated[
     str,
     typer.Option(
+        "--origin",
         "--from",
         metavar="ORIGIN",
         help="Where the volumes come from: repository, local (clones of the snapshots on this host), or auto (local if"

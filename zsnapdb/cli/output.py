@@ -40,6 +40,14 @@ def writer(json: bool, *, text: Writer, document: Writer) -> Writer:
     return document if json else text
 
 
+def renamed(old: str, new: str) -> None:
+    """Say on stderr that a command has a new name. The old one works."""
+    from zsnapdb.cli import log
+    from zsnapdb.report.log_lines import LogLevel
+
+    log.write(LogLevel.WARNING, f"`zsnapdb {old}` is now `zsnapdb {new}`")
+
+
 def show_missing(findings: Iterable[StoredFinding]) -> bool:
     """Print to stderr what a repository lacks of what this host stored. Return whether something may be lost."""
     from zsnapdb.cli import log

@@ -1,4 +1,4 @@
-"""`zsnapdb pin` and `zsnapdb unpin`."""
+"""`zsnapdb pin`, and its old other half `zsnapdb unpin`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.base.errors import UsageError
 from zsnapdb.cli import completion
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, RepositoryName
-from zsnapdb.cli.output import show
+from zsnapdb.cli.output import renamed, show
 
 
 def pin(
@@ -20,11 +21,14 @@ def pin(
         ),
     ],
     reason: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--reason", metavar="TEXT", help="Why the backup is kept; `zsnapdb prune` shows this.", show_default=False
         ),
-    ],
+    ] = None,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove the pin: the retention policy applies to the backup again.")
+    ] = False,
     repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -38,8 +42,13 @@ def pin(
     from zsnapdb.jobs.repository import pin as job
     from zsnapdb.report.repository import pin as report
 
-    pinned = job.pin(Instance.at(load(config), instance, repository), backup, reason)
-    show(report.PinView(pinned), json)
+    if remove and reason is not None:
+        raise UsageError("--remove takes no --reason", hint="leave --reason out")
+    chosen = Instance.at(load(config), instance, repository)
+    if remove:
+        show(report.UnpinView(job.unpin(chosen, backup)), json)
+    else:
+        show(report.PinView(job.pin(chosen, backup, reason or "")), json)
 
 
 def unpin(
@@ -52,11 +61,6 @@ def unpin(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Remove the pin of a backup. The retention policy applies to the backup again."""
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.repository import pin as job
-    from zsnapdb.report.repository import pin as report
-
-    pinned = job.unpin(Instance.at(load(config), instance, repository), backup)
-    show(report.UnpinView(pinned), json)
+    """Remove the pin of a backup: the old name of `zsnapdb pin --remove`."""
+    renamed("unpin", "pin --remove")
+    pin(instance, backup, None, True, repository, config, json)

@@ -175,7 +175,7 @@ def _refuse_server_options(
         "--port": port is not None,
         "--server-id": server_id is not None,
         "--source": source is not None,
-        "--from": origin != "repository",
+        "--origin": origin != "repository",
         "--continue-to": further is not None,
     }
     wrong = [name for name, is_given in given.items() if is_given]

@@ -37,6 +37,7 @@ RewindPoint = Annotated[
 RewindFrom = Annotated[
     str,
     typer.Option(
+        "--origin",
         "--from",
         metavar="ORIGIN",
         help="Where the volumes come from: auto (this host if it can), local (this host alone) or repository.",

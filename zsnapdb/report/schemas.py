@@ -84,6 +84,7 @@ _CHANGED = _types(change.ChangedView, change.IntentionView)
 _MACHINE = _types(machines.MachineChangedView, machines.MachineStepView)
 
 DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
+    "acknowledge-removed": _types(forget.ForgetView),
     "advise": _types(load.LoadView),
     "agent status": _types(agent.AgentView),
     "backup": _types(backup.BackupView, backup.BackupPlanView),
@@ -113,13 +114,12 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "drill": _types(drill.DrillView, drill.DrillPlanView, machine_drill.MachineDrillPlanView),
     "drills": _types(drill.DrillsView, drill.EvidenceView),
     "example": _types(examples.ExampleView, examples.ExamplesView),
-    "forget": _types(forget.ForgetView),
     "grants": _types(examples.GrantsView),
     "init": _types(init.InitView, init.InitPlanView),
     "key generate": _types(keys.KeysView, keys.KeysPlanView),
     "key show": _types(keys.KeysView),
     "list": _types(backups.InventoryView, local_snapshot.LocalSetsView),
-    "pin": _types(pin.PinView),
+    "pin": _types(pin.PinView, pin.UnpinView),
     "prune": _types(prune.PruneView, prune.PrunePlanView),
     "query": (DocumentType("answer", answers.AnswerDocument),),
     "reap": _types(destroy.ReapView, destroy.ReapPlanView),
@@ -141,7 +141,6 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "snapshot": _types(local_snapshot.LocalSnapshotView, local_snapshot.LocalSnapshotPlanView),
     "status": _types(status.StatusView, status.AllStatusView),
     "undo": _types(undo.UndoView),
-    "unpin": _types(pin.UnpinView),
     "verify": _types(verify.VerifyView, verify.VerifyPlanView),
     "vm base create": _types(base.BaseCreatedView, base.BasePlanView),
     "vm base destroy": _types(base.BaseDestroyedView, base.BaseDestroyPlanView),

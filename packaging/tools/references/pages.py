@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools.references import command_line, configuration, doctor_rules, documents, exit_codes, freebsd, man_pages
+from tools.references import command_line, configuration, doctor_rules, documents, exit_codes, man_pages
 
 ROOT = Path(__file__).parents[3]
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/doctor.md": doctor_rules.page,
-    "docs/freebsd.md": freebsd.page,
     "docs/reference/command-line.md": command_line.page,
     "docs/reference/configuration.md": configuration.page,
     "docs/reference/exit-codes.md": exit_codes.page,

@@ -73,15 +73,15 @@ def test_the_version_is_printed() -> None:
     assert re.fullmatch(r"zsnapdb \d+\.\d+\.\d+\n", zsnapdb_from_nothing("--version").stdout)
 
 
-def readme_commands() -> list[str]:
-    text = (CHECKOUT / "README.md").read_text()
+def shown_commands() -> list[str]:
+    text = "\n".join((CHECKOUT / name).read_text() for name in ("README.md", "docs/commands.md", "docs/install.md"))
     blocks = re.findall(r"```(?:console|sh)\n(.*?)```", text, re.DOTALL)
     lines = [line.removeprefix("# ").removeprefix("$ ") for block in blocks for line in block.splitlines()]
     return sorted({line for line in lines if line.startswith("zsnapdb ")})
 
 
-@pytest.mark.parametrize("line", readme_commands())
-def test_every_command_of_the_readme_is_one_the_tool_knows(line: str) -> None:
+@pytest.mark.parametrize("line", shown_commands())
+def test_every_command_of_the_front_pages_is_one_the_tool_knows(line: str) -> None:
     words = line.split("#")[0].split()[1:]
     verbs = [word for word in words[:2] if not word.startswith("-")]
     known = verbs[:2] if verbs[0] in ("binlog", "clone", "config", "key") else verbs[:1]
@@ -89,6 +89,30 @@ def test_every_command_of_the_readme_is_one_the_tool_knows(line: str) -> None:
     assert done.returncode == 0
     for option in (word for word in words if word.startswith("--")):
         assert option in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(("unpin", "a", "latest"), ("pin", "a", "latest", "--remove")), (("forget", "a"), ("acknowledge-removed", "a"))],
+)
+def test_an_old_name_of_a_command_does_what_the_new_one_does_and_says_its_name(
+    old: tuple[str, ...], new: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = tmp_path / "zsnapdb.toml"
+    file.write_text(
+        f'[instance.a]\nsocket = "/x"\nvolumes = {{ data = "t/d" }}\nrepository = "r"\n'
+        f'[repository.r]\nurl = "file://{tmp_path}/none"\n'
+    )
+    before, after = (zsnapdb(*words, config=str(file)) for words in (old, new))
+    name = " ".join((new[0], *(word for word in new if word.startswith("-"))))
+    note = f"zsnapdb: warning: `zsnapdb {old[0]}` is now `zsnapdb {name}`\n"
+    assert before.stderr.startswith(note)
+    assert (before.returncode, before.stdout, before.stderr.removeprefix(note)) == (
+        after.returncode,
+        after.stdout,
+        after.stderr,
+    )
+    assert after.returncode == 6, after.stderr
 
 
 def test_what_an_interrupt_brings_along_is_told() -> None:

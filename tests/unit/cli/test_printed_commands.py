@@ -19,7 +19,7 @@ SOURCE = Path(zsnapdb.__file__).parent
 PRINTED = re.compile(r"`(zsnapdb(?: [^`]+)?)`")
 VALUE = "7"
 """Stands for each value that is filled in."""
-NAMED_LATER = {"zsnapdb 7 7", "zsnapdb COMMAND --help"}
+NAMED_LATER = {"zsnapdb 7", "zsnapdb 7 7", "zsnapdb COMMAND --help"}
 """The command itself is filled in."""
 
 

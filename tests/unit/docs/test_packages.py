@@ -15,8 +15,8 @@ from tools import debian_package, image_trial, readme_trial
 from tools.references.pages import MAN, ROOT, made
 
 from tests.lab import guides
-from zsnapdb.errors import UsageError
-from zsnapdb.jobs.examples import find
+from zsnapdb.base.errors import UsageError
+from zsnapdb.jobs.shell.examples import find
 
 SOURCES = sorted((ROOT / "zsnapdb").rglob("*.py"))
 REFERRED = re.compile(r"zsnapdb example ([a-z][\w./@-]*[\w@])")
@@ -72,8 +72,8 @@ def test_the_steps_of_the_container_are_those_that_its_trial_runs() -> None:
         image_trial.steps("FROM x\nADD http://x /y\n")
 
 
-def test_readme_says_how_zsnapdb_is_installed_by_pip_by_a_package_and_by_hand() -> None:
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_a_page_says_how_zsnapdb_is_installed_by_pip_by_a_package_and_by_hand() -> None:
+    page = readme_trial.PAGE.read_text(encoding="utf-8")
     for place in ("bare host", "bare host, package", readme_trial.BY_HAND):
         assert [line for block in guides.blocks(page, place) for line in block.lines], place
 

@@ -21,8 +21,11 @@ _PARALLEL_REQUESTS = 8
 
 def pinned(repository: Repository, instance: str, here: Sequence[str]) -> dict[str, str]:
     """Return why each pinned backup stays. `here` are the backups that this host pinned, by its own record."""
-    hidden = "this host pinned it, and the repository lacks the pin; `zsnapdb unpin` ends that"
-    return dict.fromkeys(here, hidden) | {name: pin.reason for name, pin in pins(repository, instance).items()}
+    hidden = {
+        name: f"this host pinned it, and the repository lacks the pin; `zsnapdb pin {instance} {name} --remove` ends that"
+        for name in here
+    }
+    return hidden | {name: pin.reason for name, pin in pins(repository, instance).items()}
 
 
 def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[str, str]:

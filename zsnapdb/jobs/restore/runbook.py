@@ -77,7 +77,7 @@ def _options(planned: RestorePlan, request: RestoreRequest) -> tuple[str, ...]:
     if request.accept_older and pinned(planned) == "latest":
         words.append("--accept-older")
     if planned.clones:
-        words += ["--from", "local"]
+        words += ["--origin", "local"]
     if planned.repository_name is not None:
         words += ["--repository", planned.repository_name]
     if request.history is not None and planned.replays:

@@ -313,7 +313,7 @@ def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[Stor
                 f"the repository lacks {_count(needed)} that this host stored: deleted, hidden, or rolled back"
                 f" ({_names(needed)})",
                 "look for the objects in older versions or in a copy of the bucket. If they were removed on purpose,"
-                f" run `zsnapdb forget {instance}`",
+                f" run `zsnapdb acknowledge-removed {instance}`",
                 needed,
             )
         )
@@ -323,7 +323,7 @@ def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[Stor
                 StoredKind.EXPIRED_MISSING,
                 f"the repository lacks {_count(expired)} that this host stored and that the retention policy does not"
                 f" keep ({_names(expired)})",
-                f"if another host prunes this repository, run `zsnapdb forget {instance}` on this one",
+                f"if another host prunes this repository, run `zsnapdb acknowledge-removed {instance}` on this one",
                 expired,
             )
         )

@@ -61,7 +61,7 @@ def choose_origin(
     if requested is RestoreOrigin.LOCAL:
         raise PreflightError(
             f"backup {backup_id} cannot be restored from the snapshots on this host: {obstacle}",
-            hint="use --from repository, or choose a backup of `zsnapdb list --local`",
+            hint="use --origin repository, or choose a backup of `zsnapdb list --local`",
         )
     return OriginChoice(f"everything is fetched: {obstacle}")
 

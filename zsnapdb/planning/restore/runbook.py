@@ -231,7 +231,7 @@ def _clone(planned: RestorePlan, step: CloneSnapshot) -> _Words:
         f"zfs clone {properties} {step.origin} {step.dataset}",
         f"zfs snapshot -o zsnapdb:restored={planned.restore_id} {step.dataset}@{step.snapshot}",
     )
-    if_not = ("The snapshot is gone: print the runbook again with --from repository.",)
+    if_not = ("The snapshot is gone: print the runbook again with --origin repository.",)
     return underneath, (Look(_get(step.dataset, "origin"), step.origin),), if_not
 
 

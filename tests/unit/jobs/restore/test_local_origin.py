@@ -75,7 +75,7 @@ def test_the_runbook_has_a_page_for_each_clone_and_names_the_origin(
     pages = entries(plan, commands, ())
     cloned = [page for page, step in zip(pages, plan.steps, strict=True) if isinstance(step, CloneSnapshot)]
     assert ["zfs clone -o canmount=noauto" in page.underneath[0] for page in cloned] == [True] * len(local)
-    assert _options(plan, RestoreRequest(BACKUPS[0], handover=Handover()))[-2:] == ("--from", "local")
+    assert _options(plan, RestoreRequest(BACKUPS[0], handover=Handover()))[-2:] == ("--origin", "local")
 
 
 def test_a_clone_is_promoted_once_and_what_came_along_is_never_destroyed(

@@ -39,4 +39,4 @@ def test_a_snapshot_that_is_missing_replaced_or_in_another_pool_is_named(
     assert choose_origin(RestoreOrigin.AUTO, ID, GUIDS, here, target).snapshots == {}
     with pytest.raises(PreflightError, match=why) as refused:
         choose_origin(RestoreOrigin.LOCAL, ID, GUIDS, here, target)
-    assert "--from repository" in refused.value.hint
+    assert "--origin repository" in refused.value.hint
