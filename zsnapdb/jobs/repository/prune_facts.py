@@ -22,7 +22,7 @@ _PARALLEL_REQUESTS = 8
 def pinned(repository: Repository, instance: str, here: Sequence[str]) -> dict[str, str]:
     """Return why each pinned backup stays. `here` are the backups that this host pinned, by its own record."""
     hidden = {
-        name: f"this host pinned it, and the repository lacks the pin; `zsnapdb pin {instance} {name} --remove` ends that"
+        name: f"this host pinned it, the repository lacks the pin; `zsnapdb pin {instance} {name} --remove` ends that"
         for name in here
     }
     return hidden | {name: pin.reason for name, pin in pins(repository, instance).items()}
