@@ -182,20 +182,28 @@ SourcePart = Annotated[
 
 
 class FilesystemType(Part):
-    """The facts about a volume that is a filesystem: its mount point, and the ZFS properties that a restore sets."""
+    """The facts about a volume that is a filesystem: its mount point, and the ZFS properties that a restore sets.
+
+    `encryption` is the cipher with which ZFS encrypted it where it was backed up; None if it did not.
+    """
 
     kind: Literal["filesystem"] = "filesystem"
     mountpoint: MountPoint
     properties: dict[PropertyName, PropertyValue]
+    encryption: ShortLine | None = None
 
 
 class ZvolType(Part):
-    """The facts about a volume that is a zvol: its size and block size in bytes, and the ZFS properties to restore."""
+    """The facts about a volume that is a zvol: its size and block size in bytes, and the ZFS properties to restore.
+
+    `encryption` is as for a filesystem.
+    """
 
     kind: Literal["zvol"] = "zvol"
     volsize: int = Field(gt=0, lt=2**63)
     volblocksize: int = Field(gt=0, lt=2**31)
     properties: dict[PropertyName, PropertyValue]
+    encryption: ShortLine | None = None
 
 
 VolumeType = Annotated[FilesystemType | ZvolType, Field(discriminator="kind")]
@@ -299,6 +307,11 @@ class Manifest(Part):
     source: SourcePart
     keys: tuple[KeyPart, ...] = ()
     volumes: tuple[VolumePart, ...]
+
+    @property
+    def encrypted(self) -> tuple[str, ...]:
+        """The datasets that ZFS encrypted where they were backed up."""
+        return tuple(volume.dataset for volume in self.volumes if volume.type.encryption is not None)
 
     @property
     def is_full(self) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tests.unit.support.manifests import manifest
@@ -31,6 +31,7 @@ class FakeObservation:
     volumes: dict[str, str]
     findings: tuple[FitnessFinding, ...] = ()
     warnings: tuple[str, ...] = ()
+    ciphers: Mapping[str, str] = field(default_factory=dict)
 
     def with_findings(self, more: Iterable[FitnessFinding]) -> FakeObservation:
         return replace(self, findings=(*self.findings, *more))

@@ -27,11 +27,12 @@ from zsnapdb.jobs.restore.look import HandedOver
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import Work
 from zsnapdb.jobs.trial import scratch
+from zsnapdb.planning.at_rest import CLEAR
 from zsnapdb.planning.restore.handover_steps import HandoverStep
 from zsnapdb.planning.restore.steps import MakeTop, MountVolumes, Preflight, Receive, Recover, RestorePlan
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import ServerSourcePart
-from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs import datasets, encryption, snapshots
 
 NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 BACKUPS = [id_of(number, NOW, 3, timedelta(days=1)) for number in range(3)]
@@ -99,6 +100,7 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
         (tmp_path / name).mkdir()
     monkeypatch.setattr(exclusion, "THIS_HOST", jobs_host.Host(run=tmp_path / "run"))
     monkeypatch.setattr(datasets, "exists", lambda name: name in made.datasets)
+    monkeypatch.setattr(encryption, "at_rest", lambda names: dict.fromkeys(names, CLEAR))
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
     monkeypatch.setattr(snapshots, "describe", no_snapshot)
     monkeypatch.setattr(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from zsnapdb import hooks
 from zsnapdb.base.errors import HookError, NotThere, PreflightError
@@ -23,6 +23,7 @@ from zsnapdb.mysql.process.paths import (
     written_paths,
 )
 from zsnapdb.mysql.session import Session
+from zsnapdb.planning.at_rest import judge_sending
 from zsnapdb.planning.backup.fitness import (
     BlockSizes,
     FitnessFinding,
@@ -57,6 +58,8 @@ class Observed:
     choice: LockChoice
     position: Position
     findings: tuple[FitnessFinding, ...]
+    ciphers: Mapping[str, str] = field(default_factory=dict)
+    """The ciphers of the datasets that ZFS encrypts."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -86,7 +89,10 @@ def observe(instance: Instance, session: Session) -> Observed:
 
 def examine(instance: Instance, session: Session) -> Examined:
     """Check everything a backup depends on; changes nothing. ServerError if the server does not answer."""
-    findings = [] if instance.settings.volumes is None else _judge_datasets(instance, instance.settings.volumes)
+    ciphers: dict[str, str] = {}
+    findings: list[FitnessFinding] = []
+    if instance.settings.volumes is not None:
+        findings, ciphers = _judge_datasets(instance, instance.settings.volumes)
     if objection(findings) is not None:
         return Examined(tuple(findings), None)
     facts = with_real_paths(probe(session))
@@ -114,7 +120,8 @@ def examine(instance: Instance, session: Session) -> Examined:
     if instance.settings.volumes is None:
         discovered = discover(paths, mounts, facts.variables["datadir"])
         volumes = dict(discovered.volumes)
-        findings += _judge_datasets(instance, volumes)
+        dataset_findings, ciphers = _judge_datasets(instance, volumes)
+        findings += dataset_findings
     placement = place(paths, mounts, volumes)
     strays = absolute_tablespaces(facts)
     findings += judge_placement(instance.name, placement, volumes, len(strays))
@@ -130,7 +137,7 @@ def examine(instance: Instance, session: Session) -> Examined:
     position = published_position(session, facts)
     return Examined(
         tuple(findings),
-        Observed(facts, volumes, mountpoints, paths, placement, blocks, choice, position, tuple(findings)),
+        Observed(facts, volumes, mountpoints, paths, placement, blocks, choice, position, tuple(findings), ciphers),
     )
 
 
@@ -152,9 +159,9 @@ def with_discovered_volumes(instance: Instance, facts: ServerFacts) -> Instance:
     return instance.with_volumes(discovered.volumes)
 
 
-def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> list[FitnessFinding]:
-    """Return a finding per volume. The volume must exist, be a filesystem, and not be encrypted."""
-    findings = []
+def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> tuple[list[FitnessFinding], dict[str, str]]:
+    """Return a finding per volume, which must exist and be a filesystem, and the ciphers of those that ZFS encrypts."""
+    findings, ciphers = [], {}
     for role, dataset in sorted(volumes.items()):
         name = f"dataset {dataset} (volume {role} of instance {instance.name})"
         try:
@@ -168,13 +175,11 @@ def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> list[Fitness
                 unfit("datasets", f"{name} is a {kind}, not a filesystem", "name the dataset that contains the files")
             )
         elif encryption not in ("off", datasets.UNSET):
-            hint = "natively encrypted datasets need raw streams, which are not supported yet"
-            findings.append(
-                unfit("datasets", f"{name} is encrypted ({encryption}); this version would store it in the clear", hint)
-            )
+            ciphers[dataset] = encryption
+            findings.append(ok("datasets", f"{role} = {dataset}, encrypted by ZFS ({encryption})"))
         else:
             findings.append(ok("datasets", f"{role} = {dataset}"))
-    return findings
+    return findings + judge_sending(ciphers, version.kernel_release() if ciphers else ()), ciphers
 
 
 def _judge_surroundings(

@@ -28,6 +28,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import StoredCheck
+from zsnapdb.planning.at_rest import judge_storing
 from zsnapdb.planning.backup import fitness
 from zsnapdb.planning.backup.resume import Because, ResumeDecision, ResumeJudgement
 from zsnapdb.planning.backup.send_form import FormChoice
@@ -126,6 +127,7 @@ def plan(
     )
     unfinished = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
     form = choose(instance, observed.volumes, base.base, known.backups)
+    damaged += _judge_storing(instance, observed)
     return BackupPlan(observed.with_findings(damaged), hooks, instance.settings.lock.deadline, base, form, unfinished)
 
 
@@ -143,6 +145,17 @@ def plan_now(
         instance.open_store()[0].check()
         repository = None
     return plan(instance, observed, repository, full=full, fresh=fresh)
+
+
+def _judge_storing(instance: Instance, observed: Observation) -> list[fitness.FitnessFinding]:
+    return judge_storing(observed.ciphers, is_encrypting=bool(instance.repository.encryption.recipients))
+
+
+def _refuse_clear(instance: Instance, observed: Observation) -> None:
+    """Raise PreflightError if a volume that ZFS encrypts would be stored in the clear."""
+    error = fitness.objection(_judge_storing(instance, observed))
+    if error is not None:
+        raise error
 
 
 def _local_guids(instance: Instance) -> dict[str, dict[int, str]]:
@@ -219,6 +232,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
                 # 2. Observe: check that the source is fit for a backup, and learn its volumes.
                 observed = source.observe()
                 instance = instance.with_volumes(observed.volumes)
+                _refuse_clear(instance, observed)
 
                 # 3. Exclude others: become the only writer of the instance's backups, on all hosts.
                 repository = instance.open_or_create_repository()
@@ -256,6 +270,7 @@ def _store_early(request: _BackupRequest, early: EarlySet) -> BackupResult:
     instance, started = early.instance, time.monotonic()
     with contextlib.ExitStack() as until_stored:
         with kept_on_error(early):
+            _refuse_clear(instance, early.observed)
             repository = instance.open_or_create_repository()
             writer = until_stored.enter_context(_only_writer(request, repository))
             with at_low_priority():

@@ -23,6 +23,8 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BASE_TAG, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED
 from zsnapdb.jobs.host.object_locks import extend_locks
 from zsnapdb.jobs.record.host_record import note_stored
+from zsnapdb.planning.at_rest import judge_storing
+from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.repository import layout
 from zsnapdb.repository.backup_journal import BackupJournal, VolumeBegun
 from zsnapdb.repository.confirm import confirm
@@ -101,6 +103,7 @@ class Sender:
         LeaseError, before the manifest is written, if another run has taken over the lease.
         """
         begun = self.journal.begun
+        self._refuse_clear()
         _announce(self.instance.name, self.repository, self.journal)
         key = self._new_key()
         with _bases_held(begun.volumes) as bases:
@@ -119,6 +122,13 @@ class Sender:
         settle(self.instance.name, self.repository, self.journal)
         local_manifests.keep(self.instance, manifest)
         return manifest
+
+    def _refuse_clear(self) -> None:
+        """Raise PreflightError if a volume that ZFS encrypts would be stored in the clear."""
+        ciphers = {one.dataset: one.type.encryption for one in self.journal.begun.volumes if one.type.encryption}
+        error = objection(judge_storing(ciphers, is_encrypting=self.repository.keyring.is_encrypting))
+        if error is not None:
+            raise error
 
     def _new_key(self) -> DataKey | None:
         """Return a new data key for the chunks of this run, None without encryption. Each run has a key of its own."""

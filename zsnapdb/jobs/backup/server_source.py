@@ -24,7 +24,7 @@ from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
-from zsnapdb.jobs.host.dataset_tuning import kept_properties
+from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.record import tail_record
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.read import find_position
@@ -127,6 +127,7 @@ class ServerSource:
     def describe(self, observed: Observed, proof: ServerProof) -> SourceDescription:
         """Return what the manifest says about the server, its lock and position, and about its filesystems."""
         facts = observed.facts
+        volumes = {role: volume_facts(dataset) for role, dataset in observed.volumes.items()}
         source = ServerSourcePart(
             position=PositionPart.of(proof.position),
             lock=LockPart(strategy=proof.choice.name, reason=proof.choice.reason, held_ms=round(proof.held_ms, 3)),
@@ -145,8 +146,10 @@ class ServerSource:
         return SourceDescription(
             source,
             {
-                role: FilesystemType(mountpoint=observed.mountpoints[role], properties=kept_properties(dataset))
-                for role, dataset in observed.volumes.items()
+                role: FilesystemType(
+                    mountpoint=observed.mountpoints[role], properties=seen.properties, encryption=seen.encryption
+                )
+                for role, seen in volumes.items()
             },
         )
 

@@ -31,7 +31,10 @@ from zsnapdb.zfs import owned, snapshots
 
 
 class Observation(Protocol):
-    """A source that is fit for a backup: every check, and its volumes, role to dataset."""
+    """A source that is fit for a backup: every check, and its volumes, role to dataset.
+
+    `ciphers` are those of the datasets that ZFS encrypts.
+    """
 
     @property
     def findings(self) -> tuple[FitnessFinding, ...]: ...
@@ -39,6 +42,8 @@ class Observation(Protocol):
     def warnings(self) -> tuple[str, ...]: ...
     @property
     def volumes(self) -> Mapping[str, str]: ...
+    @property
+    def ciphers(self) -> Mapping[str, str]: ...
     def with_findings(self, more: Iterable[FitnessFinding]) -> Observation:
         """Return the observation with more findings at the end."""
 

@@ -24,6 +24,7 @@ class _RecordedSource:
     """The source of a set that was made earlier: what was judged then is not judged again."""
 
     volumes: Mapping[str, str]
+    ciphers: Mapping[str, str]
     findings: tuple[FitnessFinding, ...] = ()
 
     @property
@@ -59,4 +60,5 @@ def open_set(instance: Instance, requested: str) -> EarlySet:
     made = sets[name]
     snapshots.ensure_held([snapshot.full_name for snapshot in made.snapshots.values()], BASE_TAG)
     described = SourceDescription(manifest.source, {volume.role: volume.type for volume in manifest.volumes})
-    return EarlySet(instance, _RecordedSource(instance.volumes), described, made, manifest.created, 0.0)
+    ciphers = {one.dataset: one.type.encryption for one in manifest.volumes if one.type.encryption is not None}
+    return EarlySet(instance, _RecordedSource(instance.volumes, ciphers), described, made, manifest.created, 0.0)

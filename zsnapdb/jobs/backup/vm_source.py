@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from zsnapdb.base.errors import LockNotGranted, NotThere, PreflightError
@@ -24,7 +24,8 @@ from zsnapdb.jobs.backup.space import judge_volumes_space
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import GRADE_PROPERTY
-from zsnapdb.jobs.host.dataset_tuning import kept_properties
+from zsnapdb.jobs.host.dataset_tuning import volume_facts
+from zsnapdb.planning.at_rest import judge_sending
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection, ok, unfit, warning, warnings
 from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.vm import grade, source_disks
@@ -35,7 +36,7 @@ from zsnapdb.repository.machine_source import FreezePart, MachineSourcePart, Ser
 from zsnapdb.repository.manifest import ZvolType
 from zsnapdb.vm.hypervisor import Hypervisor, KnownDomain, MachineState, connected
 from zsnapdb.vm.thaw_guard import guarding
-from zsnapdb.zfs import datasets, snapshots, zvols
+from zsnapdb.zfs import datasets, encryption, snapshots, version, zvols
 
 InsideLock = Callable[[Instance, ObservedInside], AbstractContextManager[HeldInside]]
 """Locks the server inside a machine for a block."""
@@ -49,6 +50,7 @@ class ObservedMachine:
     volumes: Mapping[str, str]
     findings: tuple[FitnessFinding, ...]
     inside: ObservedInside | None = None
+    ciphers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -122,8 +124,10 @@ class MachineSource:
         disks = (running or known.domain).volumes
         judged = source_disks.judge(known.domain, running, {disk.target: _device(disk.source) for disk in disks})
         findings = [ok("machine", f"{known.domain.name} ({known.domain.uuid}), {known.state}"), *judged.findings]
+        ciphers: dict[str, str] = {}
         if objection(findings) is None:
-            findings += _judge_zvols(judged.volumes)
+            zvol_findings, ciphers = _judge_zvols(judged.volumes)
+            findings += zvol_findings
         if objection(findings) is None:
             findings += judge_volumes_space(list(judged.volumes.values()))
         minimum, domain = Grade(self.settings.minimum_grade), known.domain
@@ -137,7 +141,7 @@ class MachineSource:
         if guest_freeze.marked(self.instance) is not None:
             text = "a killed run may have left the guest's file systems frozen, or a backup is running"
             findings.append(warning("freeze", text, "run a backup: a backup thaws them"))
-        return ObservedMachine(known, judged.volumes, tuple(findings), inside.observed)
+        return ObservedMachine(known, judged.volumes, tuple(findings), inside.observed, ciphers)
 
     def hold(self, observed: ObservedMachine, request: SnapshotRequest, events: Events) -> MachineHold:
         """Make the snapshots between the hooks: the server inside locked, and the guest frozen, if that can be done.
@@ -296,24 +300,26 @@ def _device(source: str | None) -> DiskDevice:
     return DiskDevice(zvols.dataset_behind(path), zvols.is_partition(path))
 
 
-def _judge_zvols(volumes: Mapping[str, str]) -> list[FitnessFinding]:
-    findings = []
+def _judge_zvols(volumes: Mapping[str, str]) -> tuple[list[FitnessFinding], dict[str, str]]:
+    """Return the findings about the zvols, and the ciphers of those that ZFS encrypts."""
+    findings, ciphers = [], {}
     for target, dataset in sorted(volumes.items()):
         try:
-            encryption = datasets.properties(dataset, ["encryption"])["encryption"].value
+            at_rest = encryption.at_rest([dataset])[dataset]
         except NotThere:
             text = f"the zvol {dataset} of the disk {target} is gone"
             findings.append(unfit("zvols", text, "see `zfs list -t volume`"))
             continue
-        if encryption not in ("off", datasets.UNSET):
-            text = f"the zvol {dataset} is encrypted ({encryption}); this version would store it in the clear"
-            hint = "natively encrypted zvols need raw streams, which are not supported yet"
-            findings.append(unfit("zvols", text, hint))
-    return findings
+        if at_rest.cipher is not None:
+            ciphers[dataset] = at_rest.cipher
+    return findings + judge_sending(ciphers, version.kernel_release() if ciphers else ()), ciphers
 
 
 def _type(dataset: str, snapshot: str) -> ZvolType:
     """Return the volume as it was at its snapshot. Its block size never changes (zfsprops(7), volblocksize)."""
     size = datasets.properties(snapshot, ["volsize"])["volsize"].value
     block_size = datasets.properties(dataset, ["volblocksize"])["volblocksize"].value
-    return ZvolType(volsize=int(size), volblocksize=int(block_size), properties=kept_properties(dataset))
+    seen = volume_facts(dataset)
+    return ZvolType(
+        volsize=int(size), volblocksize=int(block_size), properties=seen.properties, encryption=seen.encryption
+    )

@@ -20,7 +20,7 @@ from zsnapdb.jobs.clone.sources import SourceKind, with_volumes
 from zsnapdb.jobs.host.dataset_tuning import kept_properties
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
-from zsnapdb.zfs import datasets, owned
+from zsnapdb.zfs import datasets, encryption, owned
 from zsnapdb.zfs.streams import ReceiveStream, SendStream
 
 _BLOCK = 1 << 20
@@ -43,6 +43,7 @@ def detach_plan(settings: Settings, name: str) -> DetachPlan:
     info = ready(settings, name)
     if info.is_independent:
         raise PreflightError(f"clone {name} is independent already", hint="there is nothing to detach")
+    _refuse_clear(info)
     cost = sum(
         int(datasets.properties(dataset, ["referenced"])["referenced"].value) for dataset in info.volumes.values()
     )
@@ -54,6 +55,22 @@ def detach_plan(settings: Settings, name: str) -> DetachPlan:
             hint="free space in the pool, or lower clones.free_floor",
         )
     return DetachPlan(info, cost, available)
+
+
+def _refuse_clear(info: CloneInfo) -> None:
+    """Raise PreflightError if the copy of an encrypted volume would lie in the clear.
+
+    A clone has the encryption of its origin; what is received has that of the dataset above it.
+    """
+    seen = encryption.at_rest([info.top, *info.volumes.values()])
+    if seen[info.top].cipher is not None:
+        return
+    for dataset in sorted(info.volumes.values()):
+        if seen[dataset].cipher is not None:
+            raise PreflightError(
+                f"{dataset} is encrypted ({seen[dataset].cipher}); its copy below {info.top} would lie in the clear",
+                hint="clones keep the encryption of their source while they depend on it: do not detach this one",
+            )
 
 
 def detach(settings: Settings, name: str, events: Events) -> DetachPlan:

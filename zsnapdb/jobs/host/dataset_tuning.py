@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from zsnapdb.zfs import datasets
 
 KEPT_PROPERTIES = (
@@ -17,6 +19,24 @@ KEPT_PROPERTIES = (
     "dnodesize",
 )
 """Properties that a restored dataset gets. Properties of a host (mountpoint, quota, reservation) are left out."""
+
+
+@dataclass(frozen=True)
+class VolumeFacts:
+    """What a manifest records of a dataset: its tuned properties, and the cipher of ZFS (None: not encrypted)."""
+
+    properties: dict[str, str]
+    encryption: str | None
+
+
+def volume_facts(dataset: str) -> VolumeFacts:
+    """Return what a manifest records of a dataset."""
+    read = datasets.properties(dataset, (*KEPT_PROPERTIES, "encryption"))
+    cipher = read.pop("encryption").value
+    return VolumeFacts(
+        {name: tuned.value for name, tuned in read.items() if tuned.value != datasets.UNSET},
+        None if cipher in ("off", datasets.UNSET) else cipher,
+    )
 
 
 def kept_properties(dataset: str) -> dict[str, str]:

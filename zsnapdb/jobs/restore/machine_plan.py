@@ -257,6 +257,7 @@ def _receiving(chain: Sequence[Manifest], top: str, places: dict[str, str]) -> t
         features=features,
         zfs_version=chain[-1].zfs_version,
         backups=tuple(manifest.backup_id for manifest in chain),
+        encrypted=chain[-1].encrypted,
     )
     receives = tuple(
         Receive(

@@ -14,7 +14,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.host.pools import pool_for_copy
-from zsnapdb.jobs.restore import newest
+from zsnapdb.jobs.restore import encrypted_places, newest
 from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.local_start import is_local_set, names_local_set, standing_of, with_local_sets
@@ -108,7 +108,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     refuse_absolute(facts.absolute_tablespaces)
     damaged = known_damage(repository, instance.name).stored()
     chain = restore_chain(manifests, manifest, damaged) if not manifest.is_full else (manifest,)
-    top = request.top or _default_top(manifest, request.name or instance.name)
+    top = request.top or _default_top(manifest, request)
     origin = _origin(manifest, top, request.origin)
     for link in () if origin.snapshots else chain:
         repository.ciphers(link)
@@ -133,7 +133,9 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     # A server that the handover starts is checked by the handover.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
     made = _receiving(chain, layout, sum(step.size for step in replays), origin)
-    return replace(planned, steps=(*made, *_recovering(manifest, layout), *replays, *checks, last))
+    whole = replace(planned, steps=(*made, *_recovering(manifest, layout), *replays, *checks, last))
+    encrypted_places.refuse_exchange(whole)
+    return whole
 
 
 def _without_steps(
@@ -269,8 +271,17 @@ def _layout(manifest: Manifest, top: str, mount: Path) -> RestoreLayout:
     return RestoreLayout(top, dict(planned.datasets), dict(planned.mountpoints), str(mount), places)
 
 
-def _default_top(manifest: Manifest, name: str) -> str:
-    """Return one of our datasets in the backup's own pool, or in the only pool of this host."""
+def _default_top(manifest: Manifest, request: RestoreRequest) -> str:
+    """Return one of our datasets in the backup's own pool, or in the only pool of this host.
+
+    What is to replace an encrypted server may have to lie beside it.
+    """
+    name = request.name or manifest.instance
+    if request.handover.kind == "promote":
+        outermost = min((volume.dataset for volume in manifest.volumes), key=len)
+        beside = encrypted_places.top_beside(outermost, name)
+        if beside is not None:
+            return beside
     pool = pool_for_copy(manifest.volumes[0].dataset, "name a dataset with --target")
     return f"{pool}/zsnapdb/restored/{name}"
 
@@ -336,6 +347,7 @@ def _receiving(chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int, o
             server_version=facts.version,
             backups=tuple(manifest.backup_id for manifest in chain),
             fetches=not origin.snapshots,
+            encrypted=() if origin.snapshots else chain[-1].encrypted,
         )
     ]
     if layout.top not in layout.datasets.values():

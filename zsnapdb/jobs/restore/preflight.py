@@ -10,12 +10,13 @@ from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.jobs.restore.steps import Work
 from zsnapdb.jobs.server_copy.prepare import absent_files, hidden_files
 from zsnapdb.mysql.process import server, server_program
+from zsnapdb.planning.at_rest import judge_receiving
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
 from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.planning.restore.steps import Preflight
 from zsnapdb.planning.server_copy.encryption import advice, missing_options
 from zsnapdb.repository.manifest import Manifest, server_source
-from zsnapdb.zfs import datasets, version
+from zsnapdb.zfs import datasets, encryption, version
 
 
 def preflight(work: Work, step: Preflight) -> list[FitnessFinding]:
@@ -46,6 +47,8 @@ class PoolNeeds(Protocol):
     def features(self) -> int: ...
     @property
     def zfs_version(self) -> str: ...
+    @property
+    def encrypted(self) -> tuple[str, ...]: ...
 
 
 def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --target") -> list[FitnessFinding]:
@@ -74,6 +77,8 @@ def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --targe
         findings.append(warning("space", detail, "free space, or watch the free space"))
     else:
         findings.append(ok("space", f"{parent} has {_mib(free)} free, at most {_mib(step.plain_bytes)} are received"))
+    if step.encrypted:
+        findings += judge_receiving(step.encrypted, parent, encryption.at_rest([parent])[parent].cipher)
     missing = version.missing_features(step.pool, step.features)
     if missing:
         findings.append(

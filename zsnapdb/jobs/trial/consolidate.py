@@ -98,6 +98,7 @@ class _PoolNeeds:
     stored_bytes: int
     features: int
     zfs_version: str
+    encrypted: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,7 @@ def _needs(chain: tuple[Manifest, ...], place: scratch.Scratch) -> _PoolNeeds:
         stored_bytes=sum(manifest.stored_size for manifest in chain),
         features=features,
         zfs_version=chain[-1].zfs_version,
+        encrypted=chain[-1].encrypted,
     )
 
 

@@ -25,6 +25,8 @@ class MachinePreflight:
     features: int
     zfs_version: str
     backups: tuple[str, ...]
+    encrypted: tuple[str, ...] = ()
+    """The zvols that ZFS encrypted where they were backed up."""
     kind: Literal["machine-preflight"] = "machine-preflight"
 
     @property

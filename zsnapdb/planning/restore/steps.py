@@ -93,6 +93,8 @@ class Preflight:
     backups: tuple[str, ...]
     fetches: bool = True
     """Whether the volumes come from the repository. Else they are clones of snapshots on this host."""
+    encrypted: tuple[str, ...] = ()
+    """The datasets that ZFS encrypted where they were backed up; empty if none is received."""
     kind: Literal["preflight"] = "preflight"
 
     @property

@@ -1,0 +1,37 @@
+"""How datasets are encrypted by ZFS itself: their cipher, their encryption root, and whether the key is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zsnapdb.planning.at_rest import AtRest
+from zsnapdb.zfs import datasets
+from zsnapdb.zfs.command import ZFS, run
+
+
+def at_rest(names: Iterable[str]) -> dict[str, AtRest]:
+    """Return how each of the datasets is encrypted. One command reads them. NotThere if one does not exist.
+
+    zfsprops(7): `encryption` is off or the cipher, `encryptionroot` the dataset whose key it is, `keystatus` available
+    if that key is loaded.
+    """
+    chosen = sorted(set(names))
+    if not chosen:
+        return {}
+    read = datasets.properties_of(chosen, ["encryption", "encryptionroot", "keystatus"])
+    return {
+        name: AtRest(
+            None if values["encryption"].value in ("off", datasets.UNSET) else values["encryption"].value,
+            None if values["encryptionroot"].value in ("", datasets.UNSET) else values["encryptionroot"].value,
+            is_unlocked=values["keystatus"].value != "unavailable",
+        )
+        for name, values in read.items()
+    }
+
+
+def load_key(root: str) -> None:
+    """Load the key of an encryption root from where its `keylocation` says (zfs-load-key(8)).
+
+    CommandError if the key is not there, or would have to be typed.
+    """
+    run([ZFS, "load-key", root])
