@@ -26,6 +26,8 @@ from zsnapdb.planning.agent.runs import (
     to_begin,
 )
 
+_KEPT_AGAIN = 1.0
+"""After how many seconds a record that the disk refused is written again."""
 LONGEST_WAIT = 10.0
 """After how many seconds at the latest the agent looks again: for ended jobs, pauses, and steps of the clock."""
 _CANNOT_START = 127
@@ -68,6 +70,8 @@ class Supervisor:
     """Returns the instances of which no job begins, each with the reason."""
     _known: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
     _seen: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
+    _unkept: set[JobName] = field(init=False, default_factory=set)
+    """The jobs whose record the disk refused. Whoever reads the records believes an older one until it is kept."""
     """What was read from the files last, or written to them."""
     _following: dict[JobName, tuple[datetime, datetime | None]] = field(init=False, default_factory=dict)
     _is_ending: bool = field(init=False, default=False)
@@ -117,6 +121,8 @@ class Supervisor:
     def turn(self) -> float:
         """Keep the results of ended jobs and begin what is due. Return after how many seconds to come again."""
         now = self.now()
+        for name in sorted(self._unkept):
+            self._keep(name, self._known[name])
         self._collect(now)
         self._look_at_held()
         for due in to_begin(self._due(now), self._busy(), self._held, self._pauses(), now):
@@ -126,7 +132,7 @@ class Supervisor:
                 self._begin_continuous(name, now)
         # What is due and does not begin waits for the end of another job, or of a pause.
         waits = [(job.begins - now).total_seconds() for job in self._due(now) if job.begins > now]
-        return min([LONGEST_WAIT, *waits])
+        return min([_KEPT_AGAIN if self._unkept else LONGEST_WAIT, *waits])
 
     def end(self, wait: Callable[[float], object], patience: float) -> None:
         """Stop every job, and keep the results. What does not end in time is killed; its next run continues."""
@@ -264,13 +270,17 @@ class Supervisor:
         running.child.stop()
 
     def _keep(self, name: JobName, record: RunRecord) -> None:
-        """Keep the record. A full disk ends no job, and not the agent."""
+        """Keep the record. A full disk ends no job, and not the agent: the next turn tries again."""
+        is_new = self._known.get(name) != record or name not in self._unkept
         self._known[name] = record
         try:
             self.records.set_run(name, record)
             self._seen[name] = record
+            self._unkept.discard(name)
         except OSError as error:
-            self.tell(f"the result of {name} cannot be kept: {error}")
+            self._unkept.add(name)
+            if is_new:
+                self.tell(f"the result of {name} cannot be kept: {error}")
 
 
 def _differs(instance: str, before: Settings, after: Settings) -> bool:

@@ -309,6 +309,29 @@ def test_a_full_disk_ends_no_job_and_begins_none_twice(month: AgentMonth, monkey
     assert any("No space left" in line for line in month.said)
 
 
+def test_a_result_that_the_full_disk_refused_is_kept_within_a_second_of_the_mend(
+    month: AgentMonth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the agent is green after the mend, by the result before, and red again when the next run begins."""
+
+    def refused(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    month.answer = lambda words: (60.0, 1 if words == BACKUP else 0)
+    month.boot()
+    with monkeypatch.context() as full:
+        full.setattr(MemoryRecords, "set_run", refused)
+        month.live(minutes=90)
+        assert month.records.run(JobName("main", JobKind.BACKUP)) is None
+    month.live(seconds=1.1)
+    kept = month.records.run(JobName("main", JobKind.BACKUP))
+    ended = [run for run in month.runs if run.words == BACKUP and run.ended is not None]
+    assert kept is not None
+    assert (kept.failures, kept.exit_code) == (len(ended), 1)
+    told = [line for line in month.said if line.startswith("the result of backup main cannot")]
+    assert len(told) == 2 * len(ended), "each result is told once"
+
+
 def test_records_survive_the_agent_and_one_that_cannot_be_read_counts_as_absent(tmp_path: Path) -> None:
     name, at = JobName("main", JobKind.BACKUP), datetime(2026, 11, 20, tzinfo=UTC)
     record = RunRecord(scheduled=at, started=at).ended(at, 6, "printed", is_good=False)
