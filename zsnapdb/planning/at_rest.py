@@ -10,11 +10,15 @@ from zsnapdb.planning.backup.fitness import FitnessFinding, unfit, warning
 
 @dataclass(frozen=True)
 class AtRest:
-    """How ZFS encrypts a dataset. `cipher` None: not at all. `root` is the dataset whose key opens it."""
+    """How ZFS encrypts a dataset. `cipher` None: not at all. `root` is the dataset whose key opens it.
+
+    `is_unlocked`: the key is loaded. `is_typed`: somebody must type it (the dataset's own keylocation is prompt).
+    """
 
     cipher: str | None = None
     root: str | None = None
     is_unlocked: bool = True
+    is_typed: bool = False
 
 
 CLEAR = AtRest()
@@ -80,25 +84,53 @@ class PlaceObjection:
     hint: str
 
 
-def objection_to_place(place: str, source: str, own: AtRest, replaced: AtRest, around: AtRest) -> PlaceObjection | None:
-    """Return why the dataset `source` cannot take the name `place`; None if it can.
+@dataclass(frozen=True)
+class Move:
+    """A dataset that is to get a name: `source`, which is encrypted as `own`, becomes `place`.
 
-    `own` is how it is encrypted, `replaced` how the dataset is that has the name, `around` the parent of the name.
+    `home` and `around` are the parents of the two names, `replaced` is what has the name now.
+    """
+
+    source: str
+    place: str
+    own: AtRest
+    home: AtRest
+    around: AtRest
+    replaced: AtRest
+
+
+def objection_to(move: Move) -> PlaceObjection | None:
+    """Return why the dataset cannot take the name, and give it back; None if it can.
+
     ZFS renames no dataset out of its encryption root (zfs-rename(8)); within one parent it renames all. Tried with
     OpenZFS 2.3.9: a clone has the encryption root of its origin, wherever it lies.
     """
-    parent = place.rpartition("/")[0]
-    beside = f"name a target beside it: --target {parent}/NAME"
-    if replaced.cipher is not None and own.cipher is None:
-        text = f"{place} is encrypted ({replaced.cipher}), and {source}, which would replace it, is not"
+    parent = move.place.rpartition("/")[0]
+    if move.replaced.cipher is not None and move.own.cipher is None:
+        text = f"{move.place} is encrypted ({move.replaced.cipher}), and {move.source}, which would replace it, is not"
         return PlaceObjection(text, "name a target below an encrypted dataset")
-    is_moved = source.rpartition("/")[0] != parent
-    if own.cipher is not None and is_moved and own.root != around.root:
-        text = f"{source} has the encryption root {own.root}; ZFS could not rename it to {place}, out of that root"
-        return PlaceObjection(text, beside)
+    is_moved = move.source.rpartition("/")[0] != parent
+    if move.own.cipher is not None and is_moved and {move.around.root, move.home.root} != {move.own.root}:
+        text = (
+            f"{move.source} has the encryption root {move.own.root}; ZFS would not rename it to {move.place}, or not"
+            " back again"
+        )
+        return PlaceObjection(text, f"name a target beside it: --target {parent}/NAME")
     return None
 
 
-def must_lie_beside(own: AtRest, around: AtRest) -> bool:
-    """Whether a clone of the dataset can take its name only from beside it. `around`: its parent."""
-    return own.cipher is not None and own.root != around.root
+def judge_key(place: str, replaced: AtRest) -> list[FitnessFinding]:
+    """Return a warning if somebody must type the key of a place after a clone of it has taken its name.
+
+    A clone that is promoted becomes the encryption root in the place of its origin, and ZFS forgets the loaded key
+    (tried with OpenZFS 2.3.9). What is mounted goes on; nothing more can be mounted until the key is loaded again.
+    """
+    if replaced.cipher is None or replaced.root != place or not replaced.is_typed:
+        return []
+    return [
+        warning(
+            "encryption",
+            f"ZFS forgets the loaded key of {place} when its clone takes over its snapshots, and the key must be typed",
+            f"type it right after the restore: zfs load-key {place}",
+        )
+    ]

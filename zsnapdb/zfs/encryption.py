@@ -13,17 +13,18 @@ def at_rest(names: Iterable[str]) -> dict[str, AtRest]:
     """Return how each of the datasets is encrypted. One command reads them. NotThere if one does not exist.
 
     zfsprops(7): `encryption` is off or the cipher, `encryptionroot` the dataset whose key it is, `keystatus` available
-    if that key is loaded.
+    if that key is loaded, `keylocation` prompt on a root whose key is typed.
     """
     chosen = sorted(set(names))
     if not chosen:
         return {}
-    read = datasets.properties_of(chosen, ["encryption", "encryptionroot", "keystatus"])
+    read = datasets.properties_of(chosen, ["encryption", "encryptionroot", "keystatus", "keylocation"])
     return {
         name: AtRest(
             None if values["encryption"].value in ("off", datasets.UNSET) else values["encryption"].value,
             None if values["encryptionroot"].value in ("", datasets.UNSET) else values["encryptionroot"].value,
             is_unlocked=values["keystatus"].value != "unavailable",
+            is_typed=values["keylocation"].value == "prompt",
         )
         for name, values in read.items()
     }

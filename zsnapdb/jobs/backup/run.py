@@ -127,7 +127,6 @@ def plan(
     )
     unfinished = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
     form = choose(instance, observed.volumes, base.base, known.backups)
-    damaged += _judge_storing(instance, observed)
     return BackupPlan(observed.with_findings(damaged), hooks, instance.settings.lock.deadline, base, form, unfinished)
 
 
@@ -137,6 +136,7 @@ def plan_now(
     """Observe the source, read the repository, and return what a backup would do now; changes nothing."""
     with opener(instance) as source:
         observed = source.observe()
+    _refuse_clear(instance, observed)
     instance = instance.with_volumes(observed.volumes)
     try:
         repository = instance.open_repository()
@@ -147,13 +147,10 @@ def plan_now(
     return plan(instance, observed, repository, full=full, fresh=fresh)
 
 
-def _judge_storing(instance: Instance, observed: Observation) -> list[fitness.FitnessFinding]:
-    return judge_storing(observed.ciphers, is_encrypting=bool(instance.repository.encryption.recipients))
-
-
 def _refuse_clear(instance: Instance, observed: Observation) -> None:
     """Raise PreflightError if a volume that ZFS encrypts would be stored in the clear."""
-    error = fitness.objection(_judge_storing(instance, observed))
+    is_encrypting = bool(instance.repository.encryption.recipients)
+    error = fitness.objection(judge_storing(observed.ciphers, is_encrypting=is_encrypting))
     if error is not None:
         raise error
 

@@ -6,7 +6,7 @@ Changes nothing.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -31,6 +31,7 @@ from zsnapdb.jobs.vm import reaper as vm_reaper
 from zsnapdb.mysql.process import programs, server, server_program
 from zsnapdb.planning.advice import recovery_rules
 from zsnapdb.planning.advice.catalogue import Silence
+from zsnapdb.planning.at_rest import judge_storing
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity, ok, unfit, warning
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.damage import sentences
@@ -85,19 +86,23 @@ def _diagnose_one(
     settings: Settings, instance: Instance, clone_leaks: Sequence[Leak], silenced: Sequence[Silence]
 ) -> Diagnosis:
     observed: Observed | None = None
+    ciphers: Mapping[str, str] = {}
     try:
         if instance.settings.vm is not None:
             with open_machine(instance, instance.settings.vm) as machine:
-                findings = list(machine.examine().findings)
+                seen = machine.examine()
+                findings, ciphers = list(seen.findings), seen.ciphers
         else:
             with instance.session() as session:
                 examined = examine(instance, session)
                 findings, observed = list(examined.findings), examined.observed
                 if observed is not None:
+                    ciphers = observed.ciphers
                     findings += advise(instance, session, observed, silenced)
     except ZsnapdbError as error:
         what = "server" if instance.settings.vm is None else "machine"
         findings, observed = [unfit(what, error.message, error.hint)], None
+    findings += judge_storing(ciphers, is_encrypting=bool(instance.repository.encryption.recipients))
     findings += _exchanges(instance)
     if observed is not None:
         findings += _server_programs(instance, observed.facts)

@@ -13,7 +13,7 @@ from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INCARNATION_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY
 from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.production import dataset_of
-from zsnapdb.jobs.restore import exchange
+from zsnapdb.jobs.restore import encrypted_places, exchange
 from zsnapdb.jobs.restore.look import HandedOver, check_point, look_around
 from zsnapdb.jobs.restore.replay import served
 from zsnapdb.jobs.restore.steps import (
@@ -229,6 +229,7 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
             continue
         _take_over_snapshots(work.plan, part)
         datasets.inherit([part.place], [*NO_SNAPSHOTS, RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
+    encrypted_places.open_again([part.place for part in step.parts], work.events.warn)
     is_sealed = replaced.seal(step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan))
     # Last of all: only what is marked can ever be removed, and only a finished exchange leaves something to remove.
     replaced.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.now())

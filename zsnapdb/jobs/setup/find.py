@@ -40,7 +40,7 @@ from zsnapdb.planning.setup.schedule import (
     unit_text,
 )
 from zsnapdb.repository import drills
-from zsnapdb.zfs import datasets, version
+from zsnapdb.zfs import datasets, encryption, version
 from zsnapdb.zfs.mounts import mounted
 
 __all__ = ["SetupAnswers", "gather", "plan"]
@@ -185,6 +185,7 @@ def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem], *, is_a
         except ServerError:
             said = None
     is_zfs = mount is not None and mount.fstype == "zfs" and not mount.is_bind
+    dataset = mount.source if mount is not None and is_zfs else ""
     return FoundServer(
         pid=process.pid,
         account=process.account,
@@ -193,7 +194,8 @@ def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem], *, is_a
         datadir=process.datadir,
         flavour=flavour,
         filesystem=mount.fstype if mount is not None else "unknown",
-        dataset=mount.source if mount is not None and is_zfs else "",
+        dataset=dataset,
+        cipher=encryption.at_rest([dataset])[dataset].cipher if dataset else None,
         version=said,
         page_size=seen.page_size if seen is not None else None,
         used=0 if is_zfs else setup_files.size(Path(process.datadir)),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.base.model import PROPERTY, pool_of
 from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
@@ -49,7 +49,7 @@ def home(instance: Instance, volumes: tuple[str, ...]) -> str:
     """Return the dataset above the instance's scratch copies.
 
     It lies below the configured dataset, else in the pool of the volumes, else in the only pool of this host.
-    PreflightError if the host has several pools and the instance uses none of them.
+    PreflightError if the host has several pools and the instance uses none of them. NotThere if no volumes are known.
     """
     configured = instance.settings.drill.dataset
     if configured is not None:
@@ -57,6 +57,8 @@ def home(instance: Instance, volumes: tuple[str, ...]) -> str:
         if not datasets.exists(pool):
             raise PreflightError(f"drill.dataset {configured}: the pool {pool} does not exist", hint="see `zpool list`")
         return f"{configured}/{instance.name}"
+    if not volumes:
+        raise NotThere(f"there is no backup of instance {instance.name} to copy", hint="see `zsnapdb list`")
     pool = pool_for_copy(volumes[0], f"name a dataset under [instance.{instance.name}.drill]")
     return f"{pool}/zsnapdb/scratch/{instance.name}"
 

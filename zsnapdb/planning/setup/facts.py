@@ -43,7 +43,7 @@ class FoundServer:
     server program of the usual folders is right. `has_binlog`: it writes binlogs, or nobody may ask. `lacks_names`: it
     could write the names of columns there, and does not. `server_id_file` is where a rewind may write a new server_id
     that this server alone reads, "" if no such place is known. `files` is None if the files lie on ZFS, or if nobody
-    may ask.
+    may ask. `cipher` is that of its dataset, None if ZFS does not encrypt it.
     """
 
     pid: int
@@ -65,6 +65,7 @@ class FoundServer:
     lacks_names: bool = False
     server_id_file: str = ""
     files: FoundFiles | None = None
+    cipher: str | None = None
 
     @property
     def is_on_zfs(self) -> bool:

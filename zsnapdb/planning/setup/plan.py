@@ -144,6 +144,9 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None
         return replace(plan, refusals=(_ONE_AT_A_TIME,), refusal_hint="run the same setup once more")
     if not is_ended and (begun is not None or not server.is_on_zfs):
         return _moving(facts, plan, server, begun)
+    if server.cipher is not None and identity is None and not (around and around.is_shared):
+        why = f"{server.dataset} is encrypted ({server.cipher}), and its backups would lie in the clear"
+        return replace(plan, refusals=(why,), refusal_hint="leave --plain out: setup makes keys for the backups")
     notes = (*plan.notes, f"the files of the server lie on {server.dataset}: they stay there")
     if not plan.archives:
         notes += ("the server writes no binlog: there are backups, and no point in time between them",)

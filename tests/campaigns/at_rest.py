@@ -1,0 +1,208 @@
+"""Campaign: a server whose datasets ZFS encrypts is backed up, cloned and rewound, and nothing of it lies in the clear.
+
+Runs inside a guest (`python3 tests/lab campaign at_rest --root own|above`). The server's files move to encrypted
+datasets: with `own` the outer volume is its encryption root, with `above` a dataset above it is. Then a text that is
+written there is looked for in the pool's device and in the store; what must be refused is tried; everything that
+zsnapdb does is tried with rows whose truth is known (the campaign `releases`); and after a rewind the replaced server
+is reaped, the key is unloaded and loaded as a boot does, and backup and clone go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import secrets
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.campaigns.releases import CONFIG, ORDER, SERVER, Release, rows, sql, tried, zsnapdb
+from tests.campaigns.support.faults import add_innochecksum
+from tests.lab.inside.zygote import QUICK, Zygote
+from tests.lab.inside.zygote import SOCKET as ZYGOTE
+
+KEY = Path("/root/pool-key")
+IDENTITY = Path("/root/identity")
+DEVICE = Path("/dev/ubdb")
+BUCKET = Path("/srv/s3")
+ABOVE = "tank/secret"
+
+
+def run(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
+    return done.stdout
+
+
+def value(dataset: str, key: str) -> str:
+    return run("zfs", "get", "-H", "-o", "value", key, dataset).strip()
+
+
+def refused(*words: str) -> str:
+    """Run a command that must be refused, and return what it says."""
+    done = subprocess.run([QUICK, *words], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 4, f"{' '.join(words)} ended with {done.returncode}: {done.stderr}"
+    return done.stderr
+
+
+class EncryptedServer(Release):
+    """The server on encrypted datasets: `root` is their encryption root, `volume` the outer one."""
+
+    def __init__(self, *, is_own: bool) -> None:
+        super().__init__()
+        self.root = "tank/mysql" if is_own else ABOVE
+        self.volume = "tank/mysql" if is_own else f"{ABOVE}/mysql"
+        self.is_own = is_own
+        self.canary = secrets.token_hex(24)
+
+    def move(self) -> None:
+        """Move the server's files to encrypted datasets; the plain ones go."""
+        KEY.write_text(secrets.token_hex(16))
+        key = ("-o", "encryption=on", "-o", "keyformat=passphrase", "-o", f"keylocation=file://{KEY}")
+        run(SERVER, "stop")
+        run("zfs", "snapshot", "-r", "tank/mysql@moved")
+        run("zfs", "unmount", "tank/mysql/data")
+        run("zfs", "unmount", "tank/mysql")
+        run("zfs", "rename", "tank/mysql", "tank/plain")
+        if not self.is_own:
+            run("zfs", "create", *key, "-o", "mountpoint=none", ABOVE)
+        outer = (*(key if self.is_own else ()), "-o", "recordsize=128K", "-o", "mountpoint=/var/lib/mysql")
+        for name, options in (("", outer), ("/data", ("-o", "recordsize=16K"))):
+            with subprocess.Popen(["zfs", "send", "-L", f"tank/plain{name}@moved"], stdout=subprocess.PIPE) as sent:
+                words = ["zfs", "receive", *options, f"{self.volume}{name}"]
+                subprocess.run(words, stdin=sent.stdout, check=True)
+            assert sent.returncode == 0
+        run("zfs", "destroy", "-r", "tank/plain")
+        run("zfs", "destroy", "-r", f"{self.volume}@moved")
+        CONFIG.write_text(CONFIG.read_text().replace('"tank/mysql', f'"{self.volume}'))
+        for name in (self.volume, f"{self.volume}/data"):
+            assert value(name, "encryptionroot") == self.root, value(name, "encryptionroot")
+        run(SERVER, "start")
+
+    def refusal(self) -> None:
+        """A repository without recipients gets nothing; a local snapshot set is made all the same."""
+        assert "would be stored in the clear" in refused("backup", "main", "--plan")
+        assert "would be stored in the clear" in refused("backup", "main")
+        assert not [file for file in BUCKET.rglob("*") if "/chunks/" in str(file)]
+        zsnapdb("snapshot", "main")
+        assert "would be stored in the clear" in refused("backup", "main", "--set", "latest")
+        run(QUICK, "key", "generate", "--identity", str(IDENTITY))
+        recipient = next(w for w in IDENTITY.read_text().split() if w.startswith("age1"))
+        CONFIG.write_text(
+            f'{CONFIG.read_text()}\n[repository.s3.encryption]\nrecipients = ["{recipient}"]\n'
+            f'identity_file = "{IDENTITY}"\n'
+        )
+
+    def hidden(self) -> None:
+        """What the server holds is nowhere in the clear: not in the pool's device, not in the store."""
+        sql(
+            "CREATE DATABASE canary",
+            "CREATE TABLE canary.t (id INT PRIMARY KEY, v VARCHAR(100))",
+            f"INSERT INTO canary.t VALUES (1, '{self.canary}')",
+        )
+        zsnapdb("backup", "main")
+        sql("INSERT INTO canary.t SELECT 2, v FROM canary.t")
+        zsnapdb("backup", "main")
+        made = zsnapdb("clone", "create", "main", "--from", "live", "--name", "seen")
+        for name in made["clone"]["volumes"].values() if "volumes" in made["clone"] else ():
+            assert value(name, "encryption") != "off", name
+        said = refused("clone", "detach", "seen")
+        assert "would lie in the clear" in said, said
+        zsnapdb("clone", "destroy", "seen")
+        run("zpool", "sync", "tank")
+        assert not self.is_in_the_clear()
+        # The look can see: a file beside the volumes, which ZFS does not encrypt, is found.
+        run("zfs", "create", "-o", "mountpoint=/mnt/clear", "-o", "compression=off", "tank/clear")
+        Path("/mnt/clear/text").write_text(self.canary)
+        run("zpool", "sync", "tank")
+        assert self.is_in_the_clear()
+        run("zfs", "destroy", "tank/clear")
+
+    def is_in_the_clear(self) -> bool:
+        text = self.canary.encode()
+        with DEVICE.open("rb") as device:
+            size = device.seek(0, 2)
+            with mmap.mmap(device.fileno(), size, access=mmap.ACCESS_READ) as pool:
+                if pool.find(text) >= 0:
+                    return True
+        return any(text in file.read_bytes() for file in BUCKET.rglob("*") if file.is_file())
+
+    def places(self) -> None:
+        """A restore says where it would lie in the clear; below an encrypted dataset it does not."""
+        if not self.is_own:
+            words = ("restore", "main", "--to", "latest-backup", "--plan", "--target")
+            seen = json.dumps(zsnapdb(*words, "tank/beside")["findings"])
+            assert "lies in the clear" in seen, seen
+            seen = json.dumps(zsnapdb(*words, f"{ABOVE}/beside")["findings"])
+            assert "lies in the clear" not in seen, seen
+        run(SERVER, "stop")
+        try:
+            to = ("restore", "main", "--to", "latest-backup", "--server-id", "77")
+            promote = (*to, "--handover", "promote", "--plan")
+            said = refused(*promote, "--target", "tank/zsnapdb/elsewhere", "--origin", "local")
+            assert "encryption root" in said, said
+            said = refused(*promote, "--target", "tank/zsnapdb/elsewhere")
+            assert "is encrypted" in said, said
+        finally:
+            run(SERVER, "start")
+
+    def rewind(self) -> None:
+        """A rewind in place ends at the point, encrypted as before."""
+        super().rewind()
+        for name in (self.volume, f"{self.volume}/data"):
+            assert value(name, "encryption") != "off"
+            assert value(name, "encryptionroot") in (self.root, self.volume), value(name, "encryptionroot")
+
+    def after(self) -> None:
+        """The replaced server is reaped, the host boots, and backup and clone go on."""
+        expected = rows()
+        zsnapdb("backup", "main")
+        CONFIG.write_text(f'{CONFIG.read_text()}\n[restore]\nkeep_replaced = "1s"\n')
+        time.sleep(2)
+        run(QUICK, "reap")
+        left = run("zfs", "list", "-H", "-o", "name").split()
+        assert not [name for name in left if "replaced" in name], left
+        root = value(self.volume, "encryptionroot")
+        assert value(root, "keystatus") == "available", f"{root}: {value(root, 'keystatus')}"
+        made = zsnapdb("clone", "create", "main", "--from", "live", "--name", "later")
+        assert self.in_clone(made) == expected
+        zsnapdb("clone", "destroy", "later")
+        run(SERVER, "stop")
+        listed = run("zfs", "list", "-H", "-o", "name,encryptionroot,mounted")
+        for name, of, mounted in reversed([line.split("\t") for line in listed.splitlines()]):
+            if (of, mounted) == (root, "yes"):
+                run("zfs", "unmount", name)
+        run("zfs", "unload-key", root)
+        assert value(self.volume, "keystatus") == "unavailable"
+        run("zfs", "load-key", "-a")
+        run("zfs", "mount", self.volume)
+        run("zfs", "mount", f"{self.volume}/data")
+        run(SERVER, "start")
+        assert rows() == expected
+        zsnapdb("backup", "main")
+        zsnapdb("drill", "main")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", choices=("own", "above"), default="own")
+    server = EncryptedServer(is_own=parser.parse_args().root == "own")
+    sql("GRANT TRIGGER ON *.* TO zsnapdb@localhost")
+    add_innochecksum()
+    zygote = Zygote(ZYGOTE)
+    names = ("move", "refusal", "hidden", *ORDER[:-1], "places", "rewind", "after")
+    cells = [tried(name, getattr(server, name)) for name in names]
+    zygote.close()
+    Path("/out/campaign.json").write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
+    wrong = [cell.name for cell in cells if cell.result != "exact"]
+    print(f"{server.root}: {len(cells) - len(wrong)} of {len(cells)} exact; not: {', '.join(wrong) or 'none'}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""What ZFS encrypts is stored encrypted or not at all, and takes only names that ZFS lets it take and give back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zsnapdb.planning.at_rest import (
+    CLEAR,
+    AtRest,
+    Move,
+    judge_key,
+    judge_receiving,
+    judge_sending,
+    judge_storing,
+    objection_to,
+)
+from zsnapdb.planning.backup.fitness import Severity
+
+CIPHER = "aes-256-gcm"
+NAMES = st.sampled_from(["tank", "tank/a", "tank/a/b", "tank/c", "tank/c/d"])
+STATES = st.one_of(st.just(CLEAR), NAMES.map(lambda root: AtRest(CIPHER, root)))
+
+
+def of(root: str) -> AtRest:
+    return AtRest(CIPHER, root)
+
+
+def test_what_zfs_encrypts_is_stored_only_where_the_repository_encrypts() -> None:
+    assert judge_storing({"tank/a": CIPHER}, is_encrypting=True) == []
+    assert judge_storing({}, is_encrypting=False) == []
+    (finding,) = judge_storing({"tank/a": CIPHER}, is_encrypting=False)
+    assert finding.severity is Severity.UNFIT
+    assert "tank/a is encrypted (aes-256-gcm)" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("release", "is_warned"),
+    [
+        *(((2, 1, 11), True), ((2, 2, 7), True), ((2, 2, 8), False), ((2, 3, 0), True), ((2, 3, 2), True)),
+        *(((2, 3, 3), False), ((2, 3, 9), False), ((2, 4, 0), False), ((), False)),
+    ],
+)
+def test_a_release_that_damages_sent_snapshots_of_encrypted_datasets_is_named(
+    release: tuple[int, ...], is_warned: bool
+) -> None:
+    assert bool(judge_sending({"tank/a": CIPHER}, release)) == is_warned
+    assert judge_sending({}, release) == []
+
+
+def test_what_was_encrypted_is_received_in_the_clear_only_with_a_word() -> None:
+    assert judge_receiving((), "tank", None) == []
+    assert judge_receiving(("tank/a",), "tank/safe", CIPHER) == []
+    (finding,) = judge_receiving(("tank/a",), "tank", None)
+    assert finding.severity is Severity.WARNING
+    assert "below tank it lies in the clear" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("move", "words"),
+    [
+        # Each was tried with OpenZFS 2.3.9 (`tests/campaigns/at_rest.py`).
+        (Move("tank/x", "tank/e", of("tank/e"), CLEAR, CLEAR, of("tank/e")), ""),
+        (Move("tank/z/x", "tank/e", of("tank/e"), CLEAR, CLEAR, of("tank/e")), "encryption root tank/e"),
+        (Move("tank/s/x", "tank/s/m", of("tank/s"), of("tank/s"), of("tank/s"), of("tank/s")), ""),
+        (Move("tank/z/x", "tank/s/m", of("tank/s"), CLEAR, of("tank/s"), of("tank/s")), "not back again"),
+        (Move("tank/z/x", "tank/s/m", CLEAR, CLEAR, of("tank/s"), of("tank/s")), "would replace it, is not"),
+        (Move("tank/z/x", "tank/p", CLEAR, CLEAR, CLEAR, CLEAR), ""),
+        (Move("tank/s/x", "tank/p", of("tank/s"), of("tank/s"), CLEAR, CLEAR), "encryption root tank/s"),
+    ],
+)
+def test_a_dataset_takes_only_a_name_that_it_can_take_and_give_back(move: Move, words: str) -> None:
+    objection = objection_to(move)
+    assert words in (objection.reason if objection else "")
+    assert (objection is None) == (words == "")
+
+
+def zfs_renames(own: AtRest, home: AtRest, around: AtRest, *, is_moved: bool) -> bool:
+    """Whether ZFS renames: within one parent always, else only within one encryption root (dsl_dir.c)."""
+    return own.cipher is None or not is_moved or own.root == around.root
+
+
+@given(NAMES, NAMES, STATES, STATES, STATES, STATES)
+def test_no_exchange_begins_that_could_not_be_ended_or_undone(
+    source: str, place: str, own: AtRest, home: AtRest, around: AtRest, replaced: AtRest
+) -> None:
+    is_moved = source.rpartition("/")[0] != place.rpartition("/")[0]
+    if objection_to(Move(source, place, own, home, around, replaced)) is None:
+        assert zfs_renames(own, home, around, is_moved=is_moved)
+        assert zfs_renames(own, around, home, is_moved=is_moved)
+        assert own.cipher is not None or replaced.cipher is None, "ciphertext becomes no plaintext"
+
+
+def test_a_key_that_must_be_typed_again_is_named_before() -> None:
+    typed = AtRest(CIPHER, "tank/e", is_typed=True)
+    assert judge_key("tank/e", of("tank/e")) == judge_key("tank/e/data", typed) == judge_key("tank/p", CLEAR) == []
+    (finding,) = judge_key("tank/e", typed)
+    assert finding.hint.endswith("zfs load-key tank/e")
