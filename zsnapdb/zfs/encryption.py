@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from zsnapdb.planning.at_rest import AtRest
+from zsnapdb.planning.backup.at_rest import AtRest
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import ZFS, run
 

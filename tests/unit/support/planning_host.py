@@ -27,7 +27,7 @@ from zsnapdb.jobs.restore.look import HandedOver
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import Work
 from zsnapdb.jobs.trial import scratch
-from zsnapdb.planning.at_rest import CLEAR
+from zsnapdb.planning.backup.at_rest import CLEAR
 from zsnapdb.planning.restore.handover_steps import HandoverStep
 from zsnapdb.planning.restore.steps import MakeTop, MountVolumes, Preflight, Receive, Recover, RestorePlan
 from zsnapdb.repository import layout

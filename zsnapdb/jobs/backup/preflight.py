@@ -23,7 +23,7 @@ from zsnapdb.mysql.process.paths import (
     written_paths,
 )
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.at_rest import judge_sending
+from zsnapdb.planning.backup.at_rest import judge_sending
 from zsnapdb.planning.backup.fitness import (
     BlockSizes,
     FitnessFinding,

@@ -28,8 +28,8 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import StoredCheck
-from zsnapdb.planning.at_rest import judge_storing
 from zsnapdb.planning.backup import fitness
+from zsnapdb.planning.backup.at_rest import judge_storing
 from zsnapdb.planning.backup.resume import Because, ResumeDecision, ResumeJudgement
 from zsnapdb.planning.backup.send_form import FormChoice
 from zsnapdb.planning.chain import BasePlan, choose_base

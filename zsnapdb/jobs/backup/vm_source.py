@@ -25,7 +25,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import GRADE_PROPERTY
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
-from zsnapdb.planning.at_rest import judge_sending
+from zsnapdb.planning.backup.at_rest import judge_sending
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection, ok, unfit, warning, warnings
 from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.vm import grade, source_disks

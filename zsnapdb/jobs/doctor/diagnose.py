@@ -31,7 +31,7 @@ from zsnapdb.jobs.vm import reaper as vm_reaper
 from zsnapdb.mysql.process import programs, server, server_program
 from zsnapdb.planning.advice import recovery_rules
 from zsnapdb.planning.advice.catalogue import Silence
-from zsnapdb.planning.at_rest import judge_storing
+from zsnapdb.planning.backup.at_rest import judge_storing
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity, ok, unfit, warning
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.damage import sentences

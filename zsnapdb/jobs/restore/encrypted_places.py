@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from zsnapdb.base.errors import CommandError, PreflightError
-from zsnapdb.planning.at_rest import CLEAR, Move, judge_key, objection_to
+from zsnapdb.planning.backup.at_rest import CLEAR, NameChange, judge_key, objection_to
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.zfs import datasets, encryption
@@ -32,7 +32,7 @@ def refuse_exchange(plan: RestorePlan) -> None:
         own = seen[shown[origins.get(source, source)]]
         home, around = (seen[shown[name.rpartition("/")[0]]] for name in (source, place))
         replaced = seen[place] if shown[place] == place else CLEAR
-        objection = objection_to(Move(source, place, own, home, around, replaced))
+        objection = objection_to(NameChange(source, place, own, home, around, replaced))
         if objection is not None:
             raise PreflightError(objection.reason, hint=objection.hint)
 

@@ -10,7 +10,7 @@ from zsnapdb.jobs.restore import encrypted_places, stored_chain
 from zsnapdb.jobs.restore.steps import Work
 from zsnapdb.jobs.server_copy.prepare import absent_files, hidden_files
 from zsnapdb.mysql.process import server, server_program
-from zsnapdb.planning.at_rest import judge_receiving
+from zsnapdb.planning.backup.at_rest import judge_receiving
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
 from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.planning.restore.steps import Preflight

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.planning.at_rest import (
+from zsnapdb.planning.backup.at_rest import (
     CLEAR,
     AtRest,
-    Move,
+    NameChange,
     judge_key,
     judge_receiving,
     judge_sending,
@@ -61,16 +61,16 @@ def test_what_was_encrypted_is_received_in_the_clear_only_with_a_word() -> None:
     ("move", "words"),
     [
         # Each was tried with OpenZFS 2.3.9 (`tests/campaigns/at_rest.py`).
-        (Move("tank/x", "tank/e", of("tank/e"), CLEAR, CLEAR, of("tank/e")), ""),
-        (Move("tank/z/x", "tank/e", of("tank/e"), CLEAR, CLEAR, of("tank/e")), "encryption root tank/e"),
-        (Move("tank/s/x", "tank/s/m", of("tank/s"), of("tank/s"), of("tank/s"), of("tank/s")), ""),
-        (Move("tank/z/x", "tank/s/m", of("tank/s"), CLEAR, of("tank/s"), of("tank/s")), "not back again"),
-        (Move("tank/z/x", "tank/s/m", CLEAR, CLEAR, of("tank/s"), of("tank/s")), "would replace it, is not"),
-        (Move("tank/z/x", "tank/p", CLEAR, CLEAR, CLEAR, CLEAR), ""),
-        (Move("tank/s/x", "tank/p", of("tank/s"), of("tank/s"), CLEAR, CLEAR), "encryption root tank/s"),
+        (NameChange("tank/x", "tank/e", of("tank/e"), CLEAR, CLEAR, of("tank/e")), ""),
+        (NameChange("tank/z/x", "tank/e", of("tank/e"), CLEAR, CLEAR, of("tank/e")), "encryption root tank/e"),
+        (NameChange("tank/s/x", "tank/s/m", of("tank/s"), of("tank/s"), of("tank/s"), of("tank/s")), ""),
+        (NameChange("tank/z/x", "tank/s/m", of("tank/s"), CLEAR, of("tank/s"), of("tank/s")), "not back again"),
+        (NameChange("tank/z/x", "tank/s/m", CLEAR, CLEAR, of("tank/s"), of("tank/s")), "would replace it, is not"),
+        (NameChange("tank/z/x", "tank/p", CLEAR, CLEAR, CLEAR, CLEAR), ""),
+        (NameChange("tank/s/x", "tank/p", of("tank/s"), of("tank/s"), CLEAR, CLEAR), "encryption root tank/s"),
     ],
 )
-def test_a_dataset_takes_only_a_name_that_it_can_take_and_give_back(move: Move, words: str) -> None:
+def test_a_dataset_takes_only_a_name_that_it_can_take_and_give_back(move: NameChange, words: str) -> None:
     objection = objection_to(move)
     assert words in (objection.reason if objection else "")
     assert (objection is None) == (words == "")
@@ -86,7 +86,7 @@ def test_no_exchange_begins_that_could_not_be_ended_or_undone(
     source: str, place: str, own: AtRest, home: AtRest, around: AtRest, replaced: AtRest
 ) -> None:
     is_moved = source.rpartition("/")[0] != place.rpartition("/")[0]
-    if objection_to(Move(source, place, own, home, around, replaced)) is None:
+    if objection_to(NameChange(source, place, own, home, around, replaced)) is None:
         assert zfs_renames(own, home, around, is_moved=is_moved)
         assert zfs_renames(own, around, home, is_moved=is_moved)
         assert own.cipher is not None or replaced.cipher is None, "ciphertext becomes no plaintext"

@@ -85,7 +85,7 @@ class PlaceObjection:
 
 
 @dataclass(frozen=True)
-class Move:
+class NameChange:
     """A dataset that is to get a name: `source`, which is encrypted as `own`, becomes `place`.
 
     `home` and `around` are the parents of the two names, `replaced` is what has the name now.
@@ -99,7 +99,7 @@ class Move:
     replaced: AtRest
 
 
-def objection_to(move: Move) -> PlaceObjection | None:
+def objection_to(move: NameChange) -> PlaceObjection | None:
     """Return why the dataset cannot take the name, and give it back; None if it can.
 
     ZFS renames no dataset out of its encryption root (zfs-rename(8)); within one parent it renames all. Tried with
