@@ -22,18 +22,18 @@ KEPT_PROPERTIES = (
 
 
 @dataclass(frozen=True)
-class RecordedVolume:
+class TunedVolume:
     """What a manifest records of a dataset: its tuned properties, and the cipher of ZFS (None: not encrypted)."""
 
     properties: dict[str, str]
     encryption: str | None
 
 
-def volume_facts(dataset: str) -> RecordedVolume:
+def volume_facts(dataset: str) -> TunedVolume:
     """Return what a manifest records of a dataset."""
     read = datasets.properties(dataset, (*KEPT_PROPERTIES, "encryption"))
     cipher = read.pop("encryption").value
-    return RecordedVolume(
+    return TunedVolume(
         {name: tuned.value for name, tuned in read.items() if tuned.value != datasets.UNSET},
         None if cipher in ("off", datasets.UNSET) else cipher,
     )
