@@ -57,6 +57,15 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
 
+class NotificationChannel(StrEnum):
+    """How a message is delivered. `notify/channels.py` has a function for each."""
+
+    PING = "ping"
+    WEBHOOK = "webhook"
+    EMAIL = "email"
+    SCRIPT = "script"
+
+
 class NotificationTarget(_Section):
     """One way to reach somebody: exactly one of `ping`, `ping_file`, `webhook`, `email` and `script`.
 
@@ -79,8 +88,17 @@ class NotificationTarget(_Section):
     repeat: Annotated[Seconds, Field(ge=60, le=31 * 86400.0)] = 21600.0
 
     @property
+    def channel(self) -> NotificationChannel:
+        """How messages to this target are delivered."""
+        if self.ping is not None or self.ping_file is not None:
+            return NotificationChannel.PING
+        if self.email:
+            return NotificationChannel.EMAIL
+        return NotificationChannel.SCRIPT if self.script else NotificationChannel.WEBHOOK
+
+    @property
     def is_ping(self) -> bool:
-        return self.ping is not None or self.ping_file is not None
+        return self.channel is NotificationChannel.PING
 
     @model_validator(mode="after")
     def _one_way(self) -> NotificationTarget:

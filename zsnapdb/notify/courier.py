@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from zsnapdb.config.notifications import NotificationTarget
 from zsnapdb.config.settings import Settings
-from zsnapdb.notify import ways
+from zsnapdb.notify import channels
 from zsnapdb.notify.document import Message
 from zsnapdb.notify.failure import DeliveryFailure
 from zsnapdb.notify.memory import MemoryFile
@@ -110,7 +110,7 @@ class _Round:
         message, pause = Message(uuid.uuid4().hex, occasion), _FIRST_PAUSE
         for attempt in range(1, self._bounds.attempts + 1):
             try:
-                ways.deliver(self._target, message, self._bounds.timeout)
+                channels.deliver(self._target, message, self._bounds.timeout)
             except DeliveryFailure as error:
                 if attempt == self._bounds.attempts or not error.may_work_later:
                     self._failed(memory, occasion, str(error))

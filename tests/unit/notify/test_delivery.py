@@ -17,12 +17,12 @@ import pytest
 from tests.unit.support.agent_month import AgentMonth, MemoryRecords
 from tests.unit.support.command_line import zsnapdb
 from zsnapdb.base.errors import BusyError, RepositoryError
-from zsnapdb.config.notifications import NotificationEvent, NotifiedJob
+from zsnapdb.config.notifications import NotificationChannel, NotificationEvent, NotifiedJob
 from zsnapdb.config.settings import Settings, parse
+from zsnapdb.notify.channels import CHANNELS, signature
 from zsnapdb.notify.commands import notified
 from zsnapdb.notify.courier import Courier
 from zsnapdb.notify.memory import MemoryFile, failed_deliveries
-from zsnapdb.notify.ways import signature
 from zsnapdb.planning.notifications.occasions import Occasion
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -317,3 +317,7 @@ def test_metrics_that_cannot_be_written_are_broken_and_keep_no_notification_back
     done = zsnapdb(*words, config=str(config))
     assert (done.returncode, receiver.paths) == (6, ["/p/fail"])
     assert "writing the metrics" in done.stderr
+
+
+def test_every_channel_that_the_configuration_knows_delivers() -> None:
+    assert set(CHANNELS) == set(NotificationChannel)

@@ -56,6 +56,15 @@ def test_a_server_on_zfs_is_adopted_and_nothing_of_it_is_touched() -> None:
     assert [step.path for step in plan.steps if step.path] == ["/etc/zsnapdb/zsnapdb.toml"]
 
 
+def test_backups_of_an_encrypted_server_in_the_clear_are_refused_before_anything_is_made() -> None:
+    encrypted = replace(SERVER, cipher="aes-256-gcm")
+    assert planned(encrypted).refusals == ()
+    refused = planned(encrypted, replace(ANSWERS, encrypt=False))
+    assert "tank/mysql/data is encrypted (aes-256-gcm)" in refused.refusals[0]
+    assert refused.steps == ()
+    assert planned(SERVER, replace(ANSWERS, encrypt=False)).refusals == ()
+
+
 PROVING = ["zsnapdb doctor main", "zsnapdb backup main", "zsnapdb drill main"]
 
 

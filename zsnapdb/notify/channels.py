@@ -1,15 +1,19 @@
-"""The ways to deliver a message: a ping, a webhook, an e-mail, a script."""
+"""The channels that deliver a message: a ping, a webhook, an e-mail, a script.
+
+A new channel is a value of `NotificationChannel`, its settings beside it, and a function in `CHANNELS`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Callable, Mapping
 from email.message import EmailMessage
 from pathlib import Path
 
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.base.text_files import secret_in
-from zsnapdb.config.notifications import NotificationEvent, NotificationTarget
+from zsnapdb.config.notifications import NotificationChannel, NotificationEvent, NotificationTarget
 from zsnapdb.notify import http, programs
 from zsnapdb.notify.document import Message
 from zsnapdb.notify.failure import DeliveryFailure
@@ -29,14 +33,7 @@ def deliver(target: NotificationTarget, message: Message, seconds: float) -> Non
     No single wait is longer than `seconds`.
     """
     try:
-        if target.is_ping:
-            _ping(target, message, seconds)
-        elif target.email:
-            _email(target, message, seconds)
-        elif target.script:
-            programs.run(target.script, message.json, seconds)
-        else:
-            _webhook(target, message, seconds)
+        CHANNELS[target.channel](target, message, seconds)
     except ConfigError as error:
         raise DeliveryFailure(error.message, may_work_later=False) from error
 
@@ -82,6 +79,18 @@ def _email(target: NotificationTarget, message: Message, seconds: float) -> None
     mail.set_content(message.text)
     sender = ("-f", target.sender) if target.sender is not None else ()
     programs.run((target.sendmail, "-i", *sender, "--", *target.email), mail.as_bytes(), seconds)
+
+
+def _script(target: NotificationTarget, message: Message, seconds: float) -> None:
+    programs.run(target.script, message.json, seconds)
+
+
+CHANNELS: Mapping[NotificationChannel, Callable[[NotificationTarget, Message, float], None]] = {
+    NotificationChannel.PING: _ping,
+    NotificationChannel.WEBHOOK: _webhook,
+    NotificationChannel.EMAIL: _email,
+    NotificationChannel.SCRIPT: _script,
+}
 
 
 def _secret(file: Path | None, what: str) -> str:
