@@ -29,13 +29,14 @@ from zsnapdb.jobs.steps import move_state
 from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import DiscoveredProcess, SeenByRoot
 from zsnapdb.notify.commands import send_test
+from zsnapdb.planning.backup.at_rest import CLEAR
 from zsnapdb.planning.setup import schedule
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer, SetupAnswers
 from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay
 from zsnapdb.report.setup import SetupPlanView, SetupView
 from zsnapdb.repository import conditional_writes, drills
 from zsnapdb.repository.drills import Outcome
-from zsnapdb.zfs import command, datasets, version
+from zsnapdb.zfs import command, datasets, encryption, version
 from zsnapdb.zfs.mounts import MountEntry
 
 
@@ -121,6 +122,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
     monkeypatch.setattr(job, "greeting", lambda address: "8.4.6")
     monkeypatch.setattr(job, "find_binary", lambda configured, flavour: Path("/opt/x/mysqld"))
     monkeypatch.setattr(job, "mounted", lambda: [MountEntry("/var/lib/mysql/data", "zfs", "tank/mysql/data")])
+    monkeypatch.setattr(encryption, "at_rest", lambda names: dict.fromkeys(names, CLEAR))
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
     monkeypatch.setattr(datasets, "available", lambda name: 1 << 40)
     monkeypatch.setattr(datasets, "exists", lambda name: False)
