@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -137,6 +139,26 @@ def test_a_failed_question_leaves_nothing_and_says_what_the_server_said(lab: Lab
     done = lab.zsnapdb("query", "main", "--at", past.before, "SELECT * FROM past.nowhere")
     assert done.code == 5, done.stderr
     assert "past.nowhere" in done.stderr
+    assert everything() == before
+
+
+@pytest.mark.any_server
+def test_a_question_whose_command_is_killed_leaves_nothing_after_the_next_reap(lab: Lab, past: Past) -> None:
+    before = everything()
+    words = ("query", "main", "--at", past.before, "SELECT SLEEP(600)")
+    with subprocess.Popen([sys.executable, "-m", "zsnapdb", *words], stdout=subprocess.DEVNULL) as asking:
+        try:
+            until = time.monotonic() + 120
+            while not any(clone["phase"] == "ready" for clone in lab.zsnapdb("clone", "list", "--json").json["clones"]):
+                assert time.monotonic() < until, "no clone became ready"
+                assert asking.poll() is None
+                time.sleep(0.2)
+            lab.zsnapdb("reap", "--json").json  # noqa: B018 - asserts success
+            assert lab.zsnapdb("clone", "list", "--json").json["clones"], "it is in use"
+        finally:
+            asking.kill()
+    assert "clone of a command that was killed" in lab.zsnapdb("doctor").stdout
+    lab.zsnapdb("reap", "--json").json  # noqa: B018 - asserts success
     assert everything() == before
 
 

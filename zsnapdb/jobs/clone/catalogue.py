@@ -48,6 +48,7 @@ _COLUMNS = (
     clone_properties.ORIGINAL_PROPERTY,
     clone_properties.MASKED_PROPERTY,
     clone_properties.RIGHTS_PROPERTY,
+    clone_properties.EPHEMERAL_PROPERTY,
     "used",
     "quota",
     "origin",
@@ -103,6 +104,8 @@ class CloneInfo:
     is_independent: bool
     origin: Origin
     pid: int | None
+    is_ephemeral: bool = False
+    """Whether a command made it for itself. The clone goes when that command is gone (`locks.as_maker`)."""
 
     @property
     def current(self) -> str:
@@ -259,6 +262,7 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
         is_independent=all(members[dataset]["origin"].value in (datasets.UNSET, "") for dataset in volumes.values()),
         origin=decode(value(ORIGIN_PROPERTY), top),
         pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(),
+        is_ephemeral=facts[clone_properties.EPHEMERAL_PROPERTY] == datasets.Property("yes", "local"),
     )
 
 

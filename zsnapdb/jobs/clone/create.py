@@ -221,4 +221,5 @@ def _facts(planned: ClonePlan, server_id: int) -> dict[str, str]:
         properties.PROFILE_PROPERTY: planned.profile,
         properties.RIGHTS_PROPERTY: planned.rights,
         properties.MASK_PROPERTY: "yes" if planned.masks else "no",
+        properties.EPHEMERAL_PROPERTY: "yes" if planned.is_ephemeral else "no",
     }

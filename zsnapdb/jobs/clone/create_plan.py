@@ -70,6 +70,8 @@ class CloneRequest:
     rights: AccountRights = AccountRights.SCHEMAS
     accepts_older: bool = False
     """Whether the newest state may be older than something that was stored and cannot be used."""
+    is_ephemeral: bool = False
+    """Whether the caller makes the clone for itself, and holds `locks.as_maker` of it until it is destroyed."""
     follows: int | None = None
     """The port of the clone on this host that the clone will replicate from: it may connect to it."""
 
@@ -114,6 +116,7 @@ class ClonePlan:
     starts: bool
     masks: bool
     requested: str
+    is_ephemeral: bool = False
 
 
 @dataclass(frozen=True)
@@ -250,6 +253,7 @@ def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, mad
         owner=owner_text(request.owner),
         profile=request.profile,
         rights=request.rights,
+        is_ephemeral=request.is_ephemeral,
         starts=request.starts,
         masks=masks,
         requested=request.names_source,

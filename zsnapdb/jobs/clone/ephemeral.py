@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import create, credentials, destroy
+from zsnapdb.jobs.clone import create, credentials, destroy, locks
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.mysql.process.server import ServerProcess
@@ -20,7 +20,7 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone.contract import INTERNAL_ACCOUNT
 
 OWNER = "zsnapdb"
-"""The owner of ephemeral clones. The reaper removes those that a killed job left, as it removes any clone."""
+"""The owner of ephemeral clones. The reaper removes those that a killed command left."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,14 @@ def destroy_clone(settings: Settings, name: str) -> None:
 
 @contextlib.contextmanager
 def ephemeral_clone(settings: Settings, instance: Instance, request: CloneRequest) -> Iterator[RunningClone]:
-    """Yield a running clone with a random name; the clone is destroyed after the block. It emits no events."""
-    made = make(settings, instance.with_events(SILENT), replace(request, name=f"own-{secrets.token_hex(5)}"))
-    try:
-        yield made
-    finally:
-        destroy_clone(settings, made.info.name)
+    """Yield a running clone with a random name; the clone is destroyed after the block. It emits no events.
+
+    If this process is killed, the next `zsnapdb reap` removes the clone.
+    """
+    name = f"own-{secrets.token_hex(5)}"
+    with locks.as_maker(name):
+        made = make(settings, instance.with_events(SILENT), replace(request, name=name, is_ephemeral=True))
+        try:
+            yield made
+        finally:
+            destroy_clone(settings, made.info.name)

@@ -30,6 +30,16 @@ def on_clone(name: str, *, patience: float = PATIENCE) -> contextlib.AbstractCon
     return exclusive(f"clone-{name}", doing=f"working on clone {name}", patience=patience)
 
 
+def name_of_maker(name: str) -> str:
+    """Return the name of the lock that the command holds which made the ephemeral clone of that name."""
+    return f"maker-{name}"
+
+
+def as_maker(name: str) -> contextlib.AbstractContextManager[None]:
+    """Be the command for which the ephemeral clone of that name is made. Without it `reap` removes the clone."""
+    return exclusive(name_of_maker(name), doing=f"using clone {name}")
+
+
 def on_live_sets(instance: str) -> contextlib.AbstractContextManager[None]:
     """Be the only process that takes or removes live sets (snapshot sets that are no backups) of the instance."""
     return exclusive(f"live-{instance}", doing=f"cloning the live state of {instance}", patience=10 * PATIENCE)

@@ -51,6 +51,8 @@ MASK_PROPERTY = f"{PROPERTY}:mask"
 MASKED_PROPERTY = f"{PROPERTY}:masked"
 """On every volume of a masked clone: when masking was complete. On a commit: the same, or `no`."""
 NOT_MASKED = "no"
+EPHEMERAL_PROPERTY = f"{PROPERTY}:ephemeral"
+"""On the anchor: `yes` if a command made the clone for itself, and holds the lock of its maker as long as it runs."""
 RIGHTS_PROPERTY = f"{PROPERTY}:rights"
 """On the anchor: the rights of the account of the clone's users (`AccountRights`)."""
 

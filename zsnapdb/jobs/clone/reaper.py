@@ -77,6 +77,8 @@ def leaks(settings: Settings) -> list[Leak]:
 def _leaks_of(info: CloneInfo) -> list[Leak]:
     if info.phase in HALF_MADE:
         return [Leak(f"half-made clone (phase {info.phase})", info.name, info.instance)]
+    if _is_abandoned(info):
+        return [Leak("clone of a command that was killed", info.name, info.instance)]
     if info.phase is ClonePhase.CHANGING:
         return [Leak("clone whose reset or detach was interrupted", info.name, info.instance)]
     return [Leak("old revision of a clone", dataset, info.instance) for dataset in _droppable(info)]
@@ -158,6 +160,12 @@ def _sweep_clone(
             act,
             lambda: _remove_half_made(info, also),
         )
+    if _is_abandoned(info):
+        return _done(
+            ReapOutcome("clone", info.name, LeaseVerdict.REAP, "the command that made it for itself is gone"),
+            act,
+            lambda: destroy_locked(settings, info.name, also),
+        )
     old = _droppable(info)
     if info.phase is ClonePhase.CHANGING or old:
         error = _mend(info, also) if act else None
@@ -176,6 +184,14 @@ def _sweep_clone(
         act,
         lambda: destroy_locked(settings, info.name, also),
     )
+
+
+def _is_abandoned(info: CloneInfo) -> bool:
+    """Whether the clone is ephemeral and nobody holds the lock of its maker: it was killed, or the host was."""
+    if not info.is_ephemeral:
+        return False
+    with locks.if_free(locks.name_of_maker(info.name)) as is_free:
+        return is_free
 
 
 def _remove_half_made(info: CloneInfo, also: Collection[GoesToo]) -> None:
