@@ -136,7 +136,7 @@ def parts(stream: Path) -> None:
 
 def main() -> None:
     """Do what the arguments say, in a process like that of a command."""
-    from zsnapdb.cli.garbage import collect_rarely
+    from zsnapdb.cli.collector import collect_rarely
 
     collect_rarely()
     what, *words = sys.argv[1:]

@@ -109,7 +109,7 @@ HOMES = {
     "apscheduler": {"agent/schedule.py"},
     "blake3": {"stream/chunks.py"},
     "pyrage": {"repository/keys.py"},
-    "rich": {"cli/bars.py", "cli/tables.py"},
+    "rich": {"cli/progress_bars.py", "cli/tables.py"},
     "libvirt": {"vm/hypervisor.py"},
     "libvirt_qemu": {"vm/hypervisor.py"},
     "cryptography": {"repository/keys.py", "stream/crypto.py"},

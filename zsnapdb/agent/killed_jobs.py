@@ -7,7 +7,7 @@ from datetime import datetime
 
 from zsnapdb.config.notifications import NotificationEvent, NotifiedJob
 from zsnapdb.config.settings import Settings
-from zsnapdb.notify.courier import Courier, Tell
+from zsnapdb.notify.notifier import Notifier, Tell
 from zsnapdb.planning.agent.jobs import JobKind, JobName
 from zsnapdb.planning.notifications.occasions import Occasion
 
@@ -35,6 +35,6 @@ def notify_of_killed(settings: Settings, name: JobName, why: str, at: datetime, 
 
 
 def _send(settings: Settings, occasion: Occasion, tell: Tell) -> None:
-    courier = Courier(settings, tell)
+    courier = Notifier(settings, tell)
     courier.post(occasion)
     courier.close()

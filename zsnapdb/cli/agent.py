@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zsnapdb.cli.ending import stop_on_signals
+from zsnapdb.cli.exit_codes import stop_on_signals
 from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.options import AsJson, ConfigFile
 from zsnapdb.cli.output import show
@@ -112,7 +112,7 @@ def agent_run(
     config: ConfigFile = None,
 ) -> None:
     """Run a job of the agent now, and keep its result like that of a scheduled run. Ends with the job's exit code."""
-    from zsnapdb.agent.now import run_now
+    from zsnapdb.agent.run_now import run_now
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
 

@@ -1,4 +1,4 @@
-"""The root of the command line. `ending.py` turns exceptions into exit codes."""
+"""The root of the command line. `exit_codes.py` turns exceptions into exit codes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from zsnapdb.cli import (
     copy,
     doctor,
     drill,
-    ending,
     example,
+    exit_codes,
     forget,
     init,
     inventory,
@@ -47,15 +47,15 @@ from zsnapdb.cli import (
 )
 from zsnapdb.cli.clone import app as clone_app
 from zsnapdb.cli.clone import reap
+from zsnapdb.cli.collector import collect_rarely
 from zsnapdb.cli.evidencing import evidencing
-from zsnapdb.cli.garbage import collect_rarely
 from zsnapdb.cli.groups import Heading
 from zsnapdb.cli.notifying import notifying
 from zsnapdb.cli.vm import app as vm_app
 
 app = typer.Typer(
     name="zsnapdb",
-    cls=ending.Root,
+    cls=exit_codes.Root,
     help="Backs up, restores and clones MySQL and MariaDB servers whose files live on ZFS.",
     epilog="A variable can set each option: ZSNAPDB_BACKUP_WAIT=10m stands for `zsnapdb backup --wait 10m`.",
     no_args_is_help=True,
@@ -142,11 +142,11 @@ def main() -> None:
     collect_rarely()
     # zsnapdb uses no plugins of pydantic. To look for some reads the description of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    ending.open_standard_streams()
-    ending.own_umask()
-    ending.interrupt_on_signals()
+    exit_codes.open_standard_streams()
+    exit_codes.own_umask()
+    exit_codes.interrupt_on_signals()
     completion.answer_shells()
-    sys.exit(ending.exit_code_of(_run))
+    sys.exit(exit_codes.exit_code_of(_run))
 
 
 def _run() -> object:

@@ -79,7 +79,7 @@ def archive(
     import signal
 
     from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.cli.ending import stop_on_signals
+    from zsnapdb.cli.exit_codes import stop_on_signals
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
@@ -176,7 +176,7 @@ def find(
 def _follow(instance: Instance, request: FindRequest, *, json: bool) -> None:
     import signal
 
-    from zsnapdb.cli.ending import stop_on_signals
+    from zsnapdb.cli.exit_codes import stop_on_signals
     from zsnapdb.jobs.binlog import follow as job
     from zsnapdb.report import binlog_find as report
 

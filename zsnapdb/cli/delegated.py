@@ -19,7 +19,7 @@ from pathlib import Path
 
 from zsnapdb.base.errors import NotAllowedError, UsageError
 from zsnapdb.base.patterns import BACKUP_ID, INSTANCE
-from zsnapdb.cli import ending
+from zsnapdb.cli import exit_codes
 
 _KEPT = ("LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "TERM", "NO_COLOR", "COLUMNS", "SUDO_UID", "SUDO_USER")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -175,10 +175,10 @@ def clean_environment() -> None:
 
 def main() -> None:
     """Run the command line of a person without root, and end with its exit code."""
-    ending.open_standard_streams()
-    ending.own_umask()
-    ending.interrupt_on_signals()
-    sys.exit(ending.exit_code_of(_run))
+    exit_codes.open_standard_streams()
+    exit_codes.own_umask()
+    exit_codes.interrupt_on_signals()
+    sys.exit(exit_codes.exit_code_of(_run))
 
 
 def _run() -> None:

@@ -13,7 +13,7 @@ import typer
 
 from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.base.printed import printed
-from zsnapdb.cli.ending import of_the_system
+from zsnapdb.cli.exit_codes import of_the_system
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show, show_errors
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from zsnapdb.base import run_id
-from zsnapdb.cli.bars import SCREEN
+from zsnapdb.cli.progress_bars import SCREEN
 from zsnapdb.report.log_lines import LogFormat, LogLevel, LogRecord, Value, journal_message, json_line, text_line
 
 LEVEL, FORMAT, PROGRESS = "ZSNAPDB_LOG_LEVEL", "ZSNAPDB_LOG_FORMAT", "ZSNAPDB_JSON_PROGRESS"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from zsnapdb.base.printed import printed
-from zsnapdb.cli.bars import SCREEN
+from zsnapdb.cli.progress_bars import SCREEN
 
 if TYPE_CHECKING:
     from zsnapdb.base.errors import ZsnapdbError

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError, ZsnapdbError
-from zsnapdb.cli.ending import of_the_system
+from zsnapdb.cli.exit_codes import of_the_system
 from zsnapdb.cli.notifying import tell
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, RepositoryName
 from zsnapdb.cli.output import show, show_errors

@@ -12,7 +12,7 @@ from zsnapdb.base.errors import INTERRUPTED, BusyError, UsageError, ZsnapdbError
 from zsnapdb.config.notifications import NotificationEvent, NotifiedJob
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.notify.courier import Courier, Tell
+from zsnapdb.notify.notifier import Notifier, Tell
 from zsnapdb.planning.notifications.occasions import Occasion
 from zsnapdb.planning.notifications.units import UNIT_NAME, UnitEnd, of_unit
 
@@ -35,7 +35,7 @@ def notified(settings: Settings, job: NotifiedJob, instance: str, tell: Tell) ->
         now, run = THIS_HOST.now(), THIS_HOST.run_id()
         return Occasion(event, instance, job.value, now, text, hint, repository, code, run)
 
-    courier, began, what = Courier(settings, tell), time.monotonic(), f"{job.value} of {instance}"
+    courier, began, what = Notifier(settings, tell), time.monotonic(), f"{job.value} of {instance}"
     courier.post(occasion(NotificationEvent.START, f"{what} begins"))
     code, why, hint = 0, "", ""
     try:
@@ -56,7 +56,7 @@ def notified(settings: Settings, job: NotifiedJob, instance: str, tell: Tell) ->
 
 def send_test(settings: Settings, names: list[str], tell: Tell) -> tuple[str, ...]:
     """Send a test message to these targets, and return those that it did not reach."""
-    courier = Courier(settings, tell)
+    courier = Notifier(settings, tell)
     text = "This is a test. Nothing has happened."
     for name in names:
         courier.post_to(name, Occasion(NotificationEvent.TEST, "", "notifications", THIS_HOST.now(), text))
@@ -71,7 +71,7 @@ def send_failed_unit(settings: Settings, unit: str, told: Mapping[str, str], tel
     if re.fullmatch(UNIT_NAME, unit) is None:
         raise UsageError(f"{unit!r} is no name of a unit", hint="write it without .service: zsnapdb-backup@main")
     result, status = (told.get(f"MONITOR_{name}", told.get(name, "")) for name in _TOLD)
-    courier, occasion = Courier(settings, tell), of_unit(UnitEnd(unit, result, status), THIS_HOST.now())
+    courier, occasion = Notifier(settings, tell), of_unit(UnitEnd(unit, result, status), THIS_HOST.now())
     if occasion is None:
         return ()
     instance = settings.instance.get(occasion.instance)

@@ -10,7 +10,7 @@ from zsnapdb.config.notifications import NotificationEvent
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone.room import PoolRoom, pools_of_clones
 from zsnapdb.jobs.repository.status import InstanceStatus
-from zsnapdb.notify.courier import Courier, Tell
+from zsnapdb.notify.notifier import Notifier, Tell
 from zsnapdb.planning.notifications.occasions import JudgedInstance, Occasion, of_judgements, overall
 
 
@@ -20,7 +20,7 @@ def notify_of(settings: Settings, states: Sequence[InstanceStatus], at: datetime
     A ping target of objectives hears of every judgement of all its instances. Waits at most for the budget.
     """
     judged = [_judged(state) for state in states]
-    courier = Courier(settings, tell)
+    courier = Notifier(settings, tell)
     for occasion in (*of_judgements(judged, at), *(_of_pool(room, at) for room in _pools(settings))):
         courier.post(occasion)
     for name, target in settings.notifications.to.items():

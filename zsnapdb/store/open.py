@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import Store
-from zsnapdb.store.limited import LimitedStore
-from zsnapdb.store.patient import PatientStore
+from zsnapdb.store.retrying import RetryingStore
+from zsnapdb.store.throttled import ThrottledStore
 
 STORES = {
     "file": "zsnapdb.store.local",
@@ -31,5 +31,5 @@ def open_store(settings: RepositorySettings, tell: Callable[[str], None] | None 
     opened: tuple[Store, str] = module.open_at(settings)
     store, prefix = opened
     if settings.bandwidth is not None:
-        store = LimitedStore(store, settings.bandwidth)
-    return PatientStore(store, settings.patience, tell), prefix
+        store = ThrottledStore(store, settings.bandwidth)
+    return RetryingStore(store, settings.patience, tell), prefix

@@ -53,7 +53,7 @@ _SMALL = 128 << 10
 
 
 class S3Store:
-    """Objects in a bucket. Each call makes one attempt. PatientStore repeats calls."""
+    """Objects in a bucket. Each call makes one attempt. RetryingStore repeats calls."""
 
     def __init__(
         self,

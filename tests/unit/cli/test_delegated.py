@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.base.errors import ConfigError, NotAllowedError, UsageError
-from zsnapdb.cli import delegated, ending
+from zsnapdb.cli import delegated, exit_codes
 from zsnapdb.cli.delegated import COMMANDS, DelegatedRequest, caller_of, clean_environment, parse
 
 RULE = Path(__file__).parents[3] / "configs" / "sudoers.d" / "zsnapdb-clone"
@@ -158,14 +158,14 @@ def test_a_denial_of_the_system_is_told_as_such_to_everybody_but_root(monkeypatc
         return error
 
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    told = ending._for_this_account(denied())
+    told = exit_codes._for_this_account(denied())
     assert told.message == "you may not do this: reading the configuration x: Permission denied"
     assert told.hint.startswith("run the command as root")
     assert told.exit_code == ConfigError.exit_code
     other = ConfigError("no such key", hint="remove it")
-    assert ending._for_this_account(other).message == "no such key"
+    assert exit_codes._for_this_account(other).message == "no such key"
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert ending._for_this_account(denied()).hint == "write one"
+    assert exit_codes._for_this_account(denied()).hint == "write one"
 
 
 def test_the_rule_allows_this_program_alone_and_no_variables() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.command_line import CHECKOUT, ENVIRONMENT, zsnapdb_from_nothing
-from zsnapdb.cli.ending import command_words
+from zsnapdb.cli.exit_codes import command_words
 
 WORKS = """
 import os, signal, sys, zsnapdb.cli.app as app

@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.support.command_line import ENVIRONMENT
 from zsnapdb.base.model import Progress
-from zsnapdb.cli import bars
+from zsnapdb.cli import progress_bars
 
 WORK = """
 import time
@@ -112,4 +112,4 @@ def test_rich_is_not_imported_before_a_bar_is_due() -> None:
     [(None, "1 MiB of an unknown size, "), (4 << 20, "1 MiB of 4 MiB, 3 s left, "), (1 << 20, "1 MiB, ")],
 )
 def test_a_size_is_shown_or_said_to_be_unknown(total: int | None, expected: str) -> None:
-    assert bars.amount(Progress("send data", 1 << 20, total), 1 << 20) == f"{expected}1 MiB/s"
+    assert progress_bars.amount(Progress("send data", 1 << 20, total), 1 << 20) == f"{expected}1 MiB/s"

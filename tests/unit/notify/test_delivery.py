@@ -21,8 +21,8 @@ from zsnapdb.config.notifications import NotificationChannel, NotificationEvent,
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.notify.channels import CHANNELS, signature
 from zsnapdb.notify.commands import notified
-from zsnapdb.notify.courier import Courier
 from zsnapdb.notify.memory import MemoryFile, failed_deliveries
+from zsnapdb.notify.notifier import Notifier
 from zsnapdb.planning.notifications.occasions import Occasion
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -85,7 +85,7 @@ class Run:
     said: list[str] = field(default_factory=list)
 
     def send(self, *occasions: Occasion) -> tuple[str, ...]:
-        courier = Courier(self.settings, self.said.append)
+        courier = Notifier(self.settings, self.said.append)
         for occasion in occasions:
             courier.post(occasion)
         return courier.close()

@@ -27,7 +27,7 @@ from zsnapdb.repository.objects import RepositoryObjects
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Body
 from zsnapdb.store.local import LocalStore
-from zsnapdb.store.patient import PatientStore
+from zsnapdb.store.retrying import RetryingStore
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ class _Lossy(LocalStore):
 
 
 def test_a_lost_answer_is_not_taken_for_a_store_that_ignores_conditions(tmp_path: Path) -> None:
-    store = PatientStore(_Lossy(tmp_path), 30.0)
+    store = RetryingStore(_Lossy(tmp_path), 30.0)
     marker = Marker(id="id-1")
     objects = RepositoryObjects(store, "")
     marker.write(objects)

@@ -24,7 +24,7 @@ from zsnapdb.repository.writer_lease import FREE, Holder, WriterLease, holder, l
 from zsnapdb.store.base import Body, Store
 from zsnapdb.store.layer import Layer
 from zsnapdb.store.local import LocalStore
-from zsnapdb.store.patient import PatientStore, Pauses
+from zsnapdb.store.retrying import Pauses, RetryingStore
 
 KEY = "main/writer.lock"
 
@@ -327,7 +327,7 @@ def test_a_good_store_whose_first_answers_are_lost_is_not_taken_for_one_that_loo
     store: Store, fault: Fault
 ) -> None:
     faults = {call: [fault, Fault.FINE] * 50 for call in ("put", "replace", "read_version")}
-    repository = Repository(PatientStore(FaultyStore(store, faults), 20, pauses=Pauses(first=0.0001)), "", "id")
+    repository = Repository(RetryingStore(FaultyStore(store, faults), 20, pauses=Pauses(first=0.0001)), "", "id")
     for _ in range(2):
         with take(repository) as owned:
             owned.confirm()

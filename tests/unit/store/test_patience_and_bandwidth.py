@@ -16,18 +16,18 @@ import pytest
 from tests.unit.support.faulty_store import Fault, FaultyStore
 from zsnapdb.base.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.store.base import Store
-from zsnapdb.store.limited import LimitedStore
 from zsnapdb.store.local import LocalStore
-from zsnapdb.store.patient import PatientStore, Pauses
+from zsnapdb.store.retrying import Pauses, RetryingStore
+from zsnapdb.store.throttled import ThrottledStore
 
 SHORT = Pauses(first=0.001, longest=0.01)
 
 
 def patient(
     folder: Path, faults: dict[str, list[Fault]], patience: float = 60, pauses: Pauses = SHORT
-) -> tuple[PatientStore, FaultyStore]:
+) -> tuple[RetryingStore, FaultyStore]:
     faulty = FaultyStore(LocalStore(folder), faults)
-    return PatientStore(faulty, patience, pauses=pauses), faulty
+    return RetryingStore(faulty, patience, pauses=pauses), faulty
 
 
 @pytest.mark.parametrize("fault", [Fault.UNREACHED, Fault.THROTTLED, Fault.ANSWER_LOST])
@@ -137,14 +137,14 @@ def test_giving_up_wakes_those_who_wait(tmp_path: Path) -> None:
 def test_a_long_wait_is_reported(tmp_path: Path) -> None:
     lines: list[str] = []
     faulty = FaultyStore(LocalStore(tmp_path), {"put": [Fault.UNREACHED] * 3})
-    store = PatientStore(faulty, 60, lines.append, replace(SHORT, reported=0.002))
+    store = RetryingStore(faulty, 60, lines.append, replace(SHORT, reported=0.002))
     store.put("k", b"")
     assert len(lines) == 2
     assert "put k: connection reset; trying again in" in lines[0]
 
 
 def test_a_bandwidth_is_kept_by_all_threads_together(tmp_path: Path) -> None:
-    store = LimitedStore(LocalStore(tmp_path), 1_000_000)
+    store = ThrottledStore(LocalStore(tmp_path), 1_000_000)
     began = time.monotonic()
     threads = [threading.Thread(target=store.put, args=(f"k{n}", bytes(50_000))) for n in range(6)]
     for thread in threads:
@@ -160,7 +160,7 @@ def test_a_bandwidth_is_kept_by_all_threads_together(tmp_path: Path) -> None:
 
 
 def test_waiting_for_the_bandwidth_ends_when_nobody_waits_any_more(tmp_path: Path) -> None:
-    store = LimitedStore(LocalStore(tmp_path), 10)
+    store = ThrottledStore(LocalStore(tmp_path), 10)
     store.put("k1", bytes(1000))
     threading.Timer(0.1, store.give_up).start()
     began = time.monotonic()

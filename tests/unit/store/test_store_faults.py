@@ -16,7 +16,7 @@ from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore
-from zsnapdb.store.patient import PatientStore, Pauses
+from zsnapdb.store.retrying import Pauses, RetryingStore
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.download import download
@@ -36,7 +36,7 @@ def data_of(number: int) -> bytes:
 
 def back_up(store: Store, number: int) -> None:
     """What a backup does with its repository, from opening it to the manifest."""
-    repository = Repository.open_or_create(PatientStore(store, 5, pauses=SHORT), "", "r")
+    repository = Repository.open_or_create(RetryingStore(store, 5, pauses=SHORT), "", "r")
     chunks = repository.chunks("main", IDS[number], "data")
     done = upload(io.BytesIO(data_of(number)), chunks, UploadSettings(4096, Codec.ZSTD, 1, 2), lambda _: None)
     confirm(chunks, done.chunks)

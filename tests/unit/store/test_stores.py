@@ -31,11 +31,11 @@ from zsnapdb.base.errors import (
 )
 from zsnapdb.config.repository import STORE_ADDRESSES, RepositorySettings
 from zsnapdb.store.base import Afterlife, Store
-from zsnapdb.store.limited import LimitedStore
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.open import STORES, open_store
-from zsnapdb.store.patient import PatientStore, Pauses
+from zsnapdb.store.retrying import Pauses, RetryingStore
 from zsnapdb.store.s3 import S3Store
+from zsnapdb.store.throttled import ThrottledStore
 
 if TYPE_CHECKING:
     pass
@@ -65,10 +65,10 @@ def layered(kind: str, inner: Store) -> Store:
     if kind == "faulty":
         return FaultyStore(inner)
     if kind == "limited":
-        return LimitedStore(inner, 1 << 40)
+        return ThrottledStore(inner, 1 << 40)
     fault = Fault.UNREACHED if kind == "flaky" else Fault.ANSWER_LOST
     faulty = FaultyStore(inner, {call: [fault, Fault.FINE] * (2 if call == "list" else 100) for call in CALLS})
-    return PatientStore(faulty, 20, pauses=Pauses(first=0.0001))
+    return RetryingStore(faulty, 20, pauses=Pauses(first=0.0001))
 
 
 @pytest.fixture(params=[*STORES, *LAYERS, "gateway"])
@@ -324,11 +324,11 @@ def test_a_credentials_file_of_another_form_is_refused_without_showing_it(tmp_pa
 
 def test_addresses_choose_the_store_and_its_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local, _ = open_store(RepositorySettings(url=f"file://{tmp_path}", patience="10m"))
-    assert isinstance(local, PatientStore)
+    assert isinstance(local, RetryingStore)
     assert (type(local.inner), local.patience) == (LocalStore, 600)
     store, prefix = open_store(RepositorySettings(url="s3://bucket/some/prefix/", region="us-east-1", bandwidth="5MiB"))
-    assert isinstance(store, PatientStore)
-    assert isinstance(store.inner, LimitedStore)
+    assert isinstance(store, RetryingStore)
+    assert isinstance(store.inner, ThrottledStore)
     assert isinstance(store.inner.inner, S3Store)
     assert (store.inner.inner.bucket, prefix, store.inner.rate) == ("bucket", "some/prefix/", 5 << 20)
     assert open_store(RepositorySettings(url="s3://bucket", region="us-east-1"))[1] == ""

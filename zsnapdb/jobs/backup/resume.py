@@ -14,7 +14,14 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BASE_TAG
 from zsnapdb.jobs.host.local_sets import unfinished
 from zsnapdb.jobs.record.host_record import note_stored
-from zsnapdb.planning.backup.resume import Because, Interrupted, ResumeDecision, ResumeJudgement, Surroundings, judge
+from zsnapdb.planning.backup.resume import (
+    Cause,
+    Interrupted,
+    ResumeDecision,
+    ResumeJudgement,
+    Surroundings,
+    judge,
+)
 from zsnapdb.repository.backup_journal import BackupJournal, Begun, journals
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.repository import Repository
@@ -57,7 +64,10 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
         except DamagedError as error:
             backups.append(
                 InterruptedBackup(
-                    file.name, file, None, ResumeJudgement(ResumeDecision.GIVE_UP, Because.UNREADABLE, error.message)
+                    file.name,
+                    file,
+                    None,
+                    ResumeJudgement(ResumeDecision.GIVE_UP, Cause.UNREADABLE, error.message),
                 )
             )
             continue
@@ -67,7 +77,10 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
             # There is a manifest. Nothing that belongs to a manifest is removed here, even if it cannot be read.
             backups.append(
                 InterruptedBackup(
-                    file.name, file, journal, ResumeJudgement(ResumeDecision.LEAVE, Because.UNREADABLE, error.message)
+                    file.name,
+                    file,
+                    journal,
+                    ResumeJudgement(ResumeDecision.LEAVE, Cause.UNREADABLE, error.message),
                 )
             )
             continue
@@ -155,7 +168,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
     If the journal cannot be read, `sweep` later recognises the snapshots by their properties.
     """
     instance.events.warn(f"backup {item.backup_id}, which was interrupted, is given up: {item.judgement.text}")
-    if item.judgement.because is not Because.STORED_OTHERWISE:
+    if item.judgement.because is not Cause.STORED_OTHERWISE:
         with contextlib.suppress(RepositoryError):
             remove(repository, instance.name, item.backup_id)
     if item.journal is None:

@@ -11,10 +11,10 @@ from datetime import datetime
 from zsnapdb.base.errors import CommandError, CommandTimeout, ConsistencyError, DamagedError, NotThere
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.jobs.backup import resume as interrupted
-from zsnapdb.jobs.backup.away import EarlySet, kept_on_error, store_is_away, take_early, wait_for_store
-from zsnapdb.jobs.backup.begun import begun_of
-from zsnapdb.jobs.backup.form import choose
+from zsnapdb.jobs.backup.chosen_form import choose
+from zsnapdb.jobs.backup.early_set import EarlySet, kept_on_error, store_is_away, take_early, wait_for_store
 from zsnapdb.jobs.backup.hooks import DoneHooks
+from zsnapdb.jobs.backup.journal_begin import begun_of
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.resume import InterruptedBackup
 from zsnapdb.jobs.backup.send import Sender, protect
@@ -30,7 +30,7 @@ from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.planning.backup import fitness
 from zsnapdb.planning.backup.at_rest import judge_storing
-from zsnapdb.planning.backup.resume import Because, ResumeDecision, ResumeJudgement
+from zsnapdb.planning.backup.resume import Cause, ResumeDecision, ResumeJudgement
 from zsnapdb.planning.backup.send_form import FormChoice
 from zsnapdb.planning.chain import BasePlan, choose_base
 from zsnapdb.planning.damage import DamageRegister, sentences
@@ -308,7 +308,7 @@ def _finish_interrupted(request: _BackupRequest) -> tuple[Manifest, ...]:
             except CommandTimeout:
                 raise
             except (CommandError, DamagedError, ConsistencyError) as error:
-                failed = ResumeJudgement(ResumeDecision.GIVE_UP, Because.FAILED, f"it failed again: {error.message}")
+                failed = ResumeJudgement(ResumeDecision.GIVE_UP, Cause.FAILED, f"it failed again: {error.message}")
                 interrupted.give_up(instance, repository, InterruptedBackup(backup_id, journal.file, journal, failed))
     return tuple(finished)
 

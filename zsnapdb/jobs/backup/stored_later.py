@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.jobs.backup import local_manifests
-from zsnapdb.jobs.backup.away import EarlySet
+from zsnapdb.jobs.backup.early_set import EarlySet
 from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BASE_TAG, LOCAL

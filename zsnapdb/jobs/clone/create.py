@@ -12,8 +12,8 @@ from zsnapdb.base.model import Position
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.base.clock import now
-from zsnapdb.jobs.base.fresh import fresh_password, fresh_server_id
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import contract, credentials, fetch, locks, masking_policy, properties, reusable_sets, room

@@ -15,8 +15,8 @@ from zsnapdb.base.model import SnapshotSet
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.clock import fresh_backup_id, now
-from zsnapdb.jobs.base.fresh import fresh_password
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import contract, credentials, locks, masking_policy, properties, volumes

@@ -22,7 +22,7 @@ from zsnapdb.base.model import Position
 from zsnapdb.base.text_files import open_regular
 from zsnapdb.config.settings import MaskingSettings
 from zsnapdb.hooks import Hook, When
-from zsnapdb.jobs.base.fresh import fresh_password, fresh_server_id
+from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
 from zsnapdb.jobs.clone.canary_scan import refuse_canaries
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered

@@ -6,8 +6,8 @@ from pydantic import SecretStr
 
 from zsnapdb.base import server_files
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.fresh import fresh_server_id
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.base.set_properties import snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import fetch, locks, properties, reusable_sets

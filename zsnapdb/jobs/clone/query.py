@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from zsnapdb.base.errors import PreflightError, UnknownNameError, UsageError
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.fresh import fresh_password
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.clone import state_at
 from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.clone.ephemeral import OWNER, ephemeral_clone

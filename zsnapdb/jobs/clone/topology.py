@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from zsnapdb.base.errors import ConsistencyError, ServerError, UsageError
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.fresh import fresh_password
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import create_plan
 from zsnapdb.jobs.clone.create_plan import ClonePlan, CloneRequest, random_name

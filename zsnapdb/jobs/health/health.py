@@ -12,7 +12,7 @@ from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.base.model import backup_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health.recoverable import Stored, read
-from zsnapdb.jobs.record import record_room
+from zsnapdb.jobs.record import record_space
 from zsnapdb.jobs.steps import exchanges
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.health.facts import CheckFact, CopyFact, DrillFact, HealthFacts, LockFact
@@ -68,7 +68,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
             *(finding.text for finding in stored.missing if finding.is_alarming),
         ),
         doubts=_doubts(stored, past),
-        room=record_room.objections(instance.host.records),
+        room=record_space.objections(instance.host.records),
         newest_drill=_newest_drill(past),
         newest_passed_drill=_drill(passed[-1]) if passed else None,
         listed=_oldest_check(restorable, checks, Depth.LISTED),

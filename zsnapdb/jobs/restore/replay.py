@@ -19,7 +19,7 @@ from zsnapdb.base import server_files
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.base.model import Progress, parse_gtids
-from zsnapdb.jobs.base.fresh import fresh_password, fresh_server_id
+from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore.plan import client_programs

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from zsnapdb.base.errors import ForeignInsideError, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.fresh import fresh_server_id
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.restore import run
 from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.old_server import serving_process

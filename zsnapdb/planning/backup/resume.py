@@ -19,7 +19,7 @@ class ResumeDecision(StrEnum):
     LEAVE = "leave"
 
 
-class Because(StrEnum):
+class Cause(StrEnum):
     """The reason for the decision."""
 
     STORED = "stored"
@@ -78,7 +78,7 @@ class ResumeJudgement:
     """The decision, its reason, and the reason in words."""
 
     decision: ResumeDecision
-    because: Because
+    because: Cause
     text: str
 
 
@@ -88,43 +88,45 @@ def judge(begun: Interrupted, around: Surroundings, *, within: float | None, fre
     `within` is its greatest age in seconds (None: no limit). With `fresh` it is given up.
     """
 
-    def give_up(because: Because, text: str) -> ResumeJudgement:
+    def give_up(because: Cause, text: str) -> ResumeJudgement:
         return ResumeJudgement(ResumeDecision.GIVE_UP, because, text)
 
     if begun.backup_id in around.stored:
         if around.kept == begun.snapshots:
-            return ResumeJudgement(ResumeDecision.FINISH, Because.STORED, "its manifest is in the repository")
-        return give_up(Because.STORED_OTHERWISE, "the repository has another backup of this id")
+            return ResumeJudgement(ResumeDecision.FINISH, Cause.STORED, "its manifest is in the repository")
+        return give_up(Cause.STORED_OTHERWISE, "the repository has another backup of this id")
     if fresh:
-        return give_up(Because.REQUESTED, "it was requested")
+        return give_up(Cause.REQUESTED, "it was requested")
     # A clock that was set back makes the age negative: the backup counts as new. A clock that was set forward makes the
     # backup too old: its uploaded chunks are lost.
     age = (around.time - backup_time(begun.backup_id)).total_seconds()
     if within is not None and age > within:
         return give_up(
-            Because.TOO_OLD, f"it was begun {age / 3600:.1f} hours ago, and resume_within is {within / 3600:.1f} hours"
+            Cause.TOO_OLD,
+            f"it was begun {age / 3600:.1f} hours ago, and resume_within is {within / 3600:.1f} hours",
         )
     if begun.repository_id != around.repository_id:
         return give_up(
-            Because.OTHER_REPOSITORY,
+            Cause.OTHER_REPOSITORY,
             f"it was begun in repository {begun.repository_id}, and this is repository {around.repository_id}",
         )
     if begun.recipients != around.recipients:
         return give_up(
-            Because.OTHER_RECIPIENTS, "the recipients were changed: a recipient could read only a part of the backup"
+            Cause.OTHER_RECIPIENTS,
+            "the recipients were changed: a recipient could read only a part of the backup",
         )
     if any(flags not in around.send_flags for flags in begun.send_flags):
-        return give_up(Because.OTHER_FLAGS, "the send flags were changed, and they must not change within a backup")
+        return give_up(Cause.OTHER_FLAGS, "the send flags were changed, and they must not change within a backup")
     gone = sorted(dataset for dataset, guid in begun.snapshots if (dataset, guid) not in around.sources)
     if gone:
-        return give_up(Because.SNAPSHOT_GONE, f"its snapshot of {', '.join(gone)} is gone")
+        return give_up(Cause.SNAPSHOT_GONE, f"its snapshot of {', '.join(gone)} is gone")
     gone = sorted(dataset for dataset, guid in begun.bases if (dataset, guid) not in around.origins)
     if gone:
-        return give_up(Because.BASE_GONE, f"the snapshot that it is an increment of is gone from {', '.join(gone)}")
+        return give_up(Cause.BASE_GONE, f"the snapshot that it is an increment of is gone from {', '.join(gone)}")
     if begun.base is not None and begun.base not in around.stored:
         return give_up(
-            Because.BASE_NOT_STORED, f"it is an increment of {begun.base}, which the repository no longer holds"
+            Cause.BASE_NOT_STORED, f"it is an increment of {begun.base}, which the repository no longer holds"
         )
     if begun.base is not None and begun.base in around.damaged:
-        return give_up(Because.BASE_DAMAGED, f"it is an increment of {begun.base}: {around.damaged[begun.base]}")
-    return ResumeJudgement(ResumeDecision.CONTINUE, Because.UNFINISHED, "its snapshots are still here")
+        return give_up(Cause.BASE_DAMAGED, f"it is an increment of {begun.base}: {around.damaged[begun.base]}")
+    return ResumeJudgement(ResumeDecision.CONTINUE, Cause.UNFINISHED, "its snapshots are still here")

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from tests.unit.support.manifests import manifest
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.planning.backup.resume import Because, Interrupted, ResumeDecision, ResumeJudgement, Surroundings, judge
+from zsnapdb.planning.backup.resume import (
+    Cause,
+    Interrupted,
+    ResumeDecision,
+    ResumeJudgement,
+    Surroundings,
+    judge,
+)
 from zsnapdb.repository.backup_journal import BackupJournal, Begun, StreamFormat, VolumeBegun
 from zsnapdb.repository.manifest import FilesystemType, KeyPart
 from zsnapdb.stream.chunks import Chunk, Codec
@@ -34,18 +41,18 @@ def test_with_all_it_needs_it_goes_on() -> None:
 @pytest.mark.parametrize(
     ("change", "because"),
     [
-        ({"sources": ()}, Because.SNAPSHOT_GONE),
-        ({"sources": {("t/other", 5)}}, Because.SNAPSHOT_GONE),
-        ({"origins": {("t/d", 5)}}, Because.BASE_GONE),
-        ({"stored": ()}, Because.BASE_NOT_STORED),
-        ({"repository_id": "other"}, Because.OTHER_REPOSITORY),
-        ({"recipients": ()}, Because.OTHER_RECIPIENTS),
-        ({"send_flags": (("-L", "-c"),)}, Because.OTHER_FLAGS),
-        ({"time": NOW + timedelta(days=2)}, Because.TOO_OLD),
-        ({"stored": (BASE, BACKUP), "kept": frozenset({("t/d", 6)})}, Because.STORED_OTHERWISE),
+        ({"sources": ()}, Cause.SNAPSHOT_GONE),
+        ({"sources": {("t/other", 5)}}, Cause.SNAPSHOT_GONE),
+        ({"origins": {("t/d", 5)}}, Cause.BASE_GONE),
+        ({"stored": ()}, Cause.BASE_NOT_STORED),
+        ({"repository_id": "other"}, Cause.OTHER_REPOSITORY),
+        ({"recipients": ()}, Cause.OTHER_RECIPIENTS),
+        ({"send_flags": (("-L", "-c"),)}, Cause.OTHER_FLAGS),
+        ({"time": NOW + timedelta(days=2)}, Cause.TOO_OLD),
+        ({"stored": (BASE, BACKUP), "kept": frozenset({("t/d", 6)})}, Cause.STORED_OTHERWISE),
     ],
 )
-def test_each_thing_it_lacks_is_a_reason_of_its_own(change: dict[str, object], because: Because) -> None:
+def test_each_thing_it_lacks_is_a_reason_of_its_own(change: dict[str, object], because: Cause) -> None:
     judgement = judge(BEGUN, replace(HERE, **change), within=DAY)  # type: ignore[arg-type]
     assert (judgement.decision, judgement.because) == (ResumeDecision.GIVE_UP, because)
 
@@ -53,7 +60,7 @@ def test_each_thing_it_lacks_is_a_reason_of_its_own(change: dict[str, object], b
 def test_what_is_stored_is_finished_even_if_it_is_old_or_asked_to_be_given_up() -> None:
     stored = replace(HERE, stored=(BASE, BACKUP), kept=BEGUN.snapshots, time=NOW + timedelta(days=99), sources=())
     assert judge(BEGUN, stored, within=DAY, fresh=True) == ResumeJudgement(
-        ResumeDecision.FINISH, Because.STORED, "its manifest is in the repository"
+        ResumeDecision.FINISH, Cause.STORED, "its manifest is in the repository"
     )
 
 

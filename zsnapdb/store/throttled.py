@@ -10,7 +10,7 @@ from zsnapdb.store.base import Body, Store
 from zsnapdb.store.layer import Layer
 
 
-class LimitedStore(Layer):
+class ThrottledStore(Layer):
     """Moves at most `rate` bytes of objects per second, in both directions and by all threads together.
 
     The limit holds on the average of several objects.

@@ -31,7 +31,7 @@ class Pauses:
     """The check of a store is repeated for at most this time: the user hears of a wrong address soon."""
 
 
-class PatientStore(Layer):
+class RetryingStore(Layer):
     """Repeats a call while the store cannot be reached or is busy, with growing pauses, for up to `patience` seconds.
 
     All other errors are raised at once. `tell` gets a line before each long pause. After a call that waited in vain for

@@ -24,7 +24,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass
-class Courier:
+class Notifier:
     """Takes occasions for all targets, and delivers them beside the work. `tell` gets a line for each failure.
 
     No method raises because a target cannot be reached, or waits for one, apart from `close`.
