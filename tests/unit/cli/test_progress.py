@@ -18,7 +18,7 @@ from zsnapdb.cli import progress_bars
 
 WORK = """
 import time
-from zsnapdb.cli import bars, log, output
+from zsnapdb.cli import progress_bars as bars, log, output
 from zsnapdb.cli.progress import Terminal
 from zsnapdb.base.model import Progress
 from zsnapdb.report.log_lines import LogLevel
