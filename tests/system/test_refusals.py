@@ -164,30 +164,22 @@ def test_a_table_file_that_is_a_link_to_elsewhere(lab: Lab, tmp_path: Path) -> N
 
 
 @pytest.mark.any_server
-def test_an_encrypted_dataset(lab: Lab) -> None:
+def test_an_encrypted_dataset_that_the_repository_would_store_in_the_clear(lab: Lab) -> None:
     key = lab.folder / "key"
     key.write_bytes(bytes(32))
-    zfs(
-        "create",
-        "-o",
-        "encryption=on",
-        "-o",
-        "keyformat=raw",
-        "-o",
-        f"keylocation=file://{key}",
-        "-o",
-        "mountpoint=none",
-        "tank/secret",
-    )
+    encrypted = ("-o", "encryption=on", "-o", "keyformat=raw", "-o", f"keylocation=file://{key}")
+    zfs("create", *encrypted, "tank/mysql/secret")
+    config = lab.changed(('"tank/mysql/data" }', '"tank/mysql/data", secret = "tank/mysql/secret" }'))
     try:
-        refused(
-            lab.zsnapdb("backup", config=lab.changed(("tank/mysql/data", "tank/secret"))),
-            4,
-            "tank/secret",
-            "is encrypted",
-        )
+        for words in (("backup", "--plan"), ("backup",)):
+            refused(
+                lab.zsnapdb(*words, config=config),
+                4,
+                "tank/mysql/secret is encrypted (aes-256-gcm)",
+                "the repository has no recipients",
+            )
     finally:
-        zfs("destroy", "tank/secret")
+        zfs("destroy", "tank/mysql/secret")
 
 
 def _free(dataset: str, name: str = "available") -> int:
