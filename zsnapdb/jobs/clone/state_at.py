@@ -95,7 +95,8 @@ class Moment:
 def find(settings: Settings, instance: Instance, requested: str, history: str | None = None) -> Moment:
     """Return the state for the requested moment.
 
-    It has the forms of a restore's point (`planning/restore/targets.py`); latest is the newest backup on this host.
+    It has the forms of a restore's point (`planning/restore/targets.py`) with the same meaning: latest is as far as the
+    archive reaches, but not older than the newest snapshot set on this host; latest-backup is that set.
 
     A time or GTIDs between snapshot sets are reached by replay if the archive reaches the moment. Else the nearest
     snapshot set before the moment on this host answers, with the reason. NotThere if there is no such set.
@@ -107,16 +108,17 @@ def find(settings: Settings, instance: Instance, requested: str, history: str | 
     instance = with_volumes(instance)
     candidates = _candidates(instance)
     requested = ago(requested, instance.host.now())
-    named = not takes_history(requested)
+    target = parse_target(requested)
+    is_set = isinstance(target, AtBackup)
     try:
         nearest: Moment | None = choose(candidates, requested)
     except NotThere:
-        if named:
+        if is_set:
             raise
         nearest = None
-    if named and history is not None:
-        raise UsageError(f"--history does not apply to {requested}", hint="name a time or GTIDs with it")
-    if named and nearest is not None:
+    if is_set and history is not None:
+        raise UsageError(f"--history does not apply to {requested}", hint="name a time, GTIDs or `latest` with it")
+    if is_set and nearest is not None:
         return nearest
     request = CloneRequest(owner="zsnapdb", name="past-planned", at=requested, history=history)
     try:
@@ -125,17 +127,30 @@ def find(settings: Settings, instance: Instance, requested: str, history: str | 
         if history is not None:
             raise
         return _without_replay(error, nearest, candidates, requested)
+    point = planned.source if isinstance(planned.source, RestorePlan) else None
+    if isinstance(target, Latest) and history is None and nearest is not None and not reaches_beyond(point, nearest):
+        return replace(nearest, match=MomentMatch.SNAPSHOT)
     exact = next((local for local in candidates if local.backup_id == planned.set_id), None)
     if exact is not None and planned.replays == 0:
         return _moment(requested, exact, exact=True)
     if history is None and nearest is not None and nearest.is_exact:
         return nearest
-    point = planned.source if isinstance(planned.source, RestorePlan) else None
     return Moment(requested, planned.set_id, None, "", MomentMatch.REPLAY, point=point, history=history)
 
 
+def reaches_beyond(point: RestorePlan | None, newest: Moment) -> bool:
+    """Whether the archive leads beyond the newest snapshot set on this host.
+
+    A set made in the second of the last archived transaction may be older or newer: then the archive counts.
+    """
+    if point is None or newest.made is None:
+        return False
+    last = point.point.last
+    return point.backup_id > newest.backup_id or (last is not None and last.committed >= newest.made)
+
+
 def takes_history(requested: str) -> bool:
-    """Whether the requested moment is in a binlog history: a time or GTIDs, not a backup."""
+    """Whether the requested moment itself is in a binlog history: a time or GTIDs, not a backup or the latest."""
     return not isinstance(parse_target(requested), Latest | AtBackup)
 
 
@@ -167,8 +182,10 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
     if not candidates:
         raise NotThere("there is no snapshot set on this host", hint="run `zsnapdb backup` to make a snapshot set")
     target = parse_target(requested)
-    if isinstance(target, Latest | AtBackup):
-        newest = isinstance(target, Latest) or target.backup_id is None
+    if isinstance(target, Latest):
+        return _moment(requested, candidates[-1], exact=False)
+    if isinstance(target, AtBackup):
+        newest = target.backup_id is None
         named = candidates if newest else [c for c in candidates if c.backup_id == requested]
         if not named:
             raise NotThere(

@@ -23,7 +23,8 @@ MARIA = [
 @pytest.mark.parametrize(
     ("requested", "number", "exact"),
     [
-        ("latest", 1, True),
+        ("latest", 1, False),
+        ("latest-backup", 1, True),
         ("20261120T100000Z-0001", 0, True),
         ("2026-11-20T10:59:59Z", 0, False),
         ("2026-11-20T11:00:00Z", 1, False),

@@ -179,6 +179,26 @@ def test_a_snapshot_set_does_not_answer_for_a_moment_in_two_histories(
     assert state_at.find(repeated.settings, repeated.instance, repeated.backup).match is MomentMatch.SNAPSHOT
 
 
+@pytest.mark.parametrize(
+    ("newest", "match"), [("2020-01-01", MomentMatch.REPLAY), ("2040-01-01", MomentMatch.SNAPSHOT)]
+)
+def test_the_latest_state_of_a_question_is_what_the_archive_leads_to_or_a_newer_snapshot_set(
+    repeated: Repeated, monkeypatch: pytest.MonkeyPatch, newest: str, match: MomentMatch
+) -> None:
+    sets = [
+        Candidate(backup_id, datetime.fromisoformat(f"{made}T00:00:00Z"), "binlog.000001:157")
+        for backup_id, made in ((repeated.backup, "2020-01-01"), ("20400101T000000Z-0001", newest))
+    ]
+    monkeypatch.setattr(state_at, "_candidates", lambda instance: sets)
+    latest = state_at.find(repeated.settings, repeated.instance, "latest")
+    assert latest.match is match
+    backup = state_at.find(repeated.settings, repeated.instance, "latest-backup")
+    assert (backup.backup_id, backup.match) == (sets[-1].backup_id, MomentMatch.SNAPSHOT)
+    if match is MomentMatch.REPLAY:
+        assert latest.point is not None
+        assert latest.point.point.gtids == restored(repeated, "latest", None).point.gtids
+
+
 class BothAreFoundError(Exception):
     """The arguments are the histories of the two moments that would be compared."""
 
