@@ -135,7 +135,7 @@ def restore_journal(body: bytes, folder: Path) -> None:
     journals.path("tank/x").write_bytes(body)
     (folder / "done").mkdir(exist_ok=True)
     (folder / "done" / "x.json").write_bytes(body)
-    _ = journals.history(INSTANCE), journals.at_mount("/x")
+    _ = journals.history(INSTANCE), journals.readable(INSTANCE)
     journals.read("tank/x")
 
 

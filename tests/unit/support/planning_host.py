@@ -20,7 +20,7 @@ from zsnapdb.jobs.base import exclusion
 from zsnapdb.jobs.base import host as jobs_host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import fetch
-from zsnapdb.jobs.restore import give_up
+from zsnapdb.jobs.restore import give_up, steps
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.look import HandedOver
@@ -126,7 +126,7 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
     handed_over = dict.fromkeys(get_args(HandoverStep), lambda work, step: HandedOver(None))
     monkeypatch.setattr(restoring, "HANDLERS", {**restoring.HANDLERS, **noted, **handed_over})
     monkeypatch.setattr(restoring, "preflight", remember)
-    monkeypatch.setattr(restoring, "remove_all", lambda plan, copy: None)
+    monkeypatch.setattr(steps, "remove_all", lambda plan, copy: None)
     monkeypatch.setattr(give_up, "remove_all", lambda plan, copy: None)
     monkeypatch.setattr(scratch, "ephemeral", lambda *words: contextlib.nullcontext())
     monkeypatch.setattr("zsnapdb.zfs.version.userland", lambda: "zfs-2.3.9")

@@ -17,7 +17,8 @@ from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import copy_of, local_binlogs, located_in, with_replayer
-from zsnapdb.jobs.restore.run import Confirm, RestoreResult, execute_continued
+from zsnapdb.jobs.restore.restore_run import Confirm
+from zsnapdb.jobs.restore.run import RestoreResult, execute_continued
 from zsnapdb.jobs.restore.steps import restored_mark
 from zsnapdb.jobs.restore.without_store import archive_of, open_for_restore
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal

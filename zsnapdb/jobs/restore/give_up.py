@@ -10,11 +10,11 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.uninterrupted import uninterrupted
-from zsnapdb.jobs.restore import exchange, foreign
+from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.old_server import control_of
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.steps import remove_all
-from zsnapdb.jobs.restore.under_way import alone_with_journal
+from zsnapdb.jobs.restore.under_way import alone_with_journal, clear_foreign
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.steps import RestorePlan
 
@@ -41,7 +41,7 @@ def abandon(
     before = journals.find(instance.name, top)
     with _alone(instance, before), alone_with_journal(instance, journals, before.plan.layout.top) as journal:
         planned, left = journal.plan, ""
-        foreign.clear(planned, may_go=with_foreign_snapshots)
+        clear_foreign(planned, may_go=with_foreign_snapshots)
         step = planned.promotion
         if step is not None:
             with uninterrupted(instance.events.warn):

@@ -5,25 +5,23 @@ A journal notes the finished steps. The machine is not started: it is whoever wa
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
+from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
-from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.jobs.restore import machine_plan, stored_chain
-from zsnapdb.jobs.restore.machine_journal import MachineJournal, MachineJournals
 from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest, refuse_existing, refuse_taken
 from zsnapdb.jobs.restore.preflight import judge_pool
+from zsnapdb.jobs.restore.restore_run import Confirm, RestoreRun, always, refuse_unfit
 from zsnapdb.jobs.restore.steps import make_top, receive, restored_mark
-from zsnapdb.jobs.steps.executor import Executor, Handlers, refuse_unknown
+from zsnapdb.jobs.restore.under_way import alone, alone_with_journal, clear_foreign, refuse_begun
+from zsnapdb.jobs.steps.executor import Executor, Handlers
 from zsnapdb.jobs.steps.journal import Done
-from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
-from zsnapdb.planning.foreign_snapshots import objection as foreign_objection
+from zsnapdb.jobs.steps.restore_journal import MachineJournal, MachineJournals
+from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.machine import (
     CheckVolumes,
     DefineDomain,
@@ -37,11 +35,10 @@ from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.vm.hypervisor import Hypervisor, connected
-from zsnapdb.zfs import datasets, foreign, owned, zvols
+from zsnapdb.zfs import datasets, owned, zvols
 
 __all__ = [
     "NO_PARTITIONS",
-    "ConfirmStep",
     "MachineRestoreResult",
     "MachineStep",
     "MachineWork",
@@ -53,9 +50,6 @@ __all__ = [
     "restore",
     "resume",
 ]
-
-ConfirmStep = Callable[[MachineStep], bool]
-"""Called before each step; False stops the restore before the step, to be resumed later."""
 
 NO_PARTITIONS = {"volmode": "dev"}
 """On the dataset above the zvols, which inherit it: this host does not look for partitions in them (zfsprops(7))."""
@@ -80,6 +74,19 @@ class MachineWork:
     def events(self) -> Events:
         """What takes the events of this restore."""
         return self.instance.events
+
+    @property
+    def is_continued(self) -> bool:
+        """Never: a machine is restored to a backup, and no further."""
+        return False
+
+    def is_irreversible(self) -> bool:
+        """Never: a restored machine stands beside the one that was backed up."""
+        return False
+
+    def remove(self) -> None:
+        """Remove the domain and the datasets that this restore made."""
+        remove_all(self.settings, self.plan, self.connect)
 
     def manifest(self, backup_id: str) -> Manifest:
         """Return a backup's manifest."""
@@ -111,7 +118,7 @@ def restore(
     settings: Settings,
     instance: Instance,
     request: MachineRestoreRequest,
-    confirm: ConfirmStep = lambda _step: True,
+    confirm: Confirm = always,
     stop_after: str | None = None,
     connect: Connect = connected,
 ) -> MachineRestoreResult:
@@ -121,42 +128,35 @@ def restore(
     return execute(MachineWork(settings, instance, repository, planned, connect), confirm, stop_after)
 
 
-def execute(
-    work: MachineWork, confirm: ConfirmStep = lambda _step: True, stop_after: str | None = None
-) -> MachineRestoreResult:
+def execute(work: MachineWork, confirm: Confirm = always, stop_after: str | None = None) -> MachineRestoreResult:
     """Carry out the steps of exactly this plan, with a journal; nothing is planned again.
 
     ExistsError if the target was made since the plan; PreflightError if a restore to the target is under way.
+    `RestoreRun.carry_out` says what happens on other errors.
     """
     journals = MachineJournals(work.settings.restore.journal)
-    with _alone(work.instance, work.plan.top):
-        if journals.read(work.plan.top) is not None:
-            raise PreflightError(
-                f"a restore to {work.plan.top} is under way",
-                hint="continue with --resume, or give the restore up with --abandon",
-            )
+    with alone(work.instance, work.plan):
+        refuse_begun(journals, work.plan)
         refuse_existing(work.plan.top)
-        return _carry_out(replace(work, is_first_run=True), journals, MachineJournal(work.plan), confirm, stop_after)
+        run = _run(replace(work, is_first_run=True))
+        return _result(run.carry_out(journals, MachineJournal(work.plan), confirm, stop_after))
 
 
 def execute_without_journal(work: MachineWork) -> MachineRestoreResult:
-    """Carry out the steps of exactly this plan for an ephemeral copy. What was made stays after an error.
+    """Carry out the steps of exactly this plan for an ephemeral copy. Any error removes everything that was made.
 
     ExistsError if the target was made since the plan.
     """
-    with _alone(work.instance, work.plan.top):
+    with alone(work.instance, work.plan):
         refuse_existing(work.plan.top)
-        work = replace(work, is_first_run=True)
-        executor = _executor(work, None, MachineJournal(work.plan))
-        executor.go(lambda _step: True, None)
-    return MachineRestoreResult(work.plan, executor.journal.done)
+        return _result(_run(replace(work, is_first_run=True)).carry_out_once(MachineJournal(work.plan)))
 
 
 def resume(
     settings: Settings,
     instance: Instance,
     top: str | None,
-    confirm: ConfirmStep = lambda _step: True,
+    confirm: Confirm = always,
     stop_after: str | None = None,
     *,
     with_foreign_snapshots: bool = False,
@@ -166,11 +166,12 @@ def resume(
 
     PreflightError, before anything is changed, if others made snapshots on its zvols and they are not let go.
     """
-    with _with_journal(settings, instance, top) as (journals, journal):
-        _clear_foreign(journal.plan, may_go=with_foreign_snapshots)
+    journals = MachineJournals(settings.restore.journal)
+    with alone_with_journal(instance, journals, top) as journal:
+        clear_foreign(journal.plan, may_go=with_foreign_snapshots)
         instance = instance.with_repository_of(settings, journal.plan.repository_name)
         work = MachineWork(settings, instance, instance.open_repository(), journal.plan, connect)
-        return _carry_out(work, journals, journal, confirm, stop_after)
+        return _result(_run(work).carry_out(journals, journal, confirm, stop_after))
 
 
 def abandon(
@@ -182,95 +183,17 @@ def abandon(
     connect: Connect = connected,
 ) -> MachineRestorePlan:
     """Give an interrupted restore up: remove its domain and its datasets, each proved to be ours, and its journal."""
-    with _with_journal(settings, instance, top) as (journals, journal):
-        _clear_foreign(journal.plan, may_go=with_foreign_snapshots)
+    journals = MachineJournals(settings.restore.journal)
+    with alone_with_journal(instance, journals, top) as journal:
+        clear_foreign(journal.plan, may_go=with_foreign_snapshots)
         remove_all(settings, journal.plan, connect)
         journals.forget(journal.plan.top)
     return journal.plan
 
 
-@contextlib.contextmanager
-def _alone(instance: Instance, top: str) -> Iterator[None]:
-    with exclusive(f"restore-{top}", doing=f"restoring to {top}", folder=instance.host.run):
-        yield
-
-
-@contextlib.contextmanager
-def _with_journal(
-    settings: Settings, instance: Instance, top: str | None
-) -> Iterator[tuple[MachineJournals, MachineJournal]]:
-    """Yield the journal of a restore under way, read again now that no other process works on this restore."""
-    journals = MachineJournals(settings.restore.journal)
-    before = journals.find(instance.name, top).plan
-    with _alone(instance, before.top):
-        journal = journals.read(before.top)
-        if journal is None or journal.plan.restore_id != before.restore_id:
-            raise UnknownNameError(
-                f"the restore to {before.top} was finished or given up meanwhile",
-                hint="see `zfs list`; nothing was changed",
-            )
-        yield journals, journal
-
-
-def _clear_foreign(planned: MachineRestorePlan, *, may_go: bool) -> None:
-    """Destroy the snapshots that others made on the restore's zvols, if `may_go`; PreflightError if they must stay."""
-    received = {(step.dataset, step.guid) for step in planned.receives}
-    mark = restored_mark(planned)
-    others = foreign.below(planned.top, [mark], lambda snapshot: (snapshot.dataset, snapshot.guid) in received)
-    error = foreign_objection(f"the restore to {planned.top}", others, may_go=may_go)
-    if error is not None:
-        raise error
-    owned.destroy_snapshots_on([snapshot.name for snapshot in others], mark)
-
-
-def _carry_out(
-    work: MachineWork,
-    journals: MachineJournals,
-    journal: MachineJournal,
-    confirm: ConfirmStep,
-    stop_after: str | None,
-) -> MachineRestoreResult:
-    """Run the unfinished steps in order. What was received stays after an error, unless the repository is damaged.
-
-    After an interruption everything stays: the same restore goes on.
-    """
-    refuse_unknown(work.plan, stop_after)
-    executor = _executor(work, journals, journal)
-    try:
-        following = executor.go(confirm, stop_after)
-    except BaseException as error:
-        _after_error(work, journals, executor.journal, error)
-        raise
-    step = None if following is None else work.plan.step(following.name)
-    return MachineRestoreResult(work.plan, executor.journal.done, step)
-
-
-def _after_error(work: MachineWork, journals: MachineJournals, journal: MachineJournal, error: BaseException) -> None:
-    received = any(isinstance(work.plan.step(done.step), Receive) for done in journal.done)
-    is_interrupted = isinstance(error, KeyboardInterrupt) and journals.path(work.plan.top).exists()
-    if (received or is_interrupted) and not isinstance(error, DamagedError):
-        error.add_note(
-            f"the restored zvols in {work.plan.top} are kept: continue with --resume, or give the restore up with"
-            " --abandon"
-        )
-        return
-    try:
-        remove_all(work.settings, work.plan, work.connect)
-    except Exception as second:
-        error.add_note(f"removing the restored zvols failed too: {second}")
-        return
-    journals.forget(work.plan.top)
-
-
 def _look_first(work: MachineWork, step: MachinePreflight) -> None:
     """Check what the restore depends on. Nothing is changed before."""
-    findings = _judge(work, step)
-    error = objection(findings)
-    if error is not None:
-        raise error
-    for finding in findings:
-        if finding.severity is Severity.WARNING:
-            work.events.warn(f"{finding.detail}; {finding.hint}")
+    refuse_unfit(_judge(work, step), work.events)
 
 
 def _make_top(work: MachineWork, step: MakeTop) -> None:
@@ -319,9 +242,14 @@ HANDLERS: Handlers = {
 """What carries out each step of the restore of a machine."""
 
 
-def _executor(work: MachineWork, journals: MachineJournals | None, journal: MachineJournal) -> Executor[MachineJournal]:
-    looks = (MachinePreflight,)
-    return Executor(journal, work, HANDLERS, work.events, work.instance.host.now, journals, looks=looks)
+def _run(work: MachineWork) -> RestoreRun[MachineJournal]:
+    return RestoreRun(work, HANDLERS, (MachinePreflight,))
+
+
+def _result(executor: Executor[MachineJournal]) -> MachineRestoreResult:
+    journal = executor.journal
+    step = None if journal.next_step is None else journal.plan.step(journal.next_step.name)
+    return MachineRestoreResult(journal.plan, journal.done, step)
 
 
 def _defined(hypervisor: Hypervisor, planned: MachineRestorePlan) -> str | None:

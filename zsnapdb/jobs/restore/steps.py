@@ -19,7 +19,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.restore import stored_chain
+from zsnapdb.jobs.restore import exchange, stored_chain
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
@@ -117,6 +117,20 @@ class Work:
     def copy(self) -> Copy:
         """The restored files as a copy on which a server can be started."""
         return copy_of(self.instance, self.plan)
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether the plan goes on from a restore that was finished before."""
+        return self.plan.is_continued
+
+    def is_irreversible(self) -> bool:
+        """Whether datasets of the server were exchanged: one of them is the server's only one."""
+        step = self.plan.promotion
+        return step is not None and exchange.look(self.plan, step).has_begun
+
+    def remove(self) -> None:
+        """Remove the datasets that this restore made."""
+        remove_all(self.plan, self.copy)
 
     @property
     def datasets(self) -> tuple[str, ...]:

@@ -1,57 +1,94 @@
-"""Restores under way: which there are, and that each has one process, one dataset and one mount point."""
+"""Restores under way, of servers and of machines: which there are, and that each has one process and its own places."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Protocol, TypeVar
 
-from zsnapdb.base.errors import PreflightError, UnknownNameError
+from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
-from zsnapdb.planning.restore.steps import RestoreLayout
+from zsnapdb.jobs.restore.steps import restored_mark
+from zsnapdb.jobs.steps.journal import JournalFolder, StepJournal, SteppedPlan
+from zsnapdb.planning.foreign_snapshots import objection
+from zsnapdb.planning.restore.steps import Receive
+from zsnapdb.zfs import foreign, owned
+
+
+class PlacedPlan(SteppedPlan, Protocol):
+    """A plan of a restore: what it receives below the dataset that it makes, and the folders where it mounts files."""
+
+    @property
+    def mounts(self) -> tuple[str, ...]: ...
+    @property
+    def receives(self) -> Sequence[Receive]: ...
+
+
+K = TypeVar("K", bound=StepJournal[PlacedPlan])
 
 
 @contextlib.contextmanager
-def alone(instance: Instance, layout: RestoreLayout) -> Iterator[None]:
-    """Be the only restore to this target dataset, and the only restore that uses this mount point."""
-    doing, folder = f"restoring to {layout.top}", instance.host.run
-    mount = f"mount-{layout.mount.strip('/')}"
-    with (
-        exclusive(f"restore-{layout.top}", doing=doing, folder=folder),
-        exclusive(mount, doing=f"using the mount point {layout.mount}", folder=folder),
-    ):
+def alone(instance: Instance, plan: PlacedPlan) -> Iterator[None]:
+    """Be the only restore to this target dataset, and the only restore that uses its mount points."""
+    with contextlib.ExitStack() as locked:
+        doing, folder = f"restoring to {plan.top}", instance.host.run
+        locked.enter_context(exclusive(f"restore-{plan.top}", doing=doing, folder=folder))
+        for mount in plan.mounts:
+            doing = f"using the mount point {mount}"
+            locked.enter_context(exclusive(f"mount-{mount.strip('/')}", doing=doing, folder=folder))
         yield
 
 
 @contextlib.contextmanager
-def alone_with_journal(instance: Instance, journals: Journals, top: str | None) -> Iterator[RestoreJournal]:
+def alone_with_journal(instance: Instance, journals: JournalFolder[K], top: str | None) -> Iterator[K]:
     """Yield the journal of a restore under way, read again now that no other process works on this restore.
 
     NotThere if another process finished the restore, or gave it up, before this process had the lock.
     """
     before = journals.find(instance.name, top).plan
-    with alone(instance, before.layout):
-        journal = journals.read(before.layout.top)
+    with alone(instance, before):
+        journal = journals.read(before.top)
         if journal is None or journal.plan.restore_id != before.restore_id:
             raise UnknownNameError(
-                f"the restore to {before.layout.top} was finished or given up meanwhile",
+                f"the restore to {before.top} was finished or given up meanwhile",
                 hint="see `zfs list`; nothing was changed",
             )
         yield journal
 
 
-def refuse_begun(journals: Journals, layout: RestoreLayout) -> None:
-    """Raise PreflightError if a restore to this target, or to this mount point, is under way."""
-    begun = journals.read(layout.top)
+def refuse_begun(journals: JournalFolder[K], plan: PlacedPlan) -> None:
+    """Raise PreflightError if a restore to this target, or to one of its mount points, is under way.
+
+    Journals of other targets that cannot be read are left out: they must not stand in the way of a restore.
+    """
+    begun = journals.read(plan.top)
     if begun is not None:
         raise PreflightError(
-            f"a restore to {layout.top} was begun at {begun.plan.created:%Y-%m-%d %H:%M} UTC",
+            f"a restore to {plan.top} was begun at {begun.plan.created:%Y-%m-%d %H:%M} UTC",
             hint="continue with --resume, or give the restore up with --abandon",
         )
-    beside = journals.at_mount(layout.mount)
-    if beside is not None:
-        raise PreflightError(
-            f"the restore to {beside.plan.layout.top}, which is under way, uses the mount point {layout.mount} too",
-            hint="choose a target whose last part differs",
-        )
+    for top in journals.tops() if plan.mounts else ():
+        with contextlib.suppress(DamagedError):
+            beside = journals.read(top)
+            shared = [] if beside is None else [mount for mount in plan.mounts if mount in beside.plan.mounts]
+            if shared:
+                raise PreflightError(
+                    f"the restore to {top}, which is under way, uses the mount point {shared[0]} too",
+                    hint="choose a target whose last part differs",
+                )
+
+
+def clear_foreign(plan: PlacedPlan, *, may_go: bool) -> None:
+    """Destroy the snapshots that others made on the restore's datasets, if `may_go`; nothing happens without any.
+
+    ZFS neither receives an increment nor rolls back over a later snapshot (zfs-receive(8), zfs-rollback(8)).
+    PreflightError, before anything is changed, says whose they are if they must stay.
+    """
+    received = {(step.dataset, step.guid) for step in plan.receives}
+    mark = restored_mark(plan)
+    others = foreign.below(plan.top, [mark], lambda snapshot: (snapshot.dataset, snapshot.guid) in received)
+    error = objection(f"the restore to {plan.top}", others, may_go=may_go)
+    if error is not None:
+        raise error
+    owned.destroy_snapshots_on([snapshot.name for snapshot in others], mark)

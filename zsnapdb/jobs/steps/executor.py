@@ -68,7 +68,7 @@ class Executor(Generic[J]):
             self.outcome = handler(self.work, step)
             done = Done(step.name, self.now(), round(time.monotonic() - began, 3))
             self.journal = self._as_noted().with_done(done)
-            following = next((other for other in steps if not self.journal.is_done(other.name)), None)
+            following = self.journal.next_step
             self._note_end(following)
             if step.name == stop_after and following is not None:
                 return following

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar
@@ -44,21 +44,45 @@ class SteppedPlan(Protocol):
     @property
     def restore_id(self) -> str: ...
     @property
+    def created(self) -> datetime: ...
+    @property
+    def top(self) -> str:
+        """The dataset that the plan makes."""
+
+    @property
     def steps(self) -> Sequence[PlannedStep]: ...
 
 
-class StepJournal(Protocol):
-    """What every journal has: the plan, its finished steps, and the dataset that the plan makes."""
+P_co = TypeVar("P_co", bound=SteppedPlan, covariant=True)
+
+
+@dataclass(frozen=True)
+class StepJournal(Generic[P_co]):
+    """A plan that is carried out: the plan and its finished steps, in order."""
+
+    plan: P_co
+    done: tuple[Done, ...] = ()
+
+    def is_done(self, step: str) -> bool:
+        """Whether the step of that name is finished."""
+        return any(done.step == step for done in self.done)
+
+    def with_done(self, done: Done) -> Self:
+        """Return the journal with one more finished step."""
+        return replace(self, done=(*self.done, done))
 
     @property
-    def plan(self) -> SteppedPlan: ...
+    def top(self) -> str:
+        """The dataset that the plan makes."""
+        return self.plan.top
+
     @property
-    def top(self) -> str: ...
-    def is_done(self, step: str) -> bool: ...
-    def with_done(self, done: Done) -> Self: ...
+    def next_step(self) -> PlannedStep | None:
+        """The first step that is not finished; None if all are."""
+        return next((step for step in self.plan.steps if not self.is_done(step.name)), None)
 
 
-J = TypeVar("J", bound=StepJournal)
+J = TypeVar("J", bound=StepJournal[SteppedPlan])
 
 
 @dataclass(frozen=True)

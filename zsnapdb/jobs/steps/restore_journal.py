@@ -1,16 +1,16 @@
-"""The journal of a restore of a server, and what it changed at the server that it replaces."""
+"""The journals of restores of servers and of machines, and what a restore changed at the server that it replaces."""
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from zsnapdb.base.errors import DamagedError, UnknownNameError
-from zsnapdb.jobs.steps.journal import Done, JournalFolder
+from zsnapdb.base.errors import UnknownNameError
+from zsnapdb.jobs.steps.journal import JournalFolder, StepJournal
+from zsnapdb.planning.restore.machine import MachineRestorePlan
 from zsnapdb.planning.restore.steps import RestorePlan
 
 
@@ -43,25 +43,12 @@ class OldServer:
 
 
 @dataclass(frozen=True)
-class RestoreJournal:
-    """A restore: its plan and its finished steps, in order. `old_server`: what a rewind changed at the old server."""
+class RestoreJournal(StepJournal[RestorePlan]):
+    """The journal of a restore of a server. `old_server`: what a rewind changed at the old server."""
 
+    # Said again: pydantic reads no argument of a generic dataclass.
     plan: RestorePlan
-    done: tuple[Done, ...] = ()
     old_server: OldServer | None = None
-
-    def is_done(self, step: str) -> bool:
-        """Whether the step of that name is finished."""
-        return any(done.step == step for done in self.done)
-
-    def with_done(self, done: Done) -> RestoreJournal:
-        """Return the journal with one more finished step."""
-        return replace(self, done=(*self.done, done))
-
-    @property
-    def top(self) -> str:
-        """The dataset that the restore makes."""
-        return self.plan.layout.top
 
 
 _FORM = TypeAdapter(RestoreJournal)
@@ -76,18 +63,6 @@ class Journals(JournalFolder[RestoreJournal]):
     def under_way(self, instance: str) -> list[RestoreJournal]:
         """Return the journals of the instance's unfinished restores. DamagedError if a journal cannot be read."""
         return [journal for journal in self.all_under_way() if journal.plan.instance == instance]
-
-    def at_mount(self, mount: str) -> RestoreJournal | None:
-        """Return the journal of an unfinished restore that mounts its files there, or None.
-
-        Unreadable journals are left out: that of another target must not stand in the way of a restore.
-        """
-        for top in self.tops():
-            with contextlib.suppress(DamagedError):
-                journal = self.read(top)
-                if journal is not None and journal.plan.layout.mount == mount:
-                    return journal
-        return None
 
     def history(self, instance: str) -> list[RestoreJournal]:
         """Return the journals of the instance's finished restores, oldest first.
@@ -112,3 +87,20 @@ class Journals(JournalFolder[RestoreJournal]):
                 f"the restore to {top} was finished or given up meanwhile", hint="see `zfs list`; nothing was changed"
             )
         self.write(replace(journal, old_server=old_server))
+
+
+@dataclass(frozen=True)
+class MachineJournal(StepJournal[MachineRestorePlan]):
+    """The journal of a restore of a machine."""
+
+    plan: MachineRestorePlan
+
+
+_MACHINE_FORM = TypeAdapter(MachineJournal)
+
+
+class MachineJournals(JournalFolder[MachineJournal]):
+    """The journals of restores of machines, in a folder of their own below that of all journals."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "machines", _MACHINE_FORM)

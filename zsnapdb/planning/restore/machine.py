@@ -115,6 +115,11 @@ class MachineRestorePlan:
         return next((step for step in self.steps if step.name == name), None)
 
     @property
+    def mounts(self) -> tuple[str, ...]:
+        """None: zvols are not mounted."""
+        return ()
+
+    @property
     def receives(self) -> tuple[Receive, ...]:
         return tuple(step for step in self.steps if isinstance(step, Receive))
 

@@ -367,6 +367,16 @@ class RestorePlan:
     """The configured repository if it is not the instance's own."""
 
     @property
+    def top(self) -> str:
+        """The dataset that the restore makes."""
+        return self.layout.top
+
+    @property
+    def mounts(self) -> tuple[str, ...]:
+        """The folders that the restore uses as mount points."""
+        return (self.layout.mount,)
+
+    @property
     def point_identity(self) -> str:
         """What the state at the point is made of: two plans with the same identity lead to the same state.
 

@@ -10,10 +10,9 @@ import pytest
 from tests.unit.support.machine_yard import REQUEST, TOP, Receiver, Yard, made_yard
 from zsnapdb.base.errors import CommandError, DamagedError, ExistsError, PreflightError, UsageError
 from zsnapdb.jobs.restore import machine_plan, machine_run
-from zsnapdb.jobs.restore.machine_journal import MachineJournals
 from zsnapdb.jobs.restore.machine_run import MachineRestoreResult, MachineWork
+from zsnapdb.jobs.steps.restore_journal import MachineJournals
 from zsnapdb.planning.restore.machine import DefineDomain, MachineRestorePlan
-from zsnapdb.planning.restore.steps import Receive
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.report.restore.machine import MachineRestorePlanView, MachineRestoreView
 from zsnapdb.repository.manifest import FilesystemType, ZvolType
@@ -97,7 +96,7 @@ def test_an_interrupted_restore_is_resumed_or_given_up(yard: Yard, monkeypatch: 
         with pytest.raises(CommandError) as failed:
             yard.restore()
         assert "continue with --resume" in "".join(failed.value.__notes__)
-        with pytest.raises(PreflightError, match="is under way"):
+        with pytest.raises(PreflightError, match="was begun at"):
             machine_run.execute(
                 MachineWork(yard.settings, yard.instance, yard.instance.open_repository(), _again(yard), yard.connect)
             )
@@ -109,20 +108,6 @@ def test_an_interrupted_restore_is_resumed_or_given_up(yard: Yard, monkeypatch: 
         assert defined(yard.resume()).uuid in yard.libvirt.known
         _remove(yard)
         assert yard.state() == before
-
-
-def test_what_a_person_interrupts_in_the_first_receive_is_kept_and_goes_on(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_about: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(machine_run, "HANDLERS", {**machine_run.HANDLERS, Receive: interrupted})
-        with pytest.raises(KeyboardInterrupt) as caught:
-            yard.restore()
-    assert "are kept: continue with --resume" in "".join(caught.value.__notes__)
-    assert defined(yard.resume()).uuid in yard.libvirt.known
 
 
 def _again(yard: Yard) -> MachineRestorePlan:
