@@ -22,12 +22,17 @@ def names_and_ports() -> contextlib.AbstractContextManager[None]:
     return exclusive("clones", doing="making a clone", patience=PATIENCE)
 
 
+def name_of_clone(name: str) -> str:
+    """Return the name of the clone's lock."""
+    return f"clone-{name}"
+
+
 def on_clone(name: str, *, patience: float = PATIENCE) -> contextlib.AbstractContextManager[None]:
     """Be the only process that changes the clone of that name.
 
     The process reads the clone's properties again under the lock, because they may have changed.
     """
-    return exclusive(f"clone-{name}", doing=f"working on clone {name}", patience=patience)
+    return exclusive(name_of_clone(name), doing=f"working on clone {name}", patience=patience)
 
 
 def name_of_maker(name: str) -> str:

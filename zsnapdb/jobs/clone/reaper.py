@@ -6,8 +6,8 @@ it, or to the clones that were made from them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -25,6 +25,7 @@ from zsnapdb.jobs.clone.removal import plan_removal, remove_all
 from zsnapdb.jobs.clone.reusable_sets import ReusableSet
 from zsnapdb.jobs.clone.revision import drop_leftovers
 from zsnapdb.jobs.clone.sources import commits, with_volumes
+from zsnapdb.jobs.clone.sweeping import CopyKind, ReapOutcome, SweepVerdict, carried_out, sweep
 from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.replaced import ReplacedServer
 from zsnapdb.jobs.steps import exchanges
@@ -44,17 +45,6 @@ class Leak:
     hint: str = "run `zsnapdb reap` to remove it"
 
 
-@dataclass(frozen=True)
-class ReapOutcome:
-    """What a sweep decided about a clone or set: keep or reap, why, and the error if it could not be removed."""
-
-    what: str
-    name: str
-    verdict: LeaseVerdict
-    reason: str
-    error: ZsnapdbError | None = None
-
-
 def leaks(settings: Settings) -> list[Leak]:
     """Return what runs that died left behind. What another process works on now is not a leak."""
     hint = "the clone counts as protected; correct its properties (`zfs get all`), or destroy its datasets by hand"
@@ -63,7 +53,7 @@ def leaks(settings: Settings) -> list[Leak]:
         for item in unreadable(settings)
     ]
     for info in listing(settings):
-        with locks.if_free(f"clone-{info.name}") as free:
+        with locks.if_free(locks.name_of_clone(info.name)) as free:
             result += _leaks_of(info) if free else []
     for item in reusable_sets.listing(settings):
         if item.phase in HALF_MADE:
@@ -128,62 +118,53 @@ def reap(settings: Settings, also: Collection[GoesToo] = ()) -> list[ReapOutcome
 
 
 def _sweep(settings: Settings, moment: datetime, *, act: bool, also: Collection[GoesToo] = ()) -> Iterator[ReapOutcome]:
-    taken = 0
-    limit = settings.clones.reap_limit
-    for known in listing(settings):
-        with locks.if_free(f"clone-{known.name}") as free:
-            if not free:
-                yield ReapOutcome("clone", known.name, LeaseVerdict.KEEP, "another process is working on it")
-                continue
-            info = next((info for info in listing(settings) if info.name == known.name), None)
-            if info is None:
-                continue
-            done = _sweep_clone(settings, info, moment, act=act, below_limit=taken < limit, also=also)
-            taken += done.verdict is LeaseVerdict.REAP
-            yield done
-    for item in reusable_sets.listing(settings):
-        with locks.if_free(item.lock) as free:
-            if free:
-                yield _sweep_reusable_set(settings, item, moment, act=act)
+    clones = CopyKind[CloneInfo](
+        what=lambda _: "clone",
+        name=lambda info: info.name,
+        listing=lambda: listing(settings),
+        lock=lambda info: locks.name_of_clone(info.name),
+        judge=lambda info: _judge_clone(settings, info, moment, act=act, also=also),
+        remove=lambda info: _remove_clone(settings, info, also),
+    )
+    sets = CopyKind[ReusableSet](
+        what=lambda item: f"{item.kind} set",
+        name=lambda item: item.set_id,
+        listing=lambda: reusable_sets.listing(settings),
+        lock=lambda item: item.lock,
+        judge=lambda item: _judge_reusable_set(settings, item, moment),
+        remove=reusable_sets.remove,
+    )
+    yield from sweep(clones, act=act, limit=settings.clones.reap_limit)
+    yield from sweep(sets, act=act)
     # These come last: what a removed clone was made of has no clone then.
     yield from _sweep_live(settings, act=act)
     yield from _sweep_replaced(settings, moment, act=act)
 
 
-def _sweep_clone(
-    settings: Settings, info: CloneInfo, moment: datetime, *, act: bool, below_limit: bool, also: Collection[GoesToo]
-) -> ReapOutcome:
-    """Judge one clone under its lock, and act on the verdict if `act`."""
+def _judge_clone(
+    settings: Settings, info: CloneInfo, moment: datetime, *, act: bool, also: Collection[GoesToo]
+) -> SweepVerdict:
+    """Judge one clone under its lock. `act`: mend it first if it is to be mended, and note for the next sweep."""
     if info.phase in HALF_MADE:
-        return _done(
-            ReapOutcome("clone", info.name, LeaseVerdict.REAP, f"half made (phase {info.phase})"),
-            act,
-            lambda: _remove_half_made(info, also),
-        )
+        return SweepVerdict.leak(f"half made (phase {info.phase})")
     if _is_abandoned(info):
-        return _done(
-            ReapOutcome("clone", info.name, LeaseVerdict.REAP, "the command that made it for itself is gone"),
-            act,
-            lambda: destroy_locked(settings, info.name, also),
-        )
+        return SweepVerdict.leak("the command that made it for itself is gone")
     old = _droppable(info)
     if info.phase is ClonePhase.CHANGING or old:
         error = _mend(info, also) if act else None
         if error is not None:
-            return ReapOutcome("clone", info.name, LeaseVerdict.KEEP, "its reset or detach was interrupted", error)
+            return SweepVerdict(LeaseVerdict.KEEP, "its reset or detach was interrupted", error)
     verdict = _verdict(settings, info, moment, notes=act)
-    if old and verdict.verdict is not LeaseVerdict.REAP:
-        verdict = JudgedLease(verdict.verdict, f"{verdict.reason}; its old data goes: {', '.join(old)}")
-    if verdict.verdict is LeaseVerdict.REAP and not below_limit:
-        verdict = JudgedLease(
-            LeaseVerdict.KEEP,
-            f"{verdict.reason}; the next sweep removes it: clones.reap_limit is {settings.clones.reap_limit}",
-        )
-    return _done(
-        ReapOutcome("clone", info.name, verdict.verdict, verdict.reason),
-        act,
-        lambda: destroy_locked(settings, info.name, also),
-    )
+    stays = old and verdict.verdict is not LeaseVerdict.REAP
+    note = f"; its old data goes: {', '.join(old)}" if stays else ""
+    return SweepVerdict(verdict.verdict, f"{verdict.reason}{note}")
+
+
+def _remove_clone(settings: Settings, info: CloneInfo, also: Collection[GoesToo]) -> None:
+    if info.phase in HALF_MADE:
+        _remove_half_made(info, also)
+    else:
+        destroy_locked(settings, info.name, also)
 
 
 def _is_abandoned(info: CloneInfo) -> bool:
@@ -253,21 +234,14 @@ def use_of(info: CloneInfo, moment: datetime, *, notes: bool = False) -> CloneUs
     return CloneUse(use.clients, idle_since)
 
 
-def _sweep_reusable_set(settings: Settings, item: ReusableSet, moment: datetime, *, act: bool) -> ReapOutcome:
-    what = f"{item.kind} set"
+def _judge_reusable_set(settings: Settings, item: ReusableSet, moment: datetime) -> SweepVerdict:
     if item.phase in HALF_MADE:
-        return _done(
-            ReapOutcome(what, item.set_id, LeaseVerdict.REAP, "half made"), act, lambda: reusable_sets.remove(item)
-        )
+        return SweepVerdict.leak("half made")
     if item.clones:
-        return ReapOutcome(what, item.set_id, LeaseVerdict.KEEP, f"{len(item.clones)} clones depend on it")
+        return SweepVerdict(LeaseVerdict.KEEP, f"{len(item.clones)} clones depend on it")
     if moment - read_stamp(item.used) < timedelta(seconds=settings.clones.keep_unused):
-        return ReapOutcome(what, item.set_id, LeaseVerdict.KEEP, f"last used at {item.used}")
-    return _done(
-        ReapOutcome(what, item.set_id, LeaseVerdict.REAP, f"not used since {item.used}"),
-        act,
-        lambda: reusable_sets.remove(item),
-    )
+        return SweepVerdict(LeaseVerdict.KEEP, f"last used at {item.used}")
+    return SweepVerdict(LeaseVerdict.REAP, f"not used since {item.used}")
 
 
 def _sweep_live(settings: Settings, *, act: bool) -> Iterator[ReapOutcome]:
@@ -276,7 +250,7 @@ def _sweep_live(settings: Settings, *, act: bool) -> Iterator[ReapOutcome]:
         outcome = ReapOutcome(
             "live set", live.backup_id, LeaseVerdict.REAP, "it was taken for a clone and has no clone"
         )
-        yield _done(outcome, act, partial(owned.destroy_set, names, live.backup_id))
+        yield carried_out(outcome, partial(owned.destroy_set, names, live.backup_id), act=act)
 
 
 def _sweep_replaced(settings: Settings, moment: datetime, *, act: bool) -> Iterator[ReapOutcome]:
@@ -304,15 +278,4 @@ def _sweep_replaced_server(settings: Settings, server: ReplacedServer, moment: d
     except ZsnapdbError as error:
         return ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {error.message}")
     outcome = ReapOutcome(what, server.restore_id, LeaseVerdict.REAP, since)
-    return _done(outcome, act, partial(replaced.remove, server, under_way))
-
-
-def _done(outcome: ReapOutcome, act: bool, remove: Callable[[], object]) -> ReapOutcome:
-    """Call `remove` if the verdict is to reap and `act` is true; return the outcome, with the error if it failed."""
-    if not act or outcome.verdict is not LeaseVerdict.REAP:
-        return outcome
-    try:
-        remove()
-    except ZsnapdbError as error:
-        return replace(outcome, verdict=LeaseVerdict.KEEP, error=error)
-    return outcome
+    return carried_out(outcome, partial(replaced.remove, server, under_way), act=act)

@@ -15,7 +15,8 @@ from pathlib import Path
 from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone import locks
-from zsnapdb.jobs.clone.reaper import Leak, ReapOutcome
+from zsnapdb.jobs.clone.reaper import Leak
+from zsnapdb.jobs.clone.sweeping import ReapOutcome
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.jobs.trial import machine_scratch, scratch

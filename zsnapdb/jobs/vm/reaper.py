@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
 
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.clone import sweeping
 from zsnapdb.jobs.clone.destroy import GoesToo
 from zsnapdb.jobs.clone.locks import if_free
-from zsnapdb.jobs.clone.reaper import Leak, ReapOutcome
+from zsnapdb.jobs.clone.reaper import Leak
+from zsnapdb.jobs.clone.sweeping import CopyKind, ReapOutcome, SweepVerdict
 from zsnapdb.jobs.vm import catalogue, locks, properties, removal
 from zsnapdb.jobs.vm.catalogue import Machine, MachineBase
 from zsnapdb.jobs.vm.properties import MachinePhase
@@ -65,89 +67,49 @@ def _orphaned_domains(settings: Settings) -> list[Leak]:
 def sweep(settings: Settings, *, act: bool, also: Collection[GoesToo] = ()) -> list[ReapOutcome]:
     """Remove half-made and expired machines and half-made bases, or say what would be removed (`act` false).
 
-    Each is judged under its lock. An error with one does not stop the sweep. One with snapshots that others made stays,
-    unless `also` lets them go.
+    One with snapshots that others made stays, unless `also` lets them go.
     """
-    return [*_machines(settings, act=act, also=also), *_bases(settings, act=act, also=also)]
+    may_go = GoesToo.FOREIGN_SNAPSHOTS in also
+    machines = CopyKind[Machine](
+        what=lambda _: "vm",
+        name=lambda machine: machine.name,
+        listing=lambda: catalogue.machines(settings),
+        lock=lambda machine: locks.name_of_machine(machine.name),
+        judge=lambda machine: _judge_machine(settings, machine),
+        remove=lambda machine: _remove_machine(settings, machine, snapshots_may_go=may_go),
+    )
+    bases = CopyKind[MachineBase](
+        what=lambda _: "vm base",
+        name=lambda base: base.name,
+        listing=lambda: [base for base in catalogue.bases(settings) if base.phase in properties.HALF_MADE],
+        lock=lambda base: locks.name_of_base(base.name),
+        judge=lambda base: SweepVerdict.leak(f"half made (phase {base.phase})"),
+        remove=lambda base: _remove_base(settings, base, snapshots_may_go=may_go),
+    )
+    limit = settings.clones.reap_limit
+    return [*sweeping.sweep(machines, act=act, limit=limit), *sweeping.sweep(bases, act=act)]
 
 
-def _machines(settings: Settings, *, act: bool, also: Collection[GoesToo]) -> Iterator[ReapOutcome]:
-    taken = 0
-    for known in catalogue.machines(settings):
-        with if_free(locks.name_of_machine(known.name)) as free:
-            if not free:
-                yield ReapOutcome("vm", known.name, LeaseVerdict.KEEP, "another process is working on it")
-                continue
-            machine = next((m for m in catalogue.machines(settings) if m.name == known.name), None)
-            if machine is None:
-                continue
-            try:
-                outcome = _judged(settings, machine)
-            except ZsnapdbError as error:
-                yield ReapOutcome("vm", known.name, LeaseVerdict.KEEP, "it could not be judged", error)
-                continue
-            if outcome.verdict is LeaseVerdict.REAP and taken >= settings.clones.reap_limit:
-                reason = (
-                    f"{outcome.reason}; the next sweep removes it: clones.reap_limit is {settings.clones.reap_limit}"
-                )
-                outcome = ReapOutcome("vm", known.name, LeaseVerdict.KEEP, reason)
-            taken += outcome.verdict is LeaseVerdict.REAP
-            yield _done(outcome, act, _remover(settings, machine, also))
-
-
-def _remover(settings: Settings, machine: Machine, also: Collection[GoesToo]) -> Callable[[], None]:
-    def remove() -> None:
-        with connected(settings.vms.uri) as hypervisor:
-            foreign = removal.others(machine.anchor, properties.machine_mark(machine.name))
-            may_go = GoesToo.FOREIGN_SNAPSHOTS in also
-            removal.refuse_others(f"the virtual machine {machine.name}", foreign, snapshots_may_go=may_go)
-            removal.remove_machine(settings, hypervisor, machine)
-
-    return remove
-
-
-def _judged(settings: Settings, machine: Machine) -> ReapOutcome:
+def _judge_machine(settings: Settings, machine: Machine) -> SweepVerdict:
     if machine.phase in properties.HALF_MADE:
-        return ReapOutcome("vm", machine.name, LeaseVerdict.REAP, f"half made (phase {machine.phase})")
+        return SweepVerdict.leak(f"half made (phase {machine.phase})")
     if machine.phase is MachinePhase.UNKNOWN:
         reason = f"{properties.PHASE_PROPERTY} was altered: {catalogue.altered_hint(machine)}"
-        return ReapOutcome("vm", machine.name, LeaseVerdict.KEEP, reason)
+        return SweepVerdict(LeaseVerdict.KEEP, reason)
     foreign = removal.others(machine.anchor, properties.machine_mark(machine.name))
     obstacles = [f"{clone} is a clone of it" for clone in foreign.clones]
     verdict = judge(machine.lease, obstacles, _UNUSED, catalogue.lease_policy(settings), now())
-    return ReapOutcome("vm", machine.name, verdict.verdict, verdict.reason)
+    return SweepVerdict(verdict.verdict, verdict.reason)
 
 
-def _bases(settings: Settings, *, act: bool, also: Collection[GoesToo]) -> Iterator[ReapOutcome]:
-    for known in catalogue.bases(settings):
-        if known.phase not in properties.HALF_MADE:
-            continue
-        with if_free(locks.name_of_base(known.name)) as free:
-            base = next((base for base in catalogue.bases(settings) if base.name == known.name), None)
-            if not free or base is None or base.phase not in properties.HALF_MADE:
-                continue
-            outcome = ReapOutcome("vm base", base.name, LeaseVerdict.REAP, f"half made (phase {base.phase})")
-            yield _done(outcome, act, _base_remover(settings, base, also))
+def _remove_machine(settings: Settings, machine: Machine, *, snapshots_may_go: bool) -> None:
+    with connected(settings.vms.uri) as hypervisor:
+        foreign = removal.others(machine.anchor, properties.machine_mark(machine.name))
+        removal.refuse_others(f"the virtual machine {machine.name}", foreign, snapshots_may_go=snapshots_may_go)
+        removal.remove_machine(settings, hypervisor, machine)
 
 
-def _base_remover(settings: Settings, base: MachineBase, also: Collection[GoesToo]) -> Callable[[], None]:
-    def remove() -> None:
-        removal.refuse_others(
-            f"the base {base.name}",
-            removal.others(base.anchor, properties.base_mark(base.name)),
-            snapshots_may_go=GoesToo.FOREIGN_SNAPSHOTS in also,
-        )
-        removal.remove_base(settings, base)
-
-    return remove
-
-
-def _done(outcome: ReapOutcome, act: bool, remove: Callable[[], None]) -> ReapOutcome:
-    """Call `remove` if the verdict is to reap and `act` is true; return the outcome, with the error if it failed."""
-    if not act or outcome.verdict is not LeaseVerdict.REAP:
-        return outcome
-    try:
-        remove()
-    except ZsnapdbError as error:
-        return ReapOutcome(outcome.what, outcome.name, LeaseVerdict.KEEP, outcome.reason, error)
-    return outcome
+def _remove_base(settings: Settings, base: MachineBase, *, snapshots_may_go: bool) -> None:
+    foreign = removal.others(base.anchor, properties.base_mark(base.name))
+    removal.refuse_others(f"the base {base.name}", foreign, snapshots_may_go=snapshots_may_go)
+    removal.remove_base(settings, base)

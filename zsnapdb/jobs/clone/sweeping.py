@@ -1,0 +1,100 @@
+"""How a sweep goes through copies of one kind: each is judged under its lock, and an error with one ends no sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic, TypeVar
+
+from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.jobs.clone.locks import if_free
+from zsnapdb.planning.clone.lease import LeaseVerdict
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True)
+class ReapOutcome:
+    """What a sweep decided about a copy: keep or reap, why, and the error if it could not be removed."""
+
+    what: str
+    name: str
+    verdict: LeaseVerdict
+    reason: str
+    error: ZsnapdbError | None = None
+
+
+@dataclass(frozen=True)
+class SweepVerdict:
+    """What is decided about one copy, and why. `error`: what stands in its way.
+
+    `is_leak`: a run that died left it behind. Then no limit of a sweep keeps it.
+    """
+
+    verdict: LeaseVerdict
+    reason: str
+    error: ZsnapdbError | None = None
+    is_leak: bool = False
+
+    @classmethod
+    def leak(cls, reason: str) -> SweepVerdict:
+        """Return the judgement of what a run that died left behind: it goes."""
+        return cls(LeaseVerdict.REAP, reason, is_leak=True)
+
+
+@dataclass(frozen=True)
+class CopyKind(Generic[C]):
+    """Copies of one kind: which there are, the lock of each, what is decided about one now, and how it is removed."""
+
+    what: Callable[[C], str]
+    name: Callable[[C], str]
+    listing: Callable[[], Sequence[C]]
+    lock: Callable[[C], str]
+    judge: Callable[[C], SweepVerdict]
+    remove: Callable[[C], object]
+
+
+def sweep(kind: CopyKind[C], *, act: bool, limit: int | None = None) -> Iterator[ReapOutcome]:
+    """Judge every copy of the kind, and remove those that must go (`act` false: only say so).
+
+    Each is read again under its lock, and judged as it is then. What another process works on stays. Of those whose
+    time is over at most `limit` go (None: all). An error with one is in its outcome, and the sweep goes on.
+    """
+    taken = 0
+    for known in kind.listing():
+        what, name = kind.what(known), kind.name(known)
+        with if_free(kind.lock(known)) as is_free:
+            if not is_free:
+                yield ReapOutcome(what, name, LeaseVerdict.KEEP, "another process is working on it")
+                continue
+            copy = next((copy for copy in kind.listing() if (kind.what(copy), kind.name(copy)) == (what, name)), None)
+            if copy is None:
+                continue
+            judged = _judged(kind, copy)
+            goes = judged.verdict is LeaseVerdict.REAP
+            if goes and not judged.is_leak and limit is not None and taken >= limit:
+                reason = f"{judged.reason}; the next sweep removes it: clones.reap_limit is {limit}"
+                judged = SweepVerdict(LeaseVerdict.KEEP, reason)
+            outcome = ReapOutcome(what, name, judged.verdict, judged.reason, judged.error)
+            done = carried_out(outcome, partial(kind.remove, copy), act=act)
+            taken += done.verdict is LeaseVerdict.REAP
+            yield done
+
+
+def _judged(kind: CopyKind[C], copy: C) -> SweepVerdict:
+    try:
+        return kind.judge(copy)
+    except ZsnapdbError as error:
+        return SweepVerdict(LeaseVerdict.KEEP, "it could not be judged", error)
+
+
+def carried_out(outcome: ReapOutcome, remove: Callable[[], object], *, act: bool) -> ReapOutcome:
+    """Call `remove` if the verdict is to reap and `act` is true; return the outcome, with the error if it failed."""
+    if not act or outcome.verdict is not LeaseVerdict.REAP:
+        return outcome
+    try:
+        remove()
+    except ZsnapdbError as error:
+        return replace(outcome, verdict=LeaseVerdict.KEEP, error=error)
+    return outcome
