@@ -50,6 +50,16 @@ def refused(*words: str) -> str:
     return done.stderr
 
 
+def encrypt_repository() -> None:
+    """Give the repository a recipient, whose identity this host has."""
+    run(QUICK, "key", "generate", "--identity", str(IDENTITY))
+    recipient = next(w for w in IDENTITY.read_text().split() if w.startswith("age1"))
+    CONFIG.write_text(
+        f'{CONFIG.read_text()}\n[repository.s3.encryption]\nrecipients = ["{recipient}"]\n'
+        f'identity_file = "{IDENTITY}"\n'
+    )
+
+
 class EncryptedServer(Release):
     """The server on encrypted datasets: `root` is their encryption root, `volume` the outer one."""
 
@@ -91,12 +101,7 @@ class EncryptedServer(Release):
         assert not [file for file in BUCKET.rglob("*") if "/chunks/" in str(file)]
         zsnapdb("snapshot", "main")
         assert "would be stored in the clear" in refused("backup", "main", "--set", "latest")
-        run(QUICK, "key", "generate", "--identity", str(IDENTITY))
-        recipient = next(w for w in IDENTITY.read_text().split() if w.startswith("age1"))
-        CONFIG.write_text(
-            f'{CONFIG.read_text()}\n[repository.s3.encryption]\nrecipients = ["{recipient}"]\n'
-            f'identity_file = "{IDENTITY}"\n'
-        )
+        encrypt_repository()
 
     def hidden(self) -> None:
         """What the server holds is nowhere in the clear: not in the pool's device, not in the store."""

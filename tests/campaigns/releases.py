@@ -101,6 +101,10 @@ class Release:
             "INSERT INTO tried.things VALUES (1, 'one', 1.5), (2, 'two', 2.5), (3, 'drei €', 3.5)",
         )
 
+    def binlogs(self) -> Path:
+        """Return the folder with the server's binlogs and their index, which its own client can read."""
+        return Path("/var/lib/mysql")
+
     def backup(self) -> None:
         """A full backup and an increment under load are restored to exactly their position."""
         ledger.BALLAST_ROWS = 40
@@ -115,7 +119,7 @@ class Release:
         load.stop()
         assert not backup["full"]
         position = backup["position"]
-        folder = Path("/var/lib/mysql")
+        folder = self.binlogs()
         tool = "/opt/mysql/bin/mysqlbinlog" if self.flavour == "mysql" else "/usr/bin/mariadb-binlog"
         truth = ledger.journal_in_binlog(
             folder, folder / "binlog.index", tool, position["binlog_file"], position["binlog_offset"]

@@ -112,7 +112,7 @@ HOMES = {
     "rich": {"cli/progress_bars.py", "cli/tables.py"},
     "libvirt": {"vm/hypervisor.py"},
     "libvirt_qemu": {"vm/hypervisor.py"},
-    "cryptography": {"repository/keys.py", "stream/crypto.py"},
+    "cryptography": {"mysql/binlog/encrypted.py", "repository/keys.py", "stream/crypto.py"},
 }
 PROCESSES = {
     "vm/thaw_guard.py",

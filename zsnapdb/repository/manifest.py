@@ -121,6 +121,7 @@ class ServerPart(Part):
 
     `absolute_tablespaces` are the paths of tablespaces outside the data directory. `engines` says how many user tables
     have each storage engine. `key_files` are the files with the keys of encrypted tables; they may be in no backup.
+    `binlog_key` is the name of the key that the newest binlog was encrypted with.
     """
 
     flavour: Flavour
@@ -131,6 +132,7 @@ class ServerPart(Part):
     absolute_tablespaces: tuple[Line, ...] = ()
     engines: dict[ShortLine, Count] = Field(default_factory=dict)
     key_files: tuple[Line, ...] = ()
+    binlog_key: Line | None = None
 
 
 class ServerSourcePart(Part):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from zsnapdb import hooks
-from zsnapdb.base.errors import HookError, NotThere, PreflightError
+from zsnapdb.base.errors import HookError, NotThere, PreflightError, ZsnapdbError
 from zsnapdb.base.model import Position
 from zsnapdb.hooks import OnFailure, When
 from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.backup.space import judge_volumes_space
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql import locks
+from zsnapdb.mysql.binlog.encrypted import NO_KEYS, BinlogKeys, key_of, open_binlog
+from zsnapdb.mysql.binlog.read import index_entries
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.mysql.process.paths import (
     absolute_tablespaces,
@@ -41,6 +45,7 @@ from zsnapdb.planning.backup.fitness import (
 from zsnapdb.planning.backup.lock_strategy import AUTO, LockChoice, choose
 from zsnapdb.planning.backup.placement import MountedFilesystem, NamedPath, Placement, discover, mount_of, place
 from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.server_copy.identity import binlog_paths
 from zsnapdb.zfs import datasets, version
 from zsnapdb.zfs.mounts import mounted
 
@@ -60,6 +65,10 @@ class Observed:
     findings: tuple[FitnessFinding, ...]
     ciphers: Mapping[str, str] = field(default_factory=dict)
     """The ciphers of the datasets that ZFS encrypts."""
+    keys: BinlogKeys = NO_KEYS
+    """The keys of the server's encrypted binlogs, as they were before the snapshot."""
+    binlog_key: str | None = None
+    """The name of the key that the newest binlog is encrypted with."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -128,6 +137,9 @@ def examine(instance: Instance, session: Session) -> Examined:
     if objection(findings) is None:
         findings += judge_volumes_space(list(volumes.values()))
     findings += _judge_surroundings(facts, mounts, volumes)
+    keys = BinlogKeys(tuple(Path(path.path) for path in keyring_paths(facts.variables))).remembered()
+    key_findings, binlog_key = _judge_keys(facts, keys)
+    findings += key_findings
     blocks = data_file_blocks(facts)
     findings += judge_blocks(blocks, doublewrite=repairs_torn_pages(facts), zfs_release=version.kernel_release())
     findings += _judge_hooks(instance)
@@ -137,7 +149,20 @@ def examine(instance: Instance, session: Session) -> Examined:
     position = published_position(session, facts)
     return Examined(
         tuple(findings),
-        Observed(facts, volumes, mountpoints, paths, placement, blocks, choice, position, tuple(findings), ciphers),
+        Observed(
+            facts,
+            volumes,
+            mountpoints,
+            paths,
+            placement,
+            blocks,
+            choice,
+            position,
+            tuple(findings),
+            ciphers,
+            keys,
+            binlog_key,
+        ),
     )
 
 
@@ -182,12 +207,31 @@ def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> tuple[list[F
     return findings + judge_sending(ciphers, version.kernel_release() if ciphers else ()), ciphers
 
 
+def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFinding], str | None]:
+    """Return the name of the key of the newest binlog, if it is encrypted; an objection if it cannot be read here."""
+    named = binlog_paths(facts.variables, "log_bin")
+    if not facts.has_binlog or named is None or facts.variables.get("binlog_encryption") != "ON":
+        return [], None
+    base, index = named
+    try:
+        newest = Path(os.path.dirname(base), os.path.basename(index_entries(Path(index))[-1]))
+        with open_binlog(newest, keys) as file:
+            key = key_of(file)
+    except ZsnapdbError as error:
+        return [unfit("binlog", error.message, error.hint)], None
+    except (OSError, IndexError):
+        # The server rotates just now; the position is read from the snapshot.
+        return [], None
+    note = f"it is encrypted with {key}: backups need this key, also after it is rotated; keep each keyring"
+    return [warning("keyring", note, "copy the keyring before each rotation")] if key is not None else [], key
+
+
 def _judge_surroundings(
     facts: ServerFacts, mounts: list[MountedFilesystem], volumes: dict[str, str]
 ) -> list[FitnessFinding]:
     """Return findings about files that a restore needs but that may be outside the snapshot."""
     findings = []
-    for path in keyring_paths(facts):
+    for path in keyring_paths(facts.variables):
         mount = mount_of(path.path, mounts)
         if mount is not None and mount.source in volumes.values():
             findings.append(

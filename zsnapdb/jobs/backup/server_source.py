@@ -113,7 +113,7 @@ class ServerSource:
         lock.deadline; HookError if a hook aborts; PreflightError if the server has changed since it was observed.
         """
         hooked = Hooked(self.instance.name, self.instance.hooks(), request.backup_id, request.names, events)
-        origin = Origin.of(observed.facts, observed.volumes, observed.mountpoints, absolute_tablespaces(observed.facts))
+        origin = origin_of(observed)
         with hooked.around():
             return _under_least_lock(
                 self.instance, observed, self.session, hooked, request, {ORIGIN_PROPERTY: origin.encode()}
@@ -140,7 +140,8 @@ class ServerSource:
                 variables={name: facts.variables[name] for name in RECORDED if name in facts.variables},
                 absolute_tablespaces=absolute_tablespaces(facts),
                 engines=dict(facts.engines),
-                key_files=tuple(path.path for path in keyring_paths(facts)),
+                key_files=tuple(path.path for path in keyring_paths(facts.variables)),
+                binlog_key=observed.binlog_key,
             ),
         )
         return SourceDescription(
@@ -152,6 +153,14 @@ class ServerSource:
                 for role, seen in volumes.items()
             },
         )
+
+
+def origin_of(observed: Observed) -> Origin:
+    """Return the facts of the observed server that a copy of it needs."""
+    key_files = [str(file) for file in observed.keys.files]
+    strays = absolute_tablespaces(observed.facts)
+    key = observed.binlog_key
+    return Origin.of(observed.facts, observed.volumes, observed.mountpoints, strays, key_files, key)
 
 
 def _under_least_lock(
@@ -309,7 +318,9 @@ def _prove_position(
     base, index = paths
     known = tail_record.read(instance, facts.flavour)
     with _in_snapshot([index, os.path.dirname(base)], observed, instance, backup_id) as (its_index, folder):
-        found = find_position(its_index, folder, facts.flavour, known, has_gtids=before.gtids is not None)
+        found = find_position(
+            its_index, folder, facts.flavour, known, has_gtids=before.gtids is not None, keys=observed.keys
+        )
     position = found.position
     if isinstance(position.gtids, gtid.GtidSet):
         # Transactions that are in no binlog at all (gtid_purged) are part of the state too (refman 8.4, "gtid_purged").

@@ -57,8 +57,8 @@ def archive_once(instance: Instance) -> Round:
         raise PreflightError(
             f"the newest binlog of instance {instance.name} cannot be archived: {result.blocked}",
             hint=(
-                "encrypted binlogs cannot be read from their files: set binlog_encryption (MySQL) or encrypt_binlog"
-                " (MariaDB) to OFF"
+                "binlogs that MariaDB encrypted (encrypt_binlog) cannot be read, those of MySQL only with the file of"
+                " component_keyring_file: else set encrypt_binlog or binlog_encryption to OFF"
             ),
         )
     return result

@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import BinaryIO
 
-from zsnapdb.base.errors import ConsistencyError, DamagedError, RepositoryError
+from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError, RepositoryError
 from zsnapdb.base.model import BinlogCoordinates, new_backup_id
-from zsnapdb.base.server_files import open_to_read
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part
 from zsnapdb.jobs.binlog.known import contains_last, known_history
@@ -88,6 +87,7 @@ class Archiver:
         plan = self._plan(local)
         if plan.begin is not None and plan.steps and ask is not None and ask() != self._source:
             plan = Plan(None, ())
+        self._refuse_clear(plan.steps)
         if plan.begin is not None and plan.steps:
             self._begin(plan.begin)
         done = _Done()
@@ -180,11 +180,21 @@ class Archiver:
             self._keys = {name: keyring.new_key("1")}
         return self._keys[name]
 
+    def _refuse_clear(self, steps: Sequence[ArchiveStep]) -> None:
+        """Raise PreflightError if the server encrypts what would be stored in the clear."""
+        hidden = [step.name for step in steps if self._files.opening(step.name).is_encrypted]
+        if hidden and not self._archive.repository.keyring.is_encrypting:
+            raise PreflightError(
+                f"binlog {hidden[0]} is encrypted, and the repository has no recipients: it would be stored in the"
+                " clear",
+                hint="make keys with `zsnapdb key generate`, and set recipients in the encryption of the repository",
+            )
+
     def _archive_active(self, step: ArchiveStep, done: _Done) -> None:
         """Archive what the server has added to its active binlog."""
         known = self._kept[-1] if step.offset else None
-        with open_to_read(self._files.path(step.name)) as file:
-            size = os.fstat(file.fileno()).st_size
+        with self._files.open(step.name) as file:
+            size = file.seek(0, os.SEEK_END)
             opening = self._files.opening(step.name)
             complete = known.end if known else opening.head.end or 0
             synced = False
@@ -280,8 +290,8 @@ class Archiver:
         """
         known = self._kept[-1] if step.offset else None
         opening = self._files.opening(step.name)
-        with open_to_read(self._files.path(step.name)) as file:
-            size = os.fstat(file.fileno()).st_size
+        with self._files.open(step.name) as file:
+            size = file.seek(0, os.SEEK_END)
             for segment in known.segments if known else ():
                 if plain_hash(read_plain(file, segment.start, segment.end)).hexdigest() != segment.chunk.plain_hash:
                     self._disagrees = True

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from zsnapdb.base import server_files
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.host.binlog_spans import SpanBuilder
 from zsnapdb.mysql.binlog.bytes import fingerprint
+from zsnapdb.mysql.binlog.encrypted import NO_KEYS, BinlogKeys, key_of, open_binlog
 from zsnapdb.mysql.binlog.read import index_entries
 from zsnapdb.mysql.binlog.transactions import Head, read_head, transactions
+from zsnapdb.mysql.process.paths import KEYRING_VARIABLES, keyring_paths
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.archive import ServerBinlog
@@ -31,6 +32,7 @@ _VARIABLES = (
     "datadir",
     "server_uuid",
     "server_id",
+    *KEYRING_VARIABLES,
 )
 
 
@@ -45,6 +47,7 @@ class BinlogSource:
     datadir: Path
     folder: Path
     """The folder of the binlogs: that of log_bin_basename, without links."""
+    keys: BinlogKeys = NO_KEYS
 
 
 def find_source(session: Session) -> BinlogSource:
@@ -78,15 +81,17 @@ def find_source(session: Session) -> BinlogSource:
         index,
         datadir,
         Path(os.path.realpath(base.parent)),
+        BinlogKeys(tuple(Path(file.path) for file in keyring_paths(variables))),
     )
 
 
 @dataclass(frozen=True)
 class Opening:
-    """The head of a binlog file, and the fingerprint that identifies the file."""
+    """The head of a binlog file, the fingerprint that identifies the file, and whether the server encrypts it."""
 
     head: Head
     fingerprint: str
+    is_encrypted: bool = False
 
 
 _FileState = tuple[int, int, int]
@@ -138,27 +143,29 @@ class LocalFiles:
         """Return the path of a listed binlog."""
         return self._paths[name]
 
+    def open(self, name: str) -> BinaryIO:
+        """Return a listed binlog, open to read its plain bytes."""
+        return open_binlog(self._paths[name], self.source.keys)
+
     def opening(self, name: str) -> Opening:
         """Return the opening of a listed binlog."""
         return self._openings[name][1]
 
     def _local(self, path: Path) -> ServerBinlog | None:
         try:
-            with server_files.open_to_read(path) as file:
-                status = os.fstat(file.fileno())
+            with open_binlog(path, self.source.keys) as file:
+                status, size = os.fstat(file.fileno()), file.seek(0, os.SEEK_END)
                 state = (status.st_ino, status.st_size, status.st_mtime_ns)
                 known = self._openings.get(path.name)
                 if known is None or known[0] != state:
                     head = read_head(file, path.name)
                     if head is None or head.end is None:
                         return None
-                    opening = Opening(head, fingerprint(file, head.end))
+                    opening = Opening(head, fingerprint(file, head.end), key_of(file) is not None)
                     self._openings[path.name] = (state, opening)
                 else:
                     opening = known[1]
-                return ServerBinlog(
-                    path.name, number_of(path.name), status.st_size, opening.fingerprint, opening.head.previous
-                )
+                return ServerBinlog(path.name, number_of(path.name), size, opening.fingerprint, opening.head.previous)
         except FileNotFoundError:
             return ServerBinlog(
                 path.name, number_of(path.name), 0, problem=f"{path.name} is in the index, but the file is missing"

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from zsnapdb.base import server_files
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError, ServerError, UsageError, ZsnapdbError
 from zsnapdb.base.patterns import below
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
+from zsnapdb.mysql.binlog.encrypted import NO_KEYS, BinlogKeys, open_binlog
 from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
 from zsnapdb.planning.binlog.changes import (
     ChangeFilter,
@@ -123,10 +123,10 @@ class _Reading:
     read: list[ReadBinlog] = field(default_factory=list)
     problems: list[ZsnapdbError] = field(default_factory=list)
 
-    def add(self, path: Path, name: str, history: str | None) -> None:
+    def add(self, path: Path, name: str, history: str | None, keys: BinlogKeys = NO_KEYS) -> None:
         """Read a binlog. A damaged one is a problem; the transactions before the damage count."""
         try:
-            with server_files.open_to_read(path) as file:
+            with open_binlog(path, keys) as file:
                 self.read.append(ReadBinlog(name, history, file.seek(0, 2)))
                 self._select(transaction_changes(file, name), name, history)
         except ZsnapdbError as error:
@@ -177,7 +177,7 @@ def search(
         last = live[place].created if place < len(live) else None
         if is_within(binlog.created, last, [conditions.committed]) and is_within(None, last, [conditions.began]):
             instance.events.tell(f"reading {binlog.name}")
-            reading.add(binlog.path, binlog.name, None)
+            reading.add(binlog.path, binlog.name, None, NO_KEYS if files is None else files.source.keys)
     if not reading.read and reading.problems:
         raise reading.problems[0]
     return Search(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from zsnapdb.base import server_files
 from zsnapdb.base.errors import DamagedError, UsageError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
@@ -92,7 +91,7 @@ def _read_on(files: LocalFiles, place: _Place | None, report: Report) -> _Place 
 
 def _read(files: LocalFiles, place: _Place, report: Report) -> _Place:
     end = place.end
-    with server_files.open_to_read(files.path(place.name)) as file:
+    with files.open(place.name) as file:
         for changes in transaction_changes(file, place.name, end):
             end = changes.end
             report(ListedTransaction(place.name, None, Match.YES, changes))

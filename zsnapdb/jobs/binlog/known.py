@@ -8,7 +8,6 @@ from itertools import takewhile
 
 from zsnapdb.base.gtid import Gtids, joined
 from zsnapdb.base.model import server_name
-from zsnapdb.base.server_files import open_to_read
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.mysql.binlog.bytes import read_plain
 from zsnapdb.planning.binlog.archive import ServerBinlog, has_all_of
@@ -62,7 +61,7 @@ def contains_last(files: LocalFiles, file: ArchivedFile) -> bool:
         start, chunk = sum(chunk.plain_size for chunk in file.chunks[:-1]), file.chunks[-1]
     else:
         start, chunk = file.segments[-1].start, file.segments[-1].chunk
-    with open_to_read(files.path(file.name)) as opened:
+    with files.open(file.name) as opened:
         return plain_hash(read_plain(opened, start, start + chunk.plain_size)).hexdigest() == chunk.plain_hash
 
 

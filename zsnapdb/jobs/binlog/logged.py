@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import NotThere, PreflightError
@@ -44,7 +45,8 @@ def find_transaction(instance: Instance, files: LocalFiles, gtid: str) -> Logged
     """
     live = [binlog for binlog in files.list() if not binlog.problem]
     for binlog in live:
-        found = _read(files.path(binlog.name), binlog.name, gtid)
+        with files.open(binlog.name) as file:
+            found = _found_in(file, binlog.name, gtid)
         if found is not None:
             return found
     found = _archived(instance, files, live, gtid)
@@ -56,13 +58,12 @@ def find_transaction(instance: Instance, files: LocalFiles, gtid: str) -> Logged
     return found
 
 
-def _read(path: Path, name: str, gtid: str) -> LoggedTransaction | None:
+def _found_in(file: BinaryIO, name: str, gtid: str) -> LoggedTransaction | None:
     """Return the transaction from a binlog; None if the binlog does not have it."""
-    with server_files.open_to_read(path) as file:
-        for transaction in transaction_changes(file, name):
-            if transaction.gtid == gtid:
-                _check_rows(transaction, gtid)
-                return LoggedTransaction(transaction, tuple(row_changes(file, name, transaction)))
+    for transaction in transaction_changes(file, name):
+        if transaction.gtid == gtid:
+            _check_rows(transaction, gtid)
+            return LoggedTransaction(transaction, tuple(row_changes(file, name, transaction)))
     return None
 
 
@@ -80,7 +81,8 @@ def _archived(instance: Instance, files: LocalFiles, live: list[ServerBinlog], g
             instance.events.tell(f"fetching {file.name} of history {file.incarnation}")
             path = Path(below(folder, f"{file.incarnation}-{file.name}"))
             archive.fetch(file, path)
-            found = _read(path, file.name, gtid)
+            with server_files.open_to_read(path) as fetched:
+                found = _found_in(fetched, file.name, gtid)
             if found is not None:
                 return found
             path.unlink()

@@ -230,6 +230,9 @@ def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, mad
     layout = layout_of(origin, f"{anchor}/r1", root)
     options = (*instance.settings.server.options, *request.profile.options)
     copy = copy_of(origin, layout, root, instance.settings.server.model_copy(update={"options": options}), limits)
+    missing = copy.key_objection(origin.binlog_key)
+    if missing is not None:
+        raise missing
     bind = request.bind_address or limits.bind_address
     copy.render(CloneServer(copy, origin, 1, port, bind, limits.accounts == "lock", request.rights).identity())
     return ClonePlan(

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from zsnapdb.jobs.backup.preflight import Observed
-from zsnapdb.jobs.backup.server_source import open_server
+from zsnapdb.jobs.backup.server_source import open_server, origin_of
 from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.base.exclusion import alone_at_source
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LIVE
 from zsnapdb.jobs.clone.sources import CloneSource, SourceKind
-from zsnapdb.mysql.process.paths import absolute_tablespaces
 from zsnapdb.planning.server_copy.origin import Origin
-
-
-def _origin(observed: Observed) -> Origin:
-    return Origin.of(observed.facts, observed.volumes, observed.mountpoints, absolute_tablespaces(observed.facts))
 
 
 def origin_of_live(instance: Instance) -> Origin:
     """Return the origin of a live set without taking one. PreflightError if the server is not fit for a snapshot."""
     with open_server(instance) as source:
-        return _origin(source.observe())
+        return origin_of(source.observe())
 
 
 def take_live(instance: Instance) -> CloneSource:
@@ -40,4 +34,4 @@ def take_live(instance: Instance) -> CloneSource:
                 LIVE,
                 run_id=instance.host.run_id(),
             )
-    return CloneSource(SourceKind.LIVE, taken.set, _origin(observed))
+    return CloneSource(SourceKind.LIVE, taken.set, origin_of(observed))

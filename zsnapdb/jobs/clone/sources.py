@@ -156,6 +156,8 @@ def origin_in(manifest: Manifest) -> Origin:
             for volume in manifest.volumes
         },
         absolute_tablespaces=part.absolute_tablespaces,
+        key_files=part.key_files,
+        binlog_key=part.binlog_key,
         unlogged=source.position.gtids if family(part.flavour).gtids_are_sets else None,
     )
 

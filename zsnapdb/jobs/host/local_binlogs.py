@@ -6,14 +6,14 @@ Nothing here is trusted: a binlog counts as the archived one if its bytes have t
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from zsnapdb.base import server_files
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.mysql.binlog.bytes import fingerprint, read_plain
+from zsnapdb.mysql.binlog.encrypted import NO_KEYS, BinlogKeys, open_binlog
 from zsnapdb.mysql.binlog.read import index_entries
 from zsnapdb.planning.server_copy.identity import binlog_paths
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -28,10 +28,14 @@ class LocalBinlogs:
     """The binlogs in the index of a server on this host, by name."""
 
     paths: Mapping[str, Path] = field(default_factory=dict)
+    keys: BinlogKeys = NO_KEYS
 
     @classmethod
-    def of(cls, variables: Mapping[str, str]) -> LocalBinlogs:
-        """Return the binlogs of the server with these variables. None of them if its index cannot be read here."""
+    def of(cls, variables: Mapping[str, str], key_files: Sequence[str]) -> LocalBinlogs:
+        """Return the binlogs of the server with these variables. None of them if its index cannot be read here.
+
+        `key_files` are the files of its keyring, if it encrypts its binlogs.
+        """
         named = binlog_paths(variables, "log_bin")
         if named is None:
             return cls()
@@ -41,7 +45,8 @@ class LocalBinlogs:
                 return cls()
             entries = [datadir / entry for entry in index_entries(Path(named[1]))]
             # The folder may be behind links, as the server's own paths are. The file itself must not be one.
-            return cls({path.name: Path(os.path.realpath(path.parent), path.name) for path in entries})
+            paths = {path.name: Path(os.path.realpath(path.parent), path.name) for path in entries}
+            return cls(paths, BinlogKeys(tuple(Path(file) for file in key_files)))
         except (ZsnapdbError, OSError, ValueError):
             return cls()
 
@@ -51,7 +56,7 @@ class LocalBinlogs:
         if path is None:
             return False
         try:
-            with server_files.open_to_read(path) as opened:
+            with open_binlog(path, self.keys) as opened:
                 return opened.seek(0, 2) >= file.end and fingerprint(opened, file.head.end) == file.fingerprint
         except (ZsnapdbError, OSError):
             return False
@@ -64,7 +69,7 @@ class LocalBinlogs:
         if not self.has(file):
             return False
         try:
-            with server_files.open_to_read(self.paths[file.name]) as opened:
+            with open_binlog(self.paths[file.name], self.keys) as opened:
                 return archive.copy_local(file, partial(read_plain, opened), target)
         except (ZsnapdbError, OSError):
             return False

@@ -170,7 +170,8 @@ def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> L
     """Return the binlogs that the server of the newest backup still has on this host, if they may be used."""
     if requested is RestoreOrigin.REPOSITORY or not candidates:
         return LocalBinlogs()
-    return LocalBinlogs.of(server_source(candidates[-1]).server.variables)
+    server = server_source(candidates[-1]).server
+    return LocalBinlogs.of(server.variables, server.key_files)
 
 
 def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:

@@ -25,6 +25,7 @@ def preflight(work: Work, step: Preflight) -> list[FitnessFinding]:
     for backup_id in step.backups if step.fetches else ():
         findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
     findings += encrypted_places.judge_keys(work.plan)
+    findings += _judge_binlog_key(work, work.manifest(step.backups[-1]))
     findings += readers.examine(work.instance, work.plan)
     return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]
 
@@ -118,6 +119,11 @@ def _judge_server(work: Work, step: Preflight) -> FitnessFinding:
         detail = f"the server of the backup read keys from {', '.join(hidden)}, which its sandbox does not show"
         return warning("server program", detail, "add the file to server.sandbox_reads if tables are encrypted")
     return ok("server program", f"{program.path} {program.version}, the backup is of {step.server_version}")
+
+
+def _judge_binlog_key(work: Work, manifest: Manifest) -> list[FitnessFinding]:
+    error = work.copy.key_objection(server_source(manifest).server.binlog_key)
+    return [] if error is None else [unfit("binlog", error.message, error.hint)]
 
 
 def _judge_rows(manifest: Manifest) -> list[FitnessFinding]:

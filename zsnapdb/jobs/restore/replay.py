@@ -113,7 +113,7 @@ def _fetch(work: Work, step: Replay, logs: RelayLogs) -> None:
     """
     archive = archive_of(work.instance, work.repository, only={part.file: part.size for part in step.logs})
     files = {(file.incarnation, file.name): file for file in archive.load().files}
-    local = LocalBinlogs.of(work.plan.variables)
+    local = LocalBinlogs.of(work.plan.variables, work.plan.key_files)
     total, done = step.size, 0
     for number, part in enumerate(step.logs, 1):
         file = files.get((part.incarnation, part.file))

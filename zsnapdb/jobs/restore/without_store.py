@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from zsnapdb.base import server_files
 from zsnapdb.base.errors import DamagedError, NotThere, UnreachableError, ZsnapdbError
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.local_manifests import IN_NO_REPOSITORY
@@ -21,6 +20,7 @@ from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.host.binlog_spans import SpanBuilder, whole_span
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.mysql.binlog.bytes import fingerprint, read_plain
+from zsnapdb.mysql.binlog.encrypted import BinlogKeys, open_binlog
 from zsnapdb.mysql.binlog.transactions import read_head
 from zsnapdb.planning.restore.near_sets import SetOnHost, first_binlog
 from zsnapdb.planning.restore.origin import RestoreOrigin
@@ -143,11 +143,13 @@ class _HostArchive(BinlogArchive):
         )
         first = self._first_number()
         files: list[ArchivedFile] = []
-        for name, path in LocalBinlogs.of(server.variables).paths.items():
+        local = LocalBinlogs.of(server.variables, server.key_files)
+        for name, path in local.paths.items():
             if not is_archivable(name) or number_of(name) < first or (self.only is not None and name not in self.only):
                 continue
             try:
-                file = _described(path, self.instance, server, self.only[name] if self.only is not None else None)
+                end = self.only[name] if self.only is not None else None
+                file = _described(path, local.keys, self.instance, server, end)
             except (ZsnapdbError, OSError) as error:
                 return Archive((history,), tuple(files), (DamagedError(f"binlog {name} cannot be read: {error}"),))
             if file is not None:
@@ -172,12 +174,12 @@ class _HostArchive(BinlogArchive):
         )
 
 
-def _described(path: Path, instance: str, server: ServerPart, end: int | None) -> ArchivedFile | None:
+def _described(path: Path, keys: BinlogKeys, instance: str, server: ServerPart, end: int | None) -> ArchivedFile | None:
     """Return the description of a binlog on this host up to `end`. None if it has no transaction yet, or is shorter.
 
     `end` None: to its last complete transaction. Otherwise the transactions in it are not looked at.
     """
-    with server_files.open_to_read(path) as file:
+    with open_binlog(path, keys) as file:
         head = read_head(file, path.name)
         if head is None or head.end is None or file.seek(0, 2) < (end or 0):
             return None

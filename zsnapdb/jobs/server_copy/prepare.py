@@ -20,6 +20,7 @@ from zsnapdb.base.gtid import GtidSet, contains
 from zsnapdb.base.model import Flavour, Position
 from zsnapdb.base.patterns import below
 from zsnapdb.config.settings import ServerSettings
+from zsnapdb.mysql.binlog.encrypted import BinlogKeys, missing_key
 from zsnapdb.mysql.binlog.known_tail import KnownTail
 from zsnapdb.mysql.binlog.read import LOG_LISTS, find_position
 from zsnapdb.mysql.probe import probe, published_position
@@ -102,6 +103,24 @@ class Copy:
     def datadir(self) -> Path:
         return Path(self.paths.translate(self.variables["datadir"]))
 
+    @property
+    def _keys(self) -> BinlogKeys:
+        """The keys of the copy's binlogs: a keyring among the copied files is the one that fits them."""
+        inside = [self.paths.translate(file) for file in self.key_files if self.paths.has(file)]
+        return BinlogKeys(tuple(Path(file) for file in (*inside, *self.key_files)))
+
+    def key_objection(self, binlog_key: str | None) -> PreflightError | None:
+        """Return why the copy's binlogs cannot be read, if they are encrypted with this key; None if they can be.
+
+        A keyring on a volume is looked for when the copy is mounted: it is the one of then.
+        """
+        if binlog_key is None or any(self.paths.has(file) for file in self.key_files):
+            return None
+        files = [Path(file) for file in self.key_files]
+        if BinlogKeys(tuple(files)).key(binlog_key) is not None:
+            return None
+        return missing_key(binlog_key, "the binlog of the copied server", files)
+
     def process(self) -> server.ServerProcess:
         """Return the copy's server, running or not."""
         return server.ServerProcess(self.folder)
@@ -165,7 +184,7 @@ class Copy:
         if self.variables.get("log_bin") != "ON" or paths is None:
             return Position(self.flavour, None, None, "no binlog")
         base, index = (Path(self.paths.translate(path)) for path in paths)
-        return find_position(index, base.parent, self.flavour, known, has_gtids=has_gtids).position
+        return find_position(index, base.parent, self.flavour, known, has_gtids=has_gtids, keys=self._keys).position
 
     def identity(
         self,

@@ -16,6 +16,7 @@ from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.base.model import BinlogCoordinates, Flavour, Position
 from zsnapdb.mysql.binlog.bytes import fingerprint
+from zsnapdb.mysql.binlog.encrypted import NO_KEYS, BinlogKeys, open_binlog
 from zsnapdb.mysql.binlog.events import MAGIC, MALFORMED, decisive_events, malformed
 from zsnapdb.mysql.binlog.known_tail import KnownTail, digest_of
 from zsnapdb.mysql.binlog.transactions import gtid_text, read_head
@@ -60,12 +61,12 @@ def tail_of(file: BinaryIO, name: str, known: KnownTail | None = None) -> Tail:
     return Tail(walk.offset, walk.gtids(), size - walk.offset, last)
 
 
-def read_tail(path: Path, known: KnownTail | None = None) -> Tail:
+def read_tail(path: Path, known: KnownTail | None = None, keys: BinlogKeys = NO_KEYS) -> Tail:
     """Return the tail of a binlog file; `known` is as in `tail_of`.
 
     The file is not memory-mapped: a mapping would outlive an interrupt and keep the snapshot busy.
     """
-    with server_files.open_to_read(path) as file:
+    with open_binlog(path, keys) as file:
         return tail_of(file, path.name, known)
 
 
@@ -80,9 +81,9 @@ class FoundPosition:
     tail: KnownTail | None
 
 
-def _fingerprint(path: Path) -> str | None:
+def _fingerprint(path: Path, keys: BinlogKeys) -> str | None:
     """Return the fingerprint of a binlog file; None if it has no head with GTIDs (servers of long ago)."""
-    with server_files.open_to_read(path) as file:
+    with open_binlog(path, keys) as file:
         head = read_head(file, path.name)
         return None if head is None or head.end is None else fingerprint(file, head.end)
 
@@ -116,15 +117,21 @@ def index_entries(index: Path) -> list[str]:
     return entries
 
 
-def _known(path: Path, tail: Tail) -> KnownTail | None:
+def _known(path: Path, tail: Tail, keys: BinlogKeys) -> KnownTail | None:
     if tail.gtids is None:
         return None
-    with server_files.open_to_read(path) as file:
+    with open_binlog(path, keys) as file:
         return KnownTail(path.name, tail.offset, tail.gtids, tail.last_gtid, digest_of(file, tail.offset))
 
 
 def find_position(
-    index: Path, folder: Path, flavour: Flavour, known: KnownTail | None, *, has_gtids: bool
+    index: Path,
+    folder: Path,
+    flavour: Flavour,
+    known: KnownTail | None,
+    *,
+    has_gtids: bool,
+    keys: BinlogKeys = NO_KEYS,
 ) -> FoundPosition:
     """Return the position to which a server recovers with this index and the binlogs in `folder`, with its tail.
 
@@ -146,7 +153,7 @@ def find_position(
                 f"{index} names {name}, which is not in {folder}",
                 hint="was a binlog removed by hand? see `SHOW BINARY LOGS`",
             )
-        tail = read_tail(file, known)
+        tail = read_tail(file, known, keys)
         if tail.offset <= len(MAGIC) or (has_gtids and tail.gtids is None):
             continue
         position = Position(
@@ -154,8 +161,8 @@ def find_position(
             BinlogCoordinates(name, tail.offset),
             tail.gtids if has_gtids else None,
             "binlog tail in the snapshot",
-            _fingerprint(file),
+            _fingerprint(file, keys),
             tail.last_gtid if has_gtids else None,
         )
-        return FoundPosition(position, _known(file, tail))
+        return FoundPosition(position, _known(file, tail, keys))
     raise ConsistencyError(f"no binlog in {index} contains a complete event", hint="run the backup again")

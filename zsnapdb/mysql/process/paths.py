@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -124,17 +124,19 @@ _KEYRING_FILES = (
 _KEYRING_COMPONENTS = ("component_keyring_file.cnf", "component_keyring_encrypted_file.cnf")
 
 
-def keyring_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
-    """Return the files with the keys of encrypted tablespaces and logs.
+KEYRING_VARIABLES = (*_KEYRING_FILES, "plugin_dir", "datadir")
+"""The variables that `keyring_paths` asks for."""
+
+
+def keyring_paths(variables: Mapping[str, str]) -> tuple[ServerPath, ...]:
+    """Return the files with the keys of encrypted tablespaces and logs of the server with these variables.
 
     A plugin names its file in a variable, a component in its own configuration: <plugin_dir>/NAME.cnf, which may
     point to a file in the data directory (refman 8.4, "The component_keyring_file").
     """
-    datadir = os.path.realpath(facts.variables["datadir"])
-    paths = {
-        ServerPath(name, _real(facts.variables[name], datadir)) for name in _KEYRING_FILES if facts.variables.get(name)
-    }
-    for folder in (facts.variables.get("plugin_dir", ""), datadir):
+    datadir = os.path.realpath(variables["datadir"])
+    paths = {ServerPath(name, _real(variables[name], datadir)) for name in _KEYRING_FILES if variables.get(name)}
+    for folder in (variables.get("plugin_dir", ""), datadir):
         for name in _KEYRING_COMPONENTS:
             try:
                 path = fields_of(read_text(Path(folder, name))).get("path")

@@ -164,12 +164,12 @@ def _binlog(facts: ServerFacts) -> list[FitnessFinding]:
                 "use file-based binlogs",
             )
         ]
-    if "ON" in (facts.variables.get("binlog_encryption"), facts.variables.get("encrypt_binlog")):
+    if facts.variables.get("encrypt_binlog") == "ON":
         return [
             unfit(
                 "binlog",
-                "the binlog is encrypted, so the position cannot be read from its files",
-                "set binlog_encryption or encrypt_binlog to OFF",
+                "the binlog is encrypted (encrypt_binlog), so the position cannot be read from its files",
+                "set encrypt_binlog to OFF",
             )
         ]
     text = f"{facts.variables.get('log_bin_basename', 'on')}, format {facts.variables.get('binlog_format', 'ROW')}"

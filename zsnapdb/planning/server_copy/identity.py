@@ -153,6 +153,11 @@ class PathMap:
 
     pairs: tuple[tuple[str, str], ...]
 
+    def has(self, path: str) -> bool:
+        """Whether the path lies on one of the volumes."""
+        clean, roots = normpath(path), [normpath(source) for source, _ in self.pairs]
+        return any(clean == root or clean.startswith(root.rstrip("/") + "/") for root in roots)
+
     def translate(self, path: str) -> str:
         """Return the path in the copy. PreflightError if it lies on none of the volumes: the copy must not use it."""
         clean = normpath(path)

@@ -51,10 +51,20 @@ class Origin(BaseModel):
     volumes: dict[str, Place]
     absolute_tablespaces: tuple[str, ...] = ()
     unlogged: str | None = None
+    key_files: tuple[str, ...] = ()
+    """The files from which it read the keys of encrypted tables and binlogs."""
+    binlog_key: str | None = None
+    """The name of the key that its newest binlog was encrypted with."""
 
     @classmethod
     def of(
-        cls, facts: ServerFacts, volumes: Mapping[str, str], mountpoints: Mapping[str, str], absolute: Sequence[str]
+        cls,
+        facts: ServerFacts,
+        volumes: Mapping[str, str],
+        mountpoints: Mapping[str, str],
+        absolute: Sequence[str],
+        key_files: Sequence[str] = (),
+        binlog_key: str | None = None,
     ) -> Origin:
         """Return the origin of a probed server with these datasets and mount points, by role."""
         return cls(
@@ -66,6 +76,8 @@ class Origin(BaseModel):
             volumes={role: Place(dataset=dataset, mountpoint=mountpoints[role]) for role, dataset in volumes.items()},
             absolute_tablespaces=tuple(absolute[:_KEPT_FILES]),
             unlogged=str(facts.gtid_purged),
+            key_files=tuple(key_files[:_KEPT_FILES]),
+            binlog_key=binlog_key,
         )
 
     @property

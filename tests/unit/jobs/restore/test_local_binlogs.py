@@ -47,7 +47,7 @@ def server(tmp_path: Path) -> Server:
 
 def local(server: Server) -> LocalBinlogs:
     folder = str(server.folder)
-    return LocalBinlogs.of({"datadir": folder, "log_bin_basename": f"{folder}/binlog"})
+    return LocalBinlogs.of({"datadir": folder, "log_bin_basename": f"{folder}/binlog"}, ())
 
 
 def archived(server: Server) -> tuple[BinlogArchive, tuple[ArchivedFile, ...]]:

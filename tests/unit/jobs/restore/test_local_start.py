@@ -247,7 +247,7 @@ def test_without_a_store_the_binlogs_of_the_server_lead_to_any_transaction(
         planned = without_store.archive_of(host.instance, repository, only={log.file: log.size}).load()
         (copied,) = planned.files
         archive = without_store.archive_of(host.instance, repository)
-        assert LocalBinlogs.of(variables).copy(archive, copied, tmp_path / to)
+        assert LocalBinlogs.of(variables, ()).copy(archive, copied, tmp_path / to)
         # The head is copied as the server leaves it when it closes the file.
         assert (tmp_path / to).read_bytes()[file.marks["head"] :] == file.data[file.marks["head"] : file.marks[end]]
     longer = without_store.archive_of(host.instance, repository, only={"binlog.000001": len(file.data) + 1}).load()

@@ -89,7 +89,6 @@ def test_what_was_written_is_enough_synced_or_not(value: str, sync: str) -> None
     [
         (server(variables={"innodb_flush_log_at_trx_commit": "0"}), "redo log"),
         (server(redo_disabled=True), "redo log"),
-        (server(variables={"binlog_encryption": "ON"}), "binlog"),
         (server(Flavour.MARIADB, variables={"encrypt_binlog": "ON"}), "binlog"),
         (server(Flavour.MARIADB, variables={"binlog_storage_engine": "innodb"}), "binlog"),
         (
