@@ -8,6 +8,7 @@ looked for in the files of the binlogs and in the store: it is nowhere in the cl
 
 from __future__ import annotations
 
+import argparse
 import json
 import secrets
 import shutil
@@ -19,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.campaigns.at_rest import BUCKET, encrypt_repository, refused
-from tests.campaigns.releases import CONFIG, OPTIONS, ORDER, SERVER, SOCKET, Release, sql, tried, zsnapdb
+from tests.campaigns.releases import CONFIG, OPTIONS, ORDER, SERVER, SOCKET, Release, rows, sql, tried, zsnapdb
 from tests.campaigns.support.faults import add_innochecksum
 from tests.lab.inside.zygote import SOCKET as ZYGOTE
 from tests.lab.inside.zygote import Zygote
@@ -30,8 +31,9 @@ FOLDER, DATADIR = Path("/etc/keyring"), Path("/var/lib/mysql")
 class EncryptedBinlogs(Release):
     """The server whose binlogs are encrypted, and each thing that is tried on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, algorithm: str) -> None:
         super().__init__()
+        self.algorithm = algorithm
         self.canary = secrets.token_hex(24)
         self.copies = 0
 
@@ -42,16 +44,29 @@ class EncryptedBinlogs(Release):
         keys = FOLDER / "keys"
         keys.touch(mode=0o600)
         shutil.chown(keys, "mysql", "mysql")
+        lines, ours = self._with_component(keys) if self.flavour == "mysql" else self._with_plugin(keys)
+        subprocess.run([SERVER, "stop"], check=True)
+        OPTIONS.write_text("\n".join((OPTIONS.read_text(), *lines, "")))
+        subprocess.run([SERVER, "start"], check=True)
+        sql("RESET BINARY LOGS AND GTIDS" if self.flavour == "mysql" else "RESET MASTER")
+        text = CONFIG.read_text()
+        assert "\noptions = [" in text, text
+        options = "".join(f'"{option}", ' for option in ours)
+        CONFIG.write_text(text.replace("\noptions = [", f'\nsandbox_reads = ["{keys}"]\noptions = [{options}', 1))
+
+    def _with_component(self, keys: Path) -> tuple[list[str], list[str]]:
+        """Return the options of the server, and those of servers on copies, with MySQL's keyring."""
         Path("/opt/mysql/usr/sbin/mysqld.my").write_text('{"components": "file://component_keyring_file"}\n')
         component = Path("/opt/mysql/usr/lib/mysql/plugin/component_keyring_file.cnf")
         component.write_text(json.dumps({"path": str(keys), "read_only": False}))
-        subprocess.run([SERVER, "stop"], check=True)
-        OPTIONS.write_text(f"{OPTIONS.read_text()}\nbinlog_encryption = ON\n")
-        subprocess.run([SERVER, "start"], check=True)
-        sql("RESET BINARY LOGS AND GTIDS")
-        text = CONFIG.read_text()
-        assert "\noptions = [" in text, text
-        CONFIG.write_text(text.replace("\noptions = [", f'\nsandbox_reads = ["{keys}"]\noptions = [', 1))
+        return ["binlog_encryption = ON"], []
+
+    def _with_plugin(self, keys: Path) -> tuple[list[str], list[str]]:
+        """The same with MariaDB's plugin, whose file has a key for each number."""
+        keys.write_text("".join(f"{number};{secrets.token_hex(32)}\n" for number in (1, 2)))
+        algorithm = f"file_key_management_encryption_algorithm={self.algorithm}"
+        ours = ["plugin_load_add=file_key_management", f"file_key_management_filename={keys}", algorithm]
+        return [*ours, "encrypt_binlog = ON"], ours
 
     def refusal(self) -> None:
         """A repository without recipients gets no binlog in the clear."""
@@ -66,7 +81,8 @@ class EncryptedBinlogs(Release):
         folder.mkdir()
         index = DATADIR / "binlog.index"
         shutil.copy(index, folder)
-        tool = ["/opt/mysql/bin/mysqlbinlog", "--read-from-remote-server", "-uroot", f"--socket={SOCKET}", "--raw"]
+        program = "/opt/mysql/bin/mysqlbinlog" if self.flavour == "mysql" else "/usr/bin/mariadb-binlog"
+        tool = [program, "--read-from-remote-server", "-uroot", f"--socket={SOCKET}", "--raw"]
         first = Path(index.read_text().splitlines()[0]).name
         subprocess.run([*tool, f"--result-file={folder}/", "--to-last-log", first], check=True)
         return folder
@@ -88,15 +104,26 @@ class EncryptedBinlogs(Release):
         assert len(found["transactions"]) == 1, found["transactions"]
 
     def rotation(self) -> None:
-        """After a change of the master key everything goes on, also from sets that were made before it."""
+        """After a change of the master key all goes on; sets from before need the keyring of then, and plans say so."""
+        then = json.loads((FOLDER / "keys").read_text())
         before = zsnapdb("snapshot", "main")["backup_id"]
         sql("ALTER INSTANCE ROTATE BINLOG MASTER KEY")
         zsnapdb("backup", "main")
         zsnapdb("binlog", "archive", "main", "--once")
         zsnapdb("clone", "create", "main", "--from", "live", "--name", "rotated")
         zsnapdb("clone", "destroy", "rotated")
-        said = refused("clone", "create", "main", "--from", before, "--name", "older")
-        assert "is encrypted with the key" in said, said
+        for words in (("clone", "create", "main", "--from", before), ("restore", "main", "--to", self.last, "--plan")):
+            said = refused(*words)
+            assert "is encrypted with the key" in said, said
+        self.points["four"] = (self.position(), rows())
+        sql("DELETE FROM tried.things")
+        zsnapdb("binlog", "archive", "main", "--once")
+        zsnapdb("rewind", "main", "--to", self.points["four"][0], "--yes", "--no-backup")
+        assert rows() == self.points["four"][1]
+        now = json.loads((FOLDER / "keys").read_text())
+        (FOLDER / "keys").write_text(json.dumps({**now, "elements": [*now["elements"], *then["elements"]]}))
+        zsnapdb("clone", "create", "main", "--from", before, "--name", "older")
+        zsnapdb("clone", "destroy", "older")
 
     def lost(self) -> None:
         """Without the keyring everything is refused before anything is changed, and the key is named."""
@@ -108,15 +135,18 @@ class EncryptedBinlogs(Release):
                 assert "is encrypted with the key" in said, said
         finally:
             away.rename(keys)
-        zsnapdb("backup", "main")
+        self.last = zsnapdb("backup", "main")["backup"]["backup_id"]
 
 
 def main() -> int:
-    server = EncryptedBinlogs()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--algorithm", choices=("aes_cbc", "aes_ctr"), default="aes_cbc", help="MariaDB's")
+    server = EncryptedBinlogs(parser.parse_args().algorithm)
     sql("GRANT TRIGGER ON *.* TO zsnapdb@localhost")
     add_innochecksum()
     zygote = Zygote(ZYGOTE)
-    names = ("give_keys", "refusal", *ORDER[:-1], "hidden", "rotation", "lost", "rewind")
+    last = ("rotation",) if server.flavour == "mysql" else ()
+    names = ("give_keys", "refusal", *ORDER[:-1], "hidden", "lost", "rewind", *last)
     cells = [tried(name, getattr(server, name)) for name in names]
     zygote.close()
     Path("/out/campaign.json").write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")

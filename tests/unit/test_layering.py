@@ -112,7 +112,12 @@ HOMES = {
     "rich": {"cli/progress_bars.py", "cli/tables.py"},
     "libvirt": {"vm/hypervisor.py"},
     "libvirt_qemu": {"vm/hypervisor.py"},
-    "cryptography": {"mysql/binlog/encrypted.py", "repository/keys.py", "stream/crypto.py"},
+    "cryptography": {
+        "mysql/binlog/encrypted_events.py",
+        "mysql/binlog/encrypted_file.py",
+        "repository/keys.py",
+        "stream/crypto.py",
+    },
 }
 PROCESSES = {
     "vm/thaw_guard.py",

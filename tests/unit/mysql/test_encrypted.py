@@ -1,11 +1,13 @@
-"""Binlogs that MySQL encrypted are read as if they were plain."""
+"""Binlogs that a server encrypted are read as if they were plain."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable
+import struct
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.mysql.binlog.encrypted import HEADER_BYTES, BinlogKeys, key_of, open_binlog
-from zsnapdb.mysql.binlog.events import ENCRYPTED_MAGIC, MAGIC
+from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys
+from zsnapdb.mysql.binlog.encrypted_events import Algorithm
+from zsnapdb.mysql.binlog.encrypted_file import HEADER_BYTES
+from zsnapdb.mysql.binlog.events import ENCRYPTED_MAGIC, FORMAT, HEADER, MAGIC, MARIADB_ENCRYPTION, decisive_events
+from zsnapdb.mysql.binlog.opening import key_of, open_binlog
 
 NAME = "MySQLReplicationKey_3b539809-e55b-11f1-8822-4e3318db0587_1"
 KEY, PASSWORD, IV = bytes(range(32)), bytes(range(100, 132)), bytes(range(200, 216))
@@ -121,3 +126,86 @@ def test_whatever_the_header_and_the_keyring_say_is_read_or_refused(
     for keys in (known, BinlogKeys((folder / "text",))):
         with contextlib.suppress(PreflightError):
             open_binlog(path, keys).close()
+
+
+NONCE = bytes(range(50, 62))
+
+
+def _event(kind: int, body: bytes, at: int) -> bytes:
+    head = HEADER.pack(1_700_000_000, kind, 1, HEADER.size + len(body) + 4, at + HEADER.size + len(body) + 4, 0)
+    return head + body + struct.pack("<I", zlib.crc32(head + body))
+
+
+def mariadb(bodies: Sequence[bytes], algorithm: Algorithm, key: bytes = KEY) -> tuple[bytes, bytes]:
+    """Return a binlog with these events behind the start of encryption: encrypted as MariaDB does it, and plain."""
+    head = MAGIC + _event(FORMAT, bytes(80), 4)
+    plain = head + _event(MARIADB_ENCRYPTION, b"\1\1\0\0\0" + NONCE, len(head))
+    hidden = plain
+    for body in bodies:
+        at, event = len(plain), bytearray(_event(2, body, len(plain)))
+        plain += event
+        vector, length = NONCE + struct.pack("<I", at), bytes(event[9:13])
+        event[9:13] = event[:4]
+        stream = bytes(event[4:])
+        if algorithm is Algorithm.CTR:
+            stream = Cipher(algorithms.AES(key), modes.CTR(vector)).encryptor().update(stream)
+        else:
+            whole = len(stream) // 16 * 16
+            mask = Cipher(algorithms.AES(key), modes.CBC(bytes(16))).encryptor().update(vector)
+            tail = bytes(one ^ other for one, other in zip(stream[whole:], mask, strict=False))
+            stream = Cipher(algorithms.AES(key), modes.CBC(vector)).encryptor().update(stream[:whole]) + tail
+        hidden += stream[5:9] + stream[:5] + length + stream[9:]
+    return hidden, plain
+
+
+def lines(folder: Path, *keys: str) -> BinlogKeys:
+    file = folder / "keys"
+    file.write_text("# keys\n" + "\n".join(keys) + "\n")
+    return BinlogKeys((file,))
+
+
+BODIES = st.lists(st.binary(max_size=120), max_size=6)
+
+
+@given(BODIES, st.sampled_from(Algorithm), st.lists(st.tuples(st.integers(0, 900), st.integers(0, 300)), max_size=8))
+def test_each_range_of_events_that_mariadb_encrypted_is_that_of_the_plain_ones(
+    tmp_path_factory: pytest.TempPathFactory, bodies: list[bytes], algorithm: Algorithm, reads: list[tuple[int, int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("binlog")
+    hidden, plain = mariadb(bodies, algorithm)
+    with open_binlog(written(folder, hidden), lines(folder, f"1;{KEY.hex()}", "2;00")) as file:
+        seen = file.read()
+        start = plain.index(NONCE) - 24
+        end = start + 40
+        assert (seen[:start], seen[end:]) == (plain[:start], plain[end:])
+        ignored = HEADER.unpack_from(seen, start)
+        assert (ignored[1], ignored[3:5], ignored[5]) == (28, (40, end), 0x80)
+        assert zlib.crc32(seen[start : end - 4]) == struct.unpack_from("<I", seen, end - 4)[0]
+        assert (key_of(file), file.seek(0, 2)) == ("file_key_management 1", len(plain))
+        for at, count in reads:
+            file.seek(at)
+            assert file.read(count) == seen[at : at + count]
+
+
+@given(BODIES, st.sampled_from(Algorithm), st.integers(0, 1000))
+def test_an_event_that_is_not_whole_yet_is_read_as_cut_and_whole_afterwards(
+    tmp_path_factory: pytest.TempPathFactory, bodies: list[bytes], algorithm: Algorithm, cut: int
+) -> None:
+    folder = tmp_path_factory.mktemp("binlog")
+    hidden, plain = mariadb(bodies, algorithm)
+    first = plain.index(NONCE) + 16
+    there = min(len(hidden), first + cut)
+    path = written(folder, hidden[:there])
+    with open_binlog(path, lines(folder, f"1;{KEY.hex()}")) as file:
+        events = list(decisive_events(file, "binlog", file.seek(0, 2)))
+        assert all(event.end <= there for event in events)
+        path.write_bytes(hidden)
+        assert file.seek(first) == first
+        assert file.read() == (plain[first:] if there >= first + 20 else b"")
+
+
+@pytest.mark.parametrize("keys", [("2;00",), (f"1;{'ab' * 32}",), ("1;ab",), ("1;xyz", "")])
+def test_a_key_of_file_key_management_that_is_missing_or_wrong_is_named(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    hidden, _ = mariadb([b"body of an event"], Algorithm.CBC)
+    with pytest.raises(PreflightError, match="is encrypted with the key 'file_key_management 1'"):
+        open_binlog(written(tmp_path, hidden), lines(tmp_path, *keys))

@@ -15,7 +15,8 @@ from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.backup.space import judge_volumes_space
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql import locks
-from zsnapdb.mysql.binlog.encrypted import NO_KEYS, BinlogKeys, key_of, open_binlog
+from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
+from zsnapdb.mysql.binlog.opening import key_of, open_binlog
 from zsnapdb.mysql.binlog.read import index_entries
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.mysql.process.paths import (
@@ -210,7 +211,8 @@ def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> tuple[list[F
 def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFinding], str | None]:
     """Return the name of the key of the newest binlog, if it is encrypted; an objection if it cannot be read here."""
     named = binlog_paths(facts.variables, "log_bin")
-    if not facts.has_binlog or named is None or facts.variables.get("binlog_encryption") != "ON":
+    says = (facts.variables.get("binlog_encryption"), facts.variables.get("encrypt_binlog"))
+    if not facts.has_binlog or named is None or "ON" not in says:
         return [], None
     base, index = named
     try:

@@ -57,8 +57,8 @@ def archive_once(instance: Instance) -> Round:
         raise PreflightError(
             f"the newest binlog of instance {instance.name} cannot be archived: {result.blocked}",
             hint=(
-                "binlogs that MariaDB encrypted (encrypt_binlog) cannot be read, those of MySQL only with the file of"
-                " component_keyring_file: else set encrypt_binlog or binlog_encryption to OFF"
+                "encrypted binlogs are read with the file of component_keyring_file or file_key_management alone: with"
+                " another keyring set binlog_encryption (MySQL) or encrypt_binlog (MariaDB) to OFF"
             ),
         )
     return result

@@ -11,8 +11,9 @@ from typing import BinaryIO
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.host.binlog_spans import SpanBuilder
+from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.bytes import fingerprint
-from zsnapdb.mysql.binlog.encrypted import NO_KEYS, BinlogKeys, key_of, open_binlog
+from zsnapdb.mysql.binlog.opening import key_of, open_binlog
 from zsnapdb.mysql.binlog.read import index_entries
 from zsnapdb.mysql.binlog.transactions import Head, read_head, transactions
 from zsnapdb.mysql.process.paths import KEYRING_VARIABLES, keyring_paths

@@ -12,8 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.bytes import fingerprint, read_plain
-from zsnapdb.mysql.binlog.encrypted import NO_KEYS, BinlogKeys, open_binlog
+from zsnapdb.mysql.binlog.opening import open_binlog
 from zsnapdb.mysql.binlog.read import index_entries
 from zsnapdb.planning.server_copy.identity import binlog_paths
 from zsnapdb.repository.binlog_archive import BinlogArchive

@@ -19,8 +19,9 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.host.binlog_spans import SpanBuilder, whole_span
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
+from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys
 from zsnapdb.mysql.binlog.bytes import fingerprint, read_plain
-from zsnapdb.mysql.binlog.encrypted import BinlogKeys, open_binlog
+from zsnapdb.mysql.binlog.opening import open_binlog
 from zsnapdb.mysql.binlog.transactions import read_head
 from zsnapdb.planning.restore.near_sets import SetOnHost, first_binlog
 from zsnapdb.planning.restore.origin import RestoreOrigin

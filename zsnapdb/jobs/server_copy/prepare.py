@@ -20,7 +20,7 @@ from zsnapdb.base.gtid import GtidSet, contains
 from zsnapdb.base.model import Flavour, Position
 from zsnapdb.base.patterns import below
 from zsnapdb.config.settings import ServerSettings
-from zsnapdb.mysql.binlog.encrypted import BinlogKeys, missing_key
+from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys, missing_key
 from zsnapdb.mysql.binlog.known_tail import KnownTail
 from zsnapdb.mysql.binlog.read import LOG_LISTS, find_position
 from zsnapdb.mysql.probe import probe, published_position

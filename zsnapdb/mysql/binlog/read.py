@@ -15,10 +15,11 @@ from zsnapdb.base import server_files
 from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.base.model import BinlogCoordinates, Flavour, Position
+from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.bytes import fingerprint
-from zsnapdb.mysql.binlog.encrypted import NO_KEYS, BinlogKeys, open_binlog
 from zsnapdb.mysql.binlog.events import MAGIC, MALFORMED, decisive_events, malformed
 from zsnapdb.mysql.binlog.known_tail import KnownTail, digest_of
+from zsnapdb.mysql.binlog.opening import open_binlog
 from zsnapdb.mysql.binlog.transactions import gtid_text, read_head
 from zsnapdb.mysql.binlog.walk import Walk
 

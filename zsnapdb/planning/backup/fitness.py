@@ -164,14 +164,6 @@ def _binlog(facts: ServerFacts) -> list[FitnessFinding]:
                 "use file-based binlogs",
             )
         ]
-    if facts.variables.get("encrypt_binlog") == "ON":
-        return [
-            unfit(
-                "binlog",
-                "the binlog is encrypted (encrypt_binlog), so the position cannot be read from its files",
-                "set encrypt_binlog to OFF",
-            )
-        ]
     text = f"{facts.variables.get('log_bin_basename', 'on')}, format {facts.variables.get('binlog_format', 'ROW')}"
     if not facts.has_gtids:
         return [

@@ -89,7 +89,6 @@ def test_what_was_written_is_enough_synced_or_not(value: str, sync: str) -> None
     [
         (server(variables={"innodb_flush_log_at_trx_commit": "0"}), "redo log"),
         (server(redo_disabled=True), "redo log"),
-        (server(Flavour.MARIADB, variables={"encrypt_binlog": "ON"}), "binlog"),
         (server(Flavour.MARIADB, variables={"binlog_storage_engine": "innodb"}), "binlog"),
         (
             server(channels=(Channel("", "h", 1, True, True, None),), variables={"log_replica_updates": "OFF"}),

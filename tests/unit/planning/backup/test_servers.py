@@ -149,14 +149,6 @@ def test_a_binlog_that_may_be_ahead_of_the_tables_stands_against_a_backup_everyw
 
 
 @each_server
-def test_a_binlog_that_mariadb_encrypts_stands_against_a_backup_everywhere(name: str) -> None:
-    has_it = "encrypt_binlog" in Recorded.load(name).answers["variables"]
-    assert has_it == name.startswith("mariadb")
-    if has_it:
-        assert verdicts(facts_of(name, variables={"encrypt_binlog": "ON"}))["binlog"] is Severity.UNFIT
-
-
-@each_server
 def test_a_mysql_replica_that_does_not_log_what_it_applies_stands_against_a_backup(name: str) -> None:
     off = {
         variable: "OFF"

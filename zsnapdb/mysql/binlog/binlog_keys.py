@@ -1,0 +1,98 @@
+"""The keys of encrypted binlogs, from the file of MySQL's component_keyring_file or MariaDB's file_key_management.
+
+Sources: refman 8.4, "The component_keyring_file Component"; MariaDB manual, "File Key Management Encryption Plugin".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from zsnapdb.base import server_files
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.patterns import printable
+
+_MOST_KEYS = 10_000
+
+
+class _StoredKey(BaseModel):
+    """A key in the file of component_keyring_file."""
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    data_id: str = Field(max_length=256)
+    data: str = Field(max_length=8192, repr=False)
+
+
+class _KeyringFile(BaseModel):
+    """The file of component_keyring_file."""
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    elements: tuple[_StoredKey, ...] = Field(max_length=_MOST_KEYS, repr=False)
+
+
+@dataclass(frozen=True)
+class BinlogKeys:
+    """The keys of a server's encrypted binlogs: the files of its keyring, and keys that were read from them before.
+
+    A rotation of the master key removes the old one from the keyring, while a snapshot still has binlogs that need it.
+    """
+
+    files: tuple[Path, ...] = ()
+    known: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+
+    def remembered(self) -> BinlogKeys:
+        """Return the same keys, with all that are in the keyring now."""
+        return BinlogKeys(self.files, {**self.known, **dict(self._stored())})
+
+    def key(self, name: str) -> bytes | None:
+        """Return the key of that name; None if neither the keyring nor what was read before has it."""
+        return next((key for known, key in self._stored() if known == name), self.known.get(name))
+
+    def _stored(self) -> Iterator[tuple[str, bytes]]:
+        for file in self.files:
+            try:
+                text = server_files.read_text(file)
+            except (OSError, server_files.UnsafeFileError):
+                # The key that is missing is named.
+                continue
+            yield from _in_component(text) if text.lstrip().startswith("{") else _in_lines(text)
+
+
+def _in_component(text: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the keys in the file of component_keyring_file; none if it is another file."""
+    with contextlib.suppress(ValidationError, ValueError):
+        keyring = _KeyringFile.model_validate_json(text.encode(errors="replace"))
+        yield from ((stored.data_id, bytes.fromhex(stored.data)) for stored in keyring.elements)
+
+
+def _in_lines(text: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the keys in the file of file_key_management: a number and hexadecimal digits on each line."""
+    for line in text.splitlines():
+        number, separator, digits = line.partition(";")
+        with contextlib.suppress(ValueError):
+            if separator and number.strip().isdigit():
+                yield file_key(int(number)), bytes.fromhex(digits.strip())
+
+
+NO_KEYS = BinlogKeys()
+
+
+def file_key(number: int) -> str:
+    """Return the name under which a key of file_key_management is known here."""
+    return f"file_key_management {number}"
+
+
+def missing_key(name: str, what: str, files: Iterable[Path]) -> PreflightError:
+    """Return the error that says which key cannot be read, and where it was looked for."""
+    where = ", ".join(str(known) for known in files) or "no keyring file is known"
+    return PreflightError(
+        f"{what} is encrypted with the key {printable(name)!r}, which cannot be read ({where})",
+        hint="zsnapdb reads the files of component_keyring_file and file_key_management on this host: bring the key of"
+        " then back, or with another keyring set binlog_encryption or encrypt_binlog to OFF",
+    )

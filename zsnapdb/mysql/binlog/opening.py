@@ -1,0 +1,53 @@
+"""Opens a binlog of a server, plain or encrypted: what is read of it is plain."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from zsnapdb.base import server_files
+from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys, file_key, missing_key
+from zsnapdb.mysql.binlog.encrypted_events import Algorithm, DecryptedEvents, StartEncryption
+from zsnapdb.mysql.binlog.encrypted_file import DecryptedFile, decrypted_file
+from zsnapdb.mysql.binlog.events import ENCRYPTED_MAGIC
+
+_SYSTEM_KEY = file_key(1)
+"""The key with which MariaDB encrypts binlogs (MariaDB manual, "Encrypting Binary Logs")."""
+
+
+def open_binlog(path: Path, keys: BinlogKeys = NO_KEYS) -> BinaryIO:
+    """Return the open binlog, decrypted while it is read if it is encrypted.
+
+    PreflightError if its key is not there. UnsafeFileError as for `server_files.open_to_read`.
+    """
+    file = server_files.open_to_read(path)
+    try:
+        if file.read(len(ENCRYPTED_MAGIC)) == ENCRYPTED_MAGIC:
+            return cast(BinaryIO, io.BufferedReader(decrypted_file(file, path, keys)))
+        start = StartEncryption.of(file)
+        if start is not None:
+            return cast(BinaryIO, io.BufferedReader(_decrypted_events(file, path, keys, start)))
+    except BaseException:
+        file.close()
+        raise
+    file.seek(0)
+    return file
+
+
+def _decrypted_events(file: BinaryIO, path: Path, keys: BinlogKeys, start: StartEncryption) -> DecryptedEvents:
+    key = keys.key(_SYSTEM_KEY)
+    for algorithm in Algorithm if key is not None and len(key) in (16, 24, 32) else ():
+        # A server without any option says what it takes: nothing in the file does.
+        reader = DecryptedEvents(file, _SYSTEM_KEY, key or b"", algorithm, start)
+        if reader.is_fitting():
+            reader.seek(0)
+            return reader
+        reader.give_back()
+    raise missing_key(_SYSTEM_KEY, f"binlog {path.name}", keys.files)
+
+
+def key_of(file: BinaryIO) -> str | None:
+    """Return the name of the key that the open binlog is encrypted with; None if it is not encrypted."""
+    raw = getattr(file, "raw", None)
+    return raw.key_name if isinstance(raw, DecryptedFile | DecryptedEvents) else None
