@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ import pymysql
 import pytest
 
 from tests.lab.inside import ledger
-from zsnapdb.base.errors import DamagedError, PreflightError
+from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.base.model import BinlogCoordinates, Flavour, parse_gtids
 from zsnapdb.mysql.binlog.events import HEADER, MAGIC
@@ -315,42 +314,3 @@ def test_while_a_rotation_is_under_way_the_position_is_the_end_of_one_file_or_th
         position = find_position(tmp_path / "binlog.index", tmp_path, FLAVOUR, None, has_gtids=True).position
         assert position.coordinates == (end if size < len(data) else BinlogCoordinates(new, size)), f"{size} bytes"
         assert str(position.gtids) == str(gtids), f"{size} bytes"
-
-
-@pytest.mark.skipif(
-    FLAVOUR is Flavour.MYSQL, reason="the lab's MySQL has no keyring component, and without one it encrypts no binlog"
-)
-def test_a_binlog_that_a_server_encrypted_is_named_as_such(lab: Lab, tmp_path: Path) -> None:
-    key, log = tmp_path / "key", tmp_path / "log.err"
-    key.write_text(f"1;{'5a' * 32}\n")
-    files = {
-        "datadir": ".",
-        "socket": "socket",
-        "pid-file": "pid",
-        "log-bin": "enc",
-        "file-key-management-filename": "key",
-        "log-error": "log.err",
-    }
-    options = [f"--{option}={tmp_path / file}" for option, file in files.items()]
-    flags = [
-        "--user=root",
-        "--server-id=9",
-        "--skip-grant-tables",
-        "--skip-networking",
-        "--skip-innodb",
-        "--default-storage-engine=Aria",
-    ]
-    process = subprocess.Popen(
-        ["mariadbd", "--no-defaults", *flags, *options, "--plugin-load-add=file_key_management", "--encrypt-binlog"]
-    )
-    try:
-        deadline = time.monotonic() + 300
-        while not (log.exists() and "ready for connections" in log.read_text()):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-    finally:
-        process.kill()
-        process.wait()
-    with pytest.raises(PreflightError, match="encrypted"):
-        read_tail(tmp_path / "enc.000001")
