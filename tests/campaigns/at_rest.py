@@ -200,7 +200,7 @@ def main() -> int:
     sql("GRANT TRIGGER ON *.* TO zsnapdb@localhost")
     add_innochecksum()
     zygote = Zygote(ZYGOTE)
-    names = ("move", "refusal", "hidden", *ORDER[:-1], "places", "rewind", "after")
+    names = ("move", "refusal", "hidden", *ORDER[:-1], "random_points", "places", "rewind", "after")
     cells = [tried(name, getattr(server, name)) for name in names]
     zygote.close()
     Path("/out/campaign.json").write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")

@@ -146,7 +146,7 @@ def main() -> int:
     add_innochecksum()
     zygote = Zygote(ZYGOTE)
     last = ("rotation",) if server.flavour == "mysql" else ()
-    names = ("give_keys", "refusal", *ORDER[:-1], "hidden", "lost", "rewind", *last)
+    names = ("give_keys", "refusal", *ORDER[:-1], "random_points", "hidden", "lost", "rewind", *last)
     cells = [tried(name, getattr(server, name)) for name in names]
     zygote.close()
     Path("/out/campaign.json").write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")

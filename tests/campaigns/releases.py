@@ -6,8 +6,10 @@ whose truth is known, and ends as exact, as refused before anything was changed 
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -77,6 +79,8 @@ def rows(socket: str = SOCKET, where: str = "tried") -> Rows:
 
 class Release:
     """The release in this guest, and each thing that is tried on it, in order: a later one builds on earlier ones."""
+
+    seed, points_to_try = 1, 20
 
     def __init__(self) -> None:
         self.flavour = Path("/etc/lab-flavour").read_text().strip()
@@ -159,6 +163,40 @@ class Release:
             seen = self.in_clone(made)
             zsnapdb("clone", "destroy", f"at-{name}")
             assert seen == expected, f"{name}: {seen}"
+
+    def random_points(self) -> None:
+        """Points of a random history, chosen at random, have exactly the rows of then."""
+        chance = random.Random(self.seed)
+        sql(
+            "CREATE DATABASE points",
+            "CREATE TABLE points.t (id INT PRIMARY KEY, v INT, t VARCHAR(300))",
+            "INSERT INTO points.t VALUES (0, 0, '')",
+        )
+        zsnapdb("backup")
+        question = "SELECT COUNT(*), COALESCE(SUM(v), 0), COALESCE(SUM(CRC32(CONCAT(id, v, t))), 0) FROM points.t"
+        truth: dict[str, list[str]] = {}
+        for number in range(1, 4 * self.points_to_try):
+            key, value = chance.randrange(30), chance.randrange(1000)
+            kinds = (
+                f"REPLACE INTO points.t VALUES ({key}, {value}, REPEAT('x', {chance.randrange(300)}))",
+                f"UPDATE points.t SET v = v + {value} WHERE id <= {key}",
+                f"DELETE FROM points.t WHERE id = {key}",
+                f"INSERT INTO points.t SELECT id + {100 * number}, v, t FROM points.t WHERE id < 5",
+            )
+            before = self.position()
+            sql(chance.choice(kinds))
+            if chance.random() < 0.1:
+                sql("FLUSH BINARY LOGS")
+            if chance.random() < 0.05:
+                zsnapdb("backup")
+            if self.position() != before:
+                truth[self.position()] = [str(value) for value in sql(question)[0]]
+        zsnapdb("binlog", "archive", "main", "--once")
+        chosen = chance.sample(sorted(truth), self.points_to_try)
+        for gtid in chosen:
+            answer = zsnapdb("query", "main", "--at", gtid, question)
+            assert answer["moment"]["exact"], (gtid, answer["moment"])
+            assert [str(value) for value in answer["rows"][0]] == truth[gtid], (gtid, answer["rows"], truth[gtid])
 
     def in_clone(self, made: dict[str, Any]) -> Rows:
         login = made["clone"]
@@ -257,12 +295,17 @@ def tried(name: str, act: Callable[[], None]) -> Cell:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=(*ORDER, "random_points"), default=ORDER)
+    parser.add_argument("--seed", type=int, default=1)
+    words = parser.parse_args()
+    Release.seed = words.seed
     sql("GRANT TRIGGER ON *.* TO zsnapdb@localhost")
     version = str(sql("SELECT VERSION()")[0][0])
     print(version, flush=True)
     zygote = Zygote(ZYGOTE)
     release = Release()
-    cells = [tried(name, getattr(release, name)) for name in ORDER]
+    cells = [tried(name, getattr(release, name)) for name in words.only]
     zygote.close()
     document = {"version": version, "cells": [asdict(cell) for cell in cells]}
     Path("/out/campaign.json").write_text(json.dumps(document, indent=1) + "\n")
