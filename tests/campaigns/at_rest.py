@@ -137,6 +137,13 @@ class EncryptedServer(Release):
                     return True
         return any(text in file.read_bytes() for file in BUCKET.rglob("*") if file.is_file())
 
+    def changed_key(self) -> None:
+        """After `zfs change-key` an increment goes on from the backups before, and is restored."""
+        KEY.with_suffix(".new").write_text(secrets.token_hex(16))
+        run("zfs", "change-key", "-o", f"keylocation=file://{KEY.with_suffix('.new')}", self.root)
+        assert not zsnapdb("backup", "main")["backup"]["full"]
+        zsnapdb("drill", "main")
+
     def places(self) -> None:
         """A restore says where it would lie in the clear; below an encrypted dataset it does not."""
         if not self.is_own:
@@ -200,7 +207,7 @@ def main() -> int:
     sql("GRANT TRIGGER ON *.* TO zsnapdb@localhost")
     add_innochecksum()
     zygote = Zygote(ZYGOTE)
-    names = ("move", "refusal", "hidden", *ORDER[:-1], "random_points", "places", "rewind", "after")
+    names = ("move", "refusal", "hidden", *ORDER[:-1], "random_points", "changed_key", "places", "rewind", "after")
     cells = [tried(name, getattr(server, name)) for name in names]
     zygote.close()
     Path("/out/campaign.json").write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
