@@ -69,11 +69,12 @@ class EncryptedServer(Release):
         self.volume = "tank/mysql" if is_own else f"{ABOVE}/mysql"
         self.is_own = is_own
         self.canary = secrets.token_hex(24)
+        self.key = ("-o", "encryption=on", "-o", "keyformat=passphrase", "-o", f"keylocation=file://{KEY}")
 
     def move(self) -> None:
         """Move the server's files to encrypted datasets; the plain ones go."""
         KEY.write_text(secrets.token_hex(16))
-        key = ("-o", "encryption=on", "-o", "keyformat=passphrase", "-o", f"keylocation=file://{KEY}")
+        key = self.key
         run(SERVER, "stop")
         run("zfs", "snapshot", "-r", "tank/mysql@moved")
         run("zfs", "unmount", "tank/mysql/data")
@@ -152,6 +153,11 @@ class EncryptedServer(Release):
             assert "lies in the clear" in seen, seen
             seen = json.dumps(zsnapdb(*words, f"{ABOVE}/beside")["findings"])
             assert "lies in the clear" not in seen, seen
+        run("zfs", "create", *self.key, "-o", "mountpoint=none", "tank/locked")
+        run("zfs", "unload-key", "tank/locked")
+        said = refused("restore", "main", "--to", "latest-backup", "--plan", "--target", "tank/locked/restored")
+        assert "the key of tank/locked is not loaded" in said, said
+        run("zfs", "destroy", "tank/locked")
         run(SERVER, "stop")
         try:
             to = ("restore", "main", "--to", "latest-backup", "--server-id", "77")

@@ -79,8 +79,7 @@ def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --targe
         findings.append(warning("space", detail, "free space, or watch the free space"))
     else:
         findings.append(ok("space", f"{parent} has {_mib(free)} free, at most {_mib(step.plain_bytes)} are received"))
-    if step.encrypted:
-        findings += judge_receiving(step.encrypted, parent, encryption.at_rest([parent])[parent].cipher)
+    findings += judge_receiving(step.encrypted, parent, encryption.at_rest([parent])[parent])
     missing = version.missing_features(step.pool, step.features)
     if missing:
         findings.append(

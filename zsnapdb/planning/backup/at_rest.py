@@ -60,12 +60,16 @@ def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[
     ]
 
 
-def judge_receiving(encrypted: tuple[str, ...], parent: str, cipher: str | None) -> list[FitnessFinding]:
-    """Return a warning if volumes that were encrypted where they were backed up are received in the clear.
+def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: AtRest) -> list[FitnessFinding]:
+    """Return an objection if the key of the place is not loaded, a warning if volumes lie there in the clear.
 
-    `cipher` is that of `parent`, below which they are received: what is received inherits it (zfs-receive(8)).
+    `encrypted` are the volumes that were encrypted where they were backed up, `at_rest` is how `parent` is encrypted,
+    below which they are received: what is received inherits it (zfs-receive(8)).
     """
-    if not encrypted or cipher is not None:
+    if not at_rest.is_unlocked:
+        root = at_rest.root or parent
+        return [unfit("encryption", f"the key of {root} is not loaded", f"load it: zfs load-key {root}")]
+    if not encrypted or at_rest.cipher is not None:
         return []
     return [
         warning(

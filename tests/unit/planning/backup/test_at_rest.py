@@ -50,9 +50,11 @@ def test_a_release_that_damages_sent_snapshots_of_encrypted_datasets_is_named(
 
 
 def test_what_was_encrypted_is_received_in_the_clear_only_with_a_word() -> None:
-    assert judge_receiving((), "tank", None) == []
-    assert judge_receiving(("tank/a",), "tank/safe", CIPHER) == []
-    (finding,) = judge_receiving(("tank/a",), "tank", None)
+    assert judge_receiving((), "tank", CLEAR) == []
+    assert judge_receiving(("tank/a",), "tank/safe", AtRest(CIPHER, "tank/safe")) == []
+    (locked,) = judge_receiving((), "tank/safe/x", AtRest(CIPHER, "tank/safe", is_unlocked=False))
+    assert (locked.severity, locked.hint) == (Severity.UNFIT, "load it: zfs load-key tank/safe")
+    (finding,) = judge_receiving(("tank/a",), "tank", CLEAR)
     assert finding.severity is Severity.WARNING
     assert "below tank it lies in the clear" in finding.detail
 
