@@ -49,6 +49,9 @@ class EncryptedBinlogs(Release):
         OPTIONS.write_text("\n".join((OPTIONS.read_text(), *lines, "")))
         subprocess.run([SERVER, "start"], check=True)
         sql("RESET BINARY LOGS AND GTIDS" if self.flavour == "mysql" else "RESET MASTER")
+        hidden = zsnapdb("snapshot", "main")["backup_id"]
+        said = refused("clone", "create", "main", "--from", hidden, "--name", "hidden")
+        assert "its sandbox does not show" in said, said
         text = CONFIG.read_text()
         assert "\noptions = [" in text, text
         options = "".join(f'"{option}", ' for option in ours)

@@ -112,14 +112,21 @@ class Copy:
     def key_objection(self, binlog_key: str | None) -> PreflightError | None:
         """Return why the copy's binlogs cannot be read, if they are encrypted with this key; None if they can be.
 
-        A keyring on a volume is looked for when the copy is mounted: it is the one of then.
+        The copy's server recovers with them, so it must see the keyring too. One on a volume is looked for when the
+        copy is mounted: it is the one of then.
         """
         if binlog_key is None or any(self.paths.has(file) for file in self.key_files):
             return None
         files = [Path(file) for file in self.key_files]
-        if BinlogKeys(tuple(files)).key(binlog_key) is not None:
+        if BinlogKeys(tuple(files)).key(binlog_key) is None:
+            return missing_key(binlog_key, "the binlog of the copied server", files)
+        hidden = hidden_files(self.settings, self.key_files)
+        if len(hidden) < len(self.key_files):
             return None
-        return missing_key(binlog_key, "the binlog of the copied server", files)
+        return PreflightError(
+            f"the binlog of the copied server is encrypted, and its sandbox does not show {', '.join(hidden)}",
+            hint="add the file to server.sandbox_reads of the instance",
+        )
 
     def process(self) -> server.ServerProcess:
         """Return the copy's server, running or not."""
