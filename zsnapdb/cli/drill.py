@@ -42,7 +42,7 @@ def drill(
     ] = None,
     whole: Annotated[bool, typer.Option("--all", help="Check every page and every table instead of a sample.")] = False,
     repository: RepositoryName = None,
-    accept_older: AcceptOlder = False,
+    accepts_older: AcceptOlder = False,
     history: History = None,
     wait: WaitTime = "0s",
     binary: ServerBinary = None,
@@ -69,7 +69,7 @@ def drill(
     chosen = Instance.at(settings, instance, repository, terminal).waiting(parse_duration(wait))
     if chosen.settings.vm is not None:
         refuse_server_options(history=history, binary=binary)
-        code = drill_machine(settings, chosen, MachineDrillOptions(to, seed, accept_older, plan, whole), json)
+        code = drill_machine(settings, chosen, MachineDrillOptions(to, seed, accepts_older, plan, whole), json)
         terminal.end()
         raise typer.Exit(code)
     if plan:
@@ -80,12 +80,12 @@ def drill(
             to,
             seed=seed,
             whole=whole,
-            accepts_older=accept_older,
+            accepts_older=accepts_older,
             history=history,
         )
         show(report.DrillPlanView(planned), json)
         return
-    done = job.drill(settings, chosen, to, seed=seed, whole=whole, accepts_older=accept_older, history=history)
+    done = job.drill(settings, chosen, to, seed=seed, whole=whole, accepts_older=accepts_older, history=history)
     terminal.end()
     show(report.DrillView(done), json)
     raise typer.Exit(job.exit_code(done.evidence))

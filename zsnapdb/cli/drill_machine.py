@@ -20,7 +20,7 @@ class MachineDrillOptions:
 
     to: str
     seed: int | None
-    accept_older: bool
+    accepts_older: bool
     plan: bool
     whole: bool
 
@@ -31,7 +31,7 @@ def drill_machine(settings: Settings, instance: Instance, options: MachineDrillO
     from zsnapdb.report.trial.drill import DrillView
     from zsnapdb.report.trial.machine_drill import MachineDrillPlanView
 
-    request = machine_drill.MachineDrillRequest(options.to, options.seed, options.accept_older, options.whole)
+    request = machine_drill.MachineDrillRequest(options.to, options.seed, options.accepts_older, options.whole)
     if options.plan:
         planned = machine_drill.plan(settings, instance, instance.open_repository(), request)
         show(MachineDrillPlanView(planned), json)

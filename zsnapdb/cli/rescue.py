@@ -107,7 +107,7 @@ def rescue(
     transport: TransportName = "auto",
     timeout: CommandTimeout = "12h",
     repository: RepositoryName = None,
-    accept_older: AcceptOlder = False,
+    accepts_older: AcceptOlder = False,
     history: History = None,
     wait: WaitTime = "0s",
     binary: ServerBinary = None,
@@ -139,7 +139,7 @@ def rescue(
         name,
         job.transport(transport),
         parse_duration(timeout),
-        accept_older,
+        accepts_older,
         history,
     )
     if plan:

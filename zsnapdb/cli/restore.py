@@ -79,7 +79,7 @@ StopAfter = Annotated[
 def restore(
     instance: InstanceName = None,
     to: RequestedPoint = "latest",
-    accept_older: AcceptOlder = False,
+    accepts_older: AcceptOlder = False,
     history: History = None,
     origin: RestoreFrom = "repository",
     target: RestoreTarget = None,
@@ -122,7 +122,7 @@ def restore(
     may_go = with_foreign_snapshots
     if chosen.settings.vm is not None:
         _refuse_server_options(handover, history, port, server_id, source, origin, further)
-        wanted = MachineOptions(to, target, name, accept_older, stop_after, resume, abandon, step, may_go, plan)
+        wanted = MachineOptions(to, target, name, accepts_older, stop_after, resume, abandon, step, may_go, plan)
         restore_machine(settings, chosen, wanted, json)
         terminal.end()
         return
@@ -133,7 +133,7 @@ def restore(
     confirm = _confirm_on_terminal if step else _always_continue
     last = handover_of(handover, port, server_id, source, source_user, source_password_file)
     volumes = job.origin_of(origin)
-    request = job.RestoreRequest(to, target, name, last, accept_older=accept_older, history=history, origin=volumes)
+    request = job.RestoreRequest(to, target, name, last, accepts_older=accepts_older, history=history, origin=volumes)
     later = continuing.ContinueRequest(further, target, last, volumes, history) if further is not None else None
     if plan:
         _show_plan(settings, chosen, later or request, json)

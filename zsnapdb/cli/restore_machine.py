@@ -23,7 +23,7 @@ class MachineOptions:
     to: str
     target: str | None
     name: str | None
-    accept_older: bool
+    accepts_older: bool
     stop_after: str | None
     resume: bool
     abandon: bool
@@ -49,7 +49,7 @@ def restore_machine(settings: Settings, instance: Instance, options: MachineOpti
             settings, instance, options.target, confirm, options.stop_after, with_foreign_snapshots=may_go
         )
     else:
-        request = MachineRestoreRequest(options.to, options.target, options.name, options.accept_older)
+        request = MachineRestoreRequest(options.to, options.target, options.name, options.accepts_older)
         if options.plan:
             _show_plan(settings, instance, request, json)
             return

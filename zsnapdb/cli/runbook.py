@@ -33,7 +33,7 @@ OutputFormat = Annotated[str, typer.Option("--format", metavar="FORM", help="The
 def runbook(
     instance: InstanceName = None,
     to: RunbookPoint = "latest",
-    accept_older: AcceptOlder = False,
+    accepts_older: AcceptOlder = False,
     history: History = None,
     origin: RestoreFrom = "repository",
     target: RestoreTarget = None,
@@ -69,7 +69,7 @@ def runbook(
         target,
         name,
         handover_of(handover, port, server_id, source, source_user, source_password_file),
-        accept_older=accept_older,
+        accepts_older=accepts_older,
         history=history,
         origin=origin_of(origin),
     )

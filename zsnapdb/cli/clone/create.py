@@ -119,7 +119,7 @@ def create(
     mask: Mask = False,
     admin: Admin = False,
     no_start: NoStart = False,
-    accept_older: AcceptOlder = False,
+    accepts_older: AcceptOlder = False,
     history: History = None,
     binary: ServerBinary = None,
     config: ConfigFile = None,
@@ -158,7 +158,7 @@ def create(
             starts=not no_start,
             masks=mask,
             rights=create_plan.rights_of(is_admin=admin),
-            accepts_older=accept_older,
+            accepts_older=accepts_older,
         )
     if count is not None or topology is not TopologyOption.independent:
         create_set(settings, chosen, request, count or 0, topology.value, terminal, plan=plan, json=json)

@@ -22,7 +22,7 @@ def prepare(
             autocompletion=completion.sources,
         ),
     ] = "latest",
-    accept_older: AcceptOlder = False,
+    accepts_older: AcceptOlder = False,
     binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -42,10 +42,10 @@ def prepare(
 
     settings = load(config).with_binary(instance, binary)
     if plan:
-        intention = plans.prepare(settings, Instance.of(settings, instance), source, accepts_older=accept_older)
+        intention = plans.prepare(settings, Instance.of(settings, instance), source, accepts_older=accepts_older)
         show(IntentionView(intention, "prepare"), json)
         return
     terminal = Terminal()
-    prepared = job.prepare(settings, Instance.of(settings, instance, terminal), source, accepts_older=accept_older)
+    prepared = job.prepare(settings, Instance.of(settings, instance, terminal), source, accepts_older=accepts_older)
     terminal.end()
     show(PreparedView(prepared), json)

@@ -24,7 +24,7 @@ def reset(
             show_default="what the clone was created from",
         ),
     ] = None,
-    accept_older: AcceptOlder = False,
+    accepts_older: AcceptOlder = False,
     binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -39,9 +39,9 @@ def reset(
 
     settings = catalogue.with_binary(load(config), name, binary)
     if plan:
-        show(report.ResetPlanView(job.reset_plan(settings, name, source, accepts_older=accept_older)), json)
+        show(report.ResetPlanView(job.reset_plan(settings, name, source, accepts_older=accepts_older)), json)
         return
     terminal = Terminal()
-    info = job.reset(settings, name, source, terminal, accepts_older=accept_older)
+    info = job.reset(settings, name, source, terminal, accepts_older=accepts_older)
     terminal.end()
     show(report.ChangedView(info, "reset to the data it was created from" if info.has_original else "reset"), json)

@@ -31,7 +31,7 @@ def upgrade_test(
             show_default=False,
         ),
     ] = None,
-    accept_older: AcceptOlder = False,
+    accepts_older: AcceptOlder = False,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -50,7 +50,7 @@ def upgrade_test(
     settings = load(config)
     chosen = Instance.of(settings, instance, Terminal())
     queries = (*chosen.settings.upgrade_queries, *(query or ()))
-    result = job.rehearse(settings, chosen, source, binary, queries, accepts_older=accept_older)
+    result = job.rehearse(settings, chosen, source, binary, queries, accepts_older=accepts_older)
     show(report.RehearsalView(result), json)
     if result.problems:
         raise typer.Exit(ConsistencyError.exit_code)

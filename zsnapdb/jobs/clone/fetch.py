@@ -105,7 +105,7 @@ def point_plan(
     set_id = instance.host.new_backup_id()
     top = f"{reusable_sets.anchor_of(home, RECEIVED, set_id)}/c"
     request = RestoreRequest(
-        to=at, top=top, makes_parent=True, accept_older=accepts_older, history=history, origin=RestoreOrigin.AUTO
+        to=at, top=top, makes_parent=True, accepts_older=accepts_older, history=history, origin=RestoreOrigin.AUTO
     )
     return replace(make(_with_own_mount_root(settings, set_id), instance, repository, request), restore_id=set_id)
 

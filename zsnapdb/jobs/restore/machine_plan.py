@@ -46,7 +46,7 @@ class MachineRestoreRequest:
     """The requested restore: a backup of the machine, and the target dataset.
 
     The target is `top`, or `name` below our own datasets. The last part of the target is the name of the new domain.
-    `accept_older`: if the newest backup cannot be used, restore the newest that can. `domain` None: the name of the
+    `accepts_older`: if the newest backup cannot be used, restore the newest that can. `domain` None: the name of the
     domain is the last part of the target. `makes_parent`: the dataset above the target is made when the plan is
     executed. `memory` (bytes) None: the machine gets as much as the original has.
     """
@@ -54,7 +54,7 @@ class MachineRestoreRequest:
     to: str = "latest"
     top: str | None = None
     name: str | None = None
-    accept_older: bool = False
+    accepts_older: bool = False
     domain: str | None = None
     makes_parent: bool = False
     memory: int | None = None
@@ -154,7 +154,7 @@ def _newer(
     newer = [
         f"backup {u.backup_id}: {u.why}" for u in unusable if is_stored_after(u.backup_id, chosen.backup_id, order)
     ]
-    if newer and not request.accept_older:
+    if newer and not request.accepts_older:
         raise refusal(request.to, f"backup {chosen.backup_id}", newer)
     return tuple(f"newer, and cannot be used: {text}" for text in newer)
 

@@ -56,7 +56,7 @@ class RestoreRequest:
     """The requested restore: the point, the target dataset, and how to hand over the restored server.
 
     The target is `top`, or `name` below our own datasets. `makes_parent`: the caller makes the dataset above `top`
-    before the restore begins. `accept_older`: if the latest state cannot be reached, restore the newest that can.
+    before the restore begins. `accepts_older`: if the latest state cannot be reached, restore the newest that can.
     `history` is the id of the binlog history with the point, if there are several. `origin`: where the volumes come
     from. Whoever proves the repository takes them from there, which is the default.
     """
@@ -66,7 +66,7 @@ class RestoreRequest:
     name: str | None = None
     handover: Handover = field(default_factory=Handover)
     makes_parent: bool = False
-    accept_older: bool = False
+    accepts_older: bool = False
     history: str | None = None
     origin: RestoreOrigin = RestoreOrigin.REPOSITORY
 
@@ -87,7 +87,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     request = replace(request, to=ago(request.to, instance.host.now()))
     target = parse_target(request.to)
     if isinstance(target, Latest):
-        target = Latest(request.accept_older)
+        target = Latest(request.accepts_older)
     catalogue = repository.catalogue(instance.name)
     manifests = catalogue.manifests
     is_set = names_local_set(instance, target, request.origin)
@@ -102,7 +102,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     candidates = with_local_sets(instance, candidates, target, request.origin, request.top)
     local = local_binlogs(candidates, request.origin)
     chosen = choose(instance, repository, candidates, target, archive, request.history, local)
-    newer = newest.notes_on_newer(chosen.choice, catalogue, checked, request.to, accepts_older=request.accept_older)
+    newer = newest.notes_on_newer(chosen.choice, catalogue, checked, request.to, accepts_older=request.accepts_older)
     manifest = next(m for m in candidates if m.backup_id == chosen.choice.point.backup_id)
     facts = server_source(manifest).server
     refuse_absolute(facts.absolute_tablespaces)

@@ -74,7 +74,7 @@ def _options(planned: RestorePlan, request: RestoreRequest) -> tuple[str, ...]:
     if isinstance(last, MakeReplica):
         words += ["--source", f"{last.source_host}:{last.source_port}", "--source-user", last.source_user]
         words += ["--source-password-file", last.password_file] if last.password_file is not None else []
-    if request.accept_older and pinned(planned) == "latest":
+    if request.accepts_older and pinned(planned) == "latest":
         words.append("--accept-older")
     if planned.clones:
         words += ["--origin", "local"]

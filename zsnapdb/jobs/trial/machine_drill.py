@@ -76,7 +76,7 @@ class MachineDrillRequest:
 
     to: str = "latest"
     seed: int | None = None
-    accept_older: bool = False
+    accepts_older: bool = False
     whole: bool = False
 
 
@@ -101,7 +101,7 @@ def plan(
     restore = MachineRestoreRequest(
         to,
         place.top,
-        accept_older=request.accept_older,
+        accepts_older=request.accepts_older,
         domain=f"{DRILL}-{drill_id.lower()}",
         makes_parent=True,
         memory=machine.drill_memory if machine is not None else None,

@@ -42,7 +42,7 @@ def plan(
 ) -> RestorePlan:
     """Return the plan of a restore to the point; nothing is changed. The errors are those of a restore's plan."""
     request = RestoreRequest(
-        to, place.top, makes_parent=True, accept_older=accepts_older, history=history, origin=origin
+        to, place.top, makes_parent=True, accepts_older=accepts_older, history=history, origin=origin
     )
     return restoring.plan(settings, instance, repository, request)
 

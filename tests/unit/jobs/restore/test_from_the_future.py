@@ -36,7 +36,7 @@ def test_a_backup_from_the_future_is_never_the_latest(attacked: PlanningHost, to
         attacked.plan(to)
     assert f"{to} would be backup {HONEST}, but something newer" in refused.value.message
     assert f"backup {FORGED}: it is from the future" in refused.value.message
-    assert attacked.plan(to, accept_older=True).backup_id == HONEST
+    assert attacked.plan(to, accepts_older=True).backup_id == HONEST
 
 
 @pytest.mark.parametrize("to", POINTS)

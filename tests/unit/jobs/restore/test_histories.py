@@ -92,7 +92,7 @@ def test_a_missing_or_damaged_description_ends_every_route_and_is_named(
         protected.plan()
     assert refused.value.exit_code == 7
     assert protected.status().window.ranges[-1].ends.kind is kind
-    older = protected.plan(accept_older=True)
+    older = protected.plan(accepts_older=True)
     assert replayed(older) == left
     assert any("the archive reaches no further" in note for note in older.point.notes)
 
@@ -113,7 +113,7 @@ def test_a_segment_that_is_missing_between_others_ends_the_route(protected: Prot
     protected.objects("active/binlog.000005")[1].unlink()
     with pytest.raises(HistoryError, match="lacks the segment of binlog"):
         protected.plan()
-    assert replayed(protected.plan(accept_older=True)) == FILES
+    assert replayed(protected.plan(accepts_older=True)) == FILES
 
 
 def test_after_a_reset_latest_status_and_doctor_say_that_the_next_backup_is_needed(protected: ProtectedServer) -> None:

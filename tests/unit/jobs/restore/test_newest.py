@@ -43,7 +43,7 @@ def test_latest_is_refused_and_names_the_newer_backup_and_the_option(host: Plann
 def test_who_accepts_an_older_state_gets_it_with_a_note(host: PlanningHost, to: str) -> None:
     host.store(BACKUPS[1])
     damage(host, BACKUPS[1], "gone")
-    planned = host.plan(to, accept_older=True)
+    planned = host.plan(to, accepts_older=True)
     assert planned.backup_id == BACKUPS[0]
     assert any(BACKUPS[1] in note for note in planned.point.notes)
 
