@@ -15,7 +15,6 @@ from zsnapdb.base.errors import (
     CommandTimeout,
     ConsistencyError,
     DamagedError,
-    NotThere,
     PreflightError,
     ServerError,
 )
@@ -32,11 +31,10 @@ from zsnapdb.jobs.trial.machine_scratch import DRILL
 from zsnapdb.jobs.trial.server_checks import CheckOutcome
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.machine import DefineDomain, MachineRestorePlan
-from zsnapdb.planning.restore.runbook import size_of
 from zsnapdb.planning.trial.drill import choose_backup, seed_of
 from zsnapdb.planning.trial.inside import InsideAnswer, InsideResult
 from zsnapdb.planning.vm.domain import parse
-from zsnapdb.repository.drills import Outcome, StepPart
+from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.machine_source import ServerInsidePart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
@@ -179,20 +177,12 @@ def _is_restored(work: MachineWork, planned: MachineDrillPlan, log: DrillLog) ->
     """
     backup_id = planned.restore.backup_id
     try:
-        done = machine_run.execute_without_journal(work)
-    except (DamagedError, ConsistencyError, CommandError, NotThere) as error:
-        if backup_id not in work.repository.backup_ids(work.instance.name):
-            raise NotThere(
-                f"backup {backup_id} was removed from the repository meanwhile", hint="run again; see `zsnapdb list`"
-            ) from error
-        if isinstance(error, NotThere):
-            raise
+        with scratch_restore.naming_removed(work.instance, work.repository, backup_id):
+            done = machine_run.execute_without_journal(work)
+    except (DamagedError, ConsistencyError, CommandError) as error:
         log.failed("restore", backup_id, error)
         return False
-    for part in done.done:
-        step = planned.restore.step(part.step)
-        if step is not None:
-            log.steps.append(StepPart(kind=step.kind, what=step.describe(), seconds=part.seconds, size=size_of(step)))
+    log.steps += scratch_restore.evidence_of(done)
     grade = f"its disks have the grade {planned.restore.grade} ({planned.restore.grade_reason})"
     log.add("restore", CheckOutcome(backup_id, Outcome.PASSED, f"GUIDs and sizes are those of the backup; {grade}"))
     log.notes += planned.restore.notes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, NotThere
@@ -10,6 +12,7 @@ from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore.machine_run import MachineRestoreResult
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial.scratch import Scratch
@@ -62,18 +65,32 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
 
     NotThere if the planned backup was removed from the repository since: what is missing then is no damage.
     """
-    try:
+    with naming_removed(instance, repository, None if planned.clones else planned.backup_id):
         done = restoring.execute_without_journal(settings, instance, repository, planned)
+    return Trial(restoring.copy_of(instance, planned), done.position.describe(), evidence_of(done))
+
+
+@contextlib.contextmanager
+def naming_removed(instance: Instance, repository: Repository, backup_id: str | None) -> Iterator[None]:
+    """Raise NotThere instead of an error if the backup was removed from the repository since it was planned.
+
+    What is missing then is no damage. None: no backup of the repository is restored.
+    """
+    try:
+        yield
     except (DamagedError, ConsistencyError, CommandError, NotThere) as error:
-        if not planned.clones and planned.backup_id not in repository.backup_ids(instance.name):
+        if backup_id is not None and backup_id not in repository.backup_ids(instance.name):
             raise NotThere(
-                f"backup {planned.backup_id} was removed from the repository meanwhile",
-                hint="run again; see `zsnapdb list`",
+                f"backup {backup_id} was removed from the repository meanwhile", hint="run again; see `zsnapdb list`"
             ) from error
         raise
-    steps = []
-    for part in done.done:
-        step = planned.step(part.step)
-        if step is not None:
-            steps.append(StepPart(kind=step.kind, what=step.describe(), seconds=part.seconds, size=size_of(step)))
-    return Trial(restoring.copy_of(instance, planned), done.position.describe(), tuple(steps))
+
+
+def evidence_of(restored: restoring.RestoreResult | MachineRestoreResult) -> tuple[StepPart, ...]:
+    """Return the finished steps of a restore as the evidence of a drill has them."""
+    steps = ((restored.plan.step(part.step), part.seconds) for part in restored.done)
+    return tuple(
+        StepPart(kind=step.kind, what=step.describe(), seconds=seconds, size=size_of(step))
+        for step, seconds in steps
+        if step is not None
+    )
