@@ -179,7 +179,7 @@ def test_each_range_of_events_that_mariadb_encrypted_is_that_of_the_plain_ones(
         end = start + 40
         assert (seen[:start], seen[end:]) == (plain[:start], plain[end:])
         ignored = HEADER.unpack_from(seen, start)
-        assert (ignored[1], ignored[3:5], ignored[5]) == (28, (40, end), 0x80)
+        assert (ignored[1], ignored[3:5], ignored[5]) == (MARIADB_ENCRYPTION, (40, end), 0x80)
         assert zlib.crc32(seen[start : end - 4]) == struct.unpack_from("<I", seen, end - 4)[0]
         assert (key_of(file), file.seek(0, 2)) == ("file_key_management 1", len(plain))
         for at, count in reads:

@@ -21,13 +21,12 @@ from typing import BinaryIO
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from typing_extensions import Buffer
 
-from zsnapdb.mysql.binlog.events import FORMAT, HEADER, MAGIC, MARIADB_ENCRYPTION
+from zsnapdb.mysql.binlog.events import FORMAT, HEADER, IGNORABLE, MAGIC, MARIADB_ENCRYPTION
 
 _LENGTH_AT = 9
 _BLOCK = 16
 _NONCE_BYTES = 12
 _START = struct.Struct("<BI12s")
-_IGNORABLE, _IGNORABLE_FLAG = 28, 0x80
 _CHECKPOINT = 1 << 16
 _KEPT_BYTES = 1 << 20
 """The longest event that is decrypted as one: the next read goes on in it."""
@@ -61,6 +60,9 @@ class StartEncryption:
         event = file.read(HEADER.size + _START.size)
         if kind != FORMAT or len(event) < HEADER.size + _START.size or event[4] != MARIADB_ENCRYPTION:
             return None
+        if HEADER.unpack_from(event)[5] & IGNORABLE:
+            # A server sent the binlog, and decrypted it for that.
+            return None
         _, _, nonce = _START.unpack_from(event, HEADER.size)
         return cls(at, at + HEADER.unpack_from(event)[3], nonce)
 
@@ -77,8 +79,8 @@ class _Place:
 class DecryptedEvents(io.RawIOBase):
     """The plain bytes of a binlog with encrypted events. It may grow while it is read.
 
-    Instead of the start-encryption event there is one that every reader ignores: what follows is plain. Bytes of a last
-    event that is not whole are zero where they cannot be decrypted.
+    The start-encryption event is marked as one to ignore, as when a server sends it: what follows is plain. Bytes of a
+    last event that is not whole are zero where they cannot be decrypted.
     """
 
     def __init__(self, file: BinaryIO, key_name: str, key: bytes, algorithm: Algorithm, start: StartEncryption) -> None:
@@ -89,7 +91,7 @@ class DecryptedEvents(io.RawIOBase):
         self._limit: int | None = None
         self._known = [start.end]
         """Places where events begin, at least one in each 64 KiB that was walked."""
-        self._event = _Place(start.end, 0)
+        self._event = _Place(start.end, 0, is_whole=False)
         self._kept: tuple[int, bytes] | None = None
 
     def readable(self) -> bool:
@@ -150,28 +152,27 @@ class DecryptedEvents(io.RawIOBase):
         return self._file.read(count)
 
     def _ignorable(self) -> bytes:
-        """Return an event of the same length as the start-encryption event, which readers skip."""
+        """Return the start-encryption event as a server sends it: all readers skip it."""
         event = bytearray(self._raw(self._start.start, self._start.end - self._start.start))
         if len(event) < self._start.end - self._start.start:
             return bytes(event)
-        event[4] = _IGNORABLE
-        flags = struct.unpack_from("<H", event, HEADER.size - 2)[0] | _IGNORABLE_FLAG
+        flags = struct.unpack_from("<H", event, HEADER.size - 2)[0] | IGNORABLE
         struct.pack_into("<H", event, HEADER.size - 2, flags)
-        event[HEADER.size : -4] = bytes(len(event) - HEADER.size - 4)
-        event[-4:] = struct.pack("<I", zlib.crc32(event[:-4]))
+        if len(event) > HEADER.size + _START.size:
+            event[-4:] = struct.pack("<I", zlib.crc32(event[:-4]))
         return bytes(event)
 
     def _found(self, size: int) -> _Place:
         """Return the event at the present place; behind the last one nothing is there."""
-        event = self._event
-        if not event.begin <= self._at < event.begin + event.there:
-            event = self._place(self._known[bisect_right(self._known, self._at) - 1], size)
+        event, near = self._event, self._known[bisect_right(self._known, self._at) - 1]
+        if not near <= event.begin <= self._at:
+            event = self._place(near, size)
+        elif not event.is_whole:
+            event = self._place(event.begin, size)
         while event.there and self._at >= event.begin + event.there:
             event = self._place(event.begin + event.there, size)
             if event.begin - self._known[-1] >= _CHECKPOINT:
                 self._known.append(event.begin)
-        if not event.is_whole:
-            event = self._place(event.begin, size)
         self._event = event
         return event
 

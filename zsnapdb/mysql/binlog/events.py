@@ -22,6 +22,8 @@ HEADER = struct.Struct("<IBIIIH")
 QUERY, FORMAT, XID = 2, 15, 16
 INCIDENT, GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, XA_PREPARE, PAYLOAD, TAGGED_GTID = 26, 33, 34, 35, 38, 40, 42
 MARIADB_GTID, MARIADB_GTID_LIST, MARIADB_ENCRYPTION = 162, 163, 164
+IGNORABLE = 0x80
+"""The flag of an event that readers skip (log_event.h, LOG_EVENT_IGNORABLE_F)."""
 MARIADB_QUERY_COMPRESSED = 165
 _IN_USE = 1
 _CRC_BYTES = 4
@@ -137,7 +139,7 @@ def decisive_events(
             if end == size and following in (0, end & 0xFFFFFFFF):
                 return at
             raise _damaged(name, at, "has a wrong checksum")
-        if kind == MARIADB_ENCRYPTION:
+        if kind == MARIADB_ENCRYPTION and not flags & IGNORABLE:
             raise _encrypted(name)
         if kind in yielded:
             yield Event(
