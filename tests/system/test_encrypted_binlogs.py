@@ -87,12 +87,14 @@ def _words(server: EncryptingServer) -> list[str]:
 @pytest.fixture(scope="module")
 def encrypting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EncryptingServer]:
     server = EncryptingServer(tmp_path_factory.mktemp("e"))
-    own = [f"--{option}={server.folder / option}" for option in ("socket", "pid-file", "log-error")]
+    own = [f"--{option}={server.folder / option}" for option in ("socket", "pid-file")]
+    # A name without a dot gets an ending of the server's.
+    own.append(f"--log-error={server.folder}/log.err")
     try:
         words = [*_words(server), *own, "--server-id=9", "--log-bin=enc", "--binlog-format=ROW", "--skip-networking"]
         with subprocess.Popen(words) as process:
             try:
-                deadline, log = time.monotonic() + 300, server.folder / "log-error"
+                deadline, log = time.monotonic() + 300, server.folder / "log.err"
                 while not (log.exists() and "ready for connections" in log.read_text()):
                     assert process.poll() is None, log.read_text()
                     assert time.monotonic() < deadline
