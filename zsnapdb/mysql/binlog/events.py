@@ -45,7 +45,6 @@ _DECISIVE = frozenset(
         TAGGED_GTID,
         MARIADB_GTID,
         MARIADB_GTID_LIST,
-        MARIADB_ENCRYPTION,
         MARIADB_QUERY_COMPRESSED,
     }
 )
