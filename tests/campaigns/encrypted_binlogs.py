@@ -109,13 +109,14 @@ class EncryptedBinlogs(Release):
     def rotation(self) -> None:
         """After a change of the master key all goes on; sets from before need the keyring of then, and plans say so."""
         then = json.loads((FOLDER / "keys").read_text())
+        last = zsnapdb("backup", "main")["backup"]["backup_id"]
         before = zsnapdb("snapshot", "main")["backup_id"]
         sql("ALTER INSTANCE ROTATE BINLOG MASTER KEY")
         zsnapdb("backup", "main")
         zsnapdb("binlog", "archive", "main", "--once")
         zsnapdb("clone", "create", "main", "--from", "live", "--name", "rotated")
         zsnapdb("clone", "destroy", "rotated")
-        for words in (("clone", "create", "main", "--from", before), ("restore", "main", "--to", self.last, "--plan")):
+        for words in (("clone", "create", "main", "--from", before), ("restore", "main", "--to", last, "--plan")):
             said = refused(*words)
             assert "is encrypted with the key" in said, said
         self.points["four"] = (self.position(), rows())
@@ -138,7 +139,7 @@ class EncryptedBinlogs(Release):
                 assert "is encrypted with the key" in said, said
         finally:
             away.rename(keys)
-        self.last = zsnapdb("backup", "main")["backup"]["backup_id"]
+        zsnapdb("backup", "main")
 
 
 def main() -> int:
