@@ -6,7 +6,7 @@ Sources: refman 8.4, "The component_keyring_file Component"; MariaDB manual, "Fi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class BinlogKeys:
     """
 
     files: tuple[Path, ...] = ()
-    known: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+    known: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
 
     def remembered(self) -> BinlogKeys:
         """Return the same keys, with all that are in the keyring now."""
