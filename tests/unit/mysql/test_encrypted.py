@@ -182,6 +182,7 @@ def test_each_range_of_events_that_mariadb_encrypted_is_that_of_the_plain_ones(
         assert (ignored[1], ignored[3:5], ignored[5]) == (MARIADB_ENCRYPTION, (40, end), 0x80)
         assert zlib.crc32(seen[start : end - 4]) == struct.unpack_from("<I", seen, end - 4)[0]
         assert (key_of(file), file.seek(0, 2)) == ("file_key_management 1", len(plain))
+        assert MARIADB_ENCRYPTION not in [event.kind for event in decisive_events(file, "binlog", len(plain))]
         for at, count in reads:
             file.seek(at)
             assert file.read(count) == seen[at : at + count]

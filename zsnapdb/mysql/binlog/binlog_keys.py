@@ -90,7 +90,7 @@ def file_key(number: int) -> str:
 
 def missing_key(name: str, what: str, files: Iterable[Path]) -> PreflightError:
     """Return the error that says which key cannot be read, and where it was looked for."""
-    where = ", ".join(str(known) for known in files) or "no keyring file is known"
+    where = ", ".join(printable(str(known)) for known in files) or "no keyring file is known"
     return PreflightError(
         f"{what} is encrypted with the key {printable(name)!r}, which cannot be read ({where})",
         hint="zsnapdb reads the files of component_keyring_file and file_key_management on this host: bring the key of"
