@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.campaigns.at_rest import BUCKET, encrypt_repository, refused
 from tests.campaigns.releases import CONFIG, OPTIONS, ORDER, SERVER, SOCKET, Release, rows, sql, tried, zsnapdb
 from tests.campaigns.support.faults import add_innochecksum
+from tests.lab.inside.zygote import QUICK, Zygote
 from tests.lab.inside.zygote import SOCKET as ZYGOTE
-from tests.lab.inside.zygote import Zygote
 
 FOLDER, DATADIR = Path("/etc/keyring"), Path("/var/lib/mysql")
 
@@ -75,6 +75,8 @@ class EncryptedBinlogs(Release):
         """A repository without recipients gets no binlog in the clear."""
         assert "would be stored in the clear" in refused("binlog", "archive", "main", "--once")
         assert not [file for file in BUCKET.rglob("*") if "/binlogs/" in str(file)]
+        seen = subprocess.run([QUICK, "doctor", "main"], capture_output=True, text=True, timeout=300).stdout
+        assert "they are not archived" in seen, seen
         encrypt_repository()
 
     def binlogs(self) -> Path:

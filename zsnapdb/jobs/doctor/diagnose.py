@@ -31,7 +31,7 @@ from zsnapdb.jobs.vm import reaper as vm_reaper
 from zsnapdb.mysql.process import programs, server, server_program
 from zsnapdb.planning.advice import recovery_rules
 from zsnapdb.planning.advice.catalogue import Silence
-from zsnapdb.planning.backup.at_rest import judge_storing
+from zsnapdb.planning.backup.at_rest import judge_archiving, judge_storing
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity, ok, unfit, warning
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.damage import sentences
@@ -102,7 +102,10 @@ def _diagnose_one(
     except ZsnapdbError as error:
         what = "server" if instance.settings.vm is None else "machine"
         findings, observed = [unfit(what, error.message, error.hint)], None
-    findings += judge_storing(ciphers, is_encrypting=bool(instance.repository.encryption.recipients))
+    is_encrypting = bool(instance.repository.encryption.recipients)
+    findings += judge_storing(ciphers, is_encrypting=is_encrypting)
+    if observed is not None:
+        findings += judge_archiving(observed.binlog_key, is_encrypting=is_encrypting)
     findings += _exchanges(instance)
     if observed is not None:
         findings += _server_programs(instance, observed.facts)

@@ -42,6 +42,19 @@ def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[Fi
     ]
 
 
+def judge_archiving(binlog_key: str | None, *, is_encrypting: bool) -> list[FitnessFinding]:
+    """Return why binlogs cannot be archived that the server encrypts with this key (None: it encrypts none)."""
+    if binlog_key is None or is_encrypting:
+        return []
+    return [
+        unfit(
+            "binlog",
+            "the server encrypts its binlogs, and the repository has no recipients: they are not archived",
+            "make keys with `zsnapdb key generate`, and set recipients in the encryption of the repository",
+        )
+    ]
+
+
 def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[FitnessFinding]:
     """Return a warning if this release of OpenZFS is known to send encrypted datasets badly.
 

@@ -10,6 +10,7 @@ from zsnapdb.planning.backup.at_rest import (
     CLEAR,
     AtRest,
     NameChange,
+    judge_archiving,
     judge_key,
     judge_receiving,
     judge_sending,
@@ -25,6 +26,12 @@ STATES = st.one_of(st.just(CLEAR), NAMES.map(lambda root: AtRest(CIPHER, root)))
 
 def of(root: str) -> AtRest:
     return AtRest(CIPHER, root)
+
+
+def test_encrypted_binlogs_are_archived_only_where_the_repository_encrypts() -> None:
+    assert judge_archiving(None, is_encrypting=False) == judge_archiving("key", is_encrypting=True) == []
+    (finding,) = judge_archiving("key", is_encrypting=False)
+    assert finding.severity is Severity.UNFIT
 
 
 def test_what_zfs_encrypts_is_stored_only_where_the_repository_encrypts() -> None:
