@@ -99,7 +99,8 @@ class EncryptedServer(Release):
         """A repository without recipients gets nothing; a local snapshot set is made all the same."""
         assert "would be stored in the clear" in refused("backup", "main", "--plan")
         assert "would be stored in the clear" in refused("backup", "main")
-        assert not [file for file in BUCKET.rglob("*") if "/chunks/" in str(file)]
+        assert "would be stored in the clear" in refused("binlog", "archive", "main", "--once")
+        assert not [file for file in BUCKET.rglob("*") if "/chunks/" in str(file) or "/binlogs/" in str(file)]
         zsnapdb("snapshot", "main")
         assert "would be stored in the clear" in refused("backup", "main", "--set", "latest")
         encrypt_repository()

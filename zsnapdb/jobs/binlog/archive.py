@@ -26,8 +26,13 @@ from zsnapdb.jobs.binlog.new_history import NewHistoryWatch, RunningBackup
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.health.recoverable import read
 from zsnapdb.jobs.health.repeated_gtids import repeated
+from zsnapdb.planning.backup.at_rest import judge_storing
+from zsnapdb.planning.backup.fitness import objection
+from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
 from zsnapdb.planning.binlog.completeness import CommitHorizon, record_interval
 from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.zfs import encryption
+from zsnapdb.zfs.mounts import mounted
 
 _SHORTEST_PAUSE = 0.2
 """The shortest pause between two rounds, in seconds."""
@@ -36,6 +41,19 @@ _SHORTEST_PAUSE = 0.2
 def open_archive(instance: Instance) -> BinlogArchive:
     """Open the archive for writing. Creates the repository if there is none yet."""
     return BinlogArchive(instance.open_or_create_repository(), instance.name)
+
+
+def archiver_of(instance: Instance, source: BinlogSource) -> Archiver:
+    """Return what archives the binlogs. PreflightError if ZFS encrypts them, and they would be stored in the clear."""
+    if not instance.repository.encryption.recipients:
+        mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source) for entry in mounted()]
+        mount = mount_of(str(source.folder), mounts)
+        if mount is not None and mount.fstype == "zfs":
+            cipher = encryption.at_rest([mount.source])[mount.source].cipher
+            error = objection(judge_storing({} if cipher is None else {mount.source: cipher}, is_encrypting=False))
+            if error is not None:
+                raise error
+    return Archiver(instance, open_archive(instance), source)
 
 
 def archive_once(instance: Instance) -> Round:
@@ -48,7 +66,7 @@ def archive_once(instance: Instance) -> Round:
         with instance.session() as session:
             source = find_source(session)
             horizon = recorder.before(session)
-        archiver = Archiver(instance, open_archive(instance), source)
+        archiver = archiver_of(instance, source)
         result = recorder.after(archiver.look(), horizon, archiver.archive)
     if result.begun or result.gaps:
         stored = read(instance, instance.open_repository())
@@ -85,7 +103,7 @@ def archive_continuously(instance: Instance, stop: StopRequest, start_backup: Ca
     with for_instance(instance, "binlog", "archiving the binlogs of"):
         with instance.session() as session:
             source = find_source(session)
-        archiver = Archiver(instance, open_archive(instance), source)
+        archiver = archiver_of(instance, source)
         # Half of the interval: a transaction that is written right after a round waits for the next round, which then
         # still has time to store the transaction.
         pause = instance.settings.binlog.interval / 2
@@ -134,7 +152,7 @@ def _current(
         return source, archiver, None
     if current == source:
         return source, archiver, horizon
-    return current, Archiver(instance, open_archive(instance), current), horizon
+    return current, archiver_of(instance, current), horizon
 
 
 def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Archiver:
@@ -143,7 +161,7 @@ def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Ar
     If the archive cannot be read, return the old archiver.
     """
     try:
-        return Archiver(instance, open_archive(instance), source)
+        return archiver_of(instance, source)
     except (RepositoryError, DamagedError, NotThere, PreflightError, OSError):
         return archiver
 

@@ -60,7 +60,7 @@ def test_one_round_of_the_archiver_shows_it(protected: ProtectedServer, monkeypa
     server.set_back(state)
     monkeypatch.setattr(archive, "find_source", lambda session: None)
     monkeypatch.setattr(CompletenessRecorder, "before", lambda self, session: None)
-    monkeypatch.setattr(archive, "Archiver", lambda *words: server.archiver())
+    monkeypatch.setattr(archive, "archiver_of", lambda *words: server.archiver())
     monkeypatch.setattr(archive, "open_archive", lambda instance: None)
     monkeypatch.setattr(type(protected.instance()), "session", lambda self: open("/dev/null"))  # noqa: SIM115
     shown = ArchivingView("main", archive.archive_once(protected.instance()))
