@@ -121,13 +121,16 @@ class EncryptedBinlogs(Release):
         for words in (("clone", "create", "main", "--from", before), ("restore", "main", "--to", last, "--plan")):
             said = refused(*words)
             assert "is encrypted with the key" in said, said
+        sql("UPDATE tried.things SET price = price + 1")
         self.points["four"] = (self.position(), rows())
         sql("DELETE FROM tried.things")
         zsnapdb("binlog", "archive", "main", "--once")
         zsnapdb("rewind", "main", "--to", self.points["four"][0], "--yes", "--no-backup")
         assert rows() == self.points["four"][1]
         now = json.loads((FOLDER / "keys").read_text())
-        (FOLDER / "keys").write_text(json.dumps({**now, "elements": [*now["elements"], *then["elements"]]}))
+        names = {stored["data_id"] for stored in now["elements"]}
+        gone = [stored for stored in then["elements"] if stored["data_id"] not in names]
+        (FOLDER / "keys").write_text(json.dumps({**now, "elements": [*now["elements"], *gone]}))
         zsnapdb("clone", "create", "main", "--from", before, "--name", "older")
         zsnapdb("clone", "destroy", "older")
 
