@@ -26,8 +26,8 @@ from tests.campaigns.support.faults import add_innochecksum
 from tests.lab.inside.zygote import QUICK, Zygote
 from tests.lab.inside.zygote import SOCKET as ZYGOTE
 
-KEY = Path("/root/pool-key")
-IDENTITY = Path("/root/identity")
+KEY = Path("/etc/zsnapdb/pool-key")
+IDENTITY = Path("/etc/zsnapdb/identity")
 DEVICE = Path("/dev/ubdb")
 BUCKET = Path("/srv/s3")
 ABOVE = "tank/secret"
@@ -44,10 +44,10 @@ def value(dataset: str, key: str) -> str:
 
 
 def refused(*words: str) -> str:
-    """Run a command that must be refused, and return what it says."""
+    """Run a command that must be refused, and return what it says: a refused plan is printed, an error is not."""
     done = subprocess.run([QUICK, *words], capture_output=True, text=True, timeout=300)
     assert done.returncode == 4, f"{' '.join(words)} ended with {done.returncode}: {done.stderr}"
-    return done.stderr
+    return done.stderr + done.stdout
 
 
 def encrypt_repository() -> None:

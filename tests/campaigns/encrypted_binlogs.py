@@ -82,7 +82,7 @@ class EncryptedBinlogs(Release):
     def binlogs(self) -> Path:
         """The binlogs as the server sends them to a replica: in the clear."""
         self.copies += 1
-        folder = Path(f"/root/sent-{self.copies}")
+        folder = Path(f"/mnt/sent-{self.copies}")
         folder.mkdir()
         index = DATADIR / "binlog.index"
         shutil.copy(index, folder)

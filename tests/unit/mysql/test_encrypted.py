@@ -115,6 +115,14 @@ def test_a_key_that_was_rotated_away_since_is_remembered(tmp_path: Path) -> None
     assert later.key("later") == bytes(32)
 
 
+@pytest.mark.parametrize("missing", [1, 2, 3])
+def test_a_header_without_one_of_its_fields_is_refused(tmp_path: Path, missing: int) -> None:
+    fields = {1: bytes((1, len(NAME))) + NAME.encode(), 2: b"\2" + PASSWORD, 3: b"\3" + IV, 4: b"\4\1x"}
+    header = ENCRYPTED_MAGIC + b"\1" + b"".join(field for kind, field in fields.items() if kind != missing)
+    with pytest.raises(PreflightError, match="in a form that is not known"):
+        open_binlog(written(tmp_path, header.ljust(HEADER_BYTES, b"\0")), keyring(tmp_path, **{NAME: KEY}))
+
+
 @given(header=st.binary(max_size=HEADER_BYTES), key=st.binary(max_size=64), text=st.text(max_size=80))
 def test_whatever_the_header_and_the_keyring_say_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, header: bytes, key: bytes, text: str

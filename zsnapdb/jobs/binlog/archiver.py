@@ -28,6 +28,7 @@ from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.host.binlog_spans import whole_span
 from zsnapdb.jobs.record.host_record import note_archived
 from zsnapdb.mysql.binlog.bytes import read_plain
+from zsnapdb.planning.backup.at_rest import judge_archiving
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
 from zsnapdb.planning.repository.host_record import ArchivedPosition
 from zsnapdb.repository import binlog_removal
@@ -182,13 +183,9 @@ class Archiver:
 
     def _refuse_clear(self, steps: Sequence[ArchiveStep]) -> None:
         """Raise PreflightError if the server encrypts what would be stored in the clear."""
-        hidden = [step.name for step in steps if self._files.opening(step.name).is_encrypted]
-        if hidden and not self._archive.repository.keyring.is_encrypting:
-            raise PreflightError(
-                f"binlog {hidden[0]} is encrypted, and the repository has no recipients: it would be stored in the"
-                " clear",
-                hint="make keys with `zsnapdb key generate`, and set recipients in the encryption of the repository",
-            )
+        is_hidden = any(self._files.opening(step.name).is_encrypted for step in steps)
+        for finding in judge_archiving(is_hidden, is_encrypting=self._archive.repository.keyring.is_encrypting):
+            raise PreflightError(finding.detail, hint=finding.hint)
 
     def _archive_active(self, step: ArchiveStep, done: _Done) -> None:
         """Archive what the server has added to its active binlog."""

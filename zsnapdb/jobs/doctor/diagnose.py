@@ -105,7 +105,7 @@ def _diagnose_one(
     is_encrypting = bool(instance.repository.encryption.recipients)
     findings += judge_storing(ciphers, is_encrypting=is_encrypting)
     if observed is not None:
-        findings += judge_archiving(observed.binlog_key, is_encrypting=is_encrypting)
+        findings += judge_archiving(observed.binlog_key is not None, is_encrypting=is_encrypting)
     findings += _exchanges(instance)
     if observed is not None:
         findings += _server_programs(instance, observed.facts)

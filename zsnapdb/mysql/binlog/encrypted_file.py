@@ -63,7 +63,7 @@ def _fields(header: bytes, path: Path) -> dict[int, bytes]:
             length, at = header[at], at + 1
         fields[kind] = header[at : at + length]
         at += length
-    if set(fields) < {_KEY_NAME, *_FIXED} or any(len(fields[kind]) != size for kind, size in _FIXED.items()):
+    if not fields.keys() >= {_KEY_NAME, *_FIXED} or any(len(fields[kind]) != size for kind, size in _FIXED.items()):
         raise PreflightError(
             f"binlog {path.name} is encrypted in a form that is not known",
             hint="set binlog_encryption=OFF, or use a release of zsnapdb that knows this server",

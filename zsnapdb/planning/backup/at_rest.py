@@ -42,14 +42,18 @@ def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[Fi
     ]
 
 
-def judge_archiving(binlog_key: str | None, *, is_encrypting: bool) -> list[FitnessFinding]:
-    """Return why binlogs cannot be archived that the server encrypts with this key (None: it encrypts none)."""
-    if binlog_key is None or is_encrypting:
+def judge_archiving(is_encrypted: bool, *, is_encrypting: bool) -> list[FitnessFinding]:
+    """Return a warning if the archive refuses the binlogs: the server encrypts them, and the repository does not.
+
+    Backups do not depend on the archive, points in time do.
+    """
+    if not is_encrypted or is_encrypting:
         return []
     return [
-        unfit(
+        warning(
             "binlog",
-            "the server encrypts its binlogs, and the repository has no recipients: they are not archived",
+            "the server encrypts its binlogs, and the repository has no recipients: they are not archived, as they"
+            " would be stored in the clear",
             "make keys with `zsnapdb key generate`, and set recipients in the encryption of the repository",
         )
     ]

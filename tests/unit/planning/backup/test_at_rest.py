@@ -29,9 +29,9 @@ def of(root: str) -> AtRest:
 
 
 def test_encrypted_binlogs_are_archived_only_where_the_repository_encrypts() -> None:
-    assert judge_archiving(None, is_encrypting=False) == judge_archiving("key", is_encrypting=True) == []
-    (finding,) = judge_archiving("key", is_encrypting=False)
-    assert finding.severity is Severity.UNFIT
+    assert judge_archiving(False, is_encrypting=False) == judge_archiving(True, is_encrypting=True) == []
+    (finding,) = judge_archiving(True, is_encrypting=False)
+    assert finding.severity is Severity.WARNING
 
 
 def test_what_zfs_encrypts_is_stored_only_where_the_repository_encrypts() -> None:
