@@ -66,7 +66,7 @@ class StreamSettings(ConfigSection):
     It takes about (concurrency + 1) x chunk_size of memory, plus the compressed chunks that are being stored.
     """
 
-    send: Literal["plain", "compressed", "auto"] = "plain"
+    send: Literal["plain", "compressed", "raw", "auto"] = "plain"
     chunk_size: Annotated[Size, Field(ge=1 << 20, le=1 << 30)] = 32 << 20
     level: Level = 3
     concurrency: Annotated[int, Field(ge=1, le=64)] = 3

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from zsnapdb.base.child_environment import is_secret_name
 from zsnapdb.base.errors import ConfigError, UsageError
@@ -112,6 +112,20 @@ class DrillSettings(ConfigSection):
     probe: tuple[ProbeSettings, ...] = ()
 
 
+class DatasetKeySettings(ConfigSection):
+    """The key of the instance's encrypted datasets, for what is received from raw streams."""
+
+    key_file: Path | None = None
+    """An absolute path. ZFS reads the key there (keylocation=file:// in zfsprops(7))."""
+
+    @field_validator("key_file")
+    @classmethod
+    def _absolute(cls, file: Path | None) -> Path | None:
+        if file is not None and not file.is_absolute():
+            raise ValueError("key_file is an absolute path")
+        return file
+
+
 class ChainSettings(ConfigSection):
     """When the next backup is a full backup, and how long an interrupted backup can be continued. 0: never."""
 
@@ -184,6 +198,7 @@ class InstanceSettings(ConfigSection):
     server: ServerSettings = ServerSettings()
     control: ControlSettings = ControlSettings()
     chain: ChainSettings = ChainSettings()
+    encryption: DatasetKeySettings = DatasetKeySettings()
     masking: MaskingSettings = MaskingSettings()
     upgrade_queries: tuple[str, ...] = ()
     drill: DrillSettings = DrillSettings()

@@ -36,6 +36,7 @@ from zsnapdb.base.patterns import (
     VariableName,
     Words,
 )
+from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.planning.facts import Channel
 from zsnapdb.repository.machine_source import MachineSourcePart
 from zsnapdb.repository.part import Part
@@ -252,6 +253,11 @@ class VolumePart(Part):
         )
 
     @property
+    def is_raw(self) -> bool:
+        """Whether the stream is encrypted as the blocks in the pool were."""
+        return form_of(self.send_flags) is SendForm.RAW
+
+    @property
     def chunk_count(self) -> int:
         return len(self.chunks)
 
@@ -285,7 +291,8 @@ class SentVolume(Protocol):
 def expected_stream(volume: SentVolume, features: int | None = None) -> ExpectedStream:
     """Return what the BEGIN record of the volume's stream must say. `features` is None before it was sent."""
     kind = DatasetKind.FILESYSTEM if isinstance(volume.type, FilesystemType) else DatasetKind.ZVOL
-    return ExpectedStream(volume.full_name, kind, volume.guid, volume.from_guid or 0, features)
+    is_raw = form_of(volume.send_flags) is SendForm.RAW
+    return ExpectedStream(volume.full_name, kind, volume.guid, volume.from_guid or 0, features, is_raw)
 
 
 class Manifest(Part):
@@ -312,8 +319,13 @@ class Manifest(Part):
 
     @property
     def encrypted(self) -> tuple[str, ...]:
-        """The datasets that ZFS encrypted where they were backed up."""
-        return tuple(volume.dataset for volume in self.volumes if volume.type.encryption is not None)
+        """The datasets that ZFS encrypted where they were backed up, and whose streams it decrypted."""
+        return tuple(v.dataset for v in self.volumes if v.type.encryption is not None and not v.is_raw)
+
+    @property
+    def raw(self) -> tuple[str, ...]:
+        """The datasets whose streams are encrypted as their blocks were: what is received needs their key."""
+        return tuple(volume.dataset for volume in self.volumes if volume.is_raw)
 
     @property
     def is_full(self) -> bool:

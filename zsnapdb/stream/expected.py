@@ -11,13 +11,16 @@ from enum import IntEnum
 
 from zsnapdb.base.errors import DamagedError
 
+_RAW = 24
+_MOST_KEY_BYTES = 1 << 16
+"""The most bytes of the payload of a raw BEGIN record: the wrapped keys of the dataset, some hundred bytes."""
 _FOREIGN_FEATURES = {
     0: "deduplicated blocks (-D)",
     1: "deduplicated blocks (-D)",
     16: "embedded blocks (-e)",
     20: "a resumed send (-t)",
     21: "redaction (--redact)",
-    24: "raw encrypted blocks (-w)",
+    _RAW: "raw encrypted blocks (-w)",
     26: "holds (-h)",
 }
 """The feature bits of streams that our send flags never make, and what they stand for."""
@@ -51,14 +54,24 @@ class BeginRecord:
     flags: int = 0
     payload_size: int = 0
 
-    def check_ours(self) -> None:
-        """Raise DamagedError if our own `zfs send` never makes such a stream."""
-        if self.payload_size:
+    def check_ours(self, *, is_raw: bool) -> None:
+        """Raise DamagedError if our own `zfs send` never makes such a stream. `is_raw`: it was sent with -w."""
+        if is_raw and (not self.features >> _RAW & 1 or not 0 < self.payload_size <= _MOST_KEY_BYTES):
+            raise DamagedError(
+                f"the stream has the features {self.features:#x} and {self.payload_size} bytes of keys: it is not the"
+                " raw stream of an encrypted dataset",
+                hint=_NOT_OURS,
+            )
+        if self.payload_size and not is_raw:
             raise DamagedError(
                 f"the BEGIN record of the stream has a payload of {self.payload_size} bytes, such as properties",
                 hint=_NOT_OURS,
             )
-        foreign = [text for bit, text in _FOREIGN_FEATURES.items() if self.features >> bit & 1]
+        foreign = [
+            text
+            for bit, text in _FOREIGN_FEATURES.items()
+            if self.features >> bit & 1 and (bit, is_raw) != (_RAW, True)
+        ]
         if foreign:
             raise DamagedError(f"the stream has a feature that is not accepted: {foreign[0]}", hint=_NOT_OURS)
         if self.flags & _CLONE:
@@ -69,7 +82,8 @@ class BeginRecord:
 class ExpectedStream:
     """What the BEGIN record of a stream must say. `from_guid` is 0 for a full stream.
 
-    `name` is the full name of the snapshot. `features` is None before a stream was sent.
+    `name` is the full name of the snapshot. `features` is None before a stream was sent. `is_raw`: it is encrypted as
+    the blocks in the pool are.
     """
 
     name: str
@@ -77,6 +91,7 @@ class ExpectedStream:
     to_guid: int
     from_guid: int
     features: int | None = None
+    is_raw: bool = False
 
     def check(self, begin: BeginRecord) -> None:
         """Raise DamagedError unless the stream leads from and to the expected snapshots, under the expected name."""

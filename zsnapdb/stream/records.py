@@ -23,7 +23,7 @@ _SUBSTREAM = 1
 2 is a package of several streams (`zfs send -R`).
 """
 
-_BEGIN, _OBJECT, _FREEOBJECTS, _WRITE, _FREE, _END, _SPILL, _EMBEDDED = 0, 1, 2, 3, 4, 5, 7, 8
+_BEGIN, _OBJECT, _FREEOBJECTS, _WRITE, _FREE, _END, _SPILL, _EMBEDDED, _OBJECT_RANGE = 0, 1, 2, 3, 4, 5, 7, 8, 9
 _NAMES = (
     "BEGIN",
     "OBJECT",
@@ -54,7 +54,7 @@ class Senders(Enum):
 _OUR_RECORDS = frozenset({_OBJECT, _FREEOBJECTS, _WRITE, _FREE, _END, _SPILL})
 """The types of records that `zfs send` with our flags makes after BEGIN (dmu_send.c).
 
-`planning.backup.send_form.SEND_FLAGS` has the flags.
+`planning.backup.send_form.SEND_FLAGS` has the flags. A raw stream has OBJECT_RANGE records, too.
 """
 
 
@@ -104,6 +104,8 @@ class Walker:
     def __init__(self, expected: ExpectedStream | None = None, senders: Senders = Senders.OURS) -> None:
         """`expected`: what the BEGIN record must say (None: anything)."""
         self._expected, self._senders = expected, senders
+        self._is_raw = expected is not None and expected.is_raw
+        self._accepts = _OUR_RECORDS | {_OBJECT_RANGE} if self._is_raw else _OUR_RECORDS
         self.begin: BeginRecord | None = None
         self.records = 0
         self._ended = False
@@ -181,7 +183,7 @@ class Walker:
                 f"the stream has a second BEGIN record at byte {offset}",
                 hint="`zfs send` was run with unexpected options",
             )
-        if self._senders is Senders.OURS and kind not in _OUR_RECORDS:
+        if self._senders is Senders.OURS and kind not in self._accepts:
             raise DamagedError(
                 f"the stream has a record of type {_NAMES[kind]} at byte {offset}, which is not accepted",
                 hint="zsnapdb never sends such a record: `zfs send` had unexpected options, or the stream was altered",
@@ -202,7 +204,7 @@ class Walker:
 
     def _accepted(self, begin: BeginRecord) -> BeginRecord:
         if self._senders is Senders.OURS:
-            begin.check_ours()
+            begin.check_ours(is_raw=self._is_raw)
         if self._expected is not None:
             self._expected.check(begin)
         return begin

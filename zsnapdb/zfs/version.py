@@ -23,7 +23,14 @@ def kernel_release() -> tuple[int, ...]:
     return release_in(userland())
 
 
-_FEATURES = {16: "embedded_data", 17: "lz4_compress", 19: "large_blocks", 23: "large_dnode", 25: "zstd_compress"}
+_FEATURES = {
+    16: "embedded_data",
+    17: "lz4_compress",
+    19: "large_blocks",
+    23: "large_dnode",
+    24: "encryption",
+    25: "zstd_compress",
+}
 """Bits of a stream's BEGIN record (zfs_ioctl.h, DMU_BACKUP_FEATURE_*) and the pool feature that each bit needs.
 
 See zpool-features(7). Bit 22 (compressed) needs no feature of its own.

@@ -176,6 +176,52 @@ def test_a_stream_with_a_feature_of_the_pool_is_accepted(bit: int) -> None:
     assert walk(begin(version=(1 << bit) << 2 | 1) + end(), senders=Senders.OURS).finish().features == 1 << bit
 
 
+RAW = ExpectedStream(NAME, DatasetKind.FILESYSTEM, GUID, 7, is_raw=True)
+RAW_VERSION = (4 | 1 << 24) << 2 | 1
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("keys", [1, 700, 1 << 16])
+def test_a_raw_stream_is_accepted_where_one_is_expected(order: str, keys: int) -> None:
+    known = pieces(order)
+    records = b"".join(known[kind] for kind in (0, 1, 2, 3, 4, 5, 6, 8, 9, 11))
+    data = begin(order, version=RAW_VERSION, payload=bytes(keys)) + records + end(order)
+    walker = Walker(RAW)
+    walker.feed(memoryview(data))
+    assert walker.finish().features == 4 | 1 << 24
+    with pytest.raises(DamagedError, match="such as properties"):
+        Walker(OURS).feed(memoryview(data))
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        begin(payload=bytes(700)),
+        begin(version=RAW_VERSION),
+        begin(version=RAW_VERSION, payload=bytes((1 << 16) + 1)),
+        begin(version=RAW_VERSION, payload=bytes(1 << 20)),
+    ],
+)
+def test_a_stream_that_is_not_raw_or_whose_keys_are_too_many_is_refused_where_a_raw_one_is_expected(
+    first: bytes,
+) -> None:
+    with pytest.raises(DamagedError, match="not the raw stream of an encrypted dataset"):
+        Walker(RAW).feed(memoryview(first))
+
+
+@pytest.mark.parametrize("bit", [0, 1, 16, 20, 21, 26])
+def test_a_raw_stream_has_no_other_feature_that_our_sends_never_have(bit: int) -> None:
+    with pytest.raises(DamagedError, match="a feature that is not accepted"):
+        Walker(RAW).feed(memoryview(begin(version=RAW_VERSION | 1 << bit << 2, payload=bytes(700))))
+
+
+@pytest.mark.parametrize("kind", [6, 8, 10])
+def test_a_raw_stream_has_no_other_record_that_our_sends_never_make(kind: int) -> None:
+    data = begin(version=RAW_VERSION, payload=bytes(700)) + record(kind) + end()
+    with pytest.raises(DamagedError, match="which is not accepted"):
+        Walker(RAW).feed(memoryview(data))
+
+
 def test_a_payload_of_the_first_record_is_refused_as_it_may_set_properties() -> None:
     with pytest.raises(DamagedError, match="payload of 24 bytes, such as properties"):
         walk(begin(payload=bytes(24)) + end(), senders=Senders.OURS)

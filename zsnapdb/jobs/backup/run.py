@@ -29,7 +29,7 @@ from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.planning.backup import fitness
-from zsnapdb.planning.backup.at_rest import judge_storing
+from zsnapdb.planning.backup.at_rest import judge_sent
 from zsnapdb.planning.backup.resume import Cause, ResumeDecision, ResumeJudgement
 from zsnapdb.planning.backup.send_form import FormChoice
 from zsnapdb.planning.chain import BasePlan, choose_base
@@ -148,9 +148,10 @@ def plan_now(
 
 
 def _refuse_clear(instance: Instance, observed: Observation) -> None:
-    """Raise PreflightError if a volume that ZFS encrypts would be stored in the clear."""
-    is_encrypting = bool(instance.repository.encryption.recipients)
-    error = fitness.objection(judge_storing(observed.ciphers, is_encrypting=is_encrypting))
+    """Raise PreflightError if a volume that ZFS encrypts would be stored in the clear, or another one raw."""
+    is_encrypting, form = bool(instance.repository.encryption.recipients), instance.repository.stream.send
+    findings = judge_sent(observed.volumes.values(), observed.ciphers, form, is_encrypting=is_encrypting)
+    error = fitness.objection(findings)
     if error is not None:
         raise error
 

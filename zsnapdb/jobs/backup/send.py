@@ -25,6 +25,7 @@ from zsnapdb.jobs.host.object_locks import extend_locks
 from zsnapdb.jobs.record.host_record import note_stored
 from zsnapdb.planning.backup.at_rest import judge_storing
 from zsnapdb.planning.backup.fitness import objection
+from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.repository import layout
 from zsnapdb.repository.backup_journal import BackupJournal, VolumeBegun
 from zsnapdb.repository.confirm import confirm
@@ -125,7 +126,8 @@ class Sender:
 
     def _refuse_clear(self) -> None:
         """Raise PreflightError if a volume that ZFS encrypts would be stored in the clear."""
-        ciphers = {one.dataset: one.type.encryption for one in self.journal.begun.volumes if one.type.encryption}
+        shown = [part for part in self.journal.begun.volumes if form_of(part.send_flags) is not SendForm.RAW]
+        ciphers = {part.dataset: part.type.encryption for part in shown if part.type.encryption}
         error = objection(judge_storing(ciphers, is_encrypting=self.repository.keyring.is_encrypting))
         if error is not None:
             raise error

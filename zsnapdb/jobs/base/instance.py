@@ -17,7 +17,7 @@ from zsnapdb.mysql import locks
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import Tls, TlsMode
 from zsnapdb.planning.backup.lock_strategy import check_name
-from zsnapdb.planning.backup.send_form import SEND_FLAGS, forms_of
+from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm, forms_of
 from zsnapdb.planning.chain import ChainPolicy
 from zsnapdb.repository.catalogue import Cache, Summaries, summaries
 from zsnapdb.repository.keyring import Keyring
@@ -271,6 +271,11 @@ class Instance:
     def send_flags(self) -> tuple[tuple[str, ...], ...]:
         """Return the options that its `zfs send` may have, one tuple for each form of a stream."""
         return tuple(SEND_FLAGS[form] for form in forms_of(self.repository.stream.send))
+
+    @property
+    def sends_raw(self) -> bool:
+        """Whether its streams are encrypted as its blocks are."""
+        return forms_of(self.repository.stream.send) == (SendForm.RAW,)
 
     def summaries(self, repository: Repository) -> Summaries:
         """Return its backups there, without their chunk tables. This host caches what was read once."""

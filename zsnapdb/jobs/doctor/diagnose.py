@@ -25,13 +25,14 @@ from zsnapdb.jobs.health.repeated_gtids import repeated
 from zsnapdb.jobs.host import object_locks, readers, replaced
 from zsnapdb.jobs.host.replaced import ReplacedServer
 from zsnapdb.jobs.repository.status import status_of
+from zsnapdb.jobs.restore import encrypted_places
 from zsnapdb.jobs.steps import exchanges
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.jobs.vm import reaper as vm_reaper
 from zsnapdb.mysql.process import programs, server, server_program
 from zsnapdb.planning.advice import recovery_rules
 from zsnapdb.planning.advice.catalogue import Silence
-from zsnapdb.planning.backup.at_rest import judge_archiving, judge_storing
+from zsnapdb.planning.backup.at_rest import judge_archiving, judge_sent
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity, ok, unfit, warning
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.damage import sentences
@@ -87,25 +88,23 @@ def _diagnose_one(
 ) -> Diagnosis:
     observed: Observed | None = None
     ciphers: Mapping[str, str] = {}
+    volumes: Mapping[str, str] = {}
     try:
         if instance.settings.vm is not None:
             with open_machine(instance, instance.settings.vm) as machine:
                 seen = machine.examine()
-                findings, ciphers = list(seen.findings), seen.ciphers
+                findings, volumes, ciphers = list(seen.findings), seen.volumes, seen.ciphers
         else:
             with instance.session() as session:
                 examined = examine(instance, session)
                 findings, observed = list(examined.findings), examined.observed
                 if observed is not None:
-                    ciphers = observed.ciphers
+                    volumes, ciphers = observed.volumes, observed.ciphers
                     findings += advise(instance, session, observed, silenced)
     except ZsnapdbError as error:
         what = "server" if instance.settings.vm is None else "machine"
         findings, observed = [unfit(what, error.message, error.hint)], None
-    is_encrypting = bool(instance.repository.encryption.recipients)
-    findings += judge_storing(ciphers, is_encrypting=is_encrypting)
-    if observed is not None:
-        findings += judge_archiving(observed.binlog_key is not None, is_encrypting=is_encrypting)
+    findings += _at_rest(instance, volumes, ciphers, observed)
     findings += _exchanges(instance)
     if observed is not None:
         findings += _server_programs(instance, observed.facts)
@@ -118,6 +117,20 @@ def _diagnose_one(
         *_clones(instance, clone_leaks),
     )
     return Diagnosis(instance.name, (*findings, *about_stored(instance), *clones), observed)
+
+
+def _at_rest(
+    instance: Instance, volumes: Mapping[str, str], ciphers: Mapping[str, str], observed: Observed | None
+) -> list[FitnessFinding]:
+    """Return what is to be said about what would leave the host as it is, and about the key of raw backups."""
+    is_encrypting, form = bool(instance.repository.encryption.recipients), instance.repository.stream.send
+    findings = judge_sent(volumes.values(), ciphers, form, is_encrypting=is_encrypting)
+    is_raw = instance.sends_raw and bool(ciphers)
+    if observed is not None:
+        is_hidden = is_raw or observed.binlog_key is not None
+        findings += judge_archiving(is_hidden, is_encrypting=is_encrypting)
+    raw = tuple(sorted(volumes.values())) if is_raw else ()
+    return findings + encrypted_places.judge_raw(instance, raw)
 
 
 def about_stored(instance: Instance) -> list[FitnessFinding]:

@@ -5,10 +5,48 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from zsnapdb.base.errors import CommandError, PreflightError
-from zsnapdb.planning.backup.at_rest import CLEAR, NameChange, judge_key, objection_to
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.planning.backup.at_rest import CLEAR, AtRest, NameChange, judge_key, judge_raw_keys, objection_to
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.zfs import datasets, encryption
+
+
+def key_location(instance: Instance) -> str | None:
+    """Return where ZFS finds the key of what is received raw, as a value of keylocation; None if no file is named."""
+    file = instance.settings.encryption.key_file
+    return None if file is None else f"file://{file}"
+
+
+def judge_raw(instance: Instance, raw: tuple[str, ...]) -> list[FitnessFinding]:
+    """Return what is to be said about the key of volumes that are stored raw. Changes nothing."""
+    file = instance.settings.encryption.key_file
+    trouble = None
+    if file is not None and raw:
+        try:
+            with file.open("rb") as opened:
+                trouble = None if opened.read(1) else "the file is empty"
+        except OSError as error:
+            trouble = error.strerror or str(error)
+    return judge_raw_keys(raw, None if file is None else str(file), trouble)
+
+
+def unlock(places: Iterable[str]) -> None:
+    """Load the keys of these encryption roots, as far as they are not loaded. One command asks.
+
+    PreflightError names the key that is not there, or not the one of then.
+    """
+    for root, seen in encryption.at_rest(places).items():
+        if seen.is_unlocked:
+            continue
+        try:
+            encryption.load_key(root)
+        except CommandError as error:
+            raise PreflightError(
+                f"the key of {root} cannot be loaded: {error.message}",
+                hint="it needs the key that the server had when the backup was made: bring it to the key_file of the"
+                " instance, and go on with --resume",
+            ) from error
 
 
 def refuse_exchange(plan: RestorePlan) -> None:
@@ -27,9 +65,11 @@ def refuse_exchange(plan: RestorePlan) -> None:
         for name in (origins.get(source, source), place, place.rpartition("/")[0], source.rpartition("/")[0])
     }
     seen = encryption.at_rest(shown.values())
+    own_keys = set(plan.with_own_keys)
     for source, place in tops:
-        # What is received inherits the encryption of what it is received below (zfs-receive(8)).
-        own = seen[shown[origins.get(source, source)]]
+        # What is received inherits the encryption of what it is received below, unless its stream is raw
+        # (zfs-receive(8)).
+        own = AtRest("raw", source) if source in own_keys else seen[shown[origins.get(source, source)]]
         home, around = (seen[shown[name.rpartition("/")[0]]] for name in (source, place))
         replaced = seen[place] if shown[place] == place else CLEAR
         objection = objection_to(NameChange(source, place, own, home, around, replaced))

@@ -13,7 +13,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.host.pools import pool_for_copy
-from zsnapdb.jobs.restore import newest
+from zsnapdb.jobs.restore import encrypted_places, newest
 from zsnapdb.jobs.restore.plan import refuse_no_parent
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.repository.host_record import is_stored_after
@@ -106,7 +106,7 @@ def make(
         top=top,
         datasets=places,
         notes=(*notes, *defines.notes),
-        steps=(*_receiving(chain, top, places), _checking(manifest, places), *defines.steps),
+        steps=(*_receiving(instance, chain, top, places), _checking(manifest, places), *defines.steps),
         repository_name=instance.other_repository,
     )
 
@@ -243,7 +243,9 @@ def _zvol(volume: VolumePart) -> ZvolType:
     )
 
 
-def _receiving(chain: Sequence[Manifest], top: str, places: dict[str, str]) -> tuple[MachineStep, ...]:
+def _receiving(
+    instance: Instance, chain: Sequence[Manifest], top: str, places: dict[str, str]
+) -> tuple[MachineStep, ...]:
     volumes = [(manifest, volume) for manifest in chain for volume in manifest.volumes]
     features = 0
     for _, volume in volumes:
@@ -258,6 +260,7 @@ def _receiving(chain: Sequence[Manifest], top: str, places: dict[str, str]) -> t
         zfs_version=chain[-1].zfs_version,
         backups=tuple(manifest.backup_id for manifest in chain),
         encrypted=chain[-1].encrypted,
+        raw=chain[-1].raw,
     )
     receives = tuple(
         Receive(
@@ -270,6 +273,7 @@ def _receiving(chain: Sequence[Manifest], top: str, places: dict[str, str]) -> t
             from_guid=volume.from_guid,
             plain_bytes=volume.plain_size,
             stored_bytes=volume.stored_size,
+            key_location=encrypted_places.key_location(instance) if volume.is_raw else None,
         )
         for manifest, volume in volumes
         if volume.role in places

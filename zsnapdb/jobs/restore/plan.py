@@ -132,7 +132,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     last = handover_step(settings, instance, repository, planned, request.handover)
     # A server that the handover starts is checked by the handover.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
-    made = _receiving(chain, layout, sum(step.size for step in replays), origin)
+    made = _receiving(instance, chain, layout, sum(step.size for step in replays), origin)
     whole = replace(planned, steps=(*made, *_recovering(manifest, layout), *replays, *checks, last))
     encrypted_places.refuse_exchange(whole)
     return whole
@@ -319,7 +319,9 @@ def refuse_existing(layout: RestoreLayout) -> None:
         )
 
 
-def _receiving(chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int, origin: OriginChoice) -> list[Step]:
+def _receiving(
+    instance: Instance, chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int, origin: OriginChoice
+) -> list[Step]:
     volumes = [
         (manifest, volume)
         for manifest in chain
@@ -349,6 +351,7 @@ def _receiving(chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int, o
             backups=tuple(manifest.backup_id for manifest in chain),
             fetches=not origin.snapshots,
             encrypted=() if origin.snapshots else chain[-1].encrypted,
+            raw=() if origin.snapshots else chain[-1].raw,
         )
     ]
     if layout.top not in layout.datasets.values():
@@ -367,6 +370,7 @@ def _receiving(chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int, o
                 from_guid=volume.from_guid,
                 plain_bytes=volume.plain_size,
                 stored_bytes=volume.stored_size,
+                key_location=encrypted_places.key_location(instance) if volume.is_raw else None,
             )
         )
     return steps

@@ -25,6 +25,7 @@ def preflight(work: Work, step: Preflight) -> list[FitnessFinding]:
     for backup_id in step.backups if step.fetches else ():
         findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
     findings += encrypted_places.judge_keys(work.plan)
+    findings += encrypted_places.judge_raw(work.instance, step.raw)
     findings += _judge_binlog_key(work, work.manifest(step.backups[-1]))
     findings += readers.examine(work.instance, work.plan)
     return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]

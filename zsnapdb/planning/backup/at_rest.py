@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from zsnapdb.planning.backup.fitness import FitnessFinding, unfit, warning
+from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
+from zsnapdb.planning.backup.send_form import SendForm
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,29 @@ def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[Fi
     ]
 
 
+def judge_raw(volumes: Iterable[str], ciphers: Mapping[str, str]) -> list[FitnessFinding]:
+    """Return why the volumes must not be sent raw: those that ZFS does not encrypt would be stored as they lie."""
+    return [
+        unfit(
+            "datasets",
+            f'{dataset} is not encrypted by ZFS, and send = "raw" stores what ZFS encrypts',
+            'move it to an encrypted dataset, or set send = "plain" in the stream of the repository',
+        )
+        for dataset in sorted(set(volumes) - set(ciphers))
+    ]
+
+
+def judge_sent(
+    volumes: Iterable[str], ciphers: Mapping[str, str], form: str, *, is_encrypting: bool
+) -> list[FitnessFinding]:
+    """Return why the volumes must not be sent in this form (a value of the setting `send`) to the repository."""
+    if form == SendForm.RAW:
+        return judge_raw(volumes, ciphers)
+    return judge_storing(ciphers, is_encrypting=is_encrypting)
+
+
 def judge_archiving(is_encrypted: bool, *, is_encrypting: bool) -> list[FitnessFinding]:
-    """Return a warning if the archive refuses the binlogs: the server encrypts them, and the repository does not.
+    """Return a warning if the archive refuses the binlogs: they are encrypted on the host, and not by the repository.
 
     Backups do not depend on the archive, points in time do.
     """
@@ -52,8 +74,8 @@ def judge_archiving(is_encrypted: bool, *, is_encrypting: bool) -> list[FitnessF
     return [
         warning(
             "binlog",
-            "the server encrypts its binlogs, and the repository has no recipients: they are not archived, as they"
-            " would be stored in the clear",
+            "the binlogs are encrypted on this host, and the repository has no recipients: they are not archived, as"
+            " they would be stored in the clear",
             "make keys with `zsnapdb key generate`, and set recipients in the encryption of the repository",
         )
     ]
@@ -97,6 +119,23 @@ def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: AtRest) ->
     ]
 
 
+def judge_raw_keys(raw: tuple[str, ...], key_file: str | None, trouble: str | None) -> list[FitnessFinding]:
+    """Return what is to be said about the key of volumes that were stored raw; nothing if none was.
+
+    `key_file` is the configured file (None: none is), `trouble` why it cannot be read (None: it can).
+    """
+    if not raw:
+        return []
+    listed = ", ".join(raw)
+    setting = "key_file in the encryption of the instance"
+    if key_file is None:
+        return [unfit("encryption", f"{listed} was stored raw, and no file has its key", f"set {setting}")]
+    if trouble is not None:
+        hint = f"bring the key of then to {key_file}, or set {setting}"
+        return [unfit("encryption", f"the key of {listed}, which was stored raw, cannot be read: {trouble}", hint)]
+    return [ok("encryption", f"{listed} was stored raw; its key is in {key_file}")]
+
+
 @dataclass(frozen=True)
 class PlaceObjection:
     """Why a dataset cannot take a name, and what to do."""
@@ -123,15 +162,21 @@ class NameChange:
 def objection_to(move: NameChange) -> PlaceObjection | None:
     """Return why the dataset cannot take the name, and give it back; None if it can.
 
-    ZFS renames no dataset out of its encryption root (zfs-rename(8)); within one parent it renames all. Tried with
-    OpenZFS 2.3.9: a clone has the encryption root of its origin, wherever it lies.
+    ZFS renames no dataset out of its encryption root (zfs-rename(8)); within one parent it renames all, and a root
+    takes itself along. Tried with OpenZFS 2.3.9: a clone has the encryption root of its origin, wherever it lies.
     """
     parent = move.place.rpartition("/")[0]
     if move.replaced.cipher is not None and move.own.cipher is None:
         text = f"{move.place} is encrypted ({move.replaced.cipher}), and {move.source}, which would replace it, is not"
         return PlaceObjection(text, "name a target below an encrypted dataset")
     is_moved = move.source.rpartition("/")[0] != parent
-    if move.own.cipher is not None and is_moved and {move.around.root, move.home.root} != {move.own.root}:
+    is_root = move.own.root == move.source
+    if (
+        move.own.cipher is not None
+        and is_moved
+        and not is_root
+        and {move.around.root, move.home.root} != {move.own.root}
+    ):
         text = (
             f"{move.source} has the encryption root {move.own.root}; ZFS would not rename it to {move.place}, or not"
             " back again"

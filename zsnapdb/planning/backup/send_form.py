@@ -1,4 +1,4 @@
-"""How the streams of a backup are sent: plain, or compressed as the blocks lie in the pool."""
+"""How the streams of a backup are sent: plain, compressed or encrypted as the blocks lie in the pool."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ class SendForm(StrEnum):
 
     PLAIN = "plain"
     COMPRESSED = "compressed"
+    RAW = "raw"
 
 
 AUTO = "auto"
@@ -20,12 +21,14 @@ AUTO = "auto"
 SEND_FLAGS: Mapping[SendForm, tuple[str, ...]] = {
     SendForm.PLAIN: ("-L",),
     SendForm.COMPRESSED: ("-L", "-c"),
+    SendForm.RAW: ("-L", "-w"),
 }
 """The flags of `zfs send` for each form. All backups of a chain use the same flags.
 
--L keeps records over 128 KiB undivided. -c sends blocks compressed as they are in the pool. -D, -R, -p and -e are never
-used (zfs-send(8)).
+-L keeps records over 128 KiB undivided. -c sends blocks compressed as they are in the pool, -w encrypted as they are
+there. -D, -R, -p and -e are never used (zfs-send(8)).
 """
+_CHOSEN_BY_AUTO = (SendForm.PLAIN, SendForm.COMPRESSED)
 
 _LITTLE = 0.9
 """A pool that stores more than this share of its data's bytes compresses too little to send the blocks as they lie."""
@@ -75,7 +78,7 @@ class FormChoice:
 
 def forms_of(setting: str) -> tuple[SendForm, ...]:
     """Return the forms that a backup may have by the setting `send`."""
-    return tuple(SendForm) if setting == AUTO else (SendForm(setting),)
+    return _CHOSEN_BY_AUTO if setting == AUTO else (SendForm(setting),)
 
 
 def form_of(flags: tuple[str, ...]) -> SendForm | None:

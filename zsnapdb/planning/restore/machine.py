@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from zsnapdb.planning.restore.steps import MakeTop, Receive
+from zsnapdb.planning.restore.steps import MakeTop, Receive, own_roots
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,9 @@ class MachinePreflight:
     zfs_version: str
     backups: tuple[str, ...]
     encrypted: tuple[str, ...] = ()
-    """The zvols that ZFS encrypted where they were backed up."""
+    """The zvols that ZFS encrypted where they were backed up, and that are received in the clear."""
+    raw: tuple[str, ...] = ()
+    """The zvols whose streams are encrypted as their blocks were."""
     kind: Literal["machine-preflight"] = "machine-preflight"
 
     @property
@@ -122,6 +124,11 @@ class MachineRestorePlan:
     @property
     def receives(self) -> tuple[Receive, ...]:
         return tuple(step for step in self.steps if isinstance(step, Receive))
+
+    @property
+    def with_own_keys(self) -> tuple[str, ...]:
+        """The zvols that are encryption roots, as their streams are raw."""
+        return own_roots(self.receives)
 
     @property
     def define(self) -> DefineDomain | None:

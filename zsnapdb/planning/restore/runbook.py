@@ -151,7 +151,7 @@ def _words(planned: RestorePlan, step: Step, commands: Commands) -> _Words:
         case CloneSnapshot():
             return _clone(planned, step)
         case MountVolumes():
-            return _mount(step)
+            return _mount(planned, step)
         case Recover() | CheckServer() | TakeUp():
             return _recover(planned, step, commands)
         case Replay():
@@ -200,8 +200,9 @@ def _make_top(planned: RestorePlan, step: MakeTop) -> _Words:
 
 
 def _receive(planned: RestorePlan, step: Receive, commands: Commands) -> _Words:
+    key = "" if step.key_location is None else f"-o keylocation={step.key_location} "
     properties = (
-        f"-o canmount=noauto -o mountpoint={step.mountpoint} {_LEFT_OUT} -o zsnapdb:restored={planned.restore_id} "
+        f"-o canmount=noauto -o mountpoint={step.mountpoint} {_LEFT_OUT} -o zsnapdb:restored={planned.restore_id} {key}"
         if step.from_guid is None
         else ""
     )
@@ -235,17 +236,28 @@ def _clone(planned: RestorePlan, step: CloneSnapshot) -> _Words:
     return underneath, (Look(_get(step.dataset, "origin"), step.origin),), if_not
 
 
-def _mount(step: MountVolumes) -> _Words:
+def _mount(planned: RestorePlan, step: MountVolumes) -> _Words:
     underneath = []
+    keys = planned.with_own_keys
     for part in step.parts:
         underneath.append(
             shlex.join(
                 ["zfs", "set", *(f"{name}={value}" for name, value in sorted(part.properties.items())), part.dataset]
             )
         )
+        if part.dataset in keys:
+            underneath.append(shlex.join(["zfs", "load-key", part.dataset]))
         underneath.append(shlex.join(["zfs", "mount", part.dataset]))
     looks = tuple(Look(_get(part.dataset, "mounted"), "yes") for part in step.parts)
-    return tuple(underneath), looks, ("A mount point is not empty: move its files away, and run the command again.",)
+    if_not = [
+        "A mount point is not empty: move its files away, and run the command again.",
+        *(
+            "A key cannot be loaded: bring the key that the server had at the time of the backup to the key_file of"
+            " the instance, and run the command again."
+            for _ in keys[:1]
+        ),
+    ]
+    return tuple(underneath), looks, tuple(if_not)
 
 
 def _recover(planned: RestorePlan, step: Recover | CheckServer | TakeUp, commands: Commands) -> _Words:

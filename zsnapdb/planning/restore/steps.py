@@ -8,7 +8,7 @@ repository since.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -94,7 +94,9 @@ class Preflight:
     fetches: bool = True
     """Whether the volumes come from the repository. Else they are clones of snapshots on this host."""
     encrypted: tuple[str, ...] = ()
-    """The datasets that ZFS encrypted where they were backed up; empty if none is received."""
+    """The datasets that ZFS encrypted where they were backed up, and that are received in the clear."""
+    raw: tuple[str, ...] = ()
+    """The datasets whose streams are encrypted as their blocks were: what is received needs their key."""
     kind: Literal["preflight"] = "preflight"
 
     @property
@@ -127,7 +129,8 @@ class MakeTop:
 class Receive:
     """Receive one volume's stream of one backup into its dataset, unmounted.
 
-    `from_guid` is None for a full stream. Sizes are in bytes.
+    `from_guid` is None for a full stream. Sizes are in bytes. `key_location`: a stream that is encrypted as the blocks
+    were makes a dataset with a key of its own, which ZFS reads there (keylocation in zfsprops(7)).
     """
 
     backup_id: str
@@ -139,6 +142,7 @@ class Receive:
     from_guid: int | None
     plain_bytes: int
     stored_bytes: int
+    key_location: str | None = None
     kind: Literal["receive"] = "receive"
 
     @property
@@ -150,6 +154,11 @@ class Receive:
             f"receive the {self.role} volume of {self.backup_id} ({'full' if self.from_guid is None else 'increment'})"
             f" into {self.dataset}"
         )
+
+
+def own_roots(receives: Iterable[Receive]) -> tuple[str, ...]:
+    """Return the datasets that raw streams make: each is its own encryption root (zfs-receive(8), tried with 2.3.9)."""
+    return tuple(dict.fromkeys(step.dataset for step in receives if step.key_location is not None))
 
 
 @dataclass(frozen=True)
@@ -393,6 +402,11 @@ class RestorePlan:
     @property
     def receives(self) -> tuple[Receive, ...]:
         return tuple(step for step in self.steps if isinstance(step, Receive))
+
+    @property
+    def with_own_keys(self) -> tuple[str, ...]:
+        """The datasets that are encryption roots, as their streams are raw."""
+        return own_roots(self.receives)
 
     @property
     def promotion(self) -> Promote | None:

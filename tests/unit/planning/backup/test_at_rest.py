@@ -12,8 +12,10 @@ from zsnapdb.planning.backup.at_rest import (
     NameChange,
     judge_archiving,
     judge_key,
+    judge_raw_keys,
     judge_receiving,
     judge_sending,
+    judge_sent,
     judge_storing,
     objection_to,
 )
@@ -40,6 +42,24 @@ def test_what_zfs_encrypts_is_stored_only_where_the_repository_encrypts() -> Non
     (finding,) = judge_storing({"tank/a": CIPHER}, is_encrypting=False)
     assert finding.severity is Severity.UNFIT
     assert "tank/a is encrypted (aes-256-gcm)" in finding.detail
+
+
+def test_what_zfs_encrypts_may_be_sent_raw_without_recipients_and_nothing_else_may() -> None:
+    assert judge_sent(["tank/a"], {"tank/a": CIPHER}, "raw", is_encrypting=False) == []
+    for is_encrypting in (False, True):
+        (finding,) = judge_sent(["tank/a", "tank/b"], {"tank/a": CIPHER}, "raw", is_encrypting=is_encrypting)
+        assert (finding.severity, "tank/b is not encrypted" in finding.detail) == (Severity.UNFIT, True)
+    (finding,) = judge_sent(["tank/a"], {"tank/a": CIPHER}, "plain", is_encrypting=False)
+    assert "in the clear" in finding.detail
+
+
+def test_a_raw_backup_needs_a_key_file_that_can_be_read() -> None:
+    assert judge_raw_keys((), None, None) == []
+    severities = [
+        judge_raw_keys(("tank/a",), file, trouble)[0].severity
+        for file, trouble in ((None, None), ("/etc/key", "gone"), ("/etc/key", None))
+    ]
+    assert severities == [Severity.UNFIT, Severity.UNFIT, Severity.OK]
 
 
 @pytest.mark.parametrize(
@@ -85,9 +105,9 @@ def test_a_dataset_takes_only_a_name_that_it_can_take_and_give_back(move: NameCh
     assert (objection is None) == (words == "")
 
 
-def zfs_renames(own: AtRest, home: AtRest, around: AtRest, *, is_moved: bool) -> bool:
-    """Whether ZFS renames: within one parent always, else only within one encryption root (dsl_dir.c)."""
-    return own.cipher is None or not is_moved or own.root == around.root
+def zfs_renames(source: str, own: AtRest, around: AtRest, *, is_moved: bool) -> bool:
+    """Whether ZFS renames: within one parent and a root always, else only within one encryption root (dsl_dir.c)."""
+    return own.cipher is None or not is_moved or own.root in (source, around.root)
 
 
 @given(NAMES, NAMES, STATES, STATES, STATES, STATES)
@@ -96,8 +116,8 @@ def test_no_exchange_begins_that_could_not_be_ended_or_undone(
 ) -> None:
     is_moved = source.rpartition("/")[0] != place.rpartition("/")[0]
     if objection_to(NameChange(source, place, own, home, around, replaced)) is None:
-        assert zfs_renames(own, home, around, is_moved=is_moved)
-        assert zfs_renames(own, around, home, is_moved=is_moved)
+        assert zfs_renames(source, own, around, is_moved=is_moved)
+        assert zfs_renames(source, own, home, is_moved=is_moved)
         assert own.cipher is not None or replaced.cipher is None, "ciphertext becomes no plaintext"
 
 

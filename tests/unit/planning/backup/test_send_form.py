@@ -67,4 +67,5 @@ def test_a_pool_that_compresses_better_never_makes_the_stream_plain(known: Compr
 def test_every_form_has_flags_of_its_own_and_unknown_flags_have_none() -> None:
     assert [form_of(SEND_FLAGS[form]) for form in SendForm] == list(SendForm)
     assert form_of(("-R",)) is None
-    assert (forms_of("plain"), forms_of("auto")) == ((SendForm.PLAIN,), tuple(SendForm))
+    assert (forms_of("plain"), forms_of("raw")) == ((SendForm.PLAIN,), (SendForm.RAW,))
+    assert forms_of("auto") == (SendForm.PLAIN, SendForm.COMPRESSED), "a raw chain begins only when it is asked for"
