@@ -1,10 +1,11 @@
 """Campaign: a server whose datasets ZFS encrypts is backed up, cloned and rewound, and nothing of it lies in the clear.
 
-Runs inside a guest (`python3 tests/lab campaign at_rest --root own|above`). The server's files move to encrypted
+Runs inside a guest (`python3 tests/lab campaign at_rest --root own|above --send plain|raw`). The server's files move to encrypted
 datasets: with `own` the outer volume is its encryption root, with `above` a dataset above it is. Then a text that is
 written there is looked for in the pool's device and in the store; what must be refused is tried; everything that
 zsnapdb does is tried with rows whose truth is known (the campaign `releases`); and after a rewind the replaced server
-is reaped, the key is unloaded and loaded as a boot does, and backup and clone go on.
+is reaped, the key is unloaded and loaded as a boot does, and backup and clone go on. With `raw` the streams are those
+of `zfs send -w`: the key is missing, changed and brought back, and what is restored takes the server's place.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tests.lab.inside.zygote import SOCKET as ZYGOTE
 
 KEY = Path("/etc/zsnapdb/pool-key")
 IDENTITY = Path("/etc/zsnapdb/identity")
+AWAY = KEY.with_suffix(".away")
 DEVICE = Path("/dev/ubdb")
 BUCKET = Path("/srv/s3")
 ABOVE = "tank/secret"
@@ -50,21 +52,22 @@ def refused(*words: str) -> str:
     return done.stderr + done.stdout
 
 
-def encrypt_repository() -> None:
-    """Give the repository a recipient, whose identity this host has."""
+def encrypt_repository(*lines: str) -> None:
+    """Give the repository a recipient, whose identity this host has, and more lines of its encryption."""
     run(QUICK, "key", "generate", "--identity", str(IDENTITY))
     recipient = next(w for w in IDENTITY.read_text().split() if w.startswith("age1"))
     CONFIG.write_text(
         f'{CONFIG.read_text()}\n[repository.s3.encryption]\nrecipients = ["{recipient}"]\n'
-        f'identity_file = "{IDENTITY}"\n'
+        f'identity_file = "{IDENTITY}"\n' + "".join(f"{line}\n" for line in lines)
     )
 
 
 class EncryptedServer(Release):
     """The server on encrypted datasets: `root` is their encryption root, `volume` the outer one."""
 
-    def __init__(self, *, is_own: bool) -> None:
+    def __init__(self, *, is_own: bool, is_raw: bool) -> None:
         super().__init__()
+        self.is_raw = is_raw
         self.root = "tank/mysql" if is_own else ABOVE
         self.volume = "tank/mysql" if is_own else f"{ABOVE}/mysql"
         self.is_own = is_own
@@ -103,7 +106,24 @@ class EncryptedServer(Release):
         assert not [file for file in BUCKET.rglob("*") if "/chunks/" in str(file) or "/binlogs/" in str(file)]
         zsnapdb("snapshot", "main")
         assert "would be stored in the clear" in refused("backup", "main", "--set", "latest")
-        encrypt_repository()
+        if self.is_raw:
+            self.without_recipients()
+        encrypt_repository(*(("accept_plain = true",) if self.is_raw else ()))
+
+    def without_recipients(self) -> None:
+        """Raw backups need no recipients, but the key file where they are restored; binlogs are refused all the same."""
+        CONFIG.write_text(f'{CONFIG.read_text()}\n[repository.s3.stream]\nsend = "raw"\n')
+        made = zsnapdb("backup", "main")["backup"]
+        assert made["full"]
+        zsnapdb("verify", "main", "--deep")
+        assert "would be stored in the clear" in refused("binlog", "archive", "main", "--once")
+        to = ("restore", "main", "--to", made["backup_id"], "--plan", "--target", "tank/beside")
+        assert "no file has its key" in refused(*to)
+        CONFIG.write_text(f'{CONFIG.read_text()}\n[instance.main.encryption]\nkey_file = "{KEY}"\n')
+        KEY.rename(AWAY)
+        assert "cannot be read: No such file" in refused(*to)
+        AWAY.rename(KEY)
+        assert "its key is in" in json.dumps(zsnapdb(*to)["findings"])
 
     def hidden(self) -> None:
         """What the server holds is nowhere in the clear: not in the pool's device, not in the store."""
@@ -112,7 +132,11 @@ class EncryptedServer(Release):
             "CREATE TABLE canary.t (id INT PRIMARY KEY, v VARCHAR(100))",
             f"INSERT INTO canary.t VALUES (1, '{self.canary}')",
         )
-        zsnapdb("backup", "main")
+        stored = zsnapdb("backup", "main", "--full")["backup"]
+        if self.is_raw:
+            ratio = stored["stored_size"] / stored["plain_size"]
+            print(f"stored: {stored['stored_size']} of {stored['plain_size']} bytes of the streams, {ratio:.4f}")
+            assert ratio <= 1.05, ratio
         sql("INSERT INTO canary.t SELECT 2, v FROM canary.t")
         zsnapdb("backup", "main")
         made = zsnapdb("clone", "create", "main", "--from", "live", "--name", "seen")
@@ -141,10 +165,40 @@ class EncryptedServer(Release):
 
     def changed_key(self) -> None:
         """After `zfs change-key` an increment goes on from the backups before, and is restored."""
-        KEY.with_suffix(".new").write_text(secrets.token_hex(16))
-        run("zfs", "change-key", "-o", f"keylocation=file://{KEY.with_suffix('.new')}", self.root)
-        assert not zsnapdb("backup", "main")["backup"]["full"]
+        older = zsnapdb("backup", "main")["backup"]["backup_id"]
+        KEY.rename(AWAY)
+        KEY.write_text(secrets.token_hex(16))
+        run("zfs", "change-key", "-o", f"keylocation=file://{KEY}", self.root)
+        made = zsnapdb("backup", "main")["backup"]
+        assert not made["full"]
         zsnapdb("drill", "main")
+        if self.is_raw:
+            self.drilled_only_with(AWAY, older)
+
+    def drilled_only_with(self, key: Path, backup_id: str) -> None:
+        """A backup of before the change needs the key of then, which is named; with it all is well."""
+        said = refused("drill", "main", "--to", backup_id)
+        assert "the key of" in said, said
+        assert f"file://{KEY}" not in run("zfs", "get", "-H", "-o", "value", "keylocation", "-r", "tank/zsnapdb")
+        now = KEY.read_text()
+        KEY.write_text(key.read_text())
+        try:
+            zsnapdb("drill", "main", "--to", backup_id)
+        finally:
+            KEY.write_text(now)
+
+    def without_key(self) -> None:
+        """Without the key a chain is consolidated and proved; a restore of it is refused before anything is changed."""
+        KEY.rename(AWAY)
+        try:
+            made = zsnapdb("consolidate", "main")
+            zsnapdb("verify", "main", "--deep")
+            said = refused("drill", "main", "--plan")
+            assert "cannot be read: No such file" in said, said
+        finally:
+            AWAY.rename(KEY)
+        zsnapdb("drill", "main", "--to", made["backup"]["backup_id"])
+        assert not zsnapdb("backup", "main")["backup"]["full"]
 
     def places(self) -> None:
         """A restore says where it would lie in the clear; below an encrypted dataset it does not."""
@@ -165,8 +219,11 @@ class EncryptedServer(Release):
             promote = (*to, "--handover", "promote", "--plan")
             said = refused(*promote, "--target", "tank/zsnapdb/elsewhere", "--origin", "local")
             assert "encryption root" in said, said
-            said = refused(*promote, "--target", "tank/zsnapdb/elsewhere")
-            assert "is encrypted" in said, said
+            if self.is_raw:
+                zsnapdb(*promote, "--target", "tank/zsnapdb/elsewhere")
+            else:
+                said = refused(*promote, "--target", "tank/zsnapdb/elsewhere")
+                assert "is encrypted" in said, said
         finally:
             run(SERVER, "start")
 
@@ -177,6 +234,18 @@ class EncryptedServer(Release):
             assert value(name, "encryption") != "off"
             assert value(name, "encryptionroot") in (self.root, self.volume), value(name, "encryptionroot")
 
+    def exchanged(self) -> None:
+        """What is restored from the repository takes the server's place, whatever lies around it, and stays encrypted."""
+        expected = rows()
+        made = zsnapdb("backup", "main")["backup"]["backup_id"]
+        run(SERVER, "stop")
+        to = ("restore", "main", "--to", made, "--origin", "repository", "--target", "tank/zsnapdb/elsewhere")
+        zsnapdb(*to, "--handover", "promote", "--server-id", "77")
+        for name in (self.volume, f"{self.volume}/data"):
+            assert value(name, "encryptionroot") == name, value(name, "encryptionroot")
+        run(SERVER, "start")
+        assert rows() == expected
+
     def after(self) -> None:
         """The replaced server is reaped, the host boots, and backup and clone go on."""
         expected = rows()
@@ -186,18 +255,17 @@ class EncryptedServer(Release):
         run(QUICK, "reap")
         left = run("zfs", "list", "-H", "-o", "name").split()
         assert not [name for name in left if "replaced" in name], left
-        root = value(self.volume, "encryptionroot")
-        assert value(root, "keystatus") == "available", f"{root}: {value(root, 'keystatus')}"
+        assert value(f"{self.volume}/data", "keystatus") == "available"
         made = zsnapdb("clone", "create", "main", "--from", "live", "--name", "later")
         assert self.in_clone(made) == expected
         zsnapdb("clone", "destroy", "later")
         run(SERVER, "stop")
         listed = run("zfs", "list", "-H", "-o", "name,encryptionroot,mounted")
         for name, of, mounted in reversed([line.split("\t") for line in listed.splitlines()]):
-            if (of, mounted) == (root, "yes"):
+            if of != "-" and mounted == "yes":
                 run("zfs", "unmount", name)
-        run("zfs", "unload-key", root)
-        assert value(self.volume, "keystatus") == "unavailable"
+        run("zfs", "unload-key", "-a")
+        assert value(f"{self.volume}/data", "keystatus") == "unavailable"
         run("zfs", "load-key", "-a")
         run("zfs", "mount", self.volume)
         run("zfs", "mount", f"{self.volume}/data")
@@ -210,11 +278,17 @@ class EncryptedServer(Release):
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", choices=("own", "above"), default="own")
-    server = EncryptedServer(is_own=parser.parse_args().root == "own")
+    parser.add_argument("--send", choices=("plain", "raw"), default="plain")
+    parser.add_argument("--short", action="store_true", help="without random points")
+    words = parser.parse_args()
+    server = EncryptedServer(is_own=words.root == "own", is_raw=words.send == "raw")
     sql("GRANT TRIGGER ON *.* TO zsnapdb@localhost")
     add_innochecksum()
     zygote = Zygote(ZYGOTE)
-    names = ("move", "refusal", "hidden", *ORDER[:-1], "random_points", "changed_key", "places", "rewind", "after")
+    points = () if words.short else ("random_points",)
+    raw = (("without_key",), ("exchanged",)) if server.is_raw else ((), ())
+    names = ("move", "refusal", "hidden", *ORDER[:-1], *points, "changed_key", *raw[0], "places", "rewind", *raw[1])
+    names = (*names, "after")
     cells = [tried(name, getattr(server, name)) for name in names]
     zygote.close()
     Path("/out/campaign.json").write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
