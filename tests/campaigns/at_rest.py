@@ -1,8 +1,8 @@
 """Campaign: a server whose datasets ZFS encrypts is backed up, cloned and rewound, and nothing of it lies in the clear.
 
-Runs inside a guest (`python3 tests/lab campaign at_rest --root own|above --send plain|raw`). The server's files move to encrypted
-datasets: with `own` the outer volume is its encryption root, with `above` a dataset above it is. Then a text that is
-written there is looked for in the pool's device and in the store; what must be refused is tried; everything that
+Runs inside a guest (`python3 tests/lab campaign at_rest --root own|above --send plain|raw`). The server's files move
+to encrypted datasets: with `own` the outer volume is its encryption root, with `above` a dataset above it is. Then a
+text that is written there is looked for in the pool's device and in the store; what must be refused is tried; all that
 zsnapdb does is tried with rows whose truth is known (the campaign `releases`); and after a rewind the replaced server
 is reaped, the key is unloaded and loaded as a boot does, and backup and clone go on. With `raw` the streams are those
 of `zfs send -w`: the key is missing, changed and brought back, and what is restored takes the server's place.
@@ -111,7 +111,7 @@ class EncryptedServer(Release):
         encrypt_repository(*(("accept_plain = true",) if self.is_raw else ()))
 
     def without_recipients(self) -> None:
-        """Raw backups need no recipients, but the key file where they are restored; binlogs are refused all the same."""
+        """Raw backups need no recipients, but the key file where they are restored; the archive needs recipients."""
         CONFIG.write_text(f'{CONFIG.read_text()}\n[repository.s3.stream]\nsend = "raw"\n')
         made = zsnapdb("backup", "main")["backup"]
         assert made["full"]
@@ -235,7 +235,7 @@ class EncryptedServer(Release):
             assert value(name, "encryptionroot") in (self.root, self.volume), value(name, "encryptionroot")
 
     def exchanged(self) -> None:
-        """What is restored from the repository takes the server's place, whatever lies around it, and stays encrypted."""
+        """What is restored from the repository takes the server's place, and is encrypted as before."""
         expected = rows()
         made = zsnapdb("backup", "main")["backup"]["backup_id"]
         run(SERVER, "stop")
