@@ -61,6 +61,8 @@ def drill(
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.restore.restore_run import refuse_unfit
+    from zsnapdb.jobs.restore.run import examine
     from zsnapdb.jobs.trial import drill as job
     from zsnapdb.report.trial import drill as report
 
@@ -73,10 +75,11 @@ def drill(
         terminal.end()
         raise typer.Exit(code)
     if plan:
+        opened = chosen.open_repository()
         planned = job.plan(
             settings,
             chosen,
-            chosen.open_repository(),
+            opened,
             to,
             seed=seed,
             whole=whole,
@@ -84,6 +87,7 @@ def drill(
             history=history,
         )
         show(report.DrillPlanView(planned), json)
+        refuse_unfit(examine(settings, chosen, opened, planned.restore), chosen.events)
         return
     done = job.drill(settings, chosen, to, seed=seed, whole=whole, accepts_older=accepts_older, history=history)
     terminal.end()

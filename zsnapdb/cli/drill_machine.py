@@ -27,14 +27,18 @@ class MachineDrillOptions:
 
 def drill_machine(settings: Settings, instance: Instance, options: MachineDrillOptions, json: bool) -> int:
     """Drill the machine, or show the plan, and return the exit code."""
+    from zsnapdb.jobs.restore.machine_run import MachineWork, examine
+    from zsnapdb.jobs.restore.restore_run import refuse_unfit
     from zsnapdb.jobs.trial import drill, machine_drill
     from zsnapdb.report.trial.drill import DrillView
     from zsnapdb.report.trial.machine_drill import MachineDrillPlanView
 
     request = machine_drill.MachineDrillRequest(options.to, options.seed, options.accepts_older, options.whole)
     if options.plan:
-        planned = machine_drill.plan(settings, instance, instance.open_repository(), request)
+        repository = instance.open_repository()
+        planned = machine_drill.plan(settings, instance, repository, request)
         show(MachineDrillPlanView(planned), json)
+        refuse_unfit(examine(MachineWork(settings, instance, repository, planned.restore)), instance.events)
         return 0
     done = machine_drill.drill(settings, instance, request)
     show(DrillView(done), json)

@@ -43,7 +43,7 @@ def download(
     BrokenPipeError if the pipe's reader has ended. While a call of the store waits, the reader waits too; it sees no
     end of the stream.
     """
-    fetcher = _Fetcher(store, chunks, codec, name, dict(ciphers or {}), memory or TransferMemory())
+    fetcher = _Fetcher(store, chunks, codec, name, dict(ciphers or {}), memory or TransferMemory(), len(chunks))
     fetcher.refuse_missing_keys()
     total, written = 0, 0
     walker = Walker(expected)
@@ -78,6 +78,27 @@ def download(
     return total
 
 
+def first_bytes(
+    store: ChunkSource,
+    chunks: Sequence[Chunk],
+    codec: Codec,
+    count: int,
+    *,
+    name: Callable[[int], str],
+    ciphers: Mapping[str, ChunkCipher],
+    expected: ExpectedStream,
+) -> bytes:
+    """Return at most so many bytes of the beginning of the stream. Its first chunk is fetched, proved and walked over.
+
+    The errors are those of `download`.
+    """
+    fetcher = _Fetcher(store, chunks[:1], codec, name, dict(ciphers), TransferMemory(), len(chunks))
+    fetcher.refuse_missing_keys()
+    plain = memoryview(fetcher.fetch(1).plain)
+    _walk(Walker(expected), plain, name(1), last=len(chunks) == 1)
+    return bytes(plain[:count])
+
+
 def _walk(walker: Walker, plain: memoryview, name: str, *, last: bool) -> None:
     """Walk over the records of a slice. DamagedError names the chunk with the first record that is not accepted."""
     try:
@@ -98,7 +119,7 @@ class _Fetched:
 
 @dataclass(frozen=True)
 class _Fetcher:
-    """The state that the workers share."""
+    """The state that the workers share. `length` is the number of chunks of the stream."""
 
     store: ChunkSource
     chunks: Sequence[Chunk]
@@ -106,6 +127,7 @@ class _Fetcher:
     name: Callable[[int], str]
     keys: Mapping[str, ChunkCipher]
     memory: TransferMemory
+    length: int
     workspace: Workspace = field(default_factory=Workspace)
 
     def refuse_missing_keys(self) -> None:
@@ -122,7 +144,7 @@ class _Fetcher:
         """Return the slice. A damaged chunk is read a second time: it may have been damaged in transfer."""
         chunk = self.chunks[index - 1]
         cipher = self.keys[chunk.key_id] if chunk.key_id is not None else None
-        associated = self.store.associated(index, last=index == len(self.chunks))
+        associated = self.store.associated(index, last=index == self.length)
         # An uncompressed slice is decrypted in the memory that its stored form was read to.
         is_plain = self.codec is Codec.NONE
         slots = self.memory.plain if is_plain else self.memory.stored

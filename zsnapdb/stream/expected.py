@@ -12,7 +12,7 @@ from enum import IntEnum
 from zsnapdb.base.errors import DamagedError
 
 _RAW = 24
-_MOST_KEY_BYTES = 1 << 16
+MOST_KEY_BYTES = 1 << 16
 """The most bytes of the payload of a raw BEGIN record: the wrapped keys of the dataset, some hundred bytes."""
 _FOREIGN_FEATURES = {
     0: "deduplicated blocks (-D)",
@@ -56,7 +56,7 @@ class BeginRecord:
 
     def check_ours(self, *, is_raw: bool) -> None:
         """Raise DamagedError if our own `zfs send` never makes such a stream. `is_raw`: it was sent with -w."""
-        if is_raw and (not self.features >> _RAW & 1 or not 0 < self.payload_size <= _MOST_KEY_BYTES):
+        if is_raw and (not self.features >> _RAW & 1 or not 0 < self.payload_size <= MOST_KEY_BYTES):
             raise DamagedError(
                 f"the stream has the features {self.features:#x} and {self.payload_size} bytes of keys: it is not the"
                 " raw stream of an encrypted dataset",

@@ -25,7 +25,7 @@ from zsnapdb.jobs.health.repeated_gtids import repeated
 from zsnapdb.jobs.host import object_locks, readers, replaced
 from zsnapdb.jobs.host.replaced import ReplacedServer
 from zsnapdb.jobs.repository.status import status_of
-from zsnapdb.jobs.restore import encrypted_places
+from zsnapdb.jobs.restore import raw_keys
 from zsnapdb.jobs.steps import exchanges
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.jobs.vm import reaper as vm_reaper
@@ -130,7 +130,7 @@ def _at_rest(
         is_hidden = is_raw or observed.binlog_key is not None
         findings += judge_archiving(is_hidden, is_encrypting=is_encrypting)
     raw = tuple(sorted(volumes.values())) if is_raw else ()
-    return findings + encrypted_places.judge_raw(instance, raw)
+    return findings + raw_keys.judge_file(instance, raw)
 
 
 def about_stored(instance: Instance) -> list[FitnessFinding]:

@@ -5,48 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from zsnapdb.base.errors import CommandError, PreflightError
-from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.planning.backup.at_rest import CLEAR, AtRest, NameChange, judge_key, judge_raw_keys, objection_to
+from zsnapdb.planning.backup.at_rest import CLEAR, AtRest, NameChange, judge_key, objection_to
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.zfs import datasets, encryption
-
-
-def key_location(instance: Instance) -> str | None:
-    """Return where ZFS finds the key of what is received raw, as a value of keylocation; None if no file is named."""
-    file = instance.settings.encryption.key_file
-    return None if file is None else f"file://{file}"
-
-
-def judge_raw(instance: Instance, raw: tuple[str, ...]) -> list[FitnessFinding]:
-    """Return what is to be said about the key of volumes that are stored raw. Changes nothing."""
-    file = instance.settings.encryption.key_file
-    trouble = None
-    if file is not None and raw:
-        try:
-            with file.open("rb") as opened:
-                trouble = None if opened.read(1) else "the file is empty"
-        except OSError as error:
-            trouble = error.strerror or str(error)
-    return judge_raw_keys(raw, None if file is None else str(file), trouble)
-
-
-def unlock(places: Iterable[str]) -> None:
-    """Load the keys of these encryption roots, as far as they are not loaded. One command asks.
-
-    PreflightError names the key that is not there, or not the one of then.
-    """
-    for root, seen in encryption.at_rest(places).items():
-        if seen.is_unlocked:
-            continue
-        try:
-            encryption.load_key(root)
-        except CommandError as error:
-            raise PreflightError(
-                f"the key of {root} cannot be loaded: {error.message}",
-                hint="it needs the key that the server had when the backup was made: bring it to the key_file of the"
-                " instance, and go on with --resume",
-            ) from error
 
 
 def refuse_exchange(plan: RestorePlan) -> None:

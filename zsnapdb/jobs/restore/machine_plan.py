@@ -13,7 +13,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.host.pools import pool_for_copy
-from zsnapdb.jobs.restore import encrypted_places, newest
+from zsnapdb.jobs.restore import newest, raw_keys
 from zsnapdb.jobs.restore.plan import refuse_no_parent
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.repository.host_record import is_stored_after
@@ -273,7 +273,7 @@ def _receiving(
             from_guid=volume.from_guid,
             plain_bytes=volume.plain_size,
             stored_bytes=volume.stored_size,
-            key_location=encrypted_places.key_location(instance) if volume.is_raw else None,
+            key_location=raw_keys.key_location(instance) if volume.is_raw else None,
         )
         for manifest, volume in volumes
         if volume.role in places

@@ -12,7 +12,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
-from zsnapdb.jobs.restore import encrypted_places, machine_plan, stored_chain
+from zsnapdb.jobs.restore import machine_plan, raw_keys, stored_chain
 from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest, refuse_existing, refuse_taken
 from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.restore.restore_run import Confirm, RestoreRun, always, refuse_unfit
@@ -108,9 +108,11 @@ def examine(work: MachineWork) -> list[FitnessFinding]:
 
 
 def _judge(work: MachineWork, step: MachinePreflight) -> list[FitnessFinding]:
-    findings = [*judge_pool(step), *encrypted_places.judge_raw(work.instance, step.raw)]
+    findings = judge_pool(step)
     for backup_id in step.backups:
         findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
+    if step.raw:
+        findings += raw_keys.judge(work.instance, work.repository, work.manifest(step.backups[-1]))
     return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]
 
 
@@ -219,7 +221,7 @@ def _check(work: MachineWork, step: CheckVolumes) -> None:
     for part in step.parts:
         marks = {INSTANCE_PROPERTY: work.instance.name, BACKUP_PROPERTY: work.plan.backup_id}
         datasets.set_properties(part.dataset, {**part.properties, **marks})
-    encrypted_places.unlock(work.plan.with_own_keys)
+    raw_keys.unlock(work.plan.with_own_keys)
     for part in step.parts:
         zvols.wait_for_device(part.dataset, work.settings.vms.device_timeout)
 

@@ -14,7 +14,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.host.pools import pool_for_copy
-from zsnapdb.jobs.restore import encrypted_places, newest
+from zsnapdb.jobs.restore import encrypted_places, newest, raw_keys
 from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.local_start import is_local_set, names_local_set, standing_of, with_local_sets
@@ -370,7 +370,7 @@ def _receiving(
                 from_guid=volume.from_guid,
                 plain_bytes=volume.plain_size,
                 stored_bytes=volume.stored_size,
-                key_location=encrypted_places.key_location(instance) if volume.is_raw else None,
+                key_location=raw_keys.key_location(instance) if volume.is_raw else None,
             )
         )
     return steps

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.host import readers
-from zsnapdb.jobs.restore import encrypted_places, stored_chain
+from zsnapdb.jobs.restore import encrypted_places, raw_keys, stored_chain
 from zsnapdb.jobs.restore.steps import Work
 from zsnapdb.jobs.server_copy.prepare import absent_files, hidden_files
 from zsnapdb.mysql.process import server, server_program
@@ -25,7 +25,8 @@ def preflight(work: Work, step: Preflight) -> list[FitnessFinding]:
     for backup_id in step.backups if step.fetches else ():
         findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
     findings += encrypted_places.judge_keys(work.plan)
-    findings += encrypted_places.judge_raw(work.instance, step.raw)
+    if step.raw:
+        findings += raw_keys.judge(work.instance, work.repository, work.manifest(step.backups[-1]))
     findings += _judge_binlog_key(work, work.manifest(step.backups[-1]))
     findings += readers.examine(work.instance, work.plan)
     return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]

@@ -122,7 +122,7 @@ def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: AtRest) ->
 def judge_raw_keys(raw: tuple[str, ...], key_file: str | None, trouble: str | None) -> list[FitnessFinding]:
     """Return what is to be said about the key of volumes that were stored raw; nothing if none was.
 
-    `key_file` is the configured file (None: none is), `trouble` why it cannot be read (None: it can).
+    `key_file` is the configured file (None: none is), `trouble` why it cannot be used (None: it can).
     """
     if not raw:
         return []
@@ -132,7 +132,7 @@ def judge_raw_keys(raw: tuple[str, ...], key_file: str | None, trouble: str | No
         return [unfit("encryption", f"{listed} was stored raw, and no file has its key", f"set {setting}")]
     if trouble is not None:
         hint = f"bring the key of then to {key_file}, or set {setting}"
-        return [unfit("encryption", f"the key of {listed}, which was stored raw, cannot be read: {trouble}", hint)]
+        return [unfit("encryption", f"the key of {listed}, which was stored raw, cannot be used: {trouble}", hint)]
     return [ok("encryption", f"{listed} was stored raw; its key is in {key_file}")]
 
 
