@@ -115,6 +115,7 @@ HOMES = {
     "cryptography": {
         "mysql/binlog/encrypted_events.py",
         "mysql/binlog/encrypted_file.py",
+        "stream/wrapped_key.py",
         "repository/keys.py",
         "stream/crypto.py",
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from zsnapdb.base.errors import CommandError
 from zsnapdb.planning.backup.at_rest import AtRest
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import ZFS, run
@@ -28,6 +29,22 @@ def at_rest(names: Iterable[str]) -> dict[str, AtRest]:
         )
         for name, values in read.items()
     }
+
+
+def unlock(places: Iterable[str]) -> None:
+    """Load the keys of these datasets, as far as they are not loaded. One command asks.
+
+    CommandError names the encryption root whose key is not where its `keylocation` says, or is another one.
+    """
+    for root in sorted({seen.root for seen in at_rest(places).values() if seen.root and not seen.is_unlocked}):
+        try:
+            load_key(root)
+        except CommandError as error:
+            raise CommandError(
+                f"the key of {root} cannot be loaded: {error.message}",
+                hint=f"bring its key to where `zfs get keylocation {root}` says, or type it (`zfs load-key {root}`),"
+                " and run the command again",
+            ) from error
 
 
 def load_key(root: str) -> None:

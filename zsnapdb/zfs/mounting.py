@@ -16,7 +16,7 @@ from pathlib import Path
 
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import CommandError
-from zsnapdb.zfs import datasets
+from zsnapdb.zfs import datasets, encryption
 
 _RDONLY, _NOSUID, _NODEV, _NOEXEC, _NOATIME, _RELATIME, _STRICTATIME = 1, 2, 4, 8, 1 << 10, 1 << 21, 1 << 24
 """The flags of mount(2), from linux/mount.h."""
@@ -26,7 +26,7 @@ _SWITCHES = (
     ("devices", "off", _NODEV),
     ("exec", "off", _NOEXEC),
 )
-_USED = ("mounted", "mountpoint", "atime", "relatime", *[name for name, _, _ in _SWITCHES])
+_USED = ("mounted", "mountpoint", "keystatus", "atime", "relatime", *[name for name, _, _ in _SWITCHES])
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -34,6 +34,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def mount_all(names: Iterable[str]) -> None:
     """Mount the filesystems that are not mounted, outermost first, each at its `mountpoint`. Missing folders are made.
 
+    Keys that are not loaded are loaded from where their `keylocation` says: after a boot nobody else may have done it.
     UnsafeFileError if a link in one of them leads to the mount point of another, whoever made it, or if a link that
     another account can make leads to the outermost. CommandError if the kernel refuses.
     """
@@ -41,6 +42,7 @@ def mount_all(names: Iterable[str]) -> None:
     seen = datasets.properties_of(wanted, _USED)
     stated = {name: {key: each.value for key, each in seen[name].items()} for name in wanted}
     places = {name: Path(values["mountpoint"]) for name, values in stated.items()}
+    encryption.unlock(name for name in wanted if stated[name]["keystatus"] == "unavailable")
     for name, place in sorted(places.items(), key=lambda item: len(item[1].parts)):
         if stated[name]["mounted"] != "yes":
             outer = [other for other in places.values() if place != other and place.is_relative_to(other)]

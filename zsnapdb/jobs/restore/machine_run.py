@@ -35,7 +35,7 @@ from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.vm.hypervisor import Hypervisor, connected
-from zsnapdb.zfs import datasets, owned, zvols
+from zsnapdb.zfs import datasets, encryption, owned, zvols
 
 __all__ = [
     "NO_PARTITIONS",
@@ -221,7 +221,7 @@ def _check(work: MachineWork, step: CheckVolumes) -> None:
     for part in step.parts:
         marks = {INSTANCE_PROPERTY: work.instance.name, BACKUP_PROPERTY: work.plan.backup_id}
         datasets.set_properties(part.dataset, {**part.properties, **marks})
-    raw_keys.unlock(work.plan.with_own_keys)
+    encryption.unlock(work.plan.with_own_keys)
     for part in step.parts:
         zvols.wait_for_device(part.dataset, work.settings.vms.device_timeout)
 

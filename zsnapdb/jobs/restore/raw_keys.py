@@ -1,11 +1,9 @@
-"""The key of what is received from raw streams: where it is, whether it is the right one, and how it is loaded."""
+"""The key of what is received from raw streams: where it is, and whether it is the right one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
-from zsnapdb.base.errors import CommandError, PreflightError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.planning.backup.at_rest import judge_raw_keys
@@ -14,7 +12,6 @@ from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import first_bytes
 from zsnapdb.stream.wrapped_key import FIRST_BYTES, wrapped_key
-from zsnapdb.zfs import encryption
 
 _MOST_TEXT = 4096
 """More bytes than any key of ZFS has (a passphrase has at most 512)."""
@@ -78,21 +75,3 @@ def _is_opened(repository: Repository, manifest: Manifest, volume: VolumePart, t
     )
     key = wrapped_key(first)
     return key is None or key.is_opened_by(text)
-
-
-def unlock(places: Iterable[str]) -> None:
-    """Load the keys of these encryption roots, as far as they are not loaded. One command asks.
-
-    PreflightError names the key that is not there, or not the one of then.
-    """
-    for root, seen in encryption.at_rest(places).items():
-        if seen.is_unlocked:
-            continue
-        try:
-            encryption.load_key(root)
-        except CommandError as error:
-            raise PreflightError(
-                f"the key of {root} cannot be loaded: {error.message}",
-                hint="it needs the key that the server had when the backup was made: bring it to the key_file of the"
-                " instance, and go on with --resume",
-            ) from error

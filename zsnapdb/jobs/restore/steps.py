@@ -19,7 +19,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.restore import exchange, raw_keys, stored_chain
+from zsnapdb.jobs.restore import exchange, stored_chain
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
@@ -263,7 +263,6 @@ def be_mounted(work: Work) -> None:
 
     Before the handover the datasets are not mounted automatically after a reboot.
     """
-    raw_keys.unlock(work.plan.with_own_keys)
     mounting.mount_all(work.datasets)
 
 
