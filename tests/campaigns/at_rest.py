@@ -206,7 +206,7 @@ class EncryptedServer(Release):
         if not self.is_own:
             words = ("restore", "main", "--to", "latest-backup", "--plan", "--target")
             seen = json.dumps(zsnapdb(*words, "tank/beside")["findings"])
-            assert "lies in the clear" in seen, seen
+            assert ("lies in the clear" in seen) != self.is_raw, seen
             seen = json.dumps(zsnapdb(*words, f"{ABOVE}/beside")["findings"])
             assert "lies in the clear" not in seen, seen
         run("zfs", "create", *self.key, "-o", "mountpoint=none", "tank/locked")
@@ -255,9 +255,9 @@ class EncryptedServer(Release):
         time.sleep(2)
         # What was exchanged first stands on a snapshot of what was exchanged later: it goes first.
         for _ in range(2 if self.is_raw else 1):
-            run(QUICK, "reap")
+            said = run(QUICK, "reap")
         left = run("zfs", "list", "-H", "-o", "name").split()
-        assert not [name for name in left if "replaced" in name], left
+        assert not [name for name in left if "replaced" in name], f"{left}: {said}"
         assert value(f"{self.volume}/data", "keystatus") == "available"
         made = zsnapdb("clone", "create", "main", "--from", "live", "--name", "later")
         assert self.in_clone(made) == expected
@@ -283,6 +283,7 @@ def main() -> int:
     parser.add_argument("--root", choices=("own", "above"), default="own")
     parser.add_argument("--send", choices=("plain", "raw"), default="plain")
     parser.add_argument("--short", action="store_true", help="without random points")
+    parser.add_argument("--only", nargs="+", help="these cells, in this order")
     words = parser.parse_args()
     server = EncryptedServer(is_own=words.root == "own", is_raw=words.send == "raw")
     sql("GRANT TRIGGER ON *.* TO zsnapdb@localhost")
@@ -292,7 +293,7 @@ def main() -> int:
     raw = (("without_key",), ("exchanged",)) if server.is_raw else ((), ())
     names = ("move", "refusal", "hidden", *ORDER[:-1], *points, "changed_key", *raw[0], "places", "rewind", *raw[1])
     names = (*names, "after")
-    cells = [tried(name, getattr(server, name)) for name in names]
+    cells = [tried(name, getattr(server, name)) for name in words.only or names]
     zygote.close()
     Path("/out/campaign.json").write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
     wrong = [cell.name for cell in cells if cell.result != "exact"]
