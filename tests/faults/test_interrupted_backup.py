@@ -36,9 +36,9 @@ def small_chunks(guest: Guest) -> None:
     So an action after the first chunks happens in the middle of the stream, however fast the machine is.
     """
     guest.run(["sed", "-i", 's/^\\[repository.s3\\]$/&\\nbandwidth = "4MiB"/', CONFIG]).check()
-    guest.run(
-        ["sh", "-c", f"printf '\\n[repository.s3.stream]\\nchunk_size = \"1MiB\"\\nconcurrency = 1\\n' >> {CONFIG}"]
-    ).check()
+    table, small = r"^\[repository.s3.stream\]$", r'chunk_size = "1MiB"\nconcurrency = 1'
+    guest.run(["sh", "-c", f"grep -q '{table}' {CONFIG} || printf '\\n[repository.s3.stream]\\n' >> {CONFIG}"]).check()
+    guest.run(["sed", "-i", rf"s/{table}/&\n{small}/", CONFIG]).check()
 
 
 def fill(guest: Guest) -> None:

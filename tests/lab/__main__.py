@@ -20,7 +20,7 @@ if __package__ in (None, ""):
 from tests.lab import build, campaign, servers, shell, suite
 from tests.lab.cache import Cache
 from tests.lab.folders import remove_own
-from tests.lab.guest import FLAVOURS, Guest, Lab
+from tests.lab.guest import ENCRYPTED, FLAVOURS, Guest, Lab
 from tests.lab.host import LabError, complete_path
 
 
@@ -107,6 +107,11 @@ def _shell(cache: Cache, options: argparse.Namespace) -> int:
         return shell.attach(guest)
 
 
+def _add_encrypted(parser: argparse.ArgumentParser) -> None:
+    text = "the servers of guests lie on datasets that ZFS encrypts, and are sent in this form"
+    parser.add_argument("--encrypted", choices=("plain", "raw"), help=text)
+
+
 def _add_server(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--server", choices=list(servers.SERVERS), help=what)
 
@@ -128,6 +133,7 @@ def _parser() -> argparse.ArgumentParser:
         "demo", help="the main job: backups under load, restores, clones, compared with the truth"
     )
     demo.add_argument("--flavour", choices=FLAVOURS[:2], help="only this one (default: both)")
+    _add_encrypted(demo)
     demo.add_argument("--json", type=Path, metavar="FILE", help="write steps and checks there")
     demo.set_defaults(run=_demo)
     test = commands.add_parser(
@@ -139,11 +145,13 @@ def _parser() -> argparse.ArgumentParser:
         help="run every test on both flavours, also the tests that a whole run starts on one (mark any_server)",
     )
     _add_server(test, "run these files of tests/system with this release instead of the lab's server")
+    _add_encrypted(test)
     test.add_argument("arguments", nargs=argparse.REMAINDER, metavar="PYTEST-ARGUMENTS")
     test.set_defaults(run=_test)
     long = commands.add_parser("campaign", help="a long, seeded proof in guests: " + ", ".join(campaign.known()))
     long.add_argument("--flavour", choices=FLAVOURS[:2], help="only this one (default: both, side by side)")
     _add_server(long, "with this release instead of the lab's server; not for campaigns that run on the host")
+    _add_encrypted(long)
     long.add_argument("--out", type=Path, metavar="DIR", help="its JSON goes there")
     long.add_argument("--timeout", type=float, default=7200.0, metavar="SECONDS")
     long.add_argument("name", metavar="NAME")
@@ -179,6 +187,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     cache = Cache(options.cache.resolve()) if options.cache else Cache.default()
     os.environ["ZSNAPDB_LAB_CACHE"] = str(cache.top)
+    if getattr(options, "encrypted", None) is not None:
+        os.environ[ENCRYPTED] = options.encrypted
     try:
         return int(options.run(cache, options))
     except LabError as error:

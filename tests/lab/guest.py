@@ -37,12 +37,17 @@ LAB_INIT, SYSTEMD = "lab", "systemd"
 Sink = Callable[[int, bytes], None]
 
 
+ENCRYPTED = "ZSNAPDB_LAB_ENCRYPTED"
+"""The environment variable that says in which form an encrypted server is sent; fault tests start guests themselves."""
+
+
 @dataclass(frozen=True)
 class Lab:
     """Where the built products are, and how many processors a guest has.
 
     `modules` are those of the kernel (None: they are in the root). `server` is the tree of another release, which a
-    guest then has instead of the lab's server.
+    guest then has instead of the lab's server. `form`: its server lies on datasets that ZFS encrypts, and its backups
+    are sent in this form (plain or raw). None: nothing is encrypted.
     """
 
     kernel: Path
@@ -53,6 +58,7 @@ class Lab:
     processors: int = 1
     modules: Path | None = None
     server: Path | None = None
+    form: str | None = None
 
     @property
     def flavours(self) -> tuple[str, ...]:
@@ -86,6 +92,7 @@ class Lab:
             images=images,
             cache=cache,
             server=None if server is None else paths[f"server-{server}"],
+            form=os.environ.get(ENCRYPTED),
         )
         if processors == 1:
             return lab
@@ -259,6 +266,8 @@ class Guest:
         ]
         if self.lab.server is not None:
             words.append(f"lab.server={self.lab.server}")
+        if self.lab.form is not None and self.flavour != "none" and not blank_pool:
+            words.append(f"lab.form={self.lab.form}")
         if self.lab.processors > 1:
             words.append(f"ncpus={self.lab.processors}")
         # The kernel is linked against the libc of the tree it was built in, so it runs chrooted there.
