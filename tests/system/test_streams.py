@@ -13,6 +13,7 @@ import pytest
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.stream.expected import DatasetKind, ExpectedStream
 from zsnapdb.stream.records import Senders, Walker
+from zsnapdb.stream.wrapped_key import FIRST_BYTES, wrapped_key
 from zsnapdb.zfs import datasets
 
 from .in_guest import run
@@ -129,3 +130,37 @@ def test_only_the_streams_of_our_own_sends_are_accepted(walked: str, argv: tuple
     else:
         with pytest.raises(DamagedError, match=r"not accepted|package|payload"):
             walker.feed(memoryview(data))
+
+
+def test_a_raw_stream_is_accepted_where_one_is_expected_and_proves_the_key(walked: str, tmp_path: Path) -> None:
+    volume = f"{walked}/secret/volume"
+    zfs("create", "-V", "8M", "-s", volume)
+    zfs("snapshot", f"{volume}@1")
+    words = run("zfs", "get", "-H", "-o", "value", "keylocation", f"{walked}/secret").stdout.strip()
+    key = Path(words.removeprefix("file://")).read_bytes()
+    for name, kind in ((f"{walked}/secret", DatasetKind.FILESYSTEM), (volume, DatasetKind.ZVOL)):
+        data = sent_raw(f"{name}@1", kind)
+        found = wrapped_key(data[:FIRST_BYTES])
+        assert found is not None
+        assert (found.is_opened_by(key), found.is_opened_by(bytes(32))) == (True, False)
+    assert sent_raw(f"{walked}/secret@2", base=f"{walked}/secret#1") == sent_raw(
+        f"{walked}/secret@2", base=f"{walked}/secret@1"
+    )
+    other = tmp_path / "other"
+    other.write_bytes(os.urandom(32))
+    zfs("change-key", "-o", f"keylocation=file://{other}", f"{walked}/secret")
+    zfs("snapshot", f"{walked}/secret@3")
+    found = wrapped_key(sent_raw(f"{walked}/secret@3", base=f"{walked}/secret#1")[:FIRST_BYTES])
+    assert found is not None
+    assert (found.is_opened_by(key), found.is_opened_by(other.read_bytes())) == (False, True)
+
+
+def sent_raw(name: str, kind: DatasetKind = DatasetKind.FILESYSTEM, *, base: str | None = None) -> bytes:
+    """Return a raw stream of our form, every record of which was accepted."""
+    step = [] if base is None else ["-i", base]
+    data = subprocess.run(["zfs", "send", "-L", "-w", *step, name], capture_output=True, check=True).stdout
+    from_guid = 0 if base is None else datasets.guid(base.replace("#", "@"))
+    walker = Walker(ExpectedStream(name, kind, datasets.guid(name), from_guid, is_raw=True))
+    walker.feed(memoryview(data))
+    walker.finish()
+    return data
