@@ -245,6 +245,11 @@ def naive(lab: Lab, backup_id: str, upstream: Upstream) -> Observed:
             zfs("destroy", dataset)
 
 
+def tls_keys(root: Path) -> dict[str, bytes]:
+    """Return the keys of TLS in the data directory of a server with these files."""
+    return {file.name: file.read_bytes() for file in (root / "data").glob("*.pem")}
+
+
 def test_a_naive_clone_is_its_source_and_ours_is_not(
     lab: Lab, dangerous: tuple[dict[str, Any], dict[str, str], Upstream]
 ) -> None:
@@ -261,6 +266,7 @@ def test_a_naive_clone_is_its_source_and_ours_is_not(
         ) as here:
             good = observe(here, made["clone"]["pid"], upstream, opens)
             channels = ask(here, "SHOW REPLICA STATUS")
+            keys = tls_keys(Path(made["clone"]["mount"]))
             # What rotates, purges and forgets logs does it to the clone's own.
             ask(here, "FLUSH BINARY LOGS")
             ask(here, "RESET BINARY LOGS AND GTIDS" if mysql else "RESET MASTER")
@@ -272,6 +278,11 @@ def test_a_naive_clone_is_its_source_and_ours_is_not(
         assert bad.variables[name] == theirs[name], name
         assert good.variables[name] != theirs[name], name
 
+    source_keys = tls_keys(SOURCE)
+    same = [name for name, text in keys.items() if text == source_keys.get(name)]
+    assert same == [], "our clone has no key of its source"
+    assert keys.keys() == source_keys.keys(), "it has made its own, as far as its source has some"
+    assert ("server-key.pem" in source_keys) == mysql
     differ("server_id")
     if mysql:
         differ("server_uuid")

@@ -74,7 +74,7 @@ def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
     server_files.remove_tree(copy.folder)
     volumes.give(copy)
     copy.make_private()
-    server.remove_identity(copy.datadir)
+    copy.remove_identity()
     return copy.recorded_position(known, has_gtids=clone.origin.has_gtids)
 
 

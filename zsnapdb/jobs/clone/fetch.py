@@ -28,7 +28,6 @@ from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.steps import Work, check, make_top, receive, recover, restored_property
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.jobs.steps.executor import Handlers, run_steps
-from zsnapdb.mysql.process import server
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.restore.handover_steps import LeaveStopped
 from zsnapdb.planning.restore.origin import RestoreOrigin
@@ -223,5 +222,5 @@ def _replay(work: Work) -> None:
     """Recover the server, replay the binlogs, check the server; then remove its identity from the files."""
     mount(work.datasets)
     run_steps(work, _steps(work, SERVER_STEPS), SERVER_STEPS)
-    server.remove_identity(work.copy.datadir)
+    work.copy.remove_identity()
     server_files.remove_tree(work.copy.folder)

@@ -30,7 +30,6 @@ from zsnapdb.jobs.clone.volumes import (
 from zsnapdb.jobs.record import tail_record
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered
 from zsnapdb.mysql.binlog.known_tail import KnownTail
-from zsnapdb.mysql.process import server
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.zfs import datasets
 
@@ -83,11 +82,11 @@ def _recover_once(copy: Copy, source: CloneSource, known: KnownTail | None, volu
     server_files.remove_tree(copy.folder)
     give(copy)
     copy.make_private()
-    server.remove_identity(copy.datadir)
+    copy.remove_identity()
     position = copy.recorded_position(known, has_gtids=source.origin.has_gtids)
     identity = copy.identity(server_id=fresh_server_id(), port=None, access=Access.PRIVATE_SOCKET)
     with locks.turn(), copy.start(identity, "root", SecretStr("")) as session:
         check_recovered(session, position, source.origin.unlogged_gtids)
     copy.process().stop(timeout=copy.settings.start_timeout)
-    server.remove_identity(copy.datadir)
+    copy.remove_identity()
     server_files.remove_tree(copy.folder)

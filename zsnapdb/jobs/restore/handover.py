@@ -93,7 +93,7 @@ def _leave_stopped(work: Work, step: LeaveStopped) -> HandedOver:
 def _run_beside(work: Work, step: RunBeside) -> HandedOver:
     copy = work.copy
     copy.process().kill_all()
-    server.remove_identity(copy.datadir)
+    copy.remove_identity()
     with served(work, port=step.port, server_id=step.server_id, stays=True) as session:
         _check_other(work, session, step.server_id, step.port)
     return _running(work, copy, step.server_id, step.port, ())
@@ -127,7 +127,7 @@ def _check_other(work: Work, session: Session, server_id: int, port: int) -> Non
 def _make_replica(work: Work, step: MakeReplica) -> HandedOver:
     copy = work.copy
     copy.process().kill_all()
-    server.remove_identity(copy.datadir)
+    copy.remove_identity()
     password = ""
     if step.password_file is not None:
         password = password_in(Path(step.password_file), "the source's password file").get_secret_value()
@@ -219,7 +219,8 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
     if (root / PRIVATE_FOLDER).exists():
         # It goes last. Without it an earlier run came further, and a server may run here.
         copy.turn_lists()
-        server.remove_identity(copy.datadir)
+        # It takes the place of the server, whose keys it keeps.
+        server.remove_uuid(copy.datadir)
         server_files.remove_tree(root / PRIVATE_FOLDER)
     # What follows takes seconds on a busy pool, and needs no stopped server.
     work.in_place()

@@ -40,6 +40,7 @@ from zsnapdb.planning.server_copy.identity import (
     log_files,
     option_file,
     rewrite_index,
+    tls_keys,
 )
 from zsnapdb.planning.server_copy.sandbox import Sandbox, is_shown, sandbox_of
 
@@ -140,6 +141,17 @@ class Copy:
         self._refuse_links()
         server.make_private_folder(self.folder, self.settings.user)
         self.turn_lists()
+
+    def remove_identity(self) -> None:
+        """Remove what tells the source from other servers: its UUID, its persisted variables, its keys of TLS."""
+        server.remove_uuid(self.datadir)
+        self.remove_keys()
+
+    def remove_keys(self) -> None:
+        """Remove the keys of TLS that the source made, or was configured with, as far as they are in the copy."""
+        server.remove_keys(self.datadir)
+        for file in tls_keys(self.variables, self.paths):
+            server_files.remove(Path(file))
 
     def turn_lists(self) -> None:
         """Make every list of binlogs and relay logs name the copy's files. Afterwards no list names a source path."""

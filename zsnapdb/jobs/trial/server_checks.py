@@ -119,6 +119,7 @@ class Isolated:
         It runs without accounts, so it does not load the storage engines that were installed as plugins. If there are
         some, it is started again with them: without its engine a table counts as damaged.
         """
+        self.copy.remove_keys()
         with self.copy.start(self.identity, "root", SecretStr("")) as session:
             facts, libraries = probe(session), _engine_libraries(session)
         if not libraries:

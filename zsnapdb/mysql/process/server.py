@@ -290,10 +290,30 @@ def _reap(number: int) -> None:
         os.waitpid(number, 0)
 
 
-def remove_identity(datadir: Path) -> None:
-    """Remove the identity of a copied data directory: auto.cnf (server_uuid) and persisted variables.
+_TLS_FILES = (
+    *("ca.pem", "ca-key.pem", "server-cert.pem", "server-key.pem", "client-cert.pem", "client-key.pem"),
+    *("private_key.pem", "public_key.pem"),
+)
+"""The keys and certificates that mysqld makes in its data directory.
+
+Sources: refman 8.4, "Creating SSL and RSA Certificates and Keys using MySQL" and "Caching SHA-2 Pluggable
+Authentication".
+"""
+
+
+def remove_uuid(datadir: Path) -> None:
+    """Remove auto.cnf (server_uuid) and the persisted variables from a copied data directory.
 
     mysqld creates a new auto.cnf (refman 8.4, "server_uuid"); mysqld-auto.cnf would override our option file (WL#8688).
     """
     for name in ("auto.cnf", "mysqld-auto.cnf"):
+        server_files.remove(datadir / name)
+
+
+def remove_keys(datadir: Path) -> None:
+    """Remove the keys of TLS that the source's mysqld made from a copied data directory.
+
+    With them a copy could pose as its source. mysqld makes new ones when it listens to a network.
+    """
+    for name in _TLS_FILES:
         server_files.remove(datadir / name)

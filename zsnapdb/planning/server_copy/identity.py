@@ -50,6 +50,8 @@ RECORDED = (
     "general_log_file",
     "slow_query_log_file",
     "log_error",
+    "ssl_key",
+    "admin_ssl_key",
     *KEY_VARIABLES,
 )
 """Variables kept in a manifest: another server needs them to start on the files and to read them in the same way."""
@@ -116,6 +118,13 @@ BRIEF = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_po
 
 It leaves the list of them (ib_buffer_pool) for the start of the server that is handed over.
 """
+
+
+_NO_KEYS = (
+    "loose_auto_generate_certs=OFF",
+    "loose_sha256_password_auto_generate_rsa_keys=OFF",
+    "loose_caching_sha2_password_auto_generate_rsa_keys=OFF",
+)
 
 
 _REFUSED = frozenset(
@@ -296,7 +305,8 @@ def _identity_lines(identity: ServerIdentity) -> list[str]:
         f"secure_file_priv={identity.temporary}",
     ]
     if identity.port is None:
-        lines.append("skip_networking=ON")
+        # Who can be reached through a socket alone needs no keys; making them takes seconds.
+        lines += ["skip_networking=ON", *_NO_KEYS]
     else:
         lines += ["skip_networking=OFF", f"bind_address={identity.bind_address}", f"port={identity.port}"]
     if identity.access is Access.PRIVATE_SOCKET:
@@ -350,6 +360,13 @@ def rewrite_index(text: str, folder: str) -> str:
     The last line ends in a newline too.
     """
     return "".join(f"{join(folder, basename(line))}\n" for line in text.split("\n") if line)
+
+
+def tls_keys(variables: Mapping[str, str], paths: PathMap) -> tuple[str, ...]:
+    """Return where the copy has the private keys that its source was configured with, if they lie on its volumes."""
+    named = [variables.get(name, "") for name in ("ssl_key", "admin_ssl_key")]
+    absolute = [_absolute(value, variables["datadir"]) for value in named if value]
+    return tuple(dict.fromkeys(paths.translate(path) for path in absolute if paths.has(path)))
 
 
 def log_files(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

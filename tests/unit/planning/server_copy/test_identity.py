@@ -14,6 +14,7 @@ from zsnapdb.planning.server_copy.identity import (
     log_files,
     option_file,
     rewrite_index,
+    tls_keys,
 )
 
 PATHS = PathMap((("/var/lib/mysql", "/clones/c"), ("/var/lib/mysql/data", "/clones/c/data")))
@@ -81,6 +82,27 @@ def test_a_private_socket_has_no_network_and_no_accounts() -> None:
     assert "skip_networking=ON" in lines
     assert {"skip_grant_tables", *BRIEF} <= set(lines)
     assert not any(line.startswith("port=") for line in lines)
+
+
+def test_a_server_without_a_network_makes_no_keys_and_a_served_one_does() -> None:
+    private, served = made(port=None, access=Access.PRIVATE_SOCKET), made()
+    assert "loose_auto_generate_certs=OFF" in private
+    assert not any("auto_generate" in line for line in served)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("", ()),
+        ("server-key.pem", ("/clones/c/data/server-key.pem",)),
+        ("/var/lib/mysql/tls/key", ("/clones/c/tls/key",)),
+        ("/etc/mysql/key.pem", ()),
+        ("../../../../etc/shadow", ()),
+        ("/var/lib/mysql/../../../etc/shadow", ()),
+    ],
+)
+def test_the_keys_that_are_removed_are_those_of_the_copy_alone(value: str, expected: tuple[str, ...]) -> None:
+    assert tls_keys({**VARIABLES, "ssl_key": value, "admin_ssl_key": value}, PATHS) == expected
 
 
 def test_a_served_copy_listens_on_loopback_and_asks_for_accounts() -> None:
