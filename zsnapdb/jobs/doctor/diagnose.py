@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from zsnapdb.base.errors import NotThere, ZsnapdbError
@@ -130,7 +130,9 @@ def _at_rest(
         is_hidden = is_raw or observed.binlog_key is not None
         findings += judge_archiving(is_hidden, is_encrypting=is_encrypting)
     raw = tuple(sorted(volumes.values())) if is_raw else ()
-    return findings + raw_keys.judge_file(instance, raw)
+    # Backups do not need the key; restores on this host do.
+    keys = raw_keys.judge_file(instance, raw)
+    return findings + [replace(key, severity=Severity.WARNING) for key in keys if key.severity is not Severity.OK]
 
 
 def about_stored(instance: Instance) -> list[FitnessFinding]:

@@ -17,10 +17,10 @@ _MOST_TEXT = 4096
 """More bytes than any key of ZFS has (a passphrase has at most 512)."""
 
 
-def key_location(instance: Instance) -> str | None:
-    """Return where ZFS finds the key of what is received raw, as a value of keylocation; None if no file is named."""
+def key_location(instance: Instance) -> str:
+    """Return where ZFS finds the key of what is received raw, as a value of keylocation: a file, else it is typed."""
     file = instance.settings.encryption.key_file
-    return None if file is None else f"file://{file}"
+    return "prompt" if file is None else f"file://{file}"
 
 
 def judge_file(instance: Instance, raw: tuple[str, ...]) -> list[FitnessFinding]:
