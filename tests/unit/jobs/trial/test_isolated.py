@@ -31,6 +31,9 @@ class CopyWithPlugins:
     settings: ServerSettings = field(default_factory=ServerSettings)
     events: list[str] = field(default_factory=list)
 
+    def remove_keys(self) -> None:
+        self.events.append("keys removed")
+
     def identity(self, **_: object) -> Any:
         return SimpleNamespace(socket="/run/s")
 
@@ -59,6 +62,7 @@ def test_storage_engines_that_were_installed_as_plugins_are_loaded() -> None:
     copy = CopyWithPlugins((("ARCHIVE", "ha_archive.so"), ("BLACKHOLE", "ha_blackhole"), ("ARCHIVE2", "ha_archive.so")))
     own = replace(copy, settings=ServerSettings(options=("innodb_use_native_aio=OFF",)))
     assert started(own) == [
+        "keys removed",
         "started with innodb_use_native_aio=OFF",
         "stopped",
         "started with innodb_use_native_aio=OFF, plugin_load_add=ha_archive.so, plugin_load_add=ha_blackhole",
@@ -69,4 +73,4 @@ def test_other_plugins_and_names_that_are_no_library_are_not_loaded() -> None:
     copy = CopyWithPlugins(
         (("audit", "server_audit.so"), ("x", "../ha_x.so"), ("y", "ha_y.so\nsocket=/run/live"), ("z", "ha_z.so\n"))
     )
-    assert started(copy) == ["started with "]
+    assert started(copy) == ["keys removed", "started with "]
