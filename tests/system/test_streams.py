@@ -140,9 +140,9 @@ def test_a_raw_stream_is_accepted_where_one_is_expected_and_proves_the_key(walke
     key = Path(words.removeprefix("file://")).read_bytes()
     for name, kind in ((f"{walked}/secret", DatasetKind.FILESYSTEM), (volume, DatasetKind.ZVOL)):
         data = sent_raw(f"{name}@1", kind)
-        found = wrapped_key(data[:FIRST_BYTES])
-        assert found is not None
-        assert (found.is_opened_by(key), found.is_opened_by(bytes(32))) == (True, False)
+        wrapped = wrapped_key(data[:FIRST_BYTES])
+        assert wrapped is not None
+        assert (wrapped.is_opened_by(key), wrapped.is_opened_by(bytes(32))) == (True, False)
     assert sent_raw(f"{walked}/secret@2", base=f"{walked}/secret#1") == sent_raw(
         f"{walked}/secret@2", base=f"{walked}/secret@1"
     )
@@ -150,9 +150,9 @@ def test_a_raw_stream_is_accepted_where_one_is_expected_and_proves_the_key(walke
     other.write_bytes(os.urandom(32))
     zfs("change-key", "-o", f"keylocation=file://{other}", f"{walked}/secret")
     zfs("snapshot", f"{walked}/secret@3")
-    found = wrapped_key(sent_raw(f"{walked}/secret@3", base=f"{walked}/secret#1")[:FIRST_BYTES])
-    assert found is not None
-    assert (found.is_opened_by(key), found.is_opened_by(other.read_bytes())) == (False, True)
+    wrapped = wrapped_key(sent_raw(f"{walked}/secret@3", base=f"{walked}/secret#1")[:FIRST_BYTES])
+    assert wrapped is not None
+    assert (wrapped.is_opened_by(key), wrapped.is_opened_by(other.read_bytes())) == (False, True)
 
 
 def sent_raw(name: str, kind: DatasetKind = DatasetKind.FILESYSTEM, *, base: str | None = None) -> bytes:

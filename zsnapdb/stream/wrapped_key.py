@@ -85,15 +85,15 @@ def wrapped_key(first: bytes) -> WrappedKey | None:
         return None
     try:
         listed, _ = _pairs(payload, _HEADER, nested=True)
-        found = listed["crypt_keydata"]
-        return _of(found) if isinstance(found, Mapping) else None
+        keys = listed["crypt_keydata"]
+        return _of(keys) if isinstance(keys, Mapping) else None
     except (KeyError, struct.error, ValueError):
         return None
 
 
 def _pairs(data: bytes, at: int, *, nested: bool) -> tuple[dict[str, Value], int]:
     """Return the pairs of a list, and the place behind it. Pairs of other kinds than those in use are left out."""
-    found: dict[str, Value] = {}
+    pairs: dict[str, Value] = {}
     while (size := struct.unpack_from("<i", data, at)[0]) != 0:
         _, length, count, kind = _PAIR.unpack_from(data, at)
         begin, end = at + (_PAIR.size + length + 7) // 8 * 8, at + size
@@ -102,14 +102,14 @@ def _pairs(data: bytes, at: int, *, nested: bool) -> tuple[dict[str, Value], int
         name, value = data[at + _PAIR.size : at + _PAIR.size + length - 1].decode(), data[begin:end]
         at = end
         if kind == _NUMBER:
-            found[name] = int(struct.unpack("<Q", value)[0])
+            pairs[name] = int(struct.unpack("<Q", value)[0])
         elif kind == _BYTES and 0 <= count <= len(value):
-            found[name] = value[:count]
+            pairs[name] = value[:count]
         elif kind == _LIST:
             if not nested or len(value) != _LIST_BYTES:
                 raise ValueError("a list in a list")
-            found[name], at = _pairs(data, at, nested=False)
-    return found, at + 4
+            pairs[name], at = _pairs(data, at, nested=False)
+    return pairs, at + 4
 
 
 def _of(keys: Mapping[str, Value]) -> WrappedKey:

@@ -42,9 +42,11 @@ def mount_all(names: Iterable[str]) -> None:
     seen = datasets.properties_of(wanted, _USED)
     stated = {name: {key: each.value for key, each in seen[name].items()} for name in wanted}
     places = {name: Path(values["mountpoint"]) for name, values in stated.items()}
-    encryption.unlock(name for name in wanted if stated[name]["keystatus"] == "unavailable")
+    unmounted = {name for name in wanted if stated[name]["mounted"] != "yes"}
+    # What is mounted goes on without its key, which ZFS forgets when a clone is promoted.
+    encryption.unlock(name for name in unmounted if stated[name]["keystatus"] == "unavailable")
     for name, place in sorted(places.items(), key=lambda item: len(item[1].parts)):
-        if stated[name]["mounted"] != "yes":
+        if name in unmounted:
             outer = [other for other in places.values() if place != other and place.is_relative_to(other)]
             with _opened(place, min(outer, key=lambda other: len(other.parts), default=None)) as at:
                 _mount(name, place, at, flags(stated[name]))

@@ -29,20 +29,20 @@ KEYS = {
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_the_right_key_opens_and_no_other_does(name: str) -> None:
-    found = wrapped_key(STREAMS[name] + bytes(500))
-    assert found is not None
+    wrapped = wrapped_key(STREAMS[name] + bytes(500))
+    assert wrapped is not None
     right = KEYS[name.rpartition("-")[2]]
-    assert found.is_opened_by(right)
-    assert found.is_opened_by(right.rstrip(b"\n"))
+    assert wrapped.is_opened_by(right)
+    assert wrapped.is_opened_by(right.rstrip(b"\n"))
     for wrong in (b"", b"correct horsf\n", b"%064x\n" % 4712, b"%063x\n" % 4711, bytes(32), right[1:], b"x" + right):
-        assert not found.is_opened_by(wrong), wrong
+        assert not wrapped.is_opened_by(wrong), wrong
 
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_no_key_is_shown(name: str) -> None:
-    found = wrapped_key(STREAMS[name])
-    assert found is not None
-    assert repr(found.sealed) not in repr(found)
+    wrapped = wrapped_key(STREAMS[name])
+    assert wrapped is not None
+    assert repr(wrapped.sealed) not in repr(wrapped)
 
 
 @given(st.sampled_from(sorted(STREAMS)), st.integers(RECORD_BYTES, 1300), st.binary(min_size=1, max_size=40))

@@ -5,6 +5,7 @@ Restore and clone use it.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 from collections.abc import Mapping, Sequence
@@ -151,7 +152,9 @@ class Copy:
         """Remove the keys of TLS that the source made, or was configured with, as far as they are in the copy."""
         server.remove_keys(self.datadir)
         for file in tls_keys(self.variables, self.paths):
-            server_files.remove(Path(file))
+            # A record from a repository may name a folder, or a path through a file.
+            with contextlib.suppress(IsADirectoryError, NotADirectoryError):
+                server_files.remove(Path(file))
 
     def turn_lists(self) -> None:
         """Make every list of binlogs and relay logs name the copy's files. Afterwards no list names a source path."""

@@ -127,7 +127,7 @@ def judge_raw_keys(raw: tuple[str, ...], key_file: str | None, trouble: str | No
     if not raw:
         return []
     listed = ", ".join(raw)
-    setting = "key_file in the encryption of the instance"
+    setting = "key_file in [instance.NAME.encryption]"
     if key_file is None:
         return [unfit("encryption", f"{listed} was stored raw, and no file has its key", f"set {setting}")]
     if trouble is not None:
