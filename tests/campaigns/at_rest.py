@@ -229,11 +229,13 @@ class EncryptedServer(Release):
             run(SERVER, "start")
 
     def rewind(self) -> None:
-        """A rewind in place ends at the point, encrypted as before."""
+        """A rewind in place ends at the point, encrypted as before, also where the key is typed: none is asked for."""
+        run("zfs", "set", "keylocation=prompt", self.root)
         super().rewind()
         for name in (self.volume, f"{self.volume}/data"):
             assert value(name, "encryption") != "off"
             assert value(name, "encryptionroot") in (self.root, self.volume), value(name, "encryptionroot")
+        run("zfs", "set", f"keylocation=file://{KEY}", value(self.volume, "encryptionroot"))
 
     def exchanged(self) -> None:
         """What is restored from the repository takes the server's place, and is encrypted as before."""

@@ -48,10 +48,11 @@ SUB_ROOMS = {
     "jobs.repository": HOST | {"jobs.health"},
     "jobs.restore": HOST | {"jobs.backup", "jobs.health", "jobs.server_copy", "jobs.steps"},
     "jobs.trial": HOST | {"jobs.backup", "jobs.restore", "jobs.server_copy"},
-    "jobs.clone": HOST | {"jobs.backup", "jobs.restore", "jobs.server_copy", "jobs.steps"},
-    "jobs.vm": HOST | {"jobs.clone"},
+    "jobs.copies": HOST,
+    "jobs.clone": HOST | {"jobs.backup", "jobs.copies", "jobs.restore", "jobs.server_copy", "jobs.steps"},
+    "jobs.vm": HOST | {"jobs.copies"},
     "jobs.doctor": HOST
-    | {"jobs.backup", "jobs.clone", "jobs.health", "jobs.repository", "jobs.server_copy", "jobs.steps"}
+    | {"jobs.backup", "jobs.clone", "jobs.copies", "jobs.health", "jobs.repository", "jobs.server_copy", "jobs.steps"}
     | {"jobs.restore", "jobs.trial", "jobs.vm"},
     "jobs.setup": HOST
     | {"jobs.backup", "jobs.clone", "jobs.doctor", "jobs.repository", "jobs.shell", "jobs.steps", "jobs.trial"},

@@ -43,13 +43,20 @@ def mount_all(names: Iterable[str]) -> None:
     stated = {name: {key: each.value for key, each in seen[name].items()} for name in wanted}
     places = {name: Path(values["mountpoint"]) for name, values in stated.items()}
     unmounted = {name for name in wanted if stated[name]["mounted"] != "yes"}
-    # What is mounted goes on without its key, which ZFS forgets when a clone is promoted.
-    encryption.unlock(name for name in unmounted if stated[name]["keystatus"] == "unavailable")
+    encryption.unlock(name for name in wanted if lacks_key(stated[name]))
     for name, place in sorted(places.items(), key=lambda item: len(item[1].parts)):
         if name in unmounted:
             outer = [other for other in places.values() if place != other and place.is_relative_to(other)]
             with _opened(place, min(outer, key=lambda other: len(other.parts), default=None)) as at:
                 _mount(name, place, at, flags(stated[name]))
+
+
+def lacks_key(values: Mapping[str, str]) -> bool:
+    """Return whether a filesystem cannot be mounted before its key is loaded.
+
+    What is mounted goes on without its key, which ZFS forgets when a clone is promoted.
+    """
+    return values["mounted"] != "yes" and values["keystatus"] == "unavailable"
 
 
 def flags(values: Mapping[str, str]) -> int:

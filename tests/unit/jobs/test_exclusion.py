@@ -16,8 +16,7 @@ from tests.unit.support.command_line import CHECKOUT
 from tests.unit.support.events import Recorder
 from tests.unit.support.world import World, made
 from zsnapdb.base.errors import BusyError, PreflightError
-from zsnapdb.jobs.base.exclusion import exclusive, for_instance, is_held
-from zsnapdb.jobs.clone.locks import if_free
+from zsnapdb.jobs.base.exclusion import exclusive, for_instance, if_free, is_held
 
 
 def test_a_second_run_ends_at_once_with_75_and_names_the_first_and_its_work(tmp_path: Path) -> None:

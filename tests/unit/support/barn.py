@@ -66,9 +66,9 @@ def make_barn(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Barn:
     """Return such a host, whose disks and guests are simulated until the test ends."""
     pool, _ = machine_pool.install(monkeypatch, folder)
     guests, reported, seen = MemoryGuests(), [], []  # type: ignore[var-annotated]
-    pool.volume("tank/vms")
+    pool.foreign_volume("tank/vms")
     for name in DISKS.values():
-        pool.volume(name)
+        pool.foreign_volume(name)
     guests.add(GOLD, MachineState.RUNNING)
 
     def run(argv: list[str], **more: Any) -> subprocess.CompletedProcess[bytes]:

@@ -14,6 +14,7 @@ from tests.unit.support.clone_pool import HOME, ClonePool
 from tests.unit.support.parsers_of_repositories import ID, INSTANCE, NOW, repository_of
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.base.model import BinlogCoordinates, Flavour, Position
+from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts
 from zsnapdb.jobs.clone import catalogue as clone_catalogue
 from zsnapdb.jobs.clone import credentials as clone_credentials
@@ -153,7 +154,7 @@ def clone(body: bytes, folder: Path) -> None:
         for name, thing in pool.things.items()
         if name.startswith(f"{HOME}/")
     }
-    names = (*(name for name in clone_catalogue._COLUMNS),)
+    names = (*clone_catalogue._COLUMNS, "zsnapdb:clone", "zsnapdb:phase", "zsnapdb:instance")
     for name in members:
         values = spoiled if name == f"{HOME}/one" else {}
         members[name] = {
@@ -163,14 +164,18 @@ def clone(body: bytes, folder: Path) -> None:
             for key in names
         }
     members[f"{HOME}/one"]["zsnapdb:clone"] = datasets.Property("one", "local")
-    with mock.patch.object(datasets, "children", return_value=members):
-        for info in clone_catalogue._below(HOME):
-            if isinstance(info, clone_catalogue.CloneInfo):
-                assert str(info.mount).startswith("/")
-                assert ".." not in info.mount.parts
-                assert 0 <= info.port <= 65535
-                assert (info.owner + info.created + info.requested).isprintable()
-                _ = info.host, info.client_file
+    with (
+        mock.patch.object(datasets, "exists", return_value=True),
+        mock.patch.object(datasets, "children", return_value=members),
+    ):
+        for info in clone_catalogue.listing(
+            Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME))
+        ):
+            assert str(info.mount).startswith("/")
+            assert ".." not in info.mount.parts
+            assert 0 <= info.port <= 65535
+            assert (info.owner + info.created + info.requested).isprintable()
+            _ = info.host, info.client_file
 
 
 def binlog_file(body: bytes, folder: Path) -> None:

@@ -21,10 +21,11 @@ def destroy(
     """
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone import destroy as job
+    from zsnapdb.jobs.copies.sweeping import GoesToo
     from zsnapdb.report.clone import destroy as report
 
     settings = load(config)
-    also = [job.GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
+    also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
     if plan:
         show(report.DestroyPlanView(job.plan(settings, name, also), name), json)
         return

@@ -18,7 +18,7 @@ def reap(
     """
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone import reaper
-    from zsnapdb.jobs.clone.destroy import GoesToo
+    from zsnapdb.jobs.copies.sweeping import GoesToo
     from zsnapdb.jobs.doctor import orphans
     from zsnapdb.jobs.vm import reaper as vm_reaper
     from zsnapdb.report.clone import destroy as report

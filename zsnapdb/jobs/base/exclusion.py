@@ -94,6 +94,18 @@ def exclusive_with_child(
         time.sleep(_POLL_SECONDS)
 
 
+@contextlib.contextmanager
+def if_free(name: str, folder: Path | None = None) -> Iterator[bool]:
+    """Yield True and hold the lock during the block; yield False at once if another process holds the lock."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(exclusive(name, doing="working", folder=folder))
+        except BusyError:
+            yield False
+            return
+        yield True
+
+
 def is_held(name: str, folder: Path | None = None) -> bool:
     """Whether a run of this host has the lock now, by what the kernel says. Nobody is kept from taking it meanwhile.
 

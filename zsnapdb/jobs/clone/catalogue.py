@@ -6,41 +6,42 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
-from zsnapdb.base.model import Flavour, pool_of
-from zsnapdb.base.patterns import is_line, is_mount_point
+from zsnapdb.base.model import Flavour
+from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
 from zsnapdb.jobs.clone import properties as clone_properties
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
+from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
+from zsnapdb.jobs.copies import catalogue as copies
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies, Properties
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.mysql.process import server
-from zsnapdb.planning.clone.lease import CloneLease, read_stamp
+from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.clone.rights import AccountRights
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
 from zsnapdb.zfs import datasets
 
+_HOME = "zsnapdb/clones"
 _COLUMNS = (
-    CLONE_PROPERTY,
     clone_properties.ROLE_PROPERTY,
-    INSTANCE_PROPERTY,
     BACKUP_PROPERTY,
     POSITION_PROPERTY,
     ORIGIN_PROPERTY,
     clone_properties.PORT_PROPERTY,
     clone_properties.BIND_PROPERTY,
-    clone_properties.CREATED_PROPERTY,
+    copy_properties.CREATED_PROPERTY,
     clone_properties.FLAVOUR_PROPERTY,
     clone_properties.ROOT_PROPERTY,
-    clone_properties.PHASE_PROPERTY,
     clone_properties.REVISION_PROPERTY,
     clone_properties.SOURCE_PROPERTY,
     clone_properties.SERVER_ID_PROPERTY,
-    clone_properties.OWNER_PROPERTY,
-    clone_properties.EXPIRES_PROPERTY,
-    clone_properties.PROTECTED_PROPERTY,
+    copy_properties.OWNER_PROPERTY,
+    copy_properties.EXPIRES_PROPERTY,
+    copy_properties.PROTECTED_PROPERTY,
     clone_properties.PROFILE_PROPERTY,
     clone_properties.USED_PROPERTY,
     clone_properties.SET_PROPERTY,
@@ -54,8 +55,6 @@ _COLUMNS = (
     "origin",
 )
 _LAST_PORT = 65535
-
-Properties = Mapping[str, datasets.Property]
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class CloneInfo:
     server_id: int
     created: str
     position: str
-    phase: ClonePhase
+    phase: CopyPhase
     owner: str
     lease: CloneLease
     profile: ServerProfile
@@ -140,77 +139,33 @@ class CloneInfo:
         )
 
 
-@dataclass(frozen=True)
-class UnreadableClone:
-    """A clone whose properties cannot be read, because they were changed. It counts as protected."""
-
-    name: str
-    top: str
-    instance: str
-    reason: str
-
-
 def home(settings: Settings, pool: str) -> str:
     """Return the dataset under which all clones in the pool live: the configured dataset, else zsnapdb/clones.
 
     PreflightError if the configured dataset is in another pool.
     """
-    chosen = settings.clones.dataset or f"{pool}/zsnapdb/clones"
-    if pool_of(chosen) != pool:
-        raise PreflightError(
-            f"clones.dataset {chosen} is not in the pool {pool} of the instance",
-            hint=f"set clones.dataset to a dataset in the pool {pool}: a ZFS clone lives in the pool of its snapshot",
-        )
-    return chosen
+    return copies.home(settings.clones.dataset, pool, _HOME, "clones.dataset")
 
 
 def homes(settings: Settings) -> list[str]:
     """Return the existing datasets on this host under which clones may live."""
-    configured = settings.clones.dataset
-    possible = [configured] if configured else [f"{pool}/zsnapdb/clones" for pool in datasets.pools()]
-    return [dataset for dataset in possible if datasets.exists(dataset)]
+    return copies.homes(settings.clones.dataset, _HOME)
+
+
+def known(settings: Settings) -> KnownCopies[CloneInfo]:
+    """Return the clones on this host, oldest first, even if their instance is no longer configured."""
+    seen = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, _info)
+    ordered = sorted(seen.copies, key=lambda info: (info.created, info.name))
+    return KnownCopies(seen.what, ordered, seen.unreadable)
 
 
 def listing(settings: Settings) -> list[CloneInfo]:
-    """Return the clones on this host, oldest first, even if their instance is no longer configured.
-
-    Only datasets that zsnapdb marked, locally, count.
-    """
-    clones = [info for top in homes(settings) for info in _below(top) if isinstance(info, CloneInfo)]
-    return sorted(clones, key=lambda info: (info.created, info.name))
+    """Return the clones on this host that can be read, oldest first."""
+    return list(known(settings).copies)
 
 
-def unreadable(settings: Settings) -> list[UnreadableClone]:
-    """Return the clones whose properties cannot be read. `listing` leaves them out, and no job changes them."""
-    return [info for top in homes(settings) for info in _below(top) if isinstance(info, UnreadableClone)]
-
-
-def _below(home_dataset: str) -> list[CloneInfo | UnreadableClone]:
-    groups: dict[str, dict[str, Properties]] = {}
-    for dataset, properties in datasets.children(home_dataset, _COLUMNS).items():
-        name = dataset[len(home_dataset) + 1 :].partition("/")[0]
-        if properties[CLONE_PROPERTY] == datasets.Property(name, "local"):
-            groups.setdefault(name, {})[dataset] = properties
-    clones: list[CloneInfo | UnreadableClone] = []
-    for name, members in groups.items():
-        top = f"{home_dataset}/{name}"
-        facts = members.get(top)
-        if facts is None or not facts[clone_properties.PHASE_PROPERTY].is_local:
-            continue
-        try:
-            clones.append(_info(name, top, facts, members))
-        except (ValueError, DamagedError) as error:
-            clones.append(UnreadableClone(name, top, facts[INSTANCE_PROPERTY].value, " ".join(str(error).split())))
-    return clones
-
-
-def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properties]) -> CloneInfo:
-    def value(key: str) -> str:
-        text = facts[key].value
-        if not is_line(text):
-            raise ValueError(f"{key} is not one line")
-        return text
-
+def _info(found: CopyDatasets) -> CloneInfo:
+    value, top, facts, members = found.text, found.anchor, found.facts, found.members
     port = int(value(clone_properties.PORT_PROPERTY))
     if not 0 <= port <= _LAST_PORT:
         raise ValueError(f"{port} is not a port")
@@ -220,7 +175,7 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
     current = f"{top}/r{revision}"
     volumes = {
         members[dataset][clone_properties.ROLE_PROPERTY].value: dataset
-        for dataset in sorted(members, key=len)
+        for dataset in members
         if (dataset == current or dataset.startswith(current + "/"))
         and members[dataset][clone_properties.ROLE_PROPERTY].is_local
     }
@@ -229,7 +184,7 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
     original, _, original_request = value(clone_properties.ORIGINAL_PROPERTY).partition(" ")
     set_name, _, part = value(clone_properties.SET_PROPERTY).partition(" ")
     return CloneInfo(
-        name=name,
+        name=found.name,
         instance=value(INSTANCE_PROPERTY),
         backup_id=value(BACKUP_PROPERTY),
         source=value(clone_properties.SOURCE_PROPERTY),
@@ -243,19 +198,19 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
         port=port,
         bind_address=value(clone_properties.BIND_PROPERTY),
         server_id=int(value(clone_properties.SERVER_ID_PROPERTY)),
-        created=value(clone_properties.CREATED_PROPERTY),
+        created=value(copy_properties.CREATED_PROPERTY),
         position=value(POSITION_PROPERTY),
-        phase=ClonePhase(value(clone_properties.PHASE_PROPERTY)),
-        owner=value(clone_properties.OWNER_PROPERTY),
-        lease=_lease(value(clone_properties.EXPIRES_PROPERTY), value(clone_properties.PROTECTED_PROPERTY)),
+        phase=found.phase(),
+        owner=value(copy_properties.OWNER_PROPERTY),
+        lease=found.lease(),
         profile=ServerProfile(value(clone_properties.PROFILE_PROPERTY)),
         rights=AccountRights(value(clone_properties.RIGHTS_PROPERTY)),
         used=value(clone_properties.USED_PROPERTY),
         top=top,
         revision=revision,
-        datasets=tuple(sorted(members, key=lambda dataset: (len(dataset), dataset))),
+        datasets=tuple(members),
         volumes=volumes,
-        leftovers=tuple(sorted((dataset for dataset in members if dataset not in inside), key=len)),
+        leftovers=tuple(dataset for dataset in members if dataset not in inside),
         mount=mount,
         own_bytes=int(value("used")),
         quota=int(members[current]["quota"].value) if current in members else 0,
@@ -266,10 +221,6 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
     )
 
 
-def _lease(expires: str, protected: str) -> CloneLease:
-    return CloneLease(read_stamp(expires), None if protected in (datasets.UNSET, "no") else read_stamp(protected))
-
-
 def _masked(volumes: Iterable[Properties]) -> str | None:
     """Return with what all of these volumes were masked; None if one of them is not."""
     marks = [volume[clone_properties.MASKED_PROPERTY] for volume in volumes]
@@ -278,20 +229,8 @@ def _masked(volumes: Iterable[Properties]) -> str | None:
 
 
 def find(settings: Settings, name: str) -> CloneInfo:
-    """Return the clone of that name. NotThere (with the existing names) or DamagedError if its properties are wrong."""
-    known = listing(settings)
-    for info in known:
-        if info.name == name:
-            return info
-    for item in unreadable(settings):
-        if item.name == name:
-            raise DamagedError(
-                f"the properties of clone {name} cannot be read: {item.reason}",
-                hint=f"correct the properties; `zfs get all {item.top}` shows them",
-            )
-    raise UnknownNameError(
-        f"there is no clone {name!r}", hint=f"existing clones: {', '.join(i.name for i in known) or 'none'}"
-    )
+    """Return the clone of that name. UnknownNameError (with the existing names), DamagedError if it cannot be read."""
+    return copies.find(known(settings), name)
 
 
 def with_binary(settings: Settings, name: str, binary: Path | None) -> Settings:
@@ -304,10 +243,4 @@ def with_binary(settings: Settings, name: str, binary: Path | None) -> Settings:
 
 def ready(settings: Settings, name: str) -> CloneInfo:
     """Return the clone of that name. PreflightError if it is still being made, or is being destroyed."""
-    info = find(settings, name)
-    if info.phase in clone_properties.HALF_MADE:
-        raise PreflightError(
-            f"clone {name} is not complete (phase {info.phase})",
-            hint="wait until the other zsnapdb process ends; if no process works on the clone, run `zsnapdb reap`",
-        )
-    return info
+    return copies.complete("clone", find(settings, name))

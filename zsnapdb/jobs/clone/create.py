@@ -24,10 +24,12 @@ from zsnapdb.jobs.clone.destroy import drop_live
 from zsnapdb.jobs.clone.live_set import take_live
 from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.masking import MaskingReport
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
+from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.removal import remove_all
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, SourceKind, with_volumes
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount_for_good
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
 from zsnapdb.jobs.restore.without_store import reopen
 from zsnapdb.planning.clone.contract import ACCOUNT
@@ -109,7 +111,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                 separated = _separate(settings, instance, planned, server_id, request.follows)
                 facts = {
                     POSITION_PROPERTY: separated.position.short(_POSITION_BYTES),
-                    properties.PHASE_PROPERTY: ClonePhase.READY if planned.starts else ClonePhase.NEW,
+                    copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.starts else CopyPhase.NEW,
                     properties.USED_PROPERTY: stamp(now()),
                 }
                 datasets.set_properties(planned.anchor, facts)
@@ -202,7 +204,7 @@ def _facts(planned: ClonePlan, server_id: int) -> dict[str, str]:
     return {
         **NO_SNAPSHOTS,
         CLONE_PROPERTY: planned.name,
-        properties.PHASE_PROPERTY: ClonePhase.MAKING,
+        copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
         INSTANCE_PROPERTY: planned.instance,
         BACKUP_PROPERTY: planned.set_id,
         properties.SOURCE_PROPERTY: planned.kind,
@@ -212,12 +214,12 @@ def _facts(planned: ClonePlan, server_id: int) -> dict[str, str]:
         properties.PORT_PROPERTY: str(planned.port),
         properties.BIND_PROPERTY: planned.bind_address,
         properties.SERVER_ID_PROPERTY: str(server_id),
-        properties.CREATED_PROPERTY: stamp(now()),
+        copy_properties.CREATED_PROPERTY: stamp(now()),
         properties.FLAVOUR_PROPERTY: planned.origin.flavour,
         properties.ROOT_PROPERTY: str(planned.copy.root),
         properties.REVISION_PROPERTY: "1",
-        properties.OWNER_PROPERTY: planned.owner,
-        properties.EXPIRES_PROPERTY: stamp(planned.lease.expires),
+        copy_properties.OWNER_PROPERTY: planned.owner,
+        **copy_properties.lease_values(planned.lease),
         properties.PROFILE_PROPERTY: planned.profile,
         properties.RIGHTS_PROPERTY: planned.rights,
         properties.MASK_PROPERTY: "yes" if planned.masks else "no",

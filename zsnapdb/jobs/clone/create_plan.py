@@ -17,7 +17,6 @@ from zsnapdb.jobs.clone.catalogue import home, listing
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
 from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
-from zsnapdb.jobs.clone.properties import owner_text
 from zsnapdb.jobs.clone.sources import (
     LATEST,
     LIVE_STATE,
@@ -28,6 +27,7 @@ from zsnapdb.jobs.clone.sources import (
     with_volumes,
 )
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
+from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.server_copy.ports import port_is_free

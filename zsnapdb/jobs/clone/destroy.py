@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
-from enum import StrEnum
 
 from zsnapdb.base.errors import NotThere
 from zsnapdb.base.model import SNAPSHOT_PREFIX, SnapshotSet
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LIVE
 from zsnapdb.jobs.clone import foreign, locks
@@ -17,6 +17,7 @@ from zsnapdb.jobs.clone.catalogue import CloneInfo, find, listing
 from zsnapdb.jobs.clone.properties import SOURCE_PART
 from zsnapdb.jobs.clone.removal import CloneRemoval, plan_removal, refuse_obstacles, remove_all
 from zsnapdb.jobs.clone.sources import CloneSource, Commit, SourceKind, commits
+from zsnapdb.jobs.copies.sweeping import GoesToo
 from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
 from zsnapdb.zfs import datasets, owned, snapshots
@@ -33,12 +34,6 @@ class DestroyPlan:
     commits: tuple[Commit, ...]
     removal: CloneRemoval
     foreign: tuple[ForeignSnapshot, ...] = ()
-
-
-class GoesToo(StrEnum):
-    """What goes with a clone only if the caller says so: the snapshots that others made on it."""
-
-    FOREIGN_SNAPSHOTS = "foreign-snapshots"
 
 
 def plan(settings: Settings, name: str, also: Collection[GoesToo] = ()) -> tuple[DestroyPlan, ...]:
@@ -116,7 +111,7 @@ def drop_unused_live(instance: Instance, backup_id: str) -> None:
 
     If another process works on the instance's live sets, the set stays until the next sweep.
     """
-    with locks.if_free(f"live-{instance.name}") as free:
+    with if_free(f"live-{instance.name}") as free:
         for live in unused_live(instance) if free else []:
             if live.backup_id == backup_id:
                 owned.destroy_set([snapshot.full_name for snapshot in live.snapshots.values()], backup_id)

@@ -14,9 +14,11 @@ from zsnapdb.jobs.clone import foreign, locks, properties, room, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
 from zsnapdb.jobs.clone.destroy import drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import server_settings, start_locked
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase, clone_mark
+from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, clone_mark
 from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
 from zsnapdb.jobs.clone.sources import SourceKind, with_volumes
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.host.dataset_tuning import kept_properties
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
@@ -82,14 +84,14 @@ def detach(settings: Settings, name: str, events: Events) -> DetachPlan:
         planned = detach_plan(settings, name)
         info = planned.info
         foreign.warn_of_kept(info.top, name, events)
-        if info.phase is ClonePhase.CHANGING:
+        if info.phase is CopyPhase.CHANGING:
             drop_leftovers(info)
         was_running = info.pid is not None
         info.process.stop(timeout=server_settings(settings, info).start_timeout)
         revision = next_number(info)
         layout = volumes.layout_of(info.origin, f"{info.top}/r{revision}", info.mount)
         room.guard(settings)
-        phase_after = ClonePhase.NEW if info.phase is ClonePhase.NEW else ClonePhase.READY
+        phase_after = CopyPhase.NEW if info.phase is CopyPhase.NEW else CopyPhase.READY
         begin_change(info)
         with undone_on_error(lambda: undo_change(replace(info, phase=phase_after), revision)):
             _copy(info, layout, f"{volumes.DETACHING}-{revision}", events)
@@ -99,7 +101,7 @@ def detach(settings: Settings, name: str, events: Events) -> DetachPlan:
                 datasets.set_properties(layout.top, {"quota": str(used + info.quota)})
         hide_volumes(info)
         datasets.set_properties(
-            info.top, {properties.REVISION_PROPERTY: str(revision), properties.PHASE_PROPERTY: phase_after}
+            info.top, {properties.REVISION_PROPERTY: str(revision), copy_properties.PHASE_PROPERTY: phase_after}
         )
         changed = find(settings, name)
         drop_leftovers(changed)

@@ -16,10 +16,12 @@ from zsnapdb.jobs.base.set_properties import snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import locks, properties, reusable_sets
 from zsnapdb.jobs.clone.locate import home_for
-from zsnapdb.jobs.clone.properties import KEPT_PROPERTY, ClonePhase
+from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
 from zsnapdb.jobs.clone.reusable_sets import RECEIVED, facts_of
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, SourceKind, find_local, origin_in
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount, remove_folders, snapshot
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.restore.clone_volume import clone_snapshot
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import RestoreRequest, make
@@ -80,7 +82,7 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
                 datasets.set_properties(
                     dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"}
                 )
-            datasets.set_properties(anchor, {properties.PHASE_PROPERTY: ClonePhase.READY})
+            datasets.set_properties(anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
         received = reusable_sets.find_received(home, set_id)
         assert received is not None
         return received
@@ -148,7 +150,7 @@ def reach(
                 datasets.set_properties(
                     dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"}
                 )
-            made = {properties.PHASE_PROPERTY: ClonePhase.READY, properties.POINT_PROPERTY: planned.point_identity}
+            made = {copy_properties.PHASE_PROPERTY: CopyPhase.READY, properties.POINT_PROPERTY: planned.point_identity}
             datasets.set_properties(anchor, made)
         remove_folders(Path(planned.layout.mount))
         remove_folders(own_settings.restore.mount_root)

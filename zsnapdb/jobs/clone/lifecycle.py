@@ -22,8 +22,9 @@ from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import contract, credentials, locks, masking_policy, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
 from zsnapdb.jobs.clone.contract import CloneServer
-from zsnapdb.jobs.clone.properties import ClonePhase
 from zsnapdb.jobs.clone.revision import drop_leftovers
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
 from zsnapdb.mysql.locks import GlobalReadLock, Terms, Watchdog, holding
 from zsnapdb.mysql.replication import applier
@@ -99,7 +100,7 @@ def start_locked(settings: Settings, info: CloneInfo, password: SecretStr | None
     """
     volumes.mount(info.volumes.values())
     clone = server_of(settings, info)
-    if info.phase is ClonePhase.NEW:
+    if info.phase is CopyPhase.NEW:
         instance = Instance.of(settings, info.instance)
         position = contract.make_separate(clone, tail_record.read(instance, info.flavour))
         masking_policy.ensure(
@@ -114,7 +115,7 @@ def start_locked(settings: Settings, info: CloneInfo, password: SecretStr | None
         datasets.set_properties(
             info.top,
             {
-                properties.PHASE_PROPERTY: ClonePhase.READY,
+                copy_properties.PHASE_PROPERTY: CopyPhase.READY,
                 POSITION_PROPERTY: position.short(4000),
                 properties.USED_PROPERTY: stamp(now()),
             },
@@ -154,10 +155,7 @@ def _with_lease(settings: Settings, name: str, change: Callable[[CloneLease], Cl
     with locks.on_clone(name):
         info = ready(settings, name)
         lease = change(info.lease)
-        protected = stamp(lease.protected_until) if lease.protected_until is not None else "no"
-        datasets.set_properties(
-            info.top, {properties.EXPIRES_PROPERTY: stamp(lease.expires), properties.PROTECTED_PROPERTY: protected}
-        )
+        datasets.set_properties(info.top, copy_properties.lease_values(lease))
         return replace(info, lease=lease)
 
 
@@ -218,7 +216,7 @@ def commit(settings: Settings, name: str, message: str) -> Committed:
     text = message_text(message)
     with locks.on_clone(name):
         info = ready(settings, name)
-        if info.phase is not ClonePhase.READY:
+        if info.phase is not CopyPhase.READY:
             raise PreflightError(
                 f"the server of clone {name} was never started ({info.phase})", hint=f"run `zsnapdb clone start {name}`"
             )
@@ -227,8 +225,8 @@ def commit(settings: Settings, name: str, message: str) -> Committed:
             properties.COMMIT_PROPERTY: commit_id,
             BACKUP_PROPERTY: commit_id,
             properties.MESSAGE_PROPERTY: text,
-            properties.OWNER_PROPERTY: info.owner,
-            properties.CREATED_PROPERTY: stamp(now()),
+            copy_properties.OWNER_PROPERTY: info.owner,
+            copy_properties.CREATED_PROPERTY: stamp(now()),
             **_facts_of_data(info),
         }
         short = snapshot_name(commit_id)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from zsnapdb.base.errors import BusyError
-from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.exclusion import exclusive, if_free
 
 PATIENCE = 60.0
 _TURN_SECONDS = 3600.0
@@ -59,18 +59,6 @@ def on_reusable_set(kind: str, set_id: str) -> contextlib.AbstractContextManager
     """Be the only process that makes or removes the received or prepared set."""
     name = name_of_reusable_set(kind, set_id)
     return exclusive(name, doing=f"making the {kind} set {set_id}", patience=3600.0)
-
-
-@contextlib.contextmanager
-def if_free(name: str, folder: Path | None = None) -> Iterator[bool]:
-    """Yield True and hold the lock during the block; yield False at once if another process holds the lock."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(exclusive(name, doing="working", folder=folder))
-        except BusyError:
-            yield False
-            return
-        yield True
 
 
 @contextlib.contextmanager

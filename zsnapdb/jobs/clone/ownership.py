@@ -5,8 +5,8 @@ from __future__ import annotations
 from zsnapdb.base.errors import NotAllowedError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone.catalogue import listing
-from zsnapdb.jobs.clone.properties import owner_text
 from zsnapdb.jobs.clone.sources import find_commit
+from zsnapdb.jobs.copies.properties import owner_text
 
 _ROOT = "root"
 

@@ -15,8 +15,8 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import lifecycle, masking_policy, room
 from zsnapdb.jobs.clone.catalogue import CloneInfo, home, ready
 from zsnapdb.jobs.clone.locate import locate
-from zsnapdb.jobs.clone.properties import ClonePhase
 from zsnapdb.jobs.clone.sources import RemoteBackup, with_volumes
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.mysql.process import server_program
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.lease import policy, stamp
@@ -44,7 +44,7 @@ def start(settings: Settings, name: str) -> Intention:
         f"start {program.path} on port {info.port} of {info.bind_address}, and check that the"
         " clone is separate from its source"
     )
-    if info.phase is ClonePhase.NEW:
+    if info.phase is CopyPhase.NEW:
         masking = settings.instance[info.instance].masking
         scripts = tuple(f"mask the clone: {' '.join(words)}" for words in masking.run)
         scripts += planned_lines(info.origin.flavour) if scripts else ()
@@ -93,7 +93,7 @@ def commit(settings: Settings, name: str, message: str) -> Intention:
     """Return what a commit would snapshot."""
     lifecycle.message_text(message)
     info = ready(settings, name)
-    if info.phase is not ClonePhase.READY:
+    if info.phase is not CopyPhase.READY:
         raise PreflightError(
             f"the server of clone {name} was never started ({info.phase})", hint=f"run `zsnapdb clone start {name}`"
         )

@@ -10,10 +10,10 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.base.set_properties import snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import fetch, locks, properties, reusable_sets
+from zsnapdb.jobs.clone import fetch, locks, reusable_sets
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.locate import locate
-from zsnapdb.jobs.clone.properties import KEPT_PROPERTY, ClonePhase
+from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, anchor_of, facts_of, prepared_form
 from zsnapdb.jobs.clone.sources import CloneSource, with_volumes
 from zsnapdb.jobs.clone.volumes import (
@@ -27,6 +27,8 @@ from zsnapdb.jobs.clone.volumes import (
     remove_folders,
     snapshot,
 )
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered
 from zsnapdb.mysql.binlog.known_tail import KnownTail
@@ -71,7 +73,7 @@ def _prepare(settings: Settings, instance: Instance, top: str, source: CloneSour
         snapshot(layout.datasets, snapshot_name(set_id), {KEPT_PROPERTY: set_id})
         for _, dataset in reversed(outer_first(layout)):
             datasets.unmount(dataset)
-        datasets.set_properties(anchor, {properties.PHASE_PROPERTY: ClonePhase.READY})
+        datasets.set_properties(anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
     remove_folders(root)
     return prepared_form(top, source)
 

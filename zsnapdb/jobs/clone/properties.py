@@ -7,27 +7,19 @@ current revision. So one change of a property replaces one revision by another.
 
 from __future__ import annotations
 
-from enum import StrEnum
-
-from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import PROPERTY
-from zsnapdb.base.patterns import is_line, printable
+from zsnapdb.base.patterns import printable
 from zsnapdb.zfs.owned import Mark
 
 CLONE_PROPERTY = f"{PROPERTY}:clone"
 ROLE_PROPERTY = f"{PROPERTY}:role"
 PORT_PROPERTY = f"{PROPERTY}:port"
 BIND_PROPERTY = f"{PROPERTY}:bind"
-CREATED_PROPERTY = f"{PROPERTY}:created"
 FLAVOUR_PROPERTY = f"{PROPERTY}:flavour"
 ROOT_PROPERTY = f"{PROPERTY}:root"
-PHASE_PROPERTY = f"{PROPERTY}:phase"
 REVISION_PROPERTY = f"{PROPERTY}:revision"
 SOURCE_PROPERTY = f"{PROPERTY}:source"
 SERVER_ID_PROPERTY = f"{PROPERTY}:server-id"
-OWNER_PROPERTY = f"{PROPERTY}:owner"
-EXPIRES_PROPERTY = f"{PROPERTY}:expires"
-PROTECTED_PROPERTY = f"{PROPERTY}:protected"
 PROFILE_PROPERTY = f"{PROPERTY}:profile"
 USED_PROPERTY = f"{PROPERTY}:used"
 COMMIT_PROPERTY = f"{PROPERTY}:commit"
@@ -58,7 +50,6 @@ RIGHTS_PROPERTY = f"{PROPERTY}:rights"
 
 
 _REQUESTED_CHARACTERS = 1000
-_OWNER_BYTES = 100
 
 
 def clone_mark(name: str) -> Mark:
@@ -69,32 +60,3 @@ def clone_mark(name: str) -> Mark:
 def requested_text(requested: str) -> str:
     """Return what a user requested, as a property stores it: on one line, and not too long."""
     return printable(" ".join(requested.split()))[:_REQUESTED_CHARACTERS]
-
-
-def owner_text(owner: str) -> str:
-    """Return the owner of a clone, as a property stores it. PreflightError if it is not one short line."""
-    if not owner.strip() or len(owner.encode(errors="replace")) > _OWNER_BYTES or not is_line(owner):
-        raise PreflightError(
-            f"the owner {printable(owner)[:80]!r} is not a name",
-            hint=f"give --owner a name of one line with at most {_OWNER_BYTES} bytes",
-        )
-    return owner.strip()
-
-
-class ClonePhase(StrEnum):
-    """How far a clone is.
-
-    making: a process makes the clone, or died while it did. new: the files are complete, the server was never started.
-    ready: the server was started and is separate from its source. changing: a process resets or detaches the clone, or
-    died while it did; the files are as before. destroying: a process destroys the clone, or died while it did.
-    """
-
-    MAKING = "making"
-    NEW = "new"
-    READY = "ready"
-    CHANGING = "changing"
-    DESTROYING = "destroying"
-
-
-HALF_MADE = (ClonePhase.MAKING, ClonePhase.DESTROYING)
-"""Phases of a clone only while a process works on it. Without such a process the clone is a leak without data."""

@@ -7,7 +7,6 @@ it, or to the clones that were made from them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -15,17 +14,20 @@ from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import foreign, locks, properties, reusable_sets, room
-from zsnapdb.jobs.clone.catalogue import CloneInfo, listing, unreadable
-from zsnapdb.jobs.clone.destroy import GoesToo, destroy_locked, unused_live
+from zsnapdb.jobs.clone import catalogue, foreign, locks, properties, reusable_sets, room
+from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.destroy import destroy_locked, unused_live
 from zsnapdb.jobs.clone.lifecycle import session
-from zsnapdb.jobs.clone.properties import HALF_MADE, ClonePhase
 from zsnapdb.jobs.clone.removal import plan_removal, remove_all
-from zsnapdb.jobs.clone.reusable_sets import ReusableSet
+from zsnapdb.jobs.clone.reusable_sets import PREPARED, RECEIVED, ReusableSet
 from zsnapdb.jobs.clone.revision import drop_leftovers
 from zsnapdb.jobs.clone.sources import commits, with_volumes
-from zsnapdb.jobs.clone.sweeping import CopyKind, ReapOutcome, SweepVerdict, carried_out, sweep
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies import sweeping
+from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
+from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome, SweepVerdict, carried_out
 from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.replaced import ReplacedServer
 from zsnapdb.jobs.steps import exchanges
@@ -35,30 +37,12 @@ from zsnapdb.planning.clone.lease import CloneUse, JudgedLease, LeaseVerdict, ju
 from zsnapdb.zfs import datasets, owned
 
 
-@dataclass(frozen=True)
-class Leak:
-    """Something that a run left behind when it died: what it is, where it is, and its instance."""
-
-    what: str
-    where: str
-    instance: str
-    hint: str = "run `zsnapdb reap` to remove it"
-
-
 def leaks(settings: Settings) -> list[Leak]:
     """Return what runs that died left behind. What another process works on now is not a leak."""
-    hint = "the clone counts as protected; correct its properties (`zfs get all`), or destroy its datasets by hand"
-    result = [
-        Leak(f"clone whose properties cannot be read ({item.reason})", item.top, item.instance, hint)
-        for item in unreadable(settings)
-    ]
-    for info in listing(settings):
-        with locks.if_free(locks.name_of_clone(info.name)) as free:
-            result += _leaks_of(info) if free else []
-    for item in reusable_sets.listing(settings):
-        if item.phase in HALF_MADE:
-            with locks.if_free(item.lock) as free:
-                result += [Leak(f"half-made {item.kind} set", item.anchor, item.instance)] if free else []
+    moment = now()
+    result = list(sweeping.leaks(_clones(settings, moment, act=False)))
+    for kind in (RECEIVED, PREPARED):
+        result += sweeping.leaks(_reusable_sets(settings, kind, moment))
     for instance, live in _unused_live(settings):
         result.append(Leak("live set without a clone", live.backup_id, instance.name))
     return result
@@ -69,7 +53,7 @@ def _leaks_of(info: CloneInfo) -> list[Leak]:
         return [Leak(f"half-made clone (phase {info.phase})", info.name, info.instance)]
     if _is_abandoned(info):
         return [Leak("clone of a command that was killed", info.name, info.instance)]
-    if info.phase is ClonePhase.CHANGING:
+    if info.phase is CopyPhase.CHANGING:
         return [Leak("clone whose reset or detach was interrupted", info.name, info.instance)]
     return [Leak("old revision of a clone", dataset, info.instance) for dataset in _droppable(info)]
 
@@ -85,7 +69,7 @@ def _unused_live(settings: Settings) -> Iterator[tuple[Instance, SnapshotSet]]:
     """Yield the live sets that have no clones, while the lock of the instance's live sets is held."""
     for name in sorted(settings.instance):
         instance = Instance.of(settings, name)
-        with locks.if_free(f"live-{name}") as free:
+        with if_free(f"live-{name}") as free:
             if not free:
                 continue
             try:
@@ -118,27 +102,39 @@ def reap(settings: Settings, also: Collection[GoesToo] = ()) -> list[ReapOutcome
 
 
 def _sweep(settings: Settings, moment: datetime, *, act: bool, also: Collection[GoesToo] = ()) -> Iterator[ReapOutcome]:
-    clones = CopyKind[CloneInfo](
-        what=lambda _: "clone",
-        name=lambda info: info.name,
-        listing=lambda: listing(settings),
-        lock=lambda info: locks.name_of_clone(info.name),
-        judge=lambda info: _judge_clone(settings, info, moment, act=act, also=also),
-        remove=lambda info: _remove_clone(settings, info, also),
-    )
-    sets = CopyKind[ReusableSet](
-        what=lambda item: f"{item.kind} set",
-        name=lambda item: item.set_id,
-        listing=lambda: reusable_sets.listing(settings),
-        lock=lambda item: item.lock,
-        judge=lambda item: _judge_reusable_set(settings, item, moment),
-        remove=reusable_sets.remove,
-    )
-    yield from sweep(clones, act=act, limit=settings.clones.reap_limit)
-    yield from sweep(sets, act=act)
+    clones = _clones(settings, moment, act=act, also=also)
+    yield from sweeping.sweep(clones, act=act, limit=settings.clones.reap_limit)
+    for kind in (RECEIVED, PREPARED):
+        yield from sweeping.sweep(_reusable_sets(settings, kind, moment), act=act)
     # These come last: what a removed clone was made of has no clone then.
     yield from _sweep_live(settings, act=act)
     yield from _sweep_replaced(settings, moment, act=act)
+
+
+def _clones(settings: Settings, moment: datetime, *, act: bool, also: Collection[GoesToo] = ()) -> CopyKind[CloneInfo]:
+    return CopyKind[CloneInfo](
+        what="clone",
+        known=lambda: catalogue.known(settings),
+        lock=lambda info: locks.name_of_clone(info.name),
+        leaks=_leaks_of,
+        judge=lambda info: _judge_clone(settings, info, moment, act=act, also=also),
+        remove=lambda info: _remove_clone(settings, info, also),
+    )
+
+
+def _reusable_sets(settings: Settings, kind: str, moment: datetime) -> CopyKind[ReusableSet]:
+    return CopyKind[ReusableSet](
+        what=f"{kind} set",
+        known=lambda: reusable_sets.known(settings, kind),
+        lock=lambda item: item.lock,
+        leaks=_leaks_of_set,
+        judge=lambda item: _judge_reusable_set(settings, item, moment),
+        remove=reusable_sets.remove,
+    )
+
+
+def _leaks_of_set(item: ReusableSet) -> list[Leak]:
+    return [Leak(f"half-made {item.kind} set", item.anchor, item.instance)] if item.phase in HALF_MADE else []
 
 
 def _judge_clone(
@@ -150,7 +146,7 @@ def _judge_clone(
     if _is_abandoned(info):
         return SweepVerdict.leak("the command that made it for itself is gone")
     old = _droppable(info)
-    if info.phase is ClonePhase.CHANGING or old:
+    if info.phase is CopyPhase.CHANGING or old:
         error = _mend(info, also) if act else None
         if error is not None:
             return SweepVerdict(LeaseVerdict.KEEP, "its reset or detach was interrupted", error)
@@ -171,7 +167,7 @@ def _is_abandoned(info: CloneInfo) -> bool:
     """Whether the clone is ephemeral and nobody holds the lock of its maker: it was killed, or the host was."""
     if not info.is_ephemeral:
         return False
-    with locks.if_free(locks.name_of_maker(info.name)) as is_free:
+    with if_free(locks.name_of_maker(info.name)) as is_free:
         return is_free
 
 
@@ -198,8 +194,8 @@ def _mend(info: CloneInfo, also: Collection[GoesToo]) -> ZsnapdbError | None:
             except PreflightError as error:
                 refused = error
         drop_leftovers(info)
-        if info.phase is ClonePhase.CHANGING:
-            datasets.set_properties(info.top, {properties.PHASE_PROPERTY: ClonePhase.READY})
+        if info.phase is CopyPhase.CHANGING:
+            datasets.set_properties(info.top, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
     except ZsnapdbError as error:
         return error
     return refused
@@ -262,7 +258,7 @@ def _sweep_replaced(settings: Settings, moment: datetime, *, act: bool) -> Itera
             # The volumes are neither configured nor known from the server: nothing is removed.
             continue
         for server in servers:
-            with locks.if_free(f"rewind-{name}") as free:
+            with if_free(f"rewind-{name}") as free:
                 yield _sweep_replaced_server(settings, server, moment, act=act and free)
 
 

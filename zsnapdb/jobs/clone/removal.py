@@ -10,9 +10,10 @@ from pathlib import Path
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import SNAPSHOT_PREFIX
 from zsnapdb.jobs.clone import locks, reusable_sets, room
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, PHASE_PROPERTY, ClonePhase, clone_mark
+from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, clone_mark
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet
 from zsnapdb.jobs.clone.volumes import DETACHING, drop_detaching, remove_folders
+from zsnapdb.jobs.copies.properties import PHASE_PROPERTY, CopyPhase
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.planning.clone.removal import OwnSnapshot, Removal, removal
@@ -121,7 +122,7 @@ def remove_all(anchor: str, name: str, root: Path) -> None:
         planned = plan_removal(anchor, name)
         refuse_obstacles(name, planned)
         if planned.steps.datasets:
-            datasets.set_properties(anchor, {PHASE_PROPERTY: ClonePhase.DESTROYING})
+            datasets.set_properties(anchor, {PHASE_PROPERTY: CopyPhase.DESTROYING})
         ServerProcess(root / PRIVATE_FOLDER).kill()
         drop_detaching(anchor, mark)
         for item in planned.prepared:

@@ -19,9 +19,11 @@ from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import start_locked
 from zsnapdb.jobs.clone.live_set import take_live
 from zsnapdb.jobs.clone.locate import locate
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
+from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, SourceKind, with_volumes
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, snapshots
 
@@ -139,7 +141,7 @@ def _replace_data(
     password = credentials.read(info.client_file)
     facts = {
         properties.REVISION_PROPERTY: str(revision),
-        properties.PHASE_PROPERTY: ClonePhase.NEW,
+        copy_properties.PHASE_PROPERTY: CopyPhase.NEW,
         BACKUP_PROPERTY: source.set.backup_id,
         properties.SOURCE_PROPERTY: source.kind,
         properties.REQUESTED_PROPERTY: properties.requested_text(requested or info.original_request),

@@ -7,19 +7,24 @@ local property) and below the anchor the copy `c`. An anchor in phase `making` w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import SnapshotSet
+from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY, snapshot_name
 from zsnapdb.jobs.clone import locks, properties
 from zsnapdb.jobs.clone.catalogue import homes
-from zsnapdb.jobs.clone.properties import KEPT_PROPERTY, ClonePhase
+from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource, SourceKind
+from zsnapdb.jobs.copies import catalogue as copies
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.mysql.process import server
 from zsnapdb.planning.clone.lease import stamp
@@ -32,10 +37,7 @@ RECEIVED = "received"
 PREPARED = "prepared"
 
 _COLUMNS = (
-    KEPT_PROPERTY,
-    properties.PHASE_PROPERTY,
     properties.SOURCE_PROPERTY,
-    INSTANCE_PROPERTY,
     ORIGIN_PROPERTY,
     properties.USED_PROPERTY,
     properties.ROLE_PROPERTY,
@@ -57,7 +59,7 @@ class ReusableSet:
     source: SourceKind
     set_id: str
     instance: str
-    phase: ClonePhase
+    phase: CopyPhase
     used: str
     anchor: str
     members: tuple[str, ...]
@@ -66,6 +68,11 @@ class ReusableSet:
     origin: Origin
     own_bytes: int
     point: str
+
+    @property
+    def name(self) -> str:
+        """The name of the copy: the id of the set."""
+        return self.set_id
 
     @property
     def lock(self) -> str:
@@ -83,67 +90,60 @@ def anchor_of(home: str, kind: str, set_id: str) -> str:
     return f"{_beside(home, kind)}/{set_id}"
 
 
+def known(settings: Settings, kind: str) -> KnownCopies[ReusableSet]:
+    """Return the sets of the kind (received or prepared) on this host."""
+    return _known(kind, [_beside(home, kind) for home in homes(settings)])
+
+
 def listing(settings: Settings) -> list[ReusableSet]:
-    """Return the received and prepared sets on this host. A set counts only if zsnapdb marked it, locally."""
-    sets = []
-    for home in homes(settings):
-        for kind in (RECEIVED, PREPARED):
-            above = _beside(home, kind)
-            if datasets.exists(above):
-                sets += _below(kind, above)
-    return sets
+    """Return the received and prepared sets on this host that can be read."""
+    return [item for kind in (RECEIVED, PREPARED) for item in known(settings, kind).copies]
 
 
-def _below(kind: str, above: str) -> list[ReusableSet]:
-    groups: dict[str, dict[str, dict[str, datasets.Property]]] = {}
-    for dataset, values in datasets.children(above, _COLUMNS).items():
-        set_id = dataset[len(above) + 1 :].partition("/")[0]
-        if set_id and values[KEPT_PROPERTY].value == set_id:
-            groups.setdefault(set_id, {})[dataset] = values
-    dependents = {snapshot: values["clones"].value for snapshot, values in snapshots.below(above, ("clones",)).items()}
-    result = []
-    for set_id, members in groups.items():
-        anchor = f"{above}/{set_id}"
-        facts = members.get(anchor)
-        if facts is None or not (facts[KEPT_PROPERTY].is_local and facts[properties.PHASE_PROPERTY].is_local):
-            continue
-        clones = {
-            name
-            for snapshot, text in dependents.items()
-            if snapshot.dataset in members
-            for name in text.split(",")
-            if name not in ("", datasets.UNSET)
-        }
-        result.append(
-            ReusableSet(
-                kind,
-                SourceKind(facts[properties.SOURCE_PROPERTY].value),
-                set_id,
-                facts[INSTANCE_PROPERTY].value,
-                ClonePhase(facts[properties.PHASE_PROPERTY].value),
-                facts[properties.USED_PROPERTY].value,
-                anchor,
-                tuple(sorted(members, key=len)),
-                {
-                    values[properties.ROLE_PROPERTY].value: dataset
-                    for dataset, values in members.items()
-                    if values[properties.ROLE_PROPERTY].is_local
-                },
-                tuple(sorted(clones)),
-                decode(facts[ORIGIN_PROPERTY].value, anchor),
-                int(facts["used"].value),
-                facts[properties.POINT_PROPERTY].value,
-            )
-        )
-    return result
+def _known(kind: str, above: Sequence[str]) -> KnownCopies[ReusableSet]:
+    existing = [dataset for dataset in above if datasets.exists(dataset)]
+    clones = {
+        snapshot: values["clones"].value
+        for dataset in existing
+        for snapshot, values in snapshots.below(dataset, ("clones",)).items()
+    }
+    return copies.known(f"{kind} set", existing, _COLUMNS, KEPT_PROPERTY, partial(_set, kind, clones))
+
+
+def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> ReusableSet:
+    clones = {
+        name
+        for snapshot, text in dependents.items()
+        if snapshot.dataset in found.members
+        for name in text.split(",")
+        if name not in ("", datasets.UNSET)
+    }
+    roles = {dataset: values[properties.ROLE_PROPERTY] for dataset, values in found.members.items()}
+    return ReusableSet(
+        kind=kind,
+        source=SourceKind(found.text(properties.SOURCE_PROPERTY)),
+        set_id=found.name,
+        instance=found.text(INSTANCE_PROPERTY),
+        phase=found.phase(),
+        used=found.text(properties.USED_PROPERTY),
+        anchor=found.anchor,
+        members=tuple(found.members),
+        volumes={role.value: dataset for dataset, role in roles.items() if role.is_local},
+        clones=tuple(sorted(clones)),
+        origin=decode(found.text(ORIGIN_PROPERTY), found.anchor),
+        own_bytes=int(found.text("used")),
+        point=found.text(properties.POINT_PROPERTY),
+    )
 
 
 def find(home: str, kind: str, set_id: str) -> ReusableSet | None:
-    """Return the received or prepared set, complete or half made; None if there is no such set."""
-    above = _beside(home, kind)
-    if not datasets.exists(f"{above}/{set_id}"):
+    """Return the received or prepared set, complete or half made; None if there is no such set.
+
+    DamagedError if its properties cannot be read.
+    """
+    if not datasets.exists(f"{_beside(home, kind)}/{set_id}"):
         return None
-    return next((stored for stored in _below(kind, above) if stored.set_id == set_id), None)
+    return copies.find_or_none(_known(kind, [_beside(home, kind)]), set_id)
 
 
 def _source_of(stored: ReusableSet, kind: SourceKind, *, is_prepared: bool) -> CloneSource:
@@ -155,14 +155,14 @@ def _source_of(stored: ReusableSet, kind: SourceKind, *, is_prepared: bool) -> C
 def find_received(home: str, set_id: str) -> CloneSource | None:
     """Return the backup that was received earlier, or the point that was reached earlier; None if there is none."""
     stored = find(home, RECEIVED, set_id)
-    if stored is None or stored.phase is not ClonePhase.READY:
+    if stored is None or stored.phase is not CopyPhase.READY:
         return None
     return _source_of(stored, stored.source, is_prepared=stored.source is SourceKind.POINT)
 
 
 def find_point(settings: Settings, instance: str, set_id: str) -> CloneSource | None:
     """Return the point that was reached earlier for a clone; None if there is none. No repository knows its id."""
-    key = (RECEIVED, SourceKind.POINT, set_id, instance, ClonePhase.READY)
+    key = (RECEIVED, SourceKind.POINT, set_id, instance, CopyPhase.READY)
     points = (k for k in listing(settings) if (k.kind, k.source, k.set_id, k.instance, k.phase) == key)
     point = next(points, None)
     return _source_of(point, SourceKind.POINT, is_prepared=True) if point is not None else None
@@ -170,7 +170,7 @@ def find_point(settings: Settings, instance: str, set_id: str) -> CloneSource | 
 
 def find_reached(settings: Settings, instance: str, identity: str) -> CloneSource | None:
     """Return the set of exactly this point (`RestorePlan.point_identity`) that was reached earlier, or None."""
-    points = (k for k in listing(settings) if (k.instance, k.point, k.phase) == (instance, identity, ClonePhase.READY))
+    points = (k for k in listing(settings) if (k.instance, k.point, k.phase) == (instance, identity, CopyPhase.READY))
     point = next(points, None)
     return _source_of(point, SourceKind.POINT, is_prepared=True) if point is not None else None
 
@@ -180,7 +180,7 @@ def prepared_form(home: str, source: CloneSource) -> CloneSource:
     stored = find(home, PREPARED, source.set.backup_id)
     return (
         _source_of(stored, source.kind, is_prepared=True)
-        if stored is not None and stored.phase is ClonePhase.READY
+        if stored is not None and stored.phase is CopyPhase.READY
         else source
     )
 
@@ -201,8 +201,8 @@ def facts_of(set_id: str, instance: str, origin: Origin, kind: SourceKind) -> di
         BACKUP_PROPERTY: set_id,
         properties.SOURCE_PROPERTY: kind,
         ORIGIN_PROPERTY: origin.encode(),
-        properties.PHASE_PROPERTY: ClonePhase.MAKING,
-        properties.CREATED_PROPERTY: stamp(now()),
+        copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
+        copy_properties.CREATED_PROPERTY: stamp(now()),
         properties.USED_PROPERTY: stamp(now()),
     }
 
@@ -219,7 +219,7 @@ def remove(stored: ReusableSet) -> None:
         )
     members = owned.members(stored.anchor, *_marks(stored))
     # From now on no process makes a clone from the set. If this run is interrupted, the next sweep removes the set.
-    datasets.set_properties(stored.anchor, {properties.PHASE_PROPERTY: ClonePhase.DESTROYING})
+    datasets.set_properties(stored.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.DESTROYING})
     _end_servers(members)
     owned.destroy_datasets(members, *_marks(stored), with_snapshots=True)
 

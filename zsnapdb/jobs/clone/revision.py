@@ -11,7 +11,9 @@ import re
 
 from zsnapdb.jobs.clone import foreign, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase, clone_mark
+from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, clone_mark
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.zfs import datasets, owned, snapshots
 
 
@@ -26,8 +28,8 @@ def begin_change(info: CloneInfo) -> None:
 
     A clone that was never started keeps its phase `new`, because its files are not yet separate from the source.
     """
-    if info.phase is not ClonePhase.NEW:
-        datasets.set_properties(info.top, {properties.PHASE_PROPERTY: ClonePhase.CHANGING})
+    if info.phase is not CopyPhase.NEW:
+        datasets.set_properties(info.top, {copy_properties.PHASE_PROPERTY: CopyPhase.CHANGING})
 
 
 def undo_change(info: CloneInfo, revision: int) -> None:
@@ -36,7 +38,7 @@ def undo_change(info: CloneInfo, revision: int) -> None:
     top = f"{info.top}/r{revision}"
     mark = clone_mark(info.name)
     owned.destroy_datasets(owned.members(top, mark), mark)
-    datasets.set_properties(info.top, {properties.PHASE_PROPERTY: info.phase})
+    datasets.set_properties(info.top, {copy_properties.PHASE_PROPERTY: info.phase})
 
 
 def hide_volumes(info: CloneInfo) -> None:

@@ -16,7 +16,7 @@ from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, homes, listing, ready
 from zsnapdb.jobs.clone.locks import on_clone
-from zsnapdb.jobs.clone.properties import HALF_MADE
+from zsnapdb.jobs.copies.properties import HALF_MADE
 from zsnapdb.planning.clone.room import clone_quota, home_quota
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import number_in

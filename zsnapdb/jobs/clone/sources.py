@@ -19,6 +19,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import INSTANCE_PROPERTY, LIVE, LOCAL, STORED
 from zsnapdb.jobs.clone import properties
 from zsnapdb.jobs.clone.catalogue import homes
+from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.local_sets import as_backed_up_last, local_sets
 from zsnapdb.mysql.probe import probe
@@ -214,10 +215,12 @@ def commits(home_dataset: str) -> list[Commit]:
         ORIGIN_PROPERTY,
         properties.CLONE_PROPERTY,
         properties.MESSAGE_PROPERTY,
-        properties.OWNER_PROPERTY,
+        copy_properties.OWNER_PROPERTY,
     )
     groups: dict[str, dict[str, tuple[Snapshot, Mapping[str, datasets.Property]]]] = {}
-    for snapshot, values in snapshots.below(home_dataset, (*columns, properties.CREATED_PROPERTY, "clones")).items():
+    for snapshot, values in snapshots.below(
+        home_dataset, (*columns, copy_properties.CREATED_PROPERTY, "clones")
+    ).items():
         mark = values[properties.COMMIT_PROPERTY]
         if mark.is_local and snapshot.name == f"{SNAPSHOT_PREFIX}{mark.value}":
             groups.setdefault(mark.value, {})[values[properties.ROLE_PROPERTY].value] = (snapshot, values)
@@ -240,11 +243,11 @@ def commits(home_dataset: str) -> list[Commit]:
                 facts[INSTANCE_PROPERTY].value,
                 facts[properties.CLONE_PROPERTY].value,
                 facts[properties.MESSAGE_PROPERTY].value,
-                facts[properties.CREATED_PROPERTY].value,
+                facts[copy_properties.CREATED_PROPERTY].value,
                 origin,
                 tuple(sorted(dependents)),
                 # Commits of older versions have none of their own: they inherit that of their clone.
-                facts[properties.OWNER_PROPERTY].value,
+                facts[copy_properties.OWNER_PROPERTY].value,
             )
         )
     return result

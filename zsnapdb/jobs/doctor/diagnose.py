@@ -17,7 +17,8 @@ from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.backup.vm_source import open_machine
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import account, room
-from zsnapdb.jobs.clone.reaper import Leak, leaks
+from zsnapdb.jobs.clone.reaper import leaks
+from zsnapdb.jobs.copies.sweeping import Leak
 from zsnapdb.jobs.doctor import orphans
 from zsnapdb.jobs.doctor.advice import advise, silences
 from zsnapdb.jobs.health.recoverable import Stored, read

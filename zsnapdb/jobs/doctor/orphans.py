@@ -14,9 +14,8 @@ from pathlib import Path
 
 from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.clone import locks
-from zsnapdb.jobs.clone.reaper import Leak
-from zsnapdb.jobs.clone.sweeping import ReapOutcome
+from zsnapdb.jobs.base.exclusion import if_free
+from zsnapdb.jobs.copies.sweeping import Leak, ReapOutcome
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.jobs.trial import machine_scratch, scratch
@@ -84,7 +83,7 @@ def reap(settings: Settings) -> list[ReapOutcome]:
 def _end_servers(settings: Settings) -> list[ReapOutcome]:
     outcomes = []
     for orphan in _orphans(settings):
-        with locks.if_free(orphan.work.lock) as is_free:
+        with if_free(orphan.work.lock) as is_free:
             # The command may have ended since, and have handed its server over.
             if is_free and orphan.server.place in _works(settings) and running.end(orphan.server, PRIVATE_FOLDER):
                 outcomes.append(_outcome(orphan))
@@ -93,7 +92,7 @@ def _end_servers(settings: Settings) -> list[ReapOutcome]:
 
 def _remove_machines(settings: Settings) -> Iterator[ReapOutcome]:
     for copy in _drilled(settings):
-        with locks.if_free(machine_scratch.lock_name(copy)) as is_free:
+        with if_free(machine_scratch.lock_name(copy)) as is_free:
             if not is_free or not datasets.exists(copy.container):
                 continue
             outcome = _machine_outcome(copy)
@@ -107,7 +106,7 @@ def _remove_machines(settings: Settings) -> Iterator[ReapOutcome]:
 def _drilled(settings: Settings) -> Iterator[DrilledMachine]:
     """Yield the scratch copies of drilled machines on which no drill is at work."""
     for copy in machine_scratch.copies(settings):
-        with locks.if_free(machine_scratch.lock_name(copy)) as is_free:
+        with if_free(machine_scratch.lock_name(copy)) as is_free:
             is_left = is_free and datasets.exists(copy.container)
         if is_left:
             yield copy
@@ -138,7 +137,7 @@ def _orphans(settings: Settings) -> Iterator[Orphan]:
         work = by_place.get(server.place)
         if work is None:
             continue
-        with locks.if_free(work.lock) as is_free:
+        with if_free(work.lock) as is_free:
             is_orphan = is_free and server.place in _works(settings)
         if is_orphan:
             yield Orphan(server, work)

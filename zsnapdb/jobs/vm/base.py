@@ -13,10 +13,12 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.base.undo import undone_on_error
+from zsnapdb.jobs.copies import catalogue as copies
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.vm import catalogue, locks, origins, properties, removal
 from zsnapdb.jobs.vm.catalogue import MachineBase
 from zsnapdb.jobs.vm.create import copy_nvram
-from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.vm import clone_domain, request
 from zsnapdb.planning.vm.domain import parse
@@ -140,8 +142,8 @@ def create(settings: Settings, wanted: BaseRequest) -> MachineBasePlan:
         mark = properties.base_mark(wanted.name)
         facts = {
             properties.BASE_PROPERTY: wanted.name,
-            properties.PHASE_PROPERTY: MachinePhase.MAKING,
-            properties.CREATED_PROPERTY: stamp(now()),
+            copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
+            copy_properties.CREATED_PROPERTY: stamp(now()),
             properties.MADE_OF_PROPERTY: planned.made_of,
             properties.DOMAIN_PROPERTY: properties.encode_domain(planned.xml),
         }
@@ -157,7 +159,7 @@ def create(settings: Settings, wanted: BaseRequest) -> MachineBasePlan:
                 make_private(kept.parent)
                 copy_nvram(planned.nvram, kept)
             _snapshot([f"{name}@{properties.BASE_SNAPSHOT}" for name in planned.volumes.values()], marks)
-            datasets.set_properties(planned.anchor, {properties.PHASE_PROPERTY: MachinePhase.READY})
+            datasets.set_properties(planned.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
     return planned
 
 
@@ -197,12 +199,12 @@ def _undo(settings: Settings, planned: MachineBasePlan) -> None:
 
 def _as_base(planned: MachineBasePlan) -> MachineBase:
     volumes = {target: name for target, name in planned.volumes.items() if datasets.exists(name)}
-    return MachineBase(planned.name, planned.anchor, MachinePhase.MAKING, "", planned.made_of, volumes, "", 0)
+    return MachineBase(planned.name, planned.anchor, CopyPhase.MAKING, "", planned.made_of, volumes, "", 0)
 
 
 def plan_destroy(settings: Settings, name: str) -> MachineBase | None:
     """Return the base that `destroy` would remove; None if there is none. PreflightError if machines depend on it."""
-    base = next((base for base in catalogue.bases(settings) if base.name == name), None)
+    base = copies.find_or_none(catalogue.known_bases(settings), name)
     if base is not None:
         foreign = removal.others(base.anchor, properties.base_mark(name))
         removal.refuse_others(f"the base {name}", foreign, snapshots_may_go=False)

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.base.errors import DamagedError, NotThere, PreflightError, UnknownNameError
+from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.copies import catalogue as copies
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.vm import properties
-from zsnapdb.jobs.vm.properties import MachinePhase
-from zsnapdb.planning.clone.lease import CloneLease, Policy, policy, read_stamp
+from zsnapdb.planning.clone.lease import CloneLease, Policy, policy
 from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.planning.vm.request import NAME, ZvolSpace
 from zsnapdb.planning.vm.seed import GuestIdentity
 from zsnapdb.vm.hypervisor import Hypervisor, KnownDomain, MachineState
 from zsnapdb.zfs import datasets, zvols
 
+_HOME = "zsnapdb/vms"
 _BASE_COLUMNS = (
-    properties.BASE_PROPERTY,
-    properties.PHASE_PROPERTY,
-    properties.CREATED_PROPERTY,
+    copy_properties.CREATED_PROPERTY,
     properties.DOMAIN_PROPERTY,
     properties.MADE_OF_PROPERTY,
     "type",
     "used",
 )
 _MACHINE_COLUMNS = (
-    properties.MACHINE_PROPERTY,
     properties.BASE_PROPERTY,
-    properties.PHASE_PROPERTY,
-    properties.CREATED_PROPERTY,
-    properties.OWNER_PROPERTY,
-    properties.EXPIRES_PROPERTY,
-    properties.PROTECTED_PROPERTY,
+    copy_properties.CREATED_PROPERTY,
+    copy_properties.OWNER_PROPERTY,
+    copy_properties.EXPIRES_PROPERTY,
+    copy_properties.PROTECTED_PROPERTY,
     properties.UUID_PROPERTY,
     properties.NETWORK_PROPERTY,
     properties.GRADE_PROPERTY,
@@ -42,7 +42,6 @@ _MACHINE_COLUMNS = (
     "used",
     "origin",
 )
-_Properties = Mapping[str, datasets.Property]
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class MachineBase:
 
     name: str
     anchor: str
-    phase: MachinePhase
+    phase: CopyPhase
     created: str
     made_of: str
     volumes: Mapping[str, str]
@@ -76,7 +75,7 @@ class Machine:
     base: str
     anchor: str
     uuid: str
-    phase: MachinePhase
+    phase: CopyPhase
     created: str
     owner: str
     lease: CloneLease
@@ -103,25 +102,19 @@ def lease_policy(settings: Settings) -> Policy:
 
 def homes(settings: Settings) -> list[str]:
     """Return the existing datasets on this host under which bases and machines may live."""
-    possible = [settings.vms.dataset] if settings.vms.dataset else [f"{p}/zsnapdb/vms" for p in datasets.pools()]
-    return [dataset for dataset in possible if datasets.exists(dataset)]
+    return copies.homes(settings.vms.dataset, _HOME)
 
 
 def home(settings: Settings, pool: str | None) -> str:
     """Return the dataset for new bases in the pool (None: the only pool). PreflightError if it is not clear."""
-    if settings.vms.dataset:
-        if pool is not None and settings.vms.dataset.partition("/")[0] != pool:
-            raise PreflightError(
-                f"vms.dataset {settings.vms.dataset} is not in the pool {pool} of the disks",
-                hint="set vms.dataset to a dataset in that pool: a ZFS clone lives in the pool of its snapshot",
-            )
+    if pool is None and settings.vms.dataset:
         return settings.vms.dataset
     if pool is None:
         pools = datasets.pools()
         if len(pools) != 1:
             raise PreflightError(f"the host has {len(pools)} pools", hint="set vms.dataset to a dataset of one of them")
         (pool,) = pools
-    return f"{pool}/zsnapdb/vms"
+    return copies.home(settings.vms.dataset, pool, _HOME, "vms.dataset")
 
 
 def nvram_file(settings: Settings, kind: str, name: str) -> Path:
@@ -144,116 +137,85 @@ def serial_log(settings: Settings, name: str) -> Path:
     return settings.vms.folder / "machines" / f"{name}.serial.log"
 
 
+def known_bases(settings: Settings) -> KnownCopies[MachineBase]:
+    """Return the bases on this host, by name."""
+    above = [f"{top}/bases" for top in homes(settings)]
+    seen = copies.known("base", above, _BASE_COLUMNS, properties.BASE_PROPERTY, _base)
+    return KnownCopies(seen.what, sorted(seen.copies, key=lambda base: base.name), seen.unreadable)
+
+
 def bases(settings: Settings) -> list[MachineBase]:
-    """Return the bases on this host, by name. Only datasets that zsnapdb marked, locally, count."""
-    known = [
-        _base(name, anchor, facts, volumes)
-        for top in homes(settings)
-        for name, anchor, facts, volumes in _groups(f"{top}/bases", _BASE_COLUMNS, properties.BASE_PROPERTY)
-    ]
-    return sorted(known, key=lambda base: base.name)
+    """Return the bases on this host that can be read, by name."""
+    return list(known_bases(settings).copies)
+
+
+def known_machines(settings: Settings) -> KnownCopies[Machine]:
+    """Return the machines on this host, by name."""
+    above = [f"{top}/machines" for top in homes(settings)]
+    seen = copies.known("virtual machine", above, _MACHINE_COLUMNS, properties.MACHINE_PROPERTY, _machine)
+    return KnownCopies(seen.what, sorted(seen.copies, key=lambda machine: machine.name), seen.unreadable)
 
 
 def machines(settings: Settings) -> list[Machine]:
-    """Return the machines on this host, by name. Only datasets that zsnapdb marked, locally, count."""
-    known = [
-        _machine(name, anchor, facts, volumes)
-        for top in homes(settings)
-        for name, anchor, facts, volumes in _groups(f"{top}/machines", _MACHINE_COLUMNS, properties.MACHINE_PROPERTY)
-    ]
-    return sorted(known, key=lambda machine: machine.name)
+    """Return the machines on this host that can be read, by name."""
+    return list(known_machines(settings).copies)
 
 
-def _groups(top: str, columns: tuple[str, ...], mark: str) -> Iterator[tuple[str, str, _Properties, dict[str, str]]]:
-    """Yield name, anchor, the anchor's properties and the volumes of each anchor below `top`."""
-    try:
-        below = datasets.children(top, columns)
-    except NotThere:
-        return
-    for anchor, facts in below.items():
-        name = anchor[len(top) + 1 :]
-        if "/" in name or not NAME.fullmatch(name) or facts[mark] != datasets.Property(name, "local"):
-            continue
-        volumes = {
-            dataset[len(anchor) + 1 :]: dataset
-            for dataset, values in below.items()
-            if dataset.startswith(f"{anchor}/")
-            and values["type"].value == "volume"
-            and values[mark] == datasets.Property(name, "local")
-        }
-        yield name, anchor, facts, volumes
+def _volumes(found: CopyDatasets) -> dict[str, str]:
+    """Return the volumes by the target of their disk."""
+    return {
+        dataset[len(found.anchor) + 1 :]: dataset
+        for dataset, values in found.members.items()
+        if values["type"].value == "volume"
+    }
 
 
-def _phase(facts: _Properties) -> MachinePhase:
-    phase = facts[properties.PHASE_PROPERTY]
-    return properties.phase_of(phase.value, is_local=phase.is_local)
+def _named(found: CopyDatasets) -> str:
+    """Return the name of the copy. ValueError if zsnapdb gives no such name."""
+    if not NAME.fullmatch(found.name):
+        raise ValueError(f"{found.name!r} is not a name of a machine")
+    return found.name
 
 
-def _base(name: str, anchor: str, facts: _Properties, volumes: Mapping[str, str]) -> MachineBase:
+def _base(found: CopyDatasets) -> MachineBase:
     return MachineBase(
-        name=name,
-        anchor=anchor,
-        phase=_phase(facts),
-        created=facts[properties.CREATED_PROPERTY].value,
-        made_of=facts[properties.MADE_OF_PROPERTY].value,
-        volumes=volumes,
-        encoded=facts[properties.DOMAIN_PROPERTY].value,
-        own_bytes=int(facts["used"].value),
+        name=_named(found),
+        anchor=found.anchor,
+        phase=found.phase(),
+        created=found.text(copy_properties.CREATED_PROPERTY),
+        made_of=found.text(properties.MADE_OF_PROPERTY),
+        volumes=_volumes(found),
+        encoded=found.text(properties.DOMAIN_PROPERTY),
+        own_bytes=int(found.text("used")),
     )
 
 
-def _machine(name: str, anchor: str, facts: _Properties, volumes: Mapping[str, str]) -> Machine:
-    protected = facts[properties.PROTECTED_PROPERTY].value
-    identity = facts[properties.IDENTITY_PROPERTY].value
+def _machine(found: CopyDatasets) -> Machine:
+    grade, identity = found.text(properties.GRADE_PROPERTY), found.text(properties.IDENTITY_PROPERTY)
     return Machine(
-        name=name,
-        base=facts[properties.BASE_PROPERTY].value,
-        anchor=anchor,
-        uuid=facts[properties.UUID_PROPERTY].value,
-        phase=_phase(facts),
-        created=facts[properties.CREATED_PROPERTY].value,
-        owner=facts[properties.OWNER_PROPERTY].value,
-        lease=CloneLease(
-            read_stamp(facts[properties.EXPIRES_PROPERTY].value),
-            None if protected in (datasets.UNSET, "no") else read_stamp(protected),
-        ),
-        network=facts[properties.NETWORK_PROPERTY].value,
-        volumes=volumes,
-        own_bytes=int(facts["used"].value),
-        grade=grade if (grade := facts[properties.GRADE_PROPERTY].value) in set(Grade) else "",
+        name=_named(found),
+        base=found.text(properties.BASE_PROPERTY),
+        anchor=found.anchor,
+        uuid=found.text(properties.UUID_PROPERTY),
+        phase=found.phase(),
+        created=found.text(copy_properties.CREATED_PROPERTY),
+        owner=found.text(copy_properties.OWNER_PROPERTY),
+        lease=found.lease(),
+        network=found.text(properties.NETWORK_PROPERTY),
+        volumes=_volumes(found),
+        own_bytes=int(found.text("used")),
+        grade=grade if grade in set(Grade) else "",
         identity=GuestIdentity(identity) if identity in set(GuestIdentity) else GuestIdentity.NONE,
     )
 
 
-def find_machine(settings: Settings, name: str) -> Machine:
-    """Return the machine of that name. NotThere names the machines that exist."""
-    known = machines(settings)
-    for machine in known:
-        if machine.name == name:
-            return machine
-    names = ", ".join(machine.name for machine in known) or "none"
-    raise UnknownNameError(f"there is no virtual machine {name!r}", hint=f"existing machines: {names}")
-
-
 def ready_machine(settings: Settings, name: str) -> Machine:
-    """Return the machine of that name. PreflightError if it is still being made, or is being destroyed."""
-    machine = find_machine(settings, name)
-    if machine.phase in properties.HALF_MADE:
-        raise PreflightError(
-            f"the virtual machine {name} is not complete (phase {machine.phase})",
-            hint="wait until the other zsnapdb process ends; if no process works on it, run `zsnapdb reap`",
-        )
-    if machine.phase is MachinePhase.UNKNOWN:
-        raise PreflightError(
-            f"{properties.PHASE_PROPERTY} of the virtual machine {name} was altered", hint=altered_hint(machine)
-        )
-    return machine
+    """Return the machine of that name. PreflightError if it is still being made, or is being destroyed.
 
-
-def altered_hint(machine: Machine) -> str:
-    """Return what a person does with a machine whose phase was altered."""
-    whole = f"if it is complete, `zfs set {properties.PHASE_PROPERTY}={MachinePhase.READY} {machine.anchor}`"
-    return f"{whole}; else `zsnapdb vm destroy {machine.name}`"
+    UnknownNameError names the machines that exist, DamagedError one that cannot be read.
+    """
+    known = known_machines(settings)
+    return copies.complete(known.what, copies.find(known, name))
 
 
 def own_domain(hypervisor: Hypervisor, machine: Machine) -> KnownDomain | None:

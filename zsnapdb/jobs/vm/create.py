@@ -17,11 +17,11 @@ from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.private_folder import make_passable
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone.properties import owner_text
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
 from zsnapdb.jobs.vm import catalogue, locks, origins, properties, readiness, removal
 from zsnapdb.jobs.vm.catalogue import Machine, SeenMachine
 from zsnapdb.jobs.vm.origins import MachineOrigin
-from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.jobs.vm.readiness import ReadyMarker
 from zsnapdb.planning.clone.lease import CloneLease, Quota, first_lease, stamp
 from zsnapdb.planning.vm import request, seed
@@ -225,11 +225,10 @@ def _facts(planned: MachinesPlan, machine: PlannedMachine) -> dict[str, str]:
         properties.MACHINE_PROPERTY: machine.name,
         properties.BASE_PROPERTY: planned.origin.name,
         **({properties.GRADE_PROPERTY: planned.origin.grade} if planned.origin.grade is not None else {}),
-        properties.PHASE_PROPERTY: MachinePhase.MAKING,
-        properties.CREATED_PROPERTY: stamp(now()),
-        properties.OWNER_PROPERTY: planned.owner,
-        properties.EXPIRES_PROPERTY: stamp(planned.lease.expires),
-        properties.PROTECTED_PROPERTY: "no",
+        copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
+        copy_properties.CREATED_PROPERTY: stamp(now()),
+        copy_properties.OWNER_PROPERTY: planned.owner,
+        **copy_properties.lease_values(planned.lease),
         properties.UUID_PROPERTY: machine.uuid,
         properties.NETWORK_PROPERTY: planned.network.words,
         properties.IDENTITY_PROPERTY: planned.identity,
@@ -267,7 +266,7 @@ def _execute(
                 log = catalogue.serial_log(settings, machine.name)
                 readiness.wait(hypervisor, machine.name, machine.uuid, planned.marker, log, settings.vms.start_timeout)
     anchors = [machine.anchor for machine in planned.machines]
-    datasets.set_on_all(anchors, {properties.PHASE_PROPERTY: MachinePhase.READY})
+    datasets.set_on_all(anchors, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
 
 
 def _clone_all(planned: MachinesPlan) -> None:

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.copies import catalogue as copies
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.vm import catalogue, create, locks, properties, readiness, removal
 from zsnapdb.jobs.vm.catalogue import Machine, SeenMachine, own_domain, ready_machine
-from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.jobs.vm.readiness import ReadyMarker
 from zsnapdb.jobs.vm.removal import OthersSnapshots
 from zsnapdb.planning.clone import lease as leases
-from zsnapdb.planning.clone.lease import CloneLease, stamp
+from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
 from zsnapdb.zfs import datasets, owned
 
@@ -82,7 +84,7 @@ def _domain(hypervisor: Hypervisor, machine: Machine) -> MachineState:
 
 
 def _refuse_start(machine: Machine, shows: ReadyMarker) -> None:
-    if machine.phase is MachinePhase.CHANGING:
+    if machine.phase is CopyPhase.CHANGING:
         raise PreflightError(
             f"a reset of the virtual machine {machine.name} was interrupted",
             hint=f"finish it: `zsnapdb vm reset {machine.name}`",
@@ -137,17 +139,17 @@ def reset(settings: Settings, name: str, shows: ReadyMarker) -> SeenMachine:
         ran = state is MachineState.RUNNING
         _refuse_reset(machine, state, shows)
         mark = properties.machine_mark(name)
-        datasets.set_properties(machine.anchor, {properties.PHASE_PROPERTY: MachinePhase.CHANGING})
+        datasets.set_properties(machine.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.CHANGING})
         hypervisor.power_off(machine.uuid)
         for dataset in machine.volumes.values():
             owned.roll_back(dataset, properties.START_SNAPSHOT, "zsnapdb", mark)
         nvram = catalogue.nvram_file(settings, "machines", name)
         if nvram.exists():
             create.copy_nvram(catalogue.first_nvram_file(settings, name), nvram)
-        datasets.set_properties(machine.anchor, {properties.PHASE_PROPERTY: MachinePhase.READY})
+        datasets.set_properties(machine.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
         if ran:
             _start(settings, hypervisor, machine, shows)
-        return catalogue.seen(hypervisor, replace(machine, phase=MachinePhase.READY))
+        return catalogue.seen(hypervisor, replace(machine, phase=CopyPhase.READY))
 
 
 def extend(settings: Settings, name: str, ttl: float | None) -> SeenMachine:
@@ -166,9 +168,7 @@ def _lease(settings: Settings, name: str, change: Callable[[CloneLease], CloneLe
     with locks.on_machine(name), connected(settings.vms.uri) as hypervisor:
         machine = ready_machine(settings, name)
         lease = change(machine.lease)
-        until = stamp(lease.protected_until) if lease.protected_until else "no"
-        values = {properties.EXPIRES_PROPERTY: stamp(lease.expires), properties.PROTECTED_PROPERTY: until}
-        datasets.set_properties(machine.anchor, values)
+        datasets.set_properties(machine.anchor, copy_properties.lease_values(lease))
         return catalogue.seen(hypervisor, replace(machine, lease=lease))
 
 
@@ -182,7 +182,7 @@ class MachineDestroyPlan:
 
 def plan_destroy(settings: Settings, name: str, *, snapshots_may_go: bool) -> MachineDestroyPlan | None:
     """Return what `destroy` would do; None if there is no such machine. PreflightError if others depend on it."""
-    machine = next((machine for machine in catalogue.machines(settings) if machine.name == name), None)
+    machine = copies.find_or_none(catalogue.known_machines(settings), name)
     if machine is None:
         return None
     with connected(settings.vms.uri) as hypervisor:
@@ -199,7 +199,7 @@ def _destroy_plan(hypervisor: Hypervisor, machine: Machine, *, snapshots_may_go:
 def destroy(settings: Settings, name: str, *, snapshots_may_go: bool) -> MachineDestroyPlan | None:
     """Remove the machine, its domain and exactly its datasets. None if there is none, so it can be repeated."""
     with locks.on_machine(name):
-        machine = next((machine for machine in catalogue.machines(settings) if machine.name == name), None)
+        machine = copies.find_or_none(catalogue.known_machines(settings), name)
         if machine is None:
             return None
         with connected(settings.vms.uri) as hypervisor:

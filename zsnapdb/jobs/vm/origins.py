@@ -16,10 +16,11 @@ from zsnapdb.base.model import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import GRADE_PROPERTY
+from zsnapdb.jobs.copies import catalogue as copies
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.jobs.vm import catalogue, locks, properties
 from zsnapdb.jobs.vm.catalogue import MachineBase
-from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.planning.vm import request
 from zsnapdb.planning.vm.clone_domain import obstacles
 from zsnapdb.planning.vm.domain import Domain, parse
@@ -68,9 +69,9 @@ def find(settings: Settings, hypervisor: Hypervisor, text: str) -> MachineOrigin
     PreflightError if the machine cannot be cloned.
     """
     named = request.origin_name(text)
-    known = {base.name: base for base in catalogue.bases(settings)}
-    if named.backup is None and named.name in known:
-        return _of_base(settings, known[named.name])
+    known = catalogue.known_bases(settings)
+    if named.backup is None and (base := copies.find_or_none(known, named.name)) is not None:
+        return _of_base(settings, base)
     machines = {name for name, instance in settings.instance.items() if instance.vm is not None}
     if named.name in machines:
         return _of_backup(settings, hypervisor, named)
@@ -79,14 +80,15 @@ def find(settings: Settings, hypervisor: Hypervisor, text: str) -> MachineOrigin
             f"the instance {named.name} is a server, not a virtual machine",
             hint=f"clone the server: `zsnapdb clone create {named.name}`",
         )
+    bases = ", ".join(base.name for base in known.copies)
     raise UnknownNameError(
         f"there is no base {named.name!r}, and no instance of that name is a virtual machine",
-        hint=f"existing bases: {', '.join(known) or 'none'}; machines: {', '.join(sorted(machines)) or 'none'}",
+        hint=f"existing bases: {bases or 'none'}; machines: {', '.join(sorted(machines)) or 'none'}",
     )
 
 
 def _of_base(settings: Settings, base: MachineBase) -> MachineOrigin:
-    if base.phase is not MachinePhase.READY:
+    if base.phase is not CopyPhase.READY:
         raise PreflightError(
             f"the base {base.name} is not complete (phase {base.phase})",
             hint="wait until the other zsnapdb process ends; if no process works on it, run `zsnapdb reap`",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import zlib
-from enum import StrEnum
 
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.model import PROPERTY
@@ -22,11 +21,6 @@ On the anchor of a machine: the base it is of, or INSTANCE@BACKUP.
 """
 MACHINE_PROPERTY = f"{PROPERTY}:vm"
 """On the anchor and on every volume of a machine, local: its name."""
-PHASE_PROPERTY = f"{PROPERTY}:phase"
-CREATED_PROPERTY = f"{PROPERTY}:created"
-OWNER_PROPERTY = f"{PROPERTY}:owner"
-EXPIRES_PROPERTY = f"{PROPERTY}:expires"
-PROTECTED_PROPERTY = f"{PROPERTY}:protected"
 UUID_PROPERTY = f"{PROPERTY}:vm-uuid"
 """The UUID of the machine's domain."""
 NETWORK_PROPERTY = f"{PROPERTY}:vm-network"
@@ -46,28 +40,6 @@ START_SNAPSHOT = "zsnapdb-start"
 NO_FILES = {"mountpoint": "none", "canmount": "off"}
 _PROPERTY_BYTES = 8000
 """A user property holds 8191 bytes (zfsprops(7))."""
-
-
-class MachinePhase(StrEnum):
-    """How far a base or a machine is.
-
-    making: a process makes it, or died while it did. ready: it is complete. changing: a process resets it, or died
-    while it did. destroying: a process destroys it, or died while it did. unknown: somebody altered the property.
-    """
-
-    MAKING = "making"
-    READY = "ready"
-    CHANGING = "changing"
-    DESTROYING = "destroying"
-    UNKNOWN = "unknown"
-
-
-HALF_MADE = (MachinePhase.MAKING, MachinePhase.DESTROYING)
-
-
-def phase_of(value: str, *, is_local: bool) -> MachinePhase:
-    """Return the phase that the property says. UNKNOWN if it says none, or is not set on the anchor itself."""
-    return MachinePhase(value) if is_local and value in set(MachinePhase) else MachinePhase.UNKNOWN
 
 
 def base_mark(name: str) -> Mark:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
+from dataclasses import replace
 
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock import now
-from zsnapdb.jobs.clone import sweeping
-from zsnapdb.jobs.clone.destroy import GoesToo
-from zsnapdb.jobs.clone.locks import if_free
-from zsnapdb.jobs.clone.reaper import Leak
-from zsnapdb.jobs.clone.sweeping import CopyKind, ReapOutcome, SweepVerdict
+from zsnapdb.jobs.copies import sweeping
+from zsnapdb.jobs.copies.catalogue import KnownCopies
+from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
+from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome, SweepVerdict
 from zsnapdb.jobs.vm import catalogue, locks, properties, removal
 from zsnapdb.jobs.vm.catalogue import Machine, MachineBase
-from zsnapdb.jobs.vm.properties import MachinePhase
-from zsnapdb.planning.clone.lease import CloneUse, LeaseVerdict, judge
+from zsnapdb.planning.clone.lease import CloneUse, judge
 from zsnapdb.vm.hypervisor import connected
 from zsnapdb.zfs import datasets
 
@@ -25,26 +25,20 @@ _UNUSED = CloneUse(0, None)
 
 def leaks(settings: Settings) -> list[Leak]:
     """Return what runs that died left behind. What another process works on now is not a leak."""
-    leaks = []
-    for machine in catalogue.machines(settings):
-        if machine.phase is not MachinePhase.READY:
-            with if_free(locks.name_of_machine(machine.name)) as free:
-                leaks += [_leak(machine)] if free else []
-    for base in catalogue.bases(settings):
-        if base.phase in properties.HALF_MADE:
-            with if_free(locks.name_of_base(base.name)) as free:
-                leaks += [Leak(f"half-made base (phase {base.phase})", base.anchor, "")] if free else []
-    return [*leaks, *_orphaned_domains(settings)]
+    kinds = sweeping.leaks(_machines(settings)), sweeping.leaks(_bases(settings))
+    return [*itertools.chain(*kinds), *_orphaned_domains(settings)]
 
 
-def _leak(machine: Machine) -> Leak:
-    if machine.phase is MachinePhase.UNKNOWN:
-        hint = catalogue.altered_hint(machine)
-        return Leak(f"virtual machine whose {properties.PHASE_PROPERTY} was altered", machine.anchor, "", hint)
-    if machine.phase is MachinePhase.CHANGING:
+def _leaks_of_machine(machine: Machine) -> list[Leak]:
+    if machine.phase is CopyPhase.CHANGING:
         hint = f"run `zsnapdb vm reset {machine.name}` again"
-        return Leak("virtual machine whose reset was interrupted", machine.anchor, "", hint)
-    return Leak(f"half-made virtual machine (phase {machine.phase})", machine.anchor, "")
+        return [Leak("virtual machine whose reset was interrupted", machine.anchor, "", hint)]
+    is_half_made = machine.phase in HALF_MADE
+    return [Leak(f"half-made virtual machine (phase {machine.phase})", machine.anchor, "")] if is_half_made else []
+
+
+def _leaks_of_base(base: MachineBase) -> list[Leak]:
+    return [Leak(f"half-made base (phase {base.phase})", base.anchor, "")]
 
 
 def _orphaned_domains(settings: Settings) -> list[Leak]:
@@ -69,33 +63,44 @@ def sweep(settings: Settings, *, act: bool, also: Collection[GoesToo] = ()) -> l
 
     One with snapshots that others made stays, unless `also` lets them go.
     """
+    limit = settings.clones.reap_limit
+    machines = sweeping.sweep(_machines(settings, also), act=act, limit=limit)
+    return [*machines, *sweeping.sweep(_bases(settings, also), act=act)]
+
+
+def _machines(settings: Settings, also: Collection[GoesToo] = ()) -> CopyKind[Machine]:
     may_go = GoesToo.FOREIGN_SNAPSHOTS in also
-    machines = CopyKind[Machine](
-        what=lambda _: "vm",
-        name=lambda machine: machine.name,
-        listing=lambda: catalogue.machines(settings),
+    return CopyKind[Machine](
+        what="vm",
+        known=lambda: catalogue.known_machines(settings),
         lock=lambda machine: locks.name_of_machine(machine.name),
+        leaks=_leaks_of_machine,
         judge=lambda machine: _judge_machine(settings, machine),
         remove=lambda machine: _remove_machine(settings, machine, snapshots_may_go=may_go),
     )
-    bases = CopyKind[MachineBase](
-        what=lambda _: "vm base",
-        name=lambda base: base.name,
-        listing=lambda: [base for base in catalogue.bases(settings) if base.phase in properties.HALF_MADE],
+
+
+def _bases(settings: Settings, also: Collection[GoesToo] = ()) -> CopyKind[MachineBase]:
+    """Return the half-made bases. A complete one stays until a person destroys it."""
+    may_go = GoesToo.FOREIGN_SNAPSHOTS in also
+    return CopyKind[MachineBase](
+        what="vm base",
+        known=lambda: _half_made_bases(settings),
         lock=lambda base: locks.name_of_base(base.name),
+        leaks=_leaks_of_base,
         judge=lambda base: SweepVerdict.leak(f"half made (phase {base.phase})"),
         remove=lambda base: _remove_base(settings, base, snapshots_may_go=may_go),
     )
-    limit = settings.clones.reap_limit
-    return [*sweeping.sweep(machines, act=act, limit=limit), *sweeping.sweep(bases, act=act)]
+
+
+def _half_made_bases(settings: Settings) -> KnownCopies[MachineBase]:
+    known = catalogue.known_bases(settings)
+    return replace(known, copies=[base for base in known.copies if base.phase in HALF_MADE])
 
 
 def _judge_machine(settings: Settings, machine: Machine) -> SweepVerdict:
-    if machine.phase in properties.HALF_MADE:
+    if machine.phase in HALF_MADE:
         return SweepVerdict.leak(f"half made (phase {machine.phase})")
-    if machine.phase is MachinePhase.UNKNOWN:
-        reason = f"{properties.PHASE_PROPERTY} was altered: {catalogue.altered_hint(machine)}"
-        return SweepVerdict(LeaseVerdict.KEEP, reason)
     foreign = removal.others(machine.anchor, properties.machine_mark(machine.name))
     obstacles = [f"{clone} is a clone of it" for clone in foreign.clones]
     verdict = judge(machine.lease, obstacles, _UNUSED, catalogue.lease_policy(settings), now())

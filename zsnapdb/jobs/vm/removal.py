@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.vm import properties
 from zsnapdb.jobs.vm.catalogue import (
     Machine,
@@ -18,7 +20,6 @@ from zsnapdb.jobs.vm.catalogue import (
     seed_file,
     serial_log,
 )
-from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.vm.hypervisor import Hypervisor
 from zsnapdb.zfs import datasets, owned, snapshots, zvols
 from zsnapdb.zfs.owned import Mark
@@ -75,7 +76,7 @@ def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine)
     members = owned.members(machine.anchor, mark)
     known = own_domain(hypervisor, machine)
     if members:
-        datasets.set_properties(machine.anchor, {properties.PHASE_PROPERTY: MachinePhase.DESTROYING})
+        datasets.set_properties(machine.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.DESTROYING})
     if known is not None:
         hypervisor.power_off(machine.uuid)
         hypervisor.undefine(machine.uuid)
@@ -96,7 +97,7 @@ def remove_base(settings: Settings, base: MachineBase) -> None:
     members = owned.members(base.anchor, mark)
     origins = _origins(list(base.volumes.values()))
     if members:
-        datasets.set_properties(base.anchor, {properties.PHASE_PROPERTY: MachinePhase.DESTROYING})
+        datasets.set_properties(base.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.DESTROYING})
     owned.destroy_datasets([name for name in members if name != base.anchor], mark, with_snapshots=True)
     for origin in origins:
         with contextlib.suppress(NotThere):

@@ -9,7 +9,7 @@ from typing import ClassVar
 from typing_extensions import TypedDict
 
 from zsnapdb.jobs.clone.destroy import DestroyPlan
-from zsnapdb.jobs.clone.sweeping import ReapOutcome
+from zsnapdb.jobs.copies.sweeping import ReapOutcome
 from zsnapdb.planning.clone.lease import LeaseVerdict
 from zsnapdb.report.clone.fields import CloneFields, CommitFields, clone_fields, commit_fields
 from zsnapdb.report.units import table

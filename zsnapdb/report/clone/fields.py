@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing_extensions import TypedDict
 
 from zsnapdb.jobs.clone.catalogue import CloneInfo
-from zsnapdb.jobs.clone.properties import ClonePhase
 from zsnapdb.jobs.clone.sources import Commit
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone.lease import stamp
 
 
@@ -56,11 +56,11 @@ class CommitFields(TypedDict):
 
 def state(info: CloneInfo) -> str:
     """Return the state of the clone's server, or the phase of a clone that is not complete."""
-    if info.phase in (ClonePhase.MAKING, ClonePhase.DESTROYING, ClonePhase.CHANGING):
+    if info.phase in (CopyPhase.MAKING, CopyPhase.DESTROYING, CopyPhase.CHANGING):
         return info.phase
     if info.pid is not None:
         return f"running ({info.pid})"
-    return "never started" if info.phase is ClonePhase.NEW else "stopped"
+    return "never started" if info.phase is CopyPhase.NEW else "stopped"
 
 
 def masking(c: CloneInfo) -> str:

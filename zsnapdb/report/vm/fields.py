@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict
 
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.vm.catalogue import MachineBase, SeenMachine
-from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.vm.request import ZvolSpace
 from zsnapdb.planning.vm.seed import GuestIdentity
@@ -74,7 +74,7 @@ def inside(identity: GuestIdentity) -> str:
 
 def state(seen: SeenMachine) -> str:
     """Return what the machine does now, or the phase of a machine that is not complete."""
-    if seen.machine.phase is not MachinePhase.READY:
+    if seen.machine.phase is not CopyPhase.READY:
         return seen.machine.phase
     return seen.state
 

@@ -151,7 +151,7 @@ def test_a_mark_of_a_machine_that_is_off_is_removed(barn: Barn) -> None:
 
 def test_a_machine_that_runs_with_another_disk_is_refused_before_anything_is_frozen(barn: Barn) -> None:
     barn.guests.running_xml = GOLD.replace("/dev/zvol/tank/vms/gold-data", "/dev/zvol/tank/other")
-    barn.pool.volume("tank/other")
+    barn.pool.foreign_volume("tank/other")
     with pytest.raises(PreflightError, match="runs with other disks than its configuration has: vdb"):
         barn.take()
     assert barn.guests.asked == []

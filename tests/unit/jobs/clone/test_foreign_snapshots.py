@@ -11,10 +11,10 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Snapshot
 from zsnapdb.jobs.clone import destroy as job
 from zsnapdb.jobs.clone import foreign
-from zsnapdb.jobs.clone.destroy import GoesToo
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY
 from zsnapdb.jobs.clone.removal import CloneRemoval
 from zsnapdb.jobs.clone.volumes import DETACHING
+from zsnapdb.jobs.copies.sweeping import GoesToo
 from zsnapdb.planning.clone.removal import removal
 from zsnapdb.zfs import datasets, owned, snapshots
 from zsnapdb.zfs.datasets import Property

@@ -6,7 +6,8 @@ import pytest
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.clone.lifecycle import message_text
-from zsnapdb.jobs.clone.properties import owner_text, requested_text
+from zsnapdb.jobs.clone.properties import requested_text
+from zsnapdb.jobs.copies.properties import owner_text
 
 
 @pytest.mark.parametrize("owner", ["a\tb", "a\nb", "\x1b[2J", "", "  ", "x" * 101])

@@ -71,7 +71,7 @@ class BackedUp:
 def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> BackedUp:
     pool, libvirt = machine_pool.install(monkeypatch, tmp_path)
     for name in ("tank/vms", *DISKS.values()):
-        pool.volume(name)
+        pool.foreign_volume(name)
     nvram = tmp_path / "gold_VARS.fd"
     nvram.write_bytes(b"variables")
     libvirt.add(GOLD.replace("/var/lib/libvirt/qemu/nvram/gold_VARS.fd", str(nvram)), MachineState.RUNNING)

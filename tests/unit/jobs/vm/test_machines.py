@@ -14,6 +14,7 @@ from tests.unit.support.machine_pool import HOME, MachinePool, MemoryHypervisor
 from zsnapdb.base.errors import (
     CommandError,
     ConsistencyError,
+    DamagedError,
     ExistsError,
     NotThere,
     PreflightError,
@@ -23,7 +24,7 @@ from zsnapdb.base.errors import (
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.events import Silent
-from zsnapdb.jobs.clone.destroy import GoesToo
+from zsnapdb.jobs.copies.sweeping import GoesToo
 from zsnapdb.jobs.vm import base, catalogue, create, life, reaper, removal
 from zsnapdb.jobs.vm.base import BaseRequest
 from zsnapdb.jobs.vm.create import MachinesRequest
@@ -61,9 +62,9 @@ class House:
 @pytest.fixture
 def house(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> House:
     pool, libvirt = machine_pool.install(monkeypatch, tmp_path)
-    pool.volume("tank/vms")
+    pool.foreign_volume("tank/vms")
     for source in SOURCES:
-        pool.volume(source)
+        pool.foreign_volume(source)
     nvram = tmp_path / "gold_VARS.fd"
     nvram.write_bytes(b"variables")
     libvirt.add(GOLD.replace("/var/lib/libvirt/qemu/nvram/gold_VARS.fd", str(nvram)))
@@ -348,18 +349,18 @@ def expire(house: House, *names: str) -> None:
         datasets.set_properties(f"{HOME}/machines/{name}", {"zsnapdb:expires": past})
 
 
-def test_a_machine_whose_phase_was_altered_is_listed_named_and_kept(house: House) -> None:
+def test_a_machine_whose_phase_was_altered_is_named_and_kept_until_it_is_mended(house: House) -> None:
     house.clone(2)
     expire(house, "pxc1", "pxc2")
     datasets.set_properties(f"{HOME}/machines/pxc1", {"zsnapdb:phase": "redy"})
-    assert [machine.name for machine in catalogue.machines(house.settings)] == ["pxc1", "pxc2"]
     (leak,) = reaper.leaks(house.settings)
-    assert ("zsnapdb:phase was altered" in leak.what, leak.where) == (True, f"{HOME}/machines/pxc1")
-    assert f"zfs set zsnapdb:phase=ready {HOME}/machines/pxc1" in leak.hint
+    assert ("zsnapdb:phase is 'redy'" in leak.what, leak.where) == (True, f"{HOME}/machines/pxc1")
+    assert f"zfs get all {HOME}/machines/pxc1" in leak.hint
     swept = {item.name: item.verdict for item in reaper.sweep(house.settings, act=True)}
     assert swept == {"pxc1": LeaseVerdict.KEEP, "pxc2": LeaseVerdict.REAP}
-    with pytest.raises(PreflightError, match="was altered"):
-        catalogue.ready_machine(house.settings, "pxc1")
+    with pytest.raises(DamagedError, match="zsnapdb:phase is 'redy'"):
+        life.destroy(house.settings, "pxc1", snapshots_may_go=False)
+    datasets.set_properties(f"{HOME}/machines/pxc1", {"zsnapdb:phase": "ready"})
     life.destroy(house.settings, "pxc1", snapshots_may_go=False)
     assert catalogue.machines(house.settings) == []
 

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 from typing import Generic, TypeVar
 
 from zsnapdb.base.errors import ZsnapdbError
-from zsnapdb.jobs.clone.locks import if_free
+from zsnapdb.jobs.base.exclusion import if_free
+from zsnapdb.jobs.copies.catalogue import KnownCopies, NamedCopy
 from zsnapdb.planning.clone.lease import LeaseVerdict
 
-C = TypeVar("C")
+C = TypeVar("C", bound=NamedCopy)
+
+
+class GoesToo(StrEnum):
+    """What goes with a copy only if the caller says so: the snapshots that others made on it."""
+
+    FOREIGN_SNAPSHOTS = "foreign-snapshots"
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Something that a run left behind when it died: what it is, where it is, and its instance."""
+
+    what: str
+    where: str
+    instance: str
+    hint: str = "run `zsnapdb reap` to remove it"
 
 
 @dataclass(frozen=True)
@@ -45,30 +63,48 @@ class SweepVerdict:
 
 @dataclass(frozen=True)
 class CopyKind(Generic[C]):
-    """Copies of one kind: which there are, the lock of each, what is decided about one now, and how it is removed."""
+    """Copies of one kind, called `what`: which there are, the lock of each, and what becomes of one.
 
-    what: Callable[[C], str]
-    name: Callable[[C], str]
-    listing: Callable[[], Sequence[C]]
+    `leaks` says what a run that died left of a copy on which nobody works, `judge` what is decided about it now.
+    """
+
+    what: str
+    known: Callable[[], KnownCopies[C]]
     lock: Callable[[C], str]
+    leaks: Callable[[C], Sequence[Leak]]
     judge: Callable[[C], SweepVerdict]
     remove: Callable[[C], object]
+
+
+def leaks(kind: CopyKind[C]) -> Iterator[Leak]:
+    """Yield what runs that died left behind, and what cannot be read. What another process works on is no leak."""
+    known = kind.known()
+    for item in known.unreadable:
+        what = f"{item.what} whose properties cannot be read ({item.reason})"
+        yield Leak(what, item.anchor, item.instance, item.hint)
+    for copy in known.copies:
+        with if_free(kind.lock(copy)) as is_free:
+            if is_free:
+                yield from kind.leaks(copy)
 
 
 def sweep(kind: CopyKind[C], *, act: bool, limit: int | None = None) -> Iterator[ReapOutcome]:
     """Judge every copy of the kind, and remove those that must go (`act` false: only say so).
 
-    Each is read again under its lock, and judged as it is then. What another process works on stays. Of those whose
-    time is over at most `limit` go (None: all). An error with one is in its outcome, and the sweep goes on.
+    Each is read again under its lock, and judged as it is then. What another process works on stays, and what cannot be
+    read. Of those whose time is over at most `limit` go (None: all). An error with one is in its outcome, and the sweep
+    goes on.
     """
-    taken = 0
-    for known in kind.listing():
-        what, name = kind.what(known), kind.name(known)
-        with if_free(kind.lock(known)) as is_free:
+    taken, what, seen = 0, kind.what, kind.known()
+    for item in seen.unreadable:
+        reason = f"its properties cannot be read ({item.reason}): {item.hint}"
+        yield ReapOutcome(what, item.name, LeaseVerdict.KEEP, reason)
+    for name, lock in [(copy.name, kind.lock(copy)) for copy in seen.copies]:
+        with if_free(lock) as is_free:
             if not is_free:
                 yield ReapOutcome(what, name, LeaseVerdict.KEEP, "another process is working on it")
                 continue
-            copy = next((copy for copy in kind.listing() if (kind.what(copy), kind.name(copy)) == (what, name)), None)
+            copy = next((copy for copy in kind.known().copies if copy.name == name), None)
             if copy is None:
                 continue
             judged = _judged(kind, copy)

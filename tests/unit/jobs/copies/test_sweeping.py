@@ -9,11 +9,24 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.errors import CommandError
 from zsnapdb.jobs.base.exclusion import exclusive
-from zsnapdb.jobs.clone.sweeping import CopyKind, ReapOutcome, SweepVerdict, sweep
+from zsnapdb.jobs.copies.catalogue import KnownCopies, UnreadableCopy
+from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.copies.sweeping import CopyKind, Leak, ReapOutcome, SweepVerdict, leaks, sweep
 from zsnapdb.planning.clone.lease import LeaseVerdict
 
 KEEP, REAP = LeaseVerdict.KEEP, LeaseVerdict.REAP
 EXPIRED, LEFT = SweepVerdict(REAP, "expired"), SweepVerdict.leak("half made")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A copy that has a name."""
+
+    name: str
+    phase: CopyPhase = CopyPhase.READY
+
+
+TORN = UnreadableCopy("copy", "torn", "tank/torn", "main", "phase is 'redy'")
 
 
 @dataclass
@@ -23,23 +36,28 @@ class Copies:
     judged: dict[str, SweepVerdict | None]
     stuck: frozenset[str] = frozenset()
     removed: list[str] = field(default_factory=list)
+    unreadable: tuple[UnreadableCopy, ...] = ()
 
-    def kind(self) -> CopyKind[str]:
-        return CopyKind(
-            lambda _: "copy", lambda n: n, lambda: list(self.judged), lambda n: f"copy-{n}", self._judge, self._remove
-        )
+    def kind(self) -> CopyKind[Paper]:
+        return CopyKind("copy", self._known, lambda copy: f"copy-{copy.name}", self._leaks, self._judge, self._remove)
 
-    def _judge(self, name: str) -> SweepVerdict:
-        verdict = self.judged[name]
+    def _known(self) -> KnownCopies[Paper]:
+        return KnownCopies("copy", [Paper(name) for name in self.judged], self.unreadable)
+
+    def _leaks(self, copy: Paper) -> list[Leak]:
+        return [Leak("copy", copy.name, "main")] if self.judged[copy.name] == LEFT else []
+
+    def _judge(self, copy: Paper) -> SweepVerdict:
+        verdict = self.judged[copy.name]
         if verdict is None:
-            raise CommandError(f"{name} cannot be read", hint="")
+            raise CommandError(f"{copy.name} cannot be read", hint="")
         return verdict
 
-    def _remove(self, name: str) -> None:
-        if name in self.stuck:
-            raise CommandError(f"{name} is busy", hint="")
-        self.removed.append(name)
-        del self.judged[name]
+    def _remove(self, copy: Paper) -> None:
+        if copy.name in self.stuck:
+            raise CommandError(f"{copy.name} is busy", hint="")
+        self.removed.append(copy.name)
+        del self.judged[copy.name]
 
 
 NAMES = st.sampled_from("abcdefgh")
@@ -76,3 +94,19 @@ def test_what_another_process_works_on_stays() -> None:
         outcomes = list(sweep(copies.kind(), act=True))
     assert outcomes[0] == ReapOutcome("copy", "a", KEEP, "another process is working on it")
     assert copies.removed == ["b"]
+
+
+def test_leaks_are_what_was_left_behind_where_nobody_works_and_what_cannot_be_read() -> None:
+    copies = Copies({"a": LEFT, "b": LEFT, "c": EXPIRED}, unreadable=(TORN,))
+    with exclusive("copy-a", doing="working"):
+        found = list(leaks(copies.kind()))
+    assert [leak.where for leak in found] == ["tank/torn", "b"]
+    assert ("phase is 'redy'" in found[0].what, "zfs get all tank/torn" in found[0].hint) == (True, True)
+
+
+def test_what_cannot_be_read_stays_and_says_why() -> None:
+    copies = Copies({"a": EXPIRED}, unreadable=(TORN,))
+    kept, gone = sweep(copies.kind(), act=True)
+    assert (kept.name, kept.verdict, gone.verdict) == ("torn", KEEP, REAP)
+    assert "phase is 'redy'" in kept.reason
+    assert copies.removed == ["a"]

@@ -1,0 +1,136 @@
+"""Copies of every kind are listed by the properties of their datasets, whatever somebody wrote into one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.support import clone_pool, machine_pool
+from tests.unit.support.clone_pool import Thing
+from tests.unit.support.machine_pool import MachinePool
+from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
+from zsnapdb.config.settings import CloneSettings, MachineSettings, Settings
+from zsnapdb.jobs.clone import catalogue as clones
+from zsnapdb.jobs.clone import reusable_sets
+from zsnapdb.jobs.clone.reusable_sets import RECEIVED
+from zsnapdb.jobs.copies import catalogue
+from zsnapdb.jobs.copies.catalogue import KnownCopies, NamedCopy
+from zsnapdb.jobs.vm import catalogue as machines
+
+STAMP = "2026-11-22T00:00:00Z"
+SETS = ("zdb-20261122T000000Z-aaaaaaaa", "zdb-20261122T000000Z-bbbbbbbb")
+NAMES = ("one", "two")
+JUNK = ("", "-", "redy", "no\x0bline", "\x1b[2J", "-7", "9" * 40, "../../etc")
+Known = Callable[[Settings], KnownCopies[Any]]
+KINDS: dict[str, tuple[Known, str, tuple[str, str]]] = {
+    "clone": (clones.known, clone_pool.HOME, NAMES),
+    "machine": (machines.known_machines, f"{machine_pool.HOME}/machines", NAMES),
+    "base": (machines.known_bases, f"{machine_pool.HOME}/bases", NAMES),
+    "received set": (lambda settings: reusable_sets.known(settings, RECEIVED), "tank/zsnapdb/received", SETS),
+}
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> MachinePool:
+    """A pool with two complete copies of each kind."""
+    pool = MachinePool()
+    pool.install(monkeypatch)
+    for name in NAMES:
+        dataset = pool.clone(name, pool.snapshot(f"tank/mysql@zsnapdb-{name}"), protected="no")
+        assert dataset.startswith(clone_pool.HOME)
+    pool.things[machine_pool.HOME] = Thing()
+    common = {"phase": "ready", "created": STAMP, "vm-base": "pxc", "vm-uuid": "u", "vm-network": "user"}
+    leased = {"owner": "ada", "expires": STAMP, "protected": "no", "vm-identity": "none"}
+    make(pool, f"{machine_pool.HOME}/machines", "vm", NAMES, {**common, **leased}, "vda")
+    make(pool, f"{machine_pool.HOME}/bases", "vm-base", NAMES, {**common, "vm-domain": "", "vm-made-of": "x"}, "vda")
+    kept = {"phase": "ready", "source": "backup", "instance": "main", "origin": clone_pool.origin().encode()}
+    make(pool, "tank/zsnapdb/received", "kept", SETS, {**kept, "used": STAMP, "point": "-"}, "c")
+    return pool
+
+
+def make(pool: MachinePool, home: str, mark: str, names: tuple[str, ...], facts: dict[str, str], child: str) -> None:
+    pool.things[home] = Thing()
+    for name in names:
+        values = {**facts, mark: name}
+        pool.things[f"{home}/{name}"] = Thing({f"zsnapdb:{key}": value for key, value in values.items()})
+        below = {f"zsnapdb:{mark}": name, "zsnapdb:role": "data", "volsize": "33554432"}
+        pool.things[f"{home}/{name}/{child}"] = Thing(below)
+
+
+def settings() -> Settings:
+    places = MachineSettings(dataset=machine_pool.HOME, folder=Path("/nowhere"))
+    return Settings.model_construct(
+        instance={}, repository={}, clones=CloneSettings(dataset=clone_pool.HOME), vms=places
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_copy_is_listed_and_found_by_its_name(pool: MachinePool, kind: str) -> None:
+    listing, _, (one, two) = KINDS[kind]
+    known = listing(settings())
+    assert ([copy.name for copy in known.copies], known.unreadable) == ([one, two], [])
+    found: NamedCopy = catalogue.find(known, two)
+    assert found is known.copies[1]
+    with pytest.raises(UnknownNameError, match="there is no") as error:
+        catalogue.find(known, "three")
+    assert one in str(error.value.hint)
+
+
+@pytest.mark.parametrize("junk", JUNK)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_with_an_altered_property_hides_no_other_and_is_no_other_itself(
+    pool: MachinePool, kind: str, junk: str
+) -> None:
+    listing, home, (one, two) = KINDS[kind]
+    anchor = pool.things[f"{home}/{one}"].properties
+    for key in [key for key in anchor if key.startswith("zsnapdb:")]:
+        whole, anchor[key] = anchor[key], junk
+        known = listing(settings())
+        assert two in [copy.name for copy in known.copies], key
+        named = {copy.name for copy in known.copies} | {item.name for item in known.unreadable}
+        assert named <= {one, two}, key
+        assert one in named or anchor[key] == junk, key
+        anchor[key] = whole
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_whose_phase_says_nothing_is_named_with_what_to_do_and_is_not_used(pool: MachinePool, kind: str) -> None:
+    listing, home, (one, two) = KINDS[kind]
+    pool.things[f"{home}/{one}"].properties["zsnapdb:phase"] = "redy"
+    known = listing(settings())
+    (item,) = known.unreadable
+    assert ([copy.name for copy in known.copies], item.anchor) == ([two], f"{home}/{one}")
+    with pytest.raises(DamagedError, match="zsnapdb:phase is 'redy'") as error:
+        catalogue.find(known, one)
+    assert f"zfs get all {home}/{one}" in str(error.value.hint)
+    with pytest.raises(DamagedError):
+        catalogue.find_or_none(known, one)
+
+
+@pytest.mark.parametrize("phase", ["making", "destroying"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_half_made_copy_is_listed_and_not_used(pool: MachinePool, kind: str, phase: str) -> None:
+    listing, home, (one, _) = KINDS[kind]
+    pool.things[f"{home}/{one}"].properties["zsnapdb:phase"] = phase
+    known = listing(settings())
+    with pytest.raises(PreflightError, match=f"not complete \\(phase {phase}\\)"):
+        catalogue.complete(known.what, catalogue.find(known, one))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_others_made_below_a_copy_is_no_part_of_it(pool: MachinePool, kind: str) -> None:
+    listing, home, (one, _) = KINDS[kind]
+    before = listing(settings()).copies
+    # It has the mark of the anchor above it, which it inherited.
+    pool.things[f"{home}/{one}/vdz"] = Thing({"volsize": "33554432", "zsnapdb:role": "data"})
+    pool.things[f"{home}/foreign"] = Thing({"zsnapdb:phase": "ready"})
+    assert listing(settings()).copies == before
+
+
+def test_a_home_in_another_pool_than_the_data_is_refused_by_the_name_of_its_setting() -> None:
+    assert catalogue.home(None, "tank", "zsnapdb/clones", "clones.dataset") == "tank/zsnapdb/clones"
+    with pytest.raises(PreflightError, match=r"clones\.dataset other/x is not in the pool tank"):
+        catalogue.home("other/x", "tank", "zsnapdb/clones", "clones.dataset")

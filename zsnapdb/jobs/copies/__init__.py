@@ -1,0 +1,1 @@
+"""What clones, machines, bases and the sets that clones are made from have in common."""

@@ -1,0 +1,189 @@
+"""Lists the copies of one kind on this host. The properties of their datasets say everything; no other file is read.
+
+A copy is an anchor, the dataset `HOME/NAME` that carries what is known of it, and the datasets below the anchor. Each
+carries the mark of its kind with the copy's name. Only what was set locally counts: an inherited or received value says
+nothing about the dataset (zfsprops(7)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from zsnapdb.base.errors import DamagedError, NotThere, PreflightError, UnknownNameError
+from zsnapdb.base.model import pool_of
+from zsnapdb.base.patterns import is_line
+from zsnapdb.jobs.base.set_properties import INSTANCE_PROPERTY
+from zsnapdb.jobs.copies.properties import (
+    EXPIRES_PROPERTY,
+    HALF_MADE,
+    NOT_PROTECTED,
+    PHASE_PROPERTY,
+    PROTECTED_PROPERTY,
+    CopyPhase,
+)
+from zsnapdb.planning.clone.lease import CloneLease, read_stamp
+from zsnapdb.zfs import datasets
+from zsnapdb.zfs.datasets import Property
+
+Properties = Mapping[str, Property]
+
+
+class NamedCopy(Protocol):
+    """What is known of every copy that a person names."""
+
+    @property
+    def name(self) -> str:
+        """The name that a person gave it."""
+
+    @property
+    def phase(self) -> CopyPhase:
+        """How far it is."""
+
+
+C = TypeVar("C")
+N = TypeVar("N", bound=NamedCopy)
+
+
+@dataclass(frozen=True)
+class CopyDatasets:
+    """The datasets of one copy, outer ones first, with their properties. The first is the anchor."""
+
+    name: str
+    anchor: str
+    members: Mapping[str, Properties]
+
+    @property
+    def facts(self) -> Properties:
+        """The properties of the anchor."""
+        return self.members[self.anchor]
+
+    def text(self, key: str) -> str:
+        """Return a property of the anchor. ValueError if it is not one line."""
+        value = self.facts[key].value
+        if not is_line(value):
+            raise ValueError(f"{key} is not one line")
+        return value
+
+    def phase(self) -> CopyPhase:
+        """Return how far the copy is. ValueError if the property says none, or is not set on the anchor itself."""
+        stated = self.facts[PHASE_PROPERTY]
+        if not stated.is_local or stated.value not in set(CopyPhase):
+            raise ValueError(f"{PHASE_PROPERTY} is {stated.value!r}")
+        return CopyPhase(stated.value)
+
+    def lease(self) -> CloneLease:
+        """Return how long the copy stays. A time that cannot be read counts as forever."""
+        protected = self.text(PROTECTED_PROPERTY)
+        until = None if protected in (datasets.UNSET, NOT_PROTECTED) else read_stamp(protected)
+        return CloneLease(read_stamp(self.text(EXPIRES_PROPERTY)), until)
+
+
+@dataclass(frozen=True)
+class UnreadableCopy:
+    """A copy whose properties cannot be read, because they were changed. No job changes or removes it."""
+
+    what: str
+    name: str
+    anchor: str
+    instance: str
+    reason: str
+
+    @property
+    def hint(self) -> str:
+        """What a person does with it."""
+        return f"correct the properties (`zfs get all {self.anchor}` shows them), or destroy its datasets by hand"
+
+
+@dataclass(frozen=True)
+class KnownCopies(Generic[C]):
+    """The copies of one kind, called `what`, and those that cannot be read."""
+
+    what: str
+    copies: Sequence[C]
+    unreadable: Sequence[UnreadableCopy] = ()
+
+
+def homes(configured: str | None, below: str) -> list[str]:
+    """Return the existing datasets under which copies may live: the configured one, else `below` in each pool."""
+    possible = [configured] if configured else [f"{pool}/{below}" for pool in datasets.pools()]
+    return [dataset for dataset in possible if datasets.exists(dataset)]
+
+
+def home(configured: str | None, pool: str, below: str, key: str) -> str:
+    """Return the dataset for new copies in the pool: the configured one, else `below` in the pool.
+
+    PreflightError names the setting `key` if it says a dataset in another pool.
+    """
+    chosen = configured or f"{pool}/{below}"
+    if pool_of(chosen) != pool:
+        raise PreflightError(
+            f"{key} {chosen} is not in the pool {pool}, where the data is",
+            hint=f"set {key} to a dataset in the pool {pool}: a ZFS clone lives in the pool of its snapshot",
+        )
+    return chosen
+
+
+def known(
+    what: str, above: Iterable[str], columns: Sequence[str], mark: str, read: Callable[[CopyDatasets], C]
+) -> KnownCopies[C]:
+    """Return the copies below the datasets `above`, each as `read` makes it of its datasets.
+
+    `mark` is the property with the name of the copy. A copy for which `read` raises ValueError or DamagedError is among
+    the unreadable ones.
+    """
+    copies: list[C] = []
+    unreadable = []
+    for dataset in above:
+        for found in _below(dataset, (*columns, PHASE_PROPERTY, INSTANCE_PROPERTY), mark):
+            try:
+                copies.append(read(found))
+            except (ValueError, DamagedError) as error:
+                instance = found.facts[INSTANCE_PROPERTY].value
+                reason = " ".join(str(error).split())
+                unreadable.append(UnreadableCopy(what, found.name, found.anchor, instance, reason))
+    return KnownCopies(what, copies, unreadable)
+
+
+def _below(above: str, columns: Sequence[str], mark: str) -> Iterator[CopyDatasets]:
+    try:
+        listed = datasets.children(above, (*dict.fromkeys(columns), mark))
+    except NotThere:
+        return
+    groups: dict[str, dict[str, Properties]] = {}
+    for dataset in sorted(listed, key=lambda dataset: (dataset.count("/"), len(dataset), dataset)):
+        name = dataset[len(above) + 1 :].partition("/")[0]
+        if name and listed[dataset][mark] == Property(name, "local"):
+            groups.setdefault(name, {})[dataset] = listed[dataset]
+    for name, members in groups.items():
+        if f"{above}/{name}" in members:
+            yield CopyDatasets(name, f"{above}/{name}", members)
+
+
+def find(known: KnownCopies[N], name: str) -> N:
+    """Return the copy of that name. UnknownNameError names those that exist, DamagedError one that cannot be read."""
+    found = find_or_none(known, name)
+    if found is None:
+        names = ", ".join(copy.name for copy in known.copies) or "none"
+        raise UnknownNameError(f"there is no {known.what} {name!r}", hint=f"existing: {names}")
+    return found
+
+
+def find_or_none(known: KnownCopies[N], name: str) -> N | None:
+    """Return the copy of that name, None if there is none. DamagedError if it cannot be read."""
+    for item in known.unreadable:
+        if item.name == name:
+            message = f"the properties of the {item.what} {name} cannot be read: {item.reason}"
+            raise DamagedError(message, hint=item.hint)
+    return next((copy for copy in known.copies if copy.name == name), None)
+
+
+def complete(what: str, copy: N) -> N:
+    """Return the copy. PreflightError if it is still being made, or is being destroyed."""
+    if copy.phase in HALF_MADE:
+        raise PreflightError(
+            f"the {what} {copy.name} is not complete (phase {copy.phase})",
+            hint="wait until the other zsnapdb process ends; if no process works on it, run `zsnapdb reap`",
+        )
+    return copy
