@@ -33,13 +33,13 @@ def s3() -> Iterator[S3Server]:
 @pytest.fixture(scope="module")
 def configs(lab: Lab, s3: S3Server) -> dict[str, Path]:
     """The configuration of the lab with each user's credentials, and locks."""
-    more = 'addressing = "path"\nobject_lock = { mode = "governance", for = "2h" }\nkeep = { last = 1 }'
+    more = 'addressing = "path" }\nobject_lock = { mode = "governance", for = "2h" }\nkeep = { last = 1 }'
     return {
         user: lab.changed(
             ('url = "s3://backups/lab"', f'url = "s3://{BUCKET}/{PREFIX[:-1]}"'),
             ("http://127.0.0.1:7070", s3.endpoint),
-            ("/etc/zsnapdb/credentials", str(s3.settings(user).credentials_file)),
-            ('addressing = "path"', more),
+            ("/etc/zsnapdb/credentials", str(s3.settings(user).s3.credentials_file)),
+            ('addressing = "path" }', more),
         )
         for user in POLICIES
     }

@@ -107,7 +107,7 @@ def make_bucket(settings: str) -> None:
     """Create the bucket on the server that the settings name."""
     import boto3
 
-    store = tomllib.loads(settings)
+    store = tomllib.loads(settings)["s3"]
     credentials = configparser.ConfigParser()
     credentials.read(store["credentials_file"])
     key = credentials["default"]
@@ -214,8 +214,8 @@ def stores(
             continue
         port = free_port()
         settings = (
-            f'endpoint = "http://127.0.0.1:{port}"\nregion = "us-east-1"\naddressing = "path"\ncredentials_file ='
-            f' "{credentials}"\n'
+            f's3 = {{ endpoint = "http://127.0.0.1:{port}", region = "us-east-1", addressing = "path",'
+            f' credentials_file = "{credentials}" }}\n'
         )
         (folder / name).mkdir()
         if name == "moto":

@@ -60,9 +60,7 @@ class Server:
             "BENCH_REPOSITORY": json.dumps(
                 {
                     "url": f"s3://{BUCKET}/ours",
-                    "endpoint": self.url,
-                    "region": "us-east-1",
-                    "addressing": "path",
+                    "s3": {"endpoint": self.url, "region": "us-east-1", "addressing": "path"},
                     "stream": {"level": LEVEL},
                 }
             ),

@@ -35,7 +35,7 @@ name = "no money is lost"
 sql = "SELECT SUM(balance) FROM ledger.accounts"
 expect = 200000000
 """
-ENCRYPTION = 'addressing = "path"\n[repository.s3.encryption]\n'
+ENCRYPTION = 'addressing = "path" }\n[repository.s3.encryption]\n'
 AS_IT_LIES = '[repository.s3.stream]\nsend = "compressed"\n'
 """A chain of blocks as they lie. That of a machine in tests/faults/test_machines.py is plain."""
 KILLER = """#!/bin/sh
@@ -100,7 +100,7 @@ def chain(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Chain:
     config = lab.changed(
         ("[instance.main.server]", f"{POLICY}{PROBE}\n[instance.main.server]"),
         ('url = "s3://backups/lab"', f'url = "file://{STORE}"'),
-        ('addressing = "path"', f"{ENCRYPTION}{keys}{AS_IT_LIES}"),
+        ('addressing = "path" }', f"{ENCRYPTION}{keys}{AS_IT_LIES}"),
     )
     workers = {row[0]: row[1] for row in lab.sql("SELECT worker, MAX(number) FROM ledger.journal GROUP BY worker")}
     load = ledger.Load(SOCKET, first_number=workers)

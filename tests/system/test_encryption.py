@@ -47,9 +47,9 @@ def sealed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Sealed:
     common = f'recipients = ["{one["recipients"][0]}", "{two["recipients"][0]}"]\nsigners = ["{one["signer"]}"]\n'
 
     def config(more: str) -> Path:
-        section = f'addressing = "path"\n[repository.s3.encryption]\n{common}{more}\n'
+        section = f'addressing = "path" }}\n[repository.s3.encryption]\n{common}{more}\n'
         return lab.changed(
-            ('url = "s3://backups/lab"', 'url = "s3://backups/sealed"'), ('addressing = "path"', section)
+            ('url = "s3://backups/lab"', 'url = "s3://backups/sealed"'), ('addressing = "path" }', section)
         )
 
     writer = config(f'signing_key_file = "{folder / "sign"}"')

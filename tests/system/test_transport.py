@@ -22,7 +22,7 @@ STREAM = '[repository.s3.stream]\nsend = "compressed"\nchunk_size = "2MiB"\n'
 @pytest.fixture(scope="module")
 def compressed(lab: Lab) -> Path:
     """A configuration of compressed sends in small chunks, at a limited rate."""
-    path = lab.changed(('addressing = "path"', 'addressing = "path"\nbandwidth = "12MiB"\npatience = "2m"'))
+    path = lab.changed(('addressing = "path" }', 'addressing = "path" }\nbandwidth = "12MiB"\npatience = "2m"'))
     path.write_text(path.read_text() + STREAM)
     return path
 

@@ -12,6 +12,7 @@ from zsnapdb.base.errors import ConfigError, ServerError, UsageError
 from zsnapdb.config.settings import load, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.agent.jobs import jobs_of
+from zsnapdb.report.config import ConfigurationView
 
 GOOD = """
 [instance.main]
@@ -44,14 +45,23 @@ def test_sizes_and_durations_have_units() -> None:
     assert settings.instance["main"].lock.deadline == 0.25
 
 
-@pytest.mark.parametrize("line", ['endpoint = "http://127.0.0.1:7070"', 'endpoint = "https://s3.lan"'])
+@pytest.mark.parametrize("line", ['s3.endpoint = "http://127.0.0.1:7070"', 's3.endpoint = "https://s3.lan"'])
 def test_an_endpoint_of_this_host_or_with_tls_is_used(line: str) -> None:
-    assert not parse(f"{GOOD}{line}\n", "x").repository["s3"].is_readable_on_the_way
+    assert not parse(f"{GOOD}{line}\n", "x").repository["s3"].s3.is_readable_on_the_way
 
 
 def test_an_endpoint_without_tls_is_used_only_where_that_is_set() -> None:
-    settings = parse(GOOD + 'endpoint = "http://s3.lan"\nallow_http = true\n', "x")
-    assert settings.repository["s3"].is_readable_on_the_way
+    settings = parse(GOOD + 's3 = { endpoint = "http://s3.lan", allow_http = true }\n', "x")
+    assert settings.repository["s3"].s3.is_readable_on_the_way
+
+
+def test_keys_of_s3_beside_the_url_are_read_and_noted() -> None:
+    flat = parse(GOOD + 'endpoint = "https://s3.lan"\nregion = "x"\nchecksum = "none"\n', "x")
+    table = parse(GOOD + 's3 = { endpoint = "https://s3.lan", region = "x", checksum = "none" }\n', "x")
+    assert flat.repository["s3"].s3 == table.repository["s3"].s3
+    (note,) = ConfigurationView(flat).notes()
+    assert note == 'note: endpoint, region, checksum of repository "s3" belong into the table [repository.s3.s3]'
+    assert ConfigurationView(table).notes() == []
 
 
 @pytest.mark.parametrize(
@@ -65,9 +75,9 @@ def test_an_endpoint_without_tls_is_used_only_where_that_is_set() -> None:
         (GOOD.replace("socket =", "host = 'db'\nsocket ="), "at most one of socket and host", ""),
         (GOOD.replace("s3://bucket/prefix", "ftp://x"), "neither s3://bucket[/prefix] nor file:///folder", ""),
         (GOOD.replace("tank/mysql/data", "tank/mysql"), "volumes names a dataset under two roles", ""),
-        (GOOD + 'endpoint = "http://s3.lan:9000"\n', "use https://, or set allow_http = true", ""),
+        (GOOD + 's3.endpoint = "http://s3.lan:9000"\n', "use https://, or set allow_http = true", ""),
         (GOOD + 'endpoint = "http://127.0.0.1.evil.example"\n', "use https://, or set allow_http = true", ""),
-        (GOOD + 'endpoint = "s3.lan"\n', "does not begin with https://", ""),
+        (GOOD + 's3.endpoint = "s3.lan"\n', "does not begin with https://", ""),
         (GOOD + 'stream = { chunk_size = "32 miles" }\n', "a size is a number with B, KiB, MiB, GiB or TiB", ""),
         (
             GOOD + '[[instance.main.drill.probe]]\nsql = "SELECT 1"\n',
@@ -78,6 +88,12 @@ def test_an_endpoint_without_tls_is_used_only_where_that_is_set() -> None:
             GOOD + '[[instance.main.drill.probe]]\nsql = "SELECT 1"\nexpekt = 1\n',
             "unknown key instance.main.drill.probe.0.expekt",
             "did you mean 'expect'?",
+        ),
+        (GOOD + 's3 = { region = "x" }\nchecksum = "none"\n', "unknown key repository.s3.checksum", ""),
+        (
+            GOOD.replace("s3://bucket/prefix", "file:///backups") + 's3.region = "x"\n',
+            "is not in S3, so region of s3 means nothing",
+            "",
         ),
         ("instance = [", "is not valid TOML", "example"),
     ],

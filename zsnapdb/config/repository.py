@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from zsnapdb.base.quantities import Level, Seconds, Size
 from zsnapdb.config.objectives import ObjectiveSettings
@@ -96,10 +96,9 @@ class ObjectLockSettings(ConfigSection):
     period: Annotated[Seconds, Field(alias="for", ge=3600, le=100 * 366 * 86400)]
 
 
-class RepositorySettings(ConfigSection):
-    """Where backups are stored: s3://bucket/prefix or file:///folder."""
+class S3Settings(ConfigSection):
+    """How the bucket of an s3:// url is reached, and how it keeps the objects."""
 
-    url: str
     endpoint: str | None = None
     allow_http: bool = False
     region: str | None = None
@@ -109,34 +108,13 @@ class RepositorySettings(ConfigSection):
     sse: Literal["AES256", "aws:kms"] | None = None
     sse_key: str | None = None
     checksum: Literal["auto", "sha256", "none"] = "auto"
-    patience: Annotated[Seconds, Field(ge=0, le=7 * 86400)] = 3600.0
-    evidence: bool = False
-    """Whether commands write what they did into the evidence log of the repository."""
-    bandwidth: Annotated[Size, Field(ge=1 << 10)] | None = None
-    stream: StreamSettings = StreamSettings()
-    encryption: EncryptionSettings = EncryptionSettings()
-    keep: KeepSettings | None = None
-    objectives: ObjectiveSettings | None = None
-    object_lock: ObjectLockSettings | None = None
 
     @model_validator(mode="after")
-    def _lockable(self) -> RepositorySettings:
-        if self.object_lock is None:
-            return self
-        if not self.url.startswith("s3:"):
-            raise ValueError("object_lock needs an s3:// url")
-        if self.checksum == "none":
-            raise ValueError('object_lock needs checksums; set checksum = "auto" or "sha256"')
-        return self
-
-    @model_validator(mode="after")
-    def _known_scheme(self) -> RepositorySettings:
-        if not any(re.match(form, self.url) for form in STORE_ADDRESSES.values()):
-            raise ValueError(f"url {self.url!r} is neither {' nor '.join(STORE_ADDRESSES)}")
-        if any("@" in urlsplit(address).netloc for address in (self.url, self.endpoint or "")):
-            raise ValueError("url and endpoint must not contain an account or a password; use credentials_file")
+    def _usable(self) -> S3Settings:
         if self.endpoint is not None and re.match(r"https?://", self.endpoint) is None:
             raise ValueError(f"endpoint {self.endpoint!r} does not begin with https://")
+        if "@" in urlsplit(self.endpoint or "").netloc:
+            raise ValueError("endpoint must not contain an account or a password; use credentials_file")
         if self.is_readable_on_the_way and not self.allow_http:
             raise ValueError(
                 f"endpoint {self.endpoint} is not encrypted: everybody on the way reads what is stored and can change"
@@ -154,3 +132,60 @@ class RepositorySettings(ConfigSection):
         address = urlsplit(self.endpoint or "")
         host = address.hostname or ""
         return address.scheme == "http" and host not in ("localhost", "::1") and not re.match(r"127\.[0-9.]+$", host)
+
+
+class RepositorySettings(ConfigSection):
+    """Where backups are stored: s3://bucket/prefix or file:///folder."""
+
+    url: str
+    patience: Annotated[Seconds, Field(ge=0, le=7 * 86400)] = 3600.0
+    evidence: bool = False
+    """Whether commands write what they did into the evidence log of the repository."""
+    bandwidth: Annotated[Size, Field(ge=1 << 10)] | None = None
+    s3: S3Settings = S3Settings()
+    stream: StreamSettings = StreamSettings()
+    encryption: EncryptionSettings = EncryptionSettings()
+    keep: KeepSettings | None = None
+    objectives: ObjectiveSettings | None = None
+    object_lock: ObjectLockSettings | None = None
+
+    _flat_keys: tuple[str, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_flat_keys(cls, read: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Read keys of the table `s3` that stand beside `url`, where they stood before there was such a table."""
+        flat = [key for key in S3Settings.model_fields if isinstance(read, dict) and key in read]
+        if not flat or not isinstance(read, dict) or "s3" in read:
+            return handler(read)
+        rest = {key: value for key, value in read.items() if key not in flat}
+        made = handler({**rest, "s3": {key: read[key] for key in flat}})
+        made._flat_keys = tuple(flat)
+        return made
+
+    @property
+    def flat_keys(self) -> tuple[str, ...]:
+        """The keys of the table `s3` that stand beside `url` in the configuration."""
+        return self._flat_keys
+
+    @model_validator(mode="after")
+    def _lockable(self) -> RepositorySettings:
+        if self.object_lock is None:
+            return self
+        if not self.url.startswith("s3:"):
+            raise ValueError("object_lock needs an s3:// url")
+        if self.s3.checksum == "none":
+            raise ValueError('object_lock needs checksums; set checksum = "auto" or "sha256"')
+        return self
+
+    @model_validator(mode="after")
+    def _known_scheme(self) -> RepositorySettings:
+        if not any(re.match(form, self.url) for form in STORE_ADDRESSES.values()):
+            raise ValueError(f"url {self.url!r} is neither {' nor '.join(STORE_ADDRESSES)}")
+        if "@" in urlsplit(self.url).netloc:
+            raise ValueError("url must not contain an account or a password; use credentials_file")
+        if self.s3.model_fields_set and not self.url.startswith("s3:"):
+            raise ValueError(
+                f"url {self.url!r} is not in S3, so {', '.join(sorted(self.s3.model_fields_set))} of s3 means nothing"
+            )
+        return self

@@ -30,7 +30,15 @@ class ConfigurationView(View):
             f"instance {name}: {own.user} at {own.socket or own.host}, to repository {own.repository}"
             for name, own in self.settings.instance.items()
         ]
-        return "\n".join(["the configuration is well-formed", *lines])
+        return "\n".join(["the configuration is well-formed", *lines, *self.notes()])
+
+    def notes(self) -> list[str]:
+        """Return a line for each repository that has keys where they were read from in older versions."""
+        return [
+            f'note: {", ".join(own.flat_keys)} of repository "{name}" belong into the table [repository.{name}.s3]'
+            for name, own in self.settings.repository.items()
+            if own.flat_keys
+        ]
 
     def fields(self) -> ConfigurationDocument:
         return {

@@ -378,19 +378,19 @@ def open_at(settings: RepositorySettings) -> tuple[Store, str]:
     address = urlsplit(settings.url)
     path = address.path.strip("/")
     prefix = f"{path}/" if path else ""
-    lock = settings.object_lock
+    lock, own = settings.object_lock, settings.s3
     store = S3Store(
         address.netloc,
-        endpoint=settings.endpoint,
-        region=settings.region,
-        credentials_file=settings.credentials_file,
-        addressing=settings.addressing,
+        endpoint=own.endpoint,
+        region=own.region,
+        credentials_file=own.credentials_file,
+        addressing=own.addressing,
         connections=settings.stream.concurrency,
         options=S3Options(
-            settings.storage_class,
-            settings.sse,
-            settings.sse_key,
-            settings.checksum,
+            own.storage_class,
+            own.sse,
+            own.sse_key,
+            own.checksum,
             prefix,
             "GOVERNANCE" if lock is not None and lock.mode == "governance" else "COMPLIANCE" if lock else None,
             lock.period if lock is not None else 0.0,

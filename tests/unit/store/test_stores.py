@@ -29,7 +29,7 @@ from zsnapdb.base.errors import (
     RepositoryError,
     UnreachableError,
 )
-from zsnapdb.config.repository import STORE_ADDRESSES, RepositorySettings
+from zsnapdb.config.repository import STORE_ADDRESSES, RepositorySettings, S3Settings
 from zsnapdb.store.base import Afterlife, Store
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.open import STORES, open_store
@@ -326,12 +326,14 @@ def test_addresses_choose_the_store_and_its_prefix(tmp_path: Path, monkeypatch: 
     local, _ = open_store(RepositorySettings(url=f"file://{tmp_path}", patience="10m"))
     assert isinstance(local, RetryingStore)
     assert (type(local.inner), local.patience) == (LocalStore, 600)
-    store, prefix = open_store(RepositorySettings(url="s3://bucket/some/prefix/", region="us-east-1", bandwidth="5MiB"))
+    store, prefix = open_store(
+        RepositorySettings(url="s3://bucket/some/prefix/", s3=S3Settings(region="us-east-1"), bandwidth="5MiB")
+    )
     assert isinstance(store, RetryingStore)
     assert isinstance(store.inner, ThrottledStore)
     assert isinstance(store.inner.inner, S3Store)
     assert (store.inner.inner.bucket, prefix, store.inner.rate) == ("bucket", "some/prefix/", 5 << 20)
-    assert open_store(RepositorySettings(url="s3://bucket", region="us-east-1"))[1] == ""
+    assert open_store(RepositorySettings(url="s3://bucket", s3=S3Settings(region="us-east-1")))[1] == ""
 
 
 @pytest.mark.parametrize("place", ["main", "main/manifests", "main/manifests/a.json"])

@@ -103,11 +103,13 @@ class S3Server:
         return RepositorySettings.model_validate(
             {
                 "url": f"s3://{BUCKET}/{PREFIX.rstrip('/')}",
-                "endpoint": self.endpoint,
-                "region": "us-east-1",
-                "addressing": "path",
+                "s3": {
+                    "endpoint": self.endpoint,
+                    "region": "us-east-1",
+                    "addressing": "path",
+                    "credentials_file": self._credentials(name, secret),
+                },
                 "patience": 0,
-                "credentials_file": self._credentials(name, secret),
                 **more,
             }
         )

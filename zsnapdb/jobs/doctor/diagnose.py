@@ -228,8 +228,8 @@ def _about_repository(instance: Instance, stored: Stored, locks: Sequence[Fitnes
     doubts = [warning("repository", finding.text, finding.hint) for finding in stored.missing if finding.is_warning]
     doubts += [warning("repository", error.message, error.hint) for error in stored.unreadable.values()]
     doubts += locks
-    if instance.repository.is_readable_on_the_way:
-        text = f"{url}: {instance.repository.endpoint} is not encrypted: the network can change what is stored"
+    if instance.repository.s3.is_readable_on_the_way:
+        text = f"{url}: {instance.repository.s3.endpoint} is not encrypted: the network can change what is stored"
         doubts.append(warning("repository", text, "use an endpoint with https://"))
     what = f"{url}: {counted(len(stored.backups) + len(stored.unreadable), 'backup')}{encryption}"
     if repository.note:

@@ -90,7 +90,7 @@ def _there(here: Repository, source: Instance, target: Instance) -> Repository |
 
     ConfigError if it is the same repository as the first one, or no copy of the first one.
     """
-    if (source.repository.url, source.repository.endpoint) == (target.repository.url, target.repository.endpoint):
+    if (source.repository.url, source.repository.s3.endpoint) == (target.repository.url, target.repository.s3.endpoint):
         raise UsageError(
             f"the source and the target of the copy are the same repository, {source.repository.url}",
             hint="name another repository with --to",

@@ -102,9 +102,9 @@ def _repository(answers: SetupAnswers, name: str, recipient: str | None, identit
     yield f"[repository.{name}]"
     yield _line("url", answers.repository)
     if answers.endpoint:
-        yield _line("endpoint", answers.endpoint)
+        yield _line("s3.endpoint", answers.endpoint)
     if answers.credentials_file:
-        yield _line("credentials_file", answers.credentials_file)
+        yield _line("s3.credentials_file", answers.credentials_file)
     if recipient is not None:
         yield from ("", f"[repository.{name}.encryption]", f"recipients = [{json.dumps(recipient)}]")
         if identity is not None:

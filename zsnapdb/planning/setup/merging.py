@@ -177,7 +177,10 @@ def _at(document: Mapping[str, Any], path: TablePath) -> Any:
 
 
 def _place(table: Any) -> tuple[Any, Any]:
-    return (table.get("url"), table.get("endpoint")) if isinstance(table, dict) else (None, None)
+    if not isinstance(table, dict):
+        return None, None
+    own = table.get("s3", table)
+    return table.get("url"), own.get("endpoint") if isinstance(own, dict) else None
 
 
 def _words(value: Any) -> Iterator[str]:
