@@ -142,7 +142,7 @@ def play(guest: Guest, number: int, chance: random.Random) -> Round:
     code = code.replace("{SYNC}", str(sync)).replace("{FLUSH}", str(flush))
     guest.spawn([PYTHON, "-c", code], sink=acknowledged)
     archiver = guest.spawn(["zsnapdb", "binlog", "archive", "main"])
-    begun = time.monotonic()
+    started = time.monotonic()
     _wait(guest, acknowledged)
     if chance.random() < 0.5:
         time.sleep(chance.uniform(0, 3))
@@ -151,7 +151,7 @@ def play(guest: Guest, number: int, chance: random.Random) -> Round:
         guest.spawn(["zsnapdb", "binlog", "archive", "main"])
         _wait(guest, acknowledged)
     time.sleep(chance.uniform(INTERVAL, 2 * INTERVAL))
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - started
     guest.power_cut()
     guest.start()
     look = LOOK.replace("{FLUSH}", str(flush)).replace("{TOOL}", TOOLS[guest.flavour]).replace("{ROUND}", str(number))

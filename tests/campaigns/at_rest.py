@@ -115,7 +115,7 @@ class EncryptedServer(Release):
         CONFIG.write_text(f'{CONFIG.read_text()}\n[repository.s3.stream]\nsend = "raw"\n')
         made = zsnapdb("backup", "main")["backup"]
         assert made["full"]
-        zsnapdb("verify", "main", "--deep")
+        assert zsnapdb("verify", "main", "--deep")["raw"] == [made["backup_id"]]
         assert "would be stored in the clear" in refused("binlog", "archive", "main", "--once")
         to = ("restore", "main", "--to", made["backup_id"], "--plan", "--target", "tank/beside")
         assert "no file has its key" in refused(*to)

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.campaigns.support import hand_acts
 from tests.campaigns.support.hand_judge import Judge, Truth, claims
 from tests.campaigns.support.hand_site import CONFIG, REAPING, Facts, Interruption, Ran, Site
-from tests.campaigns.support.hand_verbs import VERBS, Begun, Verb
+from tests.campaigns.support.hand_verbs import VERBS, StartedBackup, Verb
 from tests.lab.guest import Guest, Lab
 from tests.lab.host import LabError
 
@@ -79,23 +79,23 @@ class Play:
         site.acknowledged.numbers |= kept
         site.write()
         self._wait_for(5)
-        begun = verb.prepare(site, point)
+        started = verb.prepare(site, point)
         if not verb.writes_stop:
             self._wait_for(3)
         volumes = site.facts().guids
-        self.truth = Truth(volumes, kept, frozenset(site.acknowledged.numbers - kept) if begun.moves else frozenset())
+        self.truth = Truth(volumes, kept, frozenset(site.acknowledged.numbers - kept) if started.moves else frozenset())
         if self.verb == "reap":
             # The rewind before it is finished.
             self.truth.finished(set(site.acknowledged.numbers), site.rows())
             self.truth.reaped()
         at = self.at or self._interruption(verb)
         self.interruption = str(at)
-        self._run(begun.words, begun, begun.config, at)
-        for name in self.then if self.then is not None else hand_acts.chosen(self.chance, begun):
-            self._act(name, begun)
+        self._run(started.words, started, started.config, at)
+        for name in self.then if self.then is not None else hand_acts.chosen(self.chance, started):
+            self._act(name, started)
         hand_acts.free_the_pool(site)
         time.sleep(SETTLED)
-        judge = Judge(site, self.truth, begun.again)
+        judge = Judge(site, self.truth, started.again)
         self.wrong += judge.verdict(self.ran)
         self.wrong += verb.check(site)
         self.ran += judge.ran
@@ -112,7 +112,7 @@ class Play:
         delay = round(self.chance.uniform(0.01, 0.8), 2) if self.chance.random() < 0.35 else 0.0
         return Interruption(phase, self.chance.randint(1, length), how, delay)
 
-    def _run(self, words: Sequence[str], begun: Begun, config: str, at: Interruption | None) -> None:
+    def _run(self, words: Sequence[str], started: StartedBackup, config: str, at: Interruption | None) -> None:
         """Run a command, and compare what it says with what is so."""
         site = self.site
         before = self.seen or site.facts()
@@ -131,24 +131,24 @@ class Play:
         # A signal waits until the exchange is over, so the command has finished what it was asked for.
         is_exchanged = is_signalled and after.guids not in (before.guids, self.truth.volumes)
         is_finished = (done.code == 0 or is_exchanged) and after.answers
-        if begun.moves and is_finished and tuple(words) in (begun.words, begun.again):
+        if started.moves and is_finished and tuple(words) in (started.words, started.again):
             self.truth.finished(set(site.acknowledged.numbers), site.rows())
 
-    def _act(self, name: str, begun: Begun) -> None:
-        commands = hand_acts.commands(begun)
+    def _act(self, name: str, started: StartedBackup) -> None:
+        commands = hand_acts.commands(started)
         at = None
         if name == "hint":
             hints = [hint for ran in self.ran for hint in ran.hints if not any(c.isupper() for c in hint)]
             words = self.chance.choice(hints).split()[1:] if hints else ["doctor", "main"]
             words += ["--yes", "--no-backup"] if words[0] == "rewind" and "--yes" not in words else []
             self.acts.append(f"hint {' '.join(words[:3])}")
-            self._run(words, begun, CONFIG, None)
+            self._run(words, started, CONFIG, None)
         elif name in commands:
             if self.then is None and self.chance.random() < 0.3:
                 number, how = self.chance.randint(1, 40), self.chance.choice(("kill", "kill", "int", "power"))
                 at = Interruption("start", number, how, 0.0)
             self.acts.append(f"{name}{f' ({at})' if at else ''}")
-            self._run(commands[name].words, begun, commands[name].config, at)
+            self._run(commands[name].words, started, commands[name].config, at)
             if name == "setup":
                 # It may have written another configuration.
                 self.site.configure()

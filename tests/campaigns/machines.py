@@ -1,6 +1,6 @@
 """Campaign: three virtual machines are cloned from one base and run at once, on real zvols with a real libvirt.
 
-    python3 tests/lab campaign machines [--rounds 1] [--only clones|backups|servers|drill|cluster|power]
+    python3 tests/lab campaign machines [--rounds 1] [--only clones|backups|servers|drill|cluster|encrypted|power]
 
 It runs on the host, in one guest. In every round the three machines must have UUIDs and MAC addresses of their own,
 answer on their own addresses with them, keep what they write on their own disks, and forget it by a reset. Afterwards
@@ -22,6 +22,9 @@ published more. They say why, and leave nothing either.
 Then three clones of a Galera node that was shut down form a cluster of three, without a copy of data, and each reads
 what the others wrote. Their servers run in the lab's guest, on the disks of the machines, which stay off.
 
+Then a machine on a disk that ZFS encrypts is backed up raw, restored byte for byte, booted and drilled with the key of
+then; without it, or with another key, the plans refuse.
+
 At last the power is cut while machines are cloned: `doctor` names what is half made, one `reap` removes all of it, and
 no other dataset or snapshot comes or goes.
 """
@@ -38,7 +41,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.campaigns.support import cluster, machine_drills, server_machines
+from tests.campaigns.support import cluster, encrypted_machines, machine_drills, server_machines
 from tests.lab import virtual
 from tests.lab.guest import Guest, Lab
 
@@ -211,7 +214,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--flavour")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--only", choices=("clones", "backups", "servers", "drill", "cluster", "power"))
+    parser.add_argument("--only", choices=("clones", "backups", "servers", "drill", "cluster", "encrypted", "power"))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     with virtual.with_libvirt(Lab.ready()) as guest:
@@ -231,6 +234,8 @@ def main() -> int:
             machine_drills.run_drills(guest, document, NETWORK)
         if options.only in (None, "cluster"):
             cluster.run_cluster(guest, document, NETWORK)
+        if options.only in (None, "encrypted"):
+            encrypted_machines.run_encrypted(guest, document, NETWORK, READY)
         if options.only in (None, "power"):
             power_cut_while_cloning(guest)
     return 0

@@ -151,7 +151,7 @@ class Round:
         self._sql("SET SESSION sql_log_bin = 1")
 
     def _transaction(self, table: ZooTable, made: list[ZooTable]) -> Transaction | None:
-        before, begun = state(self._cursor), self._position()
+        before, started = state(self._cursor), self._position()
         statements = []
         self._sql("BEGIN")
         for _ in range(self._rng.randint(1, 4)):
@@ -163,7 +163,7 @@ class Round:
         self._sql("COMMIT")
         after = state(self._cursor)
         gtid = self._position()
-        return Transaction(gtid, tuple(statements), before, after) if gtid != begun else None
+        return Transaction(gtid, tuple(statements), before, after) if gtid != started else None
 
     def _position(self) -> str:
         """Return the GTID of the newest transaction."""

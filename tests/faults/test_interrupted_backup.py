@@ -101,21 +101,21 @@ def test_killed_in_the_midst_of_an_upload_the_next_run_goes_on_from_the_same_sna
     wait_for_chunks(used, 8)
     command.signal(signal.SIGKILL)
     command.wait(600)
-    begun = journal(used)
-    before = chunks(used, begun)
+    started = journal(used)
+    before = chunks(used, started)
     assert len(before) >= 8
     assert backups(used) == known
     (unfinished,) = json.loads(used.run([QUICK, "list", "--json"]).check().stdout)["unfinished"]
-    assert unfinished["backup_id"] == begun
+    assert unfinished["backup_id"] == started
     (planned,) = json.loads(used.run([QUICK, "backup", "--plan", "--json"]).check().stdout)["interrupted"]
-    assert (planned["backup_id"], planned["decision"]) == (begun, "continue")
-    assert begun in check_clean_and_working(used, known)
-    now = chunks(used, begun)
+    assert (planned["backup_id"], planned["decision"]) == (started, "continue")
+    assert started in check_clean_and_working(used, known)
+    now = chunks(used, started)
     # The last chunk may have been stored without a line in the journal.
     assert sum(now[key] == before[key] for key in before) >= len(before) - 2
     assert len(now) > len(before)
     restored = json.loads(
-        used.run([QUICK, "restore", "main", "--to", begun, "--target", "tank/continued", "--json"], timeout=600)
+        used.run([QUICK, "restore", "main", "--to", started, "--target", "tank/continued", "--json"], timeout=600)
         .check()
         .stdout
     )
@@ -131,10 +131,10 @@ def test_terminated_politely_it_says_how_it_goes_on_and_can_be_given_up(used: Gu
     command.signal(signal.SIGTERM)
     done = command.wait(600)
     assert done.code == 130
-    begun = journal(used)
-    assert f"backup {begun} is unfinished; its snapshots are held" in done.stderr
+    started = journal(used)
+    assert f"backup {started} is unfinished; its snapshots are held" in done.stderr
     used.run([QUICK, "backup", "--fresh"], timeout=600).check()
-    assert begun not in backups(used)
+    assert started not in backups(used)
     check_clean_and_working(used, known)
 
 
@@ -148,11 +148,11 @@ def test_a_store_that_is_away_for_a_while_is_waited_for_and_the_same_run_ends_we
     fill(used)
     command = used.spawn(["zsnapdb", "backup", "--json"])
     wait_for_chunks(used, 8)
-    begun = journal(used)
+    started = journal(used)
     take_the_store_away(used, command)
     done = json.loads(command.wait(600).check().stdout)["backup"]
-    assert (done["backup_id"], backups(used)) == (begun, [*known, begun])
-    words = ["restore", "main", "--to", begun, "--target", "tank/waited", "--json"]
+    assert (done["backup_id"], backups(used)) == (started, [*known, started])
+    words = ["restore", "main", "--to", started, "--target", "tank/waited", "--json"]
     plan = json.loads(used.run([QUICK, *words, "--plan"]).check().stdout)
     receives = [step["name"] for step in plan["steps"] if step["name"].startswith("receive-")]
     command = used.spawn(["zsnapdb", *words])
@@ -214,8 +214,8 @@ def test_power_cut_during_the_upload(used: Guest) -> None:
     used.run(["zpool", "sync"]).check()
     used.spawn(["zsnapdb", "backup"])
     wait_for_chunks(used, 8)
-    begun = journal(used)
+    started = journal(used)
     used.power_cut()
     used.start()
     after = check_clean_and_working(used, known)
-    assert begun in after
+    assert started in after

@@ -53,10 +53,10 @@ def run(
     outcomes = [Outcome(flavour) for flavour in flavours]
     ends = _Ends()
     # Threads that are no daemons would keep an interrupted process alive until the campaign's own end.
-    begun: list[Outcome] = []
+    started: list[Outcome] = []
     try:
         for outcome in outcomes:
-            begun.append(outcome)
+            started.append(outcome)
             words = (lab, name, outcome, arguments, timeout, keep, ends)
             threading.Thread(target=_run_one, args=words, daemon=True).start()
         for outcome in outcomes:
@@ -64,7 +64,7 @@ def run(
             outcome.is_final.wait()
     except BaseException:
         ends.end()
-        for outcome in begun:
+        for outcome in started:
             outcome.is_final.wait(_PATIENCE)
         raise
     return outcomes

@@ -149,10 +149,10 @@ def test_an_agent_that_was_dead_makes_up_for_what_it_missed_once(lab: Lab, agent
     agent.until(lambda: agent.children("archive"))
     agent.until(good_since(agent, BACKUP, began))
     said = agent.said.read_text().splitlines()
-    begun = [line.split()[-1] for line in said if line.startswith("zsnapdb: reap begins")]
+    started = [line.split()[-1] for line in said if line.startswith("zsnapdb: reap begins")]
     # At the next full hour the job is due again, and the hour may be full just now.
-    due = datetime.strptime(begun[0][:16], "%Y%m%dT%H%M%SZ").replace(minute=0, second=0) + timedelta(hours=1)
-    assert [run for run in begun if run[:16] < f"{due:%Y%m%dT%H%M%SZ}"] == begun[:1], said
+    due = datetime.strptime(started[0][:16], "%Y%m%dT%H%M%SZ").replace(minute=0, second=0) + timedelta(hours=1)
+    assert [run for run in started if run[:16] < f"{due:%Y%m%dT%H%M%SZ}"] == started[:1], said
 
 
 def test_a_terminated_agent_leaves_no_process_and_no_lock(lab: Lab, agent: Agent) -> None:

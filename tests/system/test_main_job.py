@@ -234,10 +234,10 @@ def test_a_host_that_has_the_repository_alone_restores_and_asks(lab: Lab) -> Non
     assert newest in lab.zsnapdb("list", "--local", config=config).stdout
     assert lab.zsnapdb("status", config=config).code == 0
     where = ("--target", "tank/lost")
-    begun = ("restore", "main", "--to", newest, *where, "--repository", "s3")
-    book = lab.zsnapdb("runbook", "main", *begun[2:], config=elsewhere).stdout
+    started = ("restore", "main", "--to", newest, *where, "--repository", "s3")
+    book = lab.zsnapdb("runbook", "main", *started[2:], config=elsewhere).stdout
     assert "--repository s3 --stop-after" in book
-    stopped = lab.zsnapdb(*begun, "--stop-after", "preflight", "--json", config=elsewhere).json
+    stopped = lab.zsnapdb(*started, "--stop-after", "preflight", "--json", config=elsewhere).json
     assert stopped["next_step"] is not None
     lab.zsnapdb("restore", "main", "--resume", *where, "--stop-after", "recover", config=elsewhere)
     restored = lab.zsnapdb("restore", "main", "--resume", *where, "--json", config=elsewhere).json

@@ -30,7 +30,7 @@ def held_back(settings: Settings) -> Mapping[str, str]:
 
 def _reason(instance: Instance) -> str:
     for exchange in exchanges.under_way(instance):
-        onward, back = exchange.ways
+        onward, back = exchange.commands
         if exchange.server is ExchangedServer.AWAY:
             return "its server is down while a rewind, or a restore in its place, is at work"
         if exchange.server is ExchangedServer.LEFT:

@@ -74,8 +74,8 @@ class ArchivingView(View):
             f"  new       {outcome.transactions} transactions, {size(outcome.plain_size)}"
             + (f"; rotated {', '.join(outcome.rotated)}" if outcome.rotated else "")
         )
-        if outcome.begun:
-            lines.append(f"  begun     a new incarnation: {outcome.begun}")
+        if outcome.new_incarnation:
+            lines.append(f"  begun     a new incarnation: {outcome.new_incarnation}")
         lines += [f"  GAP       {gap}" for gap in outcome.gaps]
         if outcome.unprotected is not None:
             lines.append(
@@ -97,7 +97,7 @@ class ArchivingView(View):
             "transactions": outcome.transactions,
             "plain_bytes": outcome.plain_size,
             "rotated": list(outcome.rotated),
-            "begun": outcome.begun,
+            "begun": outcome.new_incarnation,
             "gaps": list(outcome.gaps),
             "unprotected": {"kind": outcome.unprotected.kind.value, "reason": outcome.unprotected.reason}
             if outcome.unprotected is not None

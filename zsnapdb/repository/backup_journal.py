@@ -31,7 +31,7 @@ from zsnapdb.stream.upload import KnownChunk
 ChunkIndex = Annotated[int, Field(ge=1, lt=2**31)]
 
 
-class VolumeBegun(Part):
+class StartedVolume(Part):
     """The facts about a volume before its stream is sent. `from_guid` is None for a full stream."""
 
     role: RoleName
@@ -56,7 +56,7 @@ class StreamFormat(Part):
     adaptive: bool = False
 
 
-class Begun(Part):
+class StartedBackup(Part):
     """A backup whose snapshots are made and proved.
 
     `draft` is its manifest without keys and volumes. `volumes` are the streams to send. `base` is the id of the backup
@@ -68,7 +68,7 @@ class Begun(Part):
     base: str | None
     recipients: tuple[str, ...]
     cut: StreamFormat
-    volumes: tuple[VolumeBegun, ...]
+    volumes: tuple[StartedVolume, ...]
 
     @property
     def backup_id(self) -> str:
@@ -103,10 +103,10 @@ _VOID_LINE = TypeAdapter(tuple[RoleName, ChunkIndex])
 class BackupJournal:
     """The journal of one backup. Methods may be called from several threads. `disk` changes its file."""
 
-    def __init__(self, file: Path, begun: Begun, disk: JournalDisk = DISK) -> None:
+    def __init__(self, file: Path, started: StartedBackup, disk: JournalDisk = DISK) -> None:
         self._disk = disk
         self.file = file
-        self.begun = begun
+        self.started = started
         self.keys: dict[str, KeyPart] = {}
         self.finished: dict[str, VolumePart] = {}
         self._known: dict[tuple[str, int], KnownChunk] = {}
@@ -117,17 +117,17 @@ class BackupJournal:
 
     @classmethod
     def create(
-        cls, folder: Path, begun: Begun, on_failure: Callable[[OSError], None], disk: JournalDisk = DISK
+        cls, folder: Path, started: StartedBackup, on_failure: Callable[[OSError], None], disk: JournalDisk = DISK
     ) -> BackupJournal:
         """Create the journal file of a backup.
 
         If the file cannot be written, `on_failure` gets the error, no file is left, and the journal stays in memory.
         """
-        journal = cls(folder / begun.backup_id, begun, disk)
+        journal = cls(folder / started.backup_id, started, disk)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             journal._out = journal.file.open("xb", buffering=0)
-            journal._append("begun", begun.model_dump(mode="json"))
+            journal._append("begun", started.model_dump(mode="json"))
             sync_folder(folder)
             journal.is_durable = True
         except OSError as error:
@@ -152,13 +152,13 @@ class BackupJournal:
         if not entries:
             raise DamagedError(f"the journal {file} is empty", hint=hint)
         try:
-            journal = cls(file, Begun.model_validate(_fields(entries[0], "begun")), disk)
+            journal = cls(file, StartedBackup.model_validate(_fields(entries[0], "begun")), disk)
             for entry in entries[1:]:
                 journal._take(entry)
         except (ValidationError, ValueError, KeyError, TypeError) as error:
             raise DamagedError(f"the journal {file} cannot be read", hint=hint) from error
-        if journal.begun.backup_id != file.name:
-            raise DamagedError(f"the journal {file} belongs to backup {journal.begun.backup_id}", hint=hint)
+        if journal.started.backup_id != file.name:
+            raise DamagedError(f"the journal {file} belongs to backup {journal.started.backup_id}", hint=hint)
         return journal
 
     def go_on(self) -> None:

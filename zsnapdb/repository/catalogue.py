@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from zsnapdb.base import whole_file
 from zsnapdb.base.errors import DamagedError, NotThere
 from zsnapdb.base.patterns import Moment
+from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.planning.chain import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import Manifest, SourcePart, writer_of
@@ -65,6 +66,11 @@ class Summary(_Part):
     @property
     def is_full(self) -> bool:
         return all(volume.from_guid is None for volume in self.volumes)
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether a stream of it is encrypted as its blocks were."""
+        return any(form_of(volume.send_flags) is SendForm.RAW for volume in self.volumes)
 
     @property
     def plain_size(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.campaigns.support.hand_site import BINLOG_TOOLS, CONFIG, FILLED, REAPING, SERVER, Site
-from tests.campaigns.support.hand_verbs import Begun
+from tests.campaigns.support.hand_verbs import StartedBackup
 
 FILL = f"""
 zfs list {FILLED} >/dev/null 2>&1 && exit 0
@@ -26,12 +26,12 @@ class Command:
     config: str = CONFIG
 
 
-def commands(begun: Begun) -> dict[str, Command]:
+def commands(started: StartedBackup) -> dict[str, Command]:
     return {
-        "resume": Command(begun.again, begun.config),
+        "resume": Command(started.again, started.config),
         "abandon": Command(("restore", "main", "--abandon")),
         "reap": Command(("reap",), REAPING),
-        "again": Command(begun.words, begun.config),
+        "again": Command(started.words, started.config),
         "backup": Command(("backup",)),
         "snapshot": Command(("snapshot", "main")),
         "prune": Command(("prune", "main")),
@@ -109,9 +109,9 @@ WEIGHTS = {
 """How often each act is chosen, against 1."""
 
 
-def chosen(chance: random.Random, begun: Begun) -> list[str]:
+def chosen(chance: random.Random, started: StartedBackup) -> list[str]:
     """Return one to four acts."""
-    names = [*commands(begun), *OTHERS, "hint"]
+    names = [*commands(started), *OTHERS, "hint"]
     return chance.choices(names, [WEIGHTS.get(name, 1) for name in names], k=chance.randint(1, 4))
 
 

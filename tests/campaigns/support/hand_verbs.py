@@ -12,7 +12,7 @@ SERVER_ID = "4711"
 
 
 @dataclass(frozen=True)
-class Begun:
+class StartedBackup:
     """A verb that is ready to begin: its words, those that go on with it, and its configuration.
 
     `moves`: finished it puts another server in the place of the live one, which then ends at the point.
@@ -36,24 +36,24 @@ class Verb:
     before the verb. `check` says what else is wrong at the end of the round, when the server runs.
     """
 
-    prepare: Callable[[Site, str], Begun]
+    prepare: Callable[[Site, str], StartedBackup]
     phases: tuple[tuple[str, int], ...]
     writes_stop: bool = False
     check: Callable[[Site], list[str]] = _nothing
 
 
-def _rewind(origin: str) -> Callable[[Site, str], Begun]:
-    def prepare(site: Site, point: str) -> Begun:
+def _rewind(origin: str) -> Callable[[Site, str], StartedBackup]:
+    def prepare(site: Site, point: str) -> StartedBackup:
         if origin == "repository":
             site.zsnapdb("binlog", "archive", "main", "--once")
         again = ("rewind", "main", "--resume", *UNASKED)
-        return Begun(("rewind", "main", "--to", point, "--from", origin, *UNASKED), again, moves=True)
+        return StartedBackup(("rewind", "main", "--to", point, "--from", origin, *UNASKED), again, moves=True)
 
     return prepare
 
 
-def _promote(origin: str) -> Callable[[Site, str], Begun]:
-    def prepare(site: Site, point: str) -> Begun:
+def _promote(origin: str) -> Callable[[Site, str], StartedBackup]:
+    def prepare(site: Site, point: str) -> StartedBackup:
         """Prepare the restore beside the server, and stop that, as the documentation says."""
         site.zsnapdb("binlog", "archive", "main", "--once")
         words = ["restore", "main", "--to", point, "--from", origin, "--handover", "promote"]
@@ -65,19 +65,19 @@ def _promote(origin: str) -> Callable[[Site, str], Begun]:
             site.sh(f"printf '[mariadbd]\\nserver_id = {SERVER_ID}\\n' > /etc/lab.d/site.cnf")
         site.sh(f"{SERVER} stop")
         again = ("restore", "main", "--resume")
-        return Begun(again, again, moves=True)
+        return StartedBackup(again, again, moves=True)
 
     return prepare
 
 
-def _reap(site: Site, point: str) -> Begun:
+def _reap(site: Site, point: str) -> StartedBackup:
     """Rewind to the end. Then the replaced server may go."""
     done = site.zsnapdb("rewind", "main", "--to", point, "--from", "local", *UNASKED)
     assert done.code == 0, done.text
-    return Begun(("reap",), ("reap",), moves=False, config=REAPING)
+    return StartedBackup(("reap",), ("reap",), moves=False, config=REAPING)
 
 
-def _undo(site: Site, _point: str) -> Begun:
+def _undo(site: Site, _point: str) -> StartedBackup:
     site.python(
         "sql", "CREATE TABLE hands.undone (id INT PRIMARY KEY, a INT)", "INSERT INTO hands.undone VALUES (1, 1), (2, 2)"
     )
@@ -85,7 +85,7 @@ def _undo(site: Site, _point: str) -> Begun:
     gtid = site.newest_change("hands.undone")
     account = ("--user", "hands", "--password-file", "/etc/zsnapdb/hands.password")
     words = ("undo", "main", "--gtid", gtid, "--apply", *account, "--yes")
-    return Begun(words, words, moves=False)
+    return StartedBackup(words, words, moves=False)
 
 
 def _whole_or_not(site: Site) -> list[str]:
@@ -100,14 +100,14 @@ def _restorable(site: Site) -> list[str]:
     return [] if verified.code == 0 else [f"verify --deep ended with {verified.code}: {verified.text[-600:]}"]
 
 
-def _stored(*words: str, backups: int, options: tuple[str, ...] = ()) -> Callable[[Site, str], Begun]:
-    def prepare(site: Site, _point: str) -> Begun:
+def _stored(*words: str, backups: int, options: tuple[str, ...] = ()) -> Callable[[Site, str], StartedBackup]:
+    def prepare(site: Site, _point: str) -> StartedBackup:
         for _ in range(backups):
             done = site.zsnapdb("backup", *options)
             assert done.code == 0, done.text
         site.python("sql", "FLUSH BINARY LOGS")
         site.zsnapdb("binlog", "archive", "main", "--once")
-        return Begun(words, words, moves=False)
+        return StartedBackup(words, words, moves=False)
 
     return prepare
 

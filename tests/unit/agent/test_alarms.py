@@ -86,7 +86,7 @@ class Lived:
         return switch(heard, self.begin, self.alarms.month.time, GRACE)
 
 
-def begun(month: AgentMonth) -> datetime:
+def started(month: AgentMonth) -> datetime:
     """Live until the first backup and the first drill are done, so that the month begins green."""
     month.boot()
     month.live(days=2)
@@ -99,7 +99,7 @@ def lived(alarms: AlarmMonth, faults: Faults) -> datetime:
     Return the time of the end of the beginning, from which on everything is judged.
     """
     month = alarms.month
-    begin = begun(month)
+    begin = started(month)
     faults.server, server = False, month.time
     end_archive(month)
     month.live(hours=10)

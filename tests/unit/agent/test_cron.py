@@ -149,9 +149,9 @@ WRITES = ("backup", "prune", "copy")
 def test_no_job_of_the_shipped_cron_file_begins_in_the_minute_of_one_that_excludes_it() -> None:
     writing = [(when, command) for when, command in jobs(CRON) if command.startswith(WRITES)]
     assert len(writing) == 4
-    begun = defaultdict(list)
+    started = defaultdict(list)
     for when, command in writing:
         for time in times(when):
-            begun[time].append(command)
-    assert [commands for commands in begun.values() if len(commands) > 1] == []
+            started[time].append(command)
+    assert [commands for commands in started.values() if len(commands) > 1] == []
     assert [command for _, command in writing if "--wait " not in command] == []

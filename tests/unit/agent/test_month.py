@@ -59,7 +59,7 @@ def test_a_month_of_faults_keeps_every_schedule_and_makes_up_for_what_was_missed
         month.clock_error = error
         month.live(days=2)
     check_no_overlap(month)
-    drills = month.begun(*DRILL)
+    drills = month.started(*DRILL)
     assert max(later - earlier for earlier, later in pairwise(drills)) <= 3 * DAY
     assert max(later - earlier for earlier, later in pairwise(drills[-14:])) <= DAY + 8 * HOUR
-    assert len(month.begun("backup", "main", "--full")) in (4, 5)
+    assert len(month.started("backup", "main", "--full")) in (4, 5)

@@ -48,12 +48,12 @@ def test_no_job_begins_of_an_instance_whose_server_is_being_replaced_and_then_on
     month.boot()
     month.live(hours=5)
     assert not [run for run in month.runs if "main" in run.words]
-    assert len(month.begun("backup", "other")) == 5
-    assert len(month.begun("reap")) == 10
+    assert len(month.started("backup", "other")) == 5
+    assert len(month.started("reap")) == 10
     assert month.said.count("no job of main begins: a rewind did not end") == 1
     del month.held["main"]
     month.live(minutes=10)
-    assert (len(month.begun(*BACKUP)), len(month.begun(*ARCHIVE))) == (1, 1)
+    assert (len(month.started(*BACKUP)), len(month.started(*ARCHIVE))) == (1, 1)
     assert "jobs of main begin again" in month.said
 
 
@@ -96,7 +96,7 @@ def test_an_archive_that_ended_with_the_agent_begins_at_once_with_the_next_one(m
     assert [run.poll() for run in month.runs if run.words == ARCHIVE] == [0]
     month.boot()
     month.live(seconds=1)
-    assert len(month.begun(*ARCHIVE)) == 2
+    assert len(month.started(*ARCHIVE)) == 2
 
 
 def test_an_archive_that_lost_the_signal_is_told_again(month: AgentMonth) -> None:
@@ -107,4 +107,4 @@ def test_an_archive_that_lost_the_signal_is_told_again(month: AgentMonth) -> Non
     month.agent.use(parse(CONFIGURATION.replace('"/x"', '"/z"'), "test"))
     month.live(seconds=1)
     month.live(minutes=6)
-    assert len(month.begun(*ARCHIVE)) == 2
+    assert len(month.started(*ARCHIVE)) == 2

@@ -87,12 +87,12 @@ def test_in_a_month_with_clocks_set_back_every_schedule_is_kept_and_nothing_over
     month.boot()
     month.live(days=31)
     check_no_overlap(month)
-    assert len(month.begun(*DRILL)) == 31
-    assert len(month.begun("backup", "main", "--full")) == 5
-    assert len(month.begun("reap")) == 31 * 48
-    assert len(month.begun("backup", "other")) == 31 * 24
-    assert len(month.begun(*ARCHIVE)) == 1
-    pauses = [later - earlier for earlier, later in pairwise(month.begun(*BACKUP))]
+    assert len(month.started(*DRILL)) == 31
+    assert len(month.started("backup", "main", "--full")) == 5
+    assert len(month.started("reap")) == 31 * 48
+    assert len(month.started("backup", "other")) == 31 * 24
+    assert len(month.started(*ARCHIVE)) == 1
+    pauses = [later - earlier for earlier, later in pairwise(month.started(*BACKUP))]
     assert max(pauses) <= 4 * HOUR + timedelta(minutes=10)
     assert Counter(pause <= HOUR + timedelta(minutes=10) for pause in pauses)[True] > 600
 
@@ -103,8 +103,8 @@ def test_local_snapshots_are_taken_beside_a_backup_that_takes_long(tmp_path: Pat
     month.answer = lambda words: (1800.0 if words == BACKUP else 2.0, 0)
     month.boot()
     month.live(hours=3)
-    assert len(month.begun(*BACKUP)) == 2
-    taken = month.begun("snapshot", "main")
+    assert len(month.started(*BACKUP)) == 2
+    taken = month.started("snapshot", "main")
     assert 178 <= len(taken) <= 180
     assert max(later - earlier for earlier, later in pairwise(taken)) <= timedelta(seconds=75)
 
@@ -113,7 +113,7 @@ def test_clocks_set_forward_leave_no_drill_out(month: AgentMonth) -> None:
     month.time = datetime(2027, 3, 26, 12, 0, tzinfo=UTC)
     month.boot()
     month.live(days=4)
-    assert len(month.begun(*DRILL)) == 4
+    assert len(month.started(*DRILL)) == 4
 
 
 def test_what_was_missed_is_made_up_for_once(month: AgentMonth) -> None:
@@ -139,8 +139,8 @@ def test_a_run_that_a_crash_cut_off_begins_again_at_once(month: AgentMonth) -> N
     month.time += timedelta(minutes=1)
     month.boot()
     month.live(minutes=15)
-    assert len(month.begun(*DRILL)) == 2
-    assert len(month.begun(*ARCHIVE)) == 2
+    assert len(month.started(*DRILL)) == 2
+    assert len(month.started(*ARCHIVE)) == 2
     for kind in (JobKind.DRILL, JobKind.ARCHIVE):
         again = month.records.run(JobName("main", kind))
         assert again is not None
@@ -156,7 +156,7 @@ def test_a_run_that_the_end_of_the_agent_cut_off_is_made_up_for(month: AgentMont
     assert month.agent.running == ()
     month.boot()
     month.live(minutes=15)
-    assert len(month.begun(*DRILL)) == 2
+    assert len(month.started(*DRILL)) == 2
 
 
 @pytest.mark.parametrize("hours", [-5, -700, 5])
@@ -165,21 +165,21 @@ def test_a_step_of_the_clock_stops_no_job(month: AgentMonth, hours: int) -> None
     month.boot()
     month.live(hours=20)
     month.clock_error = timedelta(hours=hours)
-    count, stepped = len(month.begun(*BACKUP)), month.time
+    count, stepped = len(month.started(*BACKUP)), month.time
     month.live(hours=12)
-    assert len(month.begun(*BACKUP)) - count >= 8
-    assert len([when for when in month.begun(*BACKUP) if when < stepped + 3 * HOUR + timedelta(minutes=30)]) > count
+    assert len(month.started(*BACKUP)) - count >= 8
+    assert len([when for when in month.started(*BACKUP) if when < stepped + 3 * HOUR + timedelta(minutes=30)]) > count
     check_no_overlap(month)
 
 
 def test_a_job_that_finds_another_run_at_work_begins_again_soon(month: AgentMonth) -> None:
-    month.answer = lambda words: (1.0, 75 if words == BACKUP and len(month.begun(*BACKUP)) < 3 else 0)
+    month.answer = lambda words: (1.0, 75 if words == BACKUP and len(month.started(*BACKUP)) < 3 else 0)
     month.boot()
     month.live(hours=1)
-    begun = month.begun(*BACKUP)[:4]
-    assert begun[3] - begun[0] < timedelta(minutes=20)
+    started = month.started(*BACKUP)[:4]
+    assert started[3] - started[0] < timedelta(minutes=20)
     month.live(hours=1)
-    assert len(month.begun(*BACKUP)) == 5
+    assert len(month.started(*BACKUP)) == 5
 
 
 def test_a_run_that_found_another_one_at_work_has_not_failed(month: AgentMonth) -> None:
@@ -195,7 +195,7 @@ def test_an_archive_that_keeps_failing_begins_again_ever_later(month: AgentMonth
     month.answer = lambda words: (1.0, 5 if words == ARCHIVE else 0)
     month.boot()
     month.live(days=1)
-    assert 20 < len(month.begun(*ARCHIVE)) < 40
+    assert 20 < len(month.started(*ARCHIVE)) < 40
 
 
 def test_a_failed_run_is_counted_until_a_good_one(month: AgentMonth) -> None:
@@ -279,7 +279,7 @@ def test_in_a_pause_no_job_begins_and_then_one_run_makes_up_for_it(month: AgentM
     assert not [run for run in month.runs if "main" in run.words]
     assert [run for run in month.runs if "other" in run.words]
     month.live(minutes=10)
-    assert len(month.begun(*BACKUP)) == 1
+    assert len(month.started(*BACKUP)) == 1
 
 
 def test_another_configuration_is_used_from_then_on_and_one_with_errors_is_not(month: AgentMonth) -> None:
@@ -290,11 +290,11 @@ def test_another_configuration_is_used_from_then_on_and_one_with_errors_is_not(m
     with pytest.raises(ConfigError):
         month.agent.use(settings('backup = { cron = "61 * * * *" }'))
     month.live(hours=1)
-    assert len(month.begun(*BACKUP)) == 2
+    assert len(month.started(*BACKUP)) == 2
     month.agent.use(settings('prune = { every = "1h" }'))
     month.live(hours=3)
-    assert len(month.begun(*BACKUP)) == 2
-    assert len(month.begun("prune", "main")) == 3
+    assert len(month.started(*BACKUP)) == 2
+    assert len(month.started("prune", "main")) == 3
     assert [run.is_stopped for run in month.runs if run.words == ARCHIVE] == [True]
 
 
@@ -305,7 +305,7 @@ def test_a_full_disk_ends_no_job_and_begins_none_twice(month: AgentMonth, monkey
     month.boot()
     monkeypatch.setattr(MemoryRecords, "set_run", refused)
     month.live(hours=6)
-    assert len(month.begun(*BACKUP)) == 6
+    assert len(month.started(*BACKUP)) == 6
     assert any("No space left" in line for line in month.said)
 
 

@@ -245,10 +245,10 @@ def test_a_client_that_does_not_read_its_answer_is_sent_away_when_its_time_is_ov
 
 
 def test_clients_whose_answers_are_being_made_are_not_sent_away_and_more_are_turned_away() -> None:
-    begun, end = threading.Semaphore(0), threading.Event()
+    started, end = threading.Semaphore(0), threading.Event()
 
     def ready() -> tuple[str, ...]:
-        begun.release()
+        started.release()
         end.wait(60)
         return ()
 
@@ -258,7 +258,7 @@ def test_clients_whose_answers_are_being_made_are_not_sent_away_and_more_are_tur
         for thread in threads:
             thread.start()
         for _ in threads:
-            assert begun.acquire(timeout=30)
+            assert started.acquire(timeout=30)
         with socket.create_connection(("127.0.0.1", server.port), timeout=30) as late:
             assert is_closed(late)
         end.set()

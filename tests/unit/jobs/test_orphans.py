@@ -24,10 +24,10 @@ PLACE = "tank/zsnapdb/scratch/main/drill/20261120T100000Z-000001"
 @pytest.fixture
 def ended(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> list[RunningServer]:
     """Servers of an interrupted restore, of a drill, and of a restore that was handed over; those that were ended."""
-    begun = host.plan()
-    Journals(host.settings.restore.journal).write(RestoreJournal(begun))
+    started = host.plan()
+    Journals(host.settings.restore.journal).write(RestoreJournal(started))
     root = host.settings.restore.mount_root
-    places = [Path(begun.layout.mount), root / "drill-20261120T100000Z-000001", root / "handed-over"]
+    places = [Path(started.layout.mount), root / "drill-20261120T100000Z-000001", root / "handed-over"]
     servers = [RunningServer(number, 7, place, place / "data") for number, place in enumerate(places, 1)]
     monkeypatch.setattr(running, "servers_below", lambda roots, name: servers if list(roots) == [root] else [])
     copy = f"{PLACE}/drill-20261120T100000Z-000001/data"

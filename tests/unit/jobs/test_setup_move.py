@@ -30,7 +30,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MovingHost:
 
 def go_on(move: ServerMove | None = None) -> None:
     """Do what the same setup does next."""
-    record = move_state.begun()
+    record = move_state.recorded()
     if record is None:
         assert move is not None
         setup_move.execute(move)
@@ -49,7 +49,7 @@ def check_moved(host: MovingHost) -> None:
     assert (host.datadir / "mysql-bin.index").read_text() == f"{host.datadir}/mysql-bin.000001\n"
     assert (host.root / "mysql.before-zfs" / "ibdata1").exists()
     assert not (host.root / "mysql.on-zfs").exists(), "nothing is in the way of another move"
-    assert move_state.begun() is None
+    assert move_state.recorded() is None
     assert host.snapshots == {}
 
 
@@ -81,12 +81,12 @@ def test_a_move_that_was_killed_goes_on_and_keeps_what_was_written_meanwhile(
         try:
             host.start()
         except CommandError:
-            assert move_state.begun() is not None
+            assert move_state.recorded() is not None
     if host.runs_on:
         host.write()
     was_on = host.runs_on
     stops = sum(line.startswith("systemctl stop") for line in host.commands)
-    if move_state.begun() is not None or not was_on.endswith("/data"):
+    if move_state.recorded() is not None or not was_on.endswith("/data"):
         go_on(host.move())
     check_moved(host)
     if was_on.endswith("/data"):
@@ -175,7 +175,7 @@ def test_a_server_that_has_just_started_on_zfs_is_waited_for_before_the_next_set
     monkeypatch.setattr(setup_move, "_POLL_SECONDS", 0.0)
     monkeypatch.setattr(setup, "gather", lambda *about: recovering and pytest.fail("it was looked for too early"))
     planned: list[MoveStep | None] = []
-    monkeypatch.setattr(setup, "plan_setup", lambda facts, answers, begun: planned.append(begun.decision.step))
+    monkeypatch.setattr(setup, "plan_setup", lambda facts, answers, started: planned.append(started.decision.step))
     monkeypatch.setattr(setup, "with_store", lambda planned: planned)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     setup.plan(SetupAnswers("s3://b/p"))
@@ -198,7 +198,7 @@ def test_old_files_are_not_copied_over_newer_ones(host: MovingHost, at: int) -> 
     with pytest.raises(Killed):
         setup_move.execute(host.move())
     host.kill_at = -1
-    if move_state.begun() is None or not (host.root / "mysql.before-zfs").exists():
+    if move_state.recorded() is None or not (host.root / "mysql.before-zfs").exists():
         return
     host.start()
     put_back_by_hand(host)
@@ -217,7 +217,7 @@ def test_a_record_without_phases_proves_nothing_and_its_server_is_left_on_zfs(ho
     host.start()
     host.write()
     move_state.journal().write_bytes(TypeAdapter(ServerMove).dump_json(host.move()))
-    left = move_state.begun()
+    left = move_state.recorded()
     assert left == MoveRecord(host.move(), MovePhase.UNKNOWN)
     before = host.content(NAMES[1])
     put_back_by_hand(host)
@@ -330,4 +330,4 @@ def test_a_record_that_is_no_move_is_named(host: MovingHost) -> None:
     move_state.journal().parent.mkdir()
     move_state.journal().write_text('{"server": 7}')
     with pytest.raises(DamagedError, match=r"move\.json does not describe"):
-        move_state.begun()
+        move_state.recorded()

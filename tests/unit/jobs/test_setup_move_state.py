@@ -93,4 +93,4 @@ def test_a_record_is_read_as_it_was_written(host: MovingHost) -> None:
     move_state.journal().parent.mkdir()
     record = MoveRecord(host.move(), MovePhase.COPIED, (1, 2), (3, 4), "ab", ("mysqld", "--user=mysql"))
     move_state.write(record)
-    assert move_state.begun() == record
+    assert move_state.recorded() == record

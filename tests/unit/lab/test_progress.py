@@ -16,8 +16,8 @@ def said(*parts: bytes) -> JobOutput:
 
 def test_the_letters_of_pytest_are_counted_also_in_a_line_that_is_not_finished() -> None:
     assert said().so_far() == "system 1, mysql: 0"
-    begun = said(b"." * 70 + b"s.  [ 48%]\n", b"..", b"F.E")
-    assert begun.so_far() == "system 1, mysql: 77 (2 failed)"
+    started = said(b"." * 70 + b"s.  [ 48%]\n", b"..", b"F.E")
+    assert started.so_far() == "system 1, mysql: 77 (2 failed)"
     assert (
         said(b"$ ruff check\nAll checks passed!\n....  [100%]\n=== FAILURES ===\nE   assert 1\n")
         .so_far()

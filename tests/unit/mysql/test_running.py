@@ -18,7 +18,7 @@ Start = Callable[[str, str], subprocess.Popen[bytes]]
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Start a process in a working directory, with a command line that names an option file, both below the folder."""
-    begun: list[subprocess.Popen[bytes]] = []
+    started: list[subprocess.Popen[bytes]] = []
 
     def process(directory: str, option_file: str) -> subprocess.Popen[bytes]:
         folder = tmp_path / directory
@@ -33,11 +33,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
         assert child.stdout is not None
         with child.stdout:
             child.stdout.readline()
-        begun.append(child)
+        started.append(child)
         return child
 
     yield process
-    for child in begun:
+    for child in started:
         child.kill()
         child.wait()
 

@@ -131,6 +131,6 @@ class AgentMonth:
             wait = self.agent.turn() if self.agent is not None else (end - self.time).total_seconds()
             self.time = min(end, self.time + timedelta(seconds=max(wait, 0.05)))
 
-    def begun(self, *words: str) -> list[datetime]:
+    def started(self, *words: str) -> list[datetime]:
         """Return when runs with these words began, in real time."""
         return [run.began for run in self.runs if run.words == words]

@@ -41,7 +41,7 @@ class Binlog:
     before: tuple[Written, ...]
     written: tuple[Written, ...] = ()
     is_rotated: bool = False
-    begun: int = 0
+    started: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class Server:
             binlogs=(*self.binlogs[:-1], last),
         )
 
-    def rotate(self, clock: int, begun: int) -> Server:
+    def rotate(self, clock: int, started: int) -> Server:
         last = replace(self.binlogs[-1], is_rotated=True)
-        following = Binlog(last.number + 1, clock, self.numbered, begun=begun)
+        following = Binlog(last.number + 1, clock, self.numbered, started=started)
         return replace(self, binlogs=(*self.binlogs[:-1], last, following))
 
 
@@ -109,7 +109,7 @@ class Simulation:
 
     def head(self, server: Server, binlog: Binlog) -> str:
         """Return the fingerprint of a binlog."""
-        return f"{self.name(server.id)} {binlog.number} {binlog.created} {binlog.begun}"
+        return f"{self.name(server.id)} {binlog.number} {binlog.created} {binlog.started}"
 
     def back_up(self, server: Server, second: int, clock: int, *, has_head: bool) -> None:
         """Take a backup of the server. It records the head of its binlog if `has_head`."""
@@ -200,7 +200,7 @@ def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], 
             made.complete.append(record)
         elif happening == "reset":
             leave()
-            server = replace(server, numbered=(), binlogs=(Binlog(1, clock, (), begun=second),))
+            server = replace(server, numbered=(), binlogs=(Binlog(1, clock, (), started=second),))
             earlier = [server]
         elif happening == "back":
             leave()

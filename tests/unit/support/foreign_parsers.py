@@ -43,7 +43,7 @@ from zsnapdb.planning.repository.host_record import (
 )
 from zsnapdb.planning.restore.handover_steps import LeaveStopped
 from zsnapdb.repository import catalogue, layout
-from zsnapdb.repository.backup_journal import Begun, StreamFormat, VolumeBegun
+from zsnapdb.repository.backup_journal import StartedBackup, StartedVolume, StreamFormat
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, CompleteRecord, HeadPart, Segment, SpanPart
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome, StepPart
 from zsnapdb.repository.marker import Marker
@@ -211,13 +211,13 @@ def _of_repositories() -> Iterator[ForeignParser]:
 
 def _journal_lines() -> bytes:
     backup = manifest()
-    begun = Begun(
+    started = StartedBackup(
         draft=backup.model_copy(update={"volumes": (), "keys": ()}),
         base=None,
         recipients=(),
         cut=StreamFormat(chunk_size=1 << 20, codec=Codec.ZSTD, level=3),
         volumes=(
-            VolumeBegun(
+            StartedVolume(
                 role="data",
                 dataset="tank/a",
                 snapshot=f"zsnapdb-{ID}",
@@ -229,7 +229,7 @@ def _journal_lines() -> bytes:
         ),
     )
     entries = (
-        {"begun": begun.model_dump(mode="json")},
+        {"begun": started.model_dump(mode="json")},
         {"key": binlog_archive.PART.model_dump(mode="json")},
         {"chunk": ["data", 1, False, backup.volumes[0].chunks[0]]},
         {"chunk": ["data", 2, True, backup.volumes[0].chunks[0]]},

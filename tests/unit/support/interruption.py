@@ -40,8 +40,8 @@ def interrupt(world: World, at: str, number: int = 1) -> str:
         world.backup()
     world.step = step  # type: ignore[method-assign]
     world.rise()
-    (begun,) = world.journals()
-    return begun
+    (started,) = world.journals()
+    return started
 
 
 def warnings_of(result: BackupResult) -> tuple[str, ...]:

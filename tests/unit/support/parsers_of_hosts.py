@@ -60,8 +60,8 @@ def journal(body: bytes, folder: Path) -> None:
     file = folder / ID
     file.write_bytes(body)
     read = BackupJournal.read(file)
-    read.begun.snapshots()
-    read.begun.draft.encode()
+    read.started.snapshots()
+    read.started.draft.encode()
     assert all(len(known.chunk) == 5 and known.chunk.stored_size >= 0 for known in read.known("data").values())
 
 

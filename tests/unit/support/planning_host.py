@@ -25,7 +25,7 @@ from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.look import HandedOver
 from zsnapdb.jobs.restore.plan import RestoreRequest
-from zsnapdb.jobs.restore.steps import Work
+from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.jobs.trial import scratch
 from zsnapdb.planning.backup.at_rest import CLEAR
 from zsnapdb.planning.restore.handover_steps import HandoverStep
@@ -76,7 +76,7 @@ class PlanningHost:
         """Remove a backup's manifest from the repository."""
         self.instance.open_repository().delete(layout.manifest("main", backup_id))
 
-    def note(self, work: Work, step: Any) -> None:
+    def note(self, work: ServerWork, step: Any) -> None:
         """Note the plan that is executed, and the backup that a step receives."""
         self.executed.append(work.plan)
         if isinstance(step, Receive):
@@ -118,7 +118,7 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
     monkeypatch.setattr(restore_plan, "make", make)
     monkeypatch.setattr(fetch, "make", make)
 
-    def remember(work: Work, step: Any) -> Any:
+    def remember(work: ServerWork, step: Any) -> Any:
         made.note(work, step)
         return []
 

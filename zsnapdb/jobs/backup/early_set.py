@@ -69,7 +69,7 @@ def store_is_away(instance: Instance) -> UnreachableError | None:
 
 
 def take_early(
-    instance: Instance, events: KeptWarnings, opener: SourceOpener, done: DoneHooks, away: UnreachableError
+    instance: Instance, events: KeptWarnings, opener: SourceOpener, done: DoneHooks, outage: UnreachableError
 ) -> EarlySet:
     """Make the snapshot set of a backup whose store is away.
 
@@ -84,7 +84,7 @@ def take_early(
             observed = source.observe()
         instance = instance.with_volumes(observed.volumes)
         if not local_sets(instance):
-            raise away
+            raise outage
         started = time.monotonic()
         backup_id = instance.host.new_backup_id()
         done.begins(backup_id, observed.volumes)
@@ -119,11 +119,11 @@ def kept_on_error(early: EarlySet) -> Iterator[None]:
         raise
 
 
-def wait_for_store(instance: Instance, events: KeptWarnings, early: EarlySet, away: UnreachableError) -> None:
+def wait_for_store(instance: Instance, events: KeptWarnings, early: EarlySet, outage: UnreachableError) -> None:
     """Return when the store can be reached. UnreachableError if it is still away after the repository's `patience`."""
     patience = instance.repository.patience
     events.warn(
-        f"the store is away ({away.message}): the snapshots of {early.set.backup_id} are made, and are stored when it"
+        f"the store is away ({outage.message}): the snapshots of {early.set.backup_id} are made, and are stored when it"
         f" is back, within {patience:.0f} s"
     )
     deadline = time.monotonic() + patience

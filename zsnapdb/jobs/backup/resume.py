@@ -22,7 +22,7 @@ from zsnapdb.planning.backup.resume import (
     Surroundings,
     judge,
 )
-from zsnapdb.repository.backup_journal import BackupJournal, Begun, journals
+from zsnapdb.repository.backup_journal import BackupJournal, StartedBackup, journals
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
@@ -72,7 +72,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
             )
             continue
         try:
-            around = replace(_surroundings(instance, journal.begun, repository, stored), damaged=damaged)
+            around = replace(_surroundings(instance, journal.started, repository, stored), damaged=damaged)
         except DamagedError as error:
             # There is a manifest. Nothing that belongs to a manifest is removed here, even if it cannot be read.
             backups.append(
@@ -87,7 +87,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
         within = instance.settings.chain.resume_within or None
         backups.append(
             InterruptedBackup(
-                file.name, file, journal, judge(_needs(journal.begun), around, within=within, fresh=fresh)
+                file.name, file, journal, judge(_needs(journal.started), around, within=within, fresh=fresh)
             )
         )
     return backups
@@ -106,30 +106,34 @@ def _damaged_chains(instance: Instance, repository: Repository) -> Mapping[str, 
     }
 
 
-def _needs(begun: Begun) -> Interrupted:
+def _needs(started: StartedBackup) -> Interrupted:
     return Interrupted(
-        backup_id=begun.backup_id,
-        repository_id=begun.draft.repository_id,
-        recipients=begun.recipients,
-        send_flags=tuple(volume.send_flags for volume in begun.volumes),
-        base=begun.base,
-        snapshots=frozenset((volume.dataset, volume.guid) for volume in begun.volumes),
-        bases=frozenset((volume.dataset, volume.from_guid) for volume in begun.volumes if volume.from_guid is not None),
+        backup_id=started.backup_id,
+        repository_id=started.draft.repository_id,
+        recipients=started.recipients,
+        send_flags=tuple(volume.send_flags for volume in started.volumes),
+        base=started.base,
+        snapshots=frozenset((volume.dataset, volume.guid) for volume in started.volumes),
+        bases=frozenset(
+            (volume.dataset, volume.from_guid) for volume in started.volumes if volume.from_guid is not None
+        ),
     )
 
 
-def _surroundings(instance: Instance, begun: Begun, repository: Repository, stored: list[str]) -> Surroundings:
+def _surroundings(
+    instance: Instance, started: StartedBackup, repository: Repository, stored: list[str]
+) -> Surroundings:
     sources: set[tuple[str, int]] = set()
     origins: set[tuple[str, int]] = set()
-    for volume in begun.volumes:
+    for volume in started.volumes:
         # A dataset that is gone has no snapshots and no bookmarks. Other errors are raised.
         with contextlib.suppress(NotThere):
             here = {(volume.dataset, guid) for guid in snapshots.by_guid(volume.dataset)}
             sources |= here
             origins |= here | {(volume.dataset, guid) for guid in snapshots.bookmarks(volume.dataset)}
     kept = None
-    if begun.backup_id in stored:
-        manifest = repository.manifest(begun.draft.instance, begun.backup_id)
+    if started.backup_id in stored:
+        manifest = repository.manifest(started.draft.instance, started.backup_id)
         kept = frozenset((volume.dataset, volume.guid) for volume in manifest.volumes)
     return Surroundings(
         instance.host.now(),
@@ -174,7 +178,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
     if item.journal is None:
         item.file.unlink(missing_ok=True)
         return
-    volumes = item.journal.begun.volumes
+    volumes = item.journal.started.volumes
     with _warning_on_error(instance, item.backup_id):
         release_bases(volume.dataset for volume in volumes)
     # Only the journal knows of a bookmark whose snapshot is gone: no other failure may keep it.
@@ -182,7 +186,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
         with _warning_on_error(instance, item.backup_id), contextlib.suppress(NotThere):
             owned.destroy_bookmark(f"{volume.dataset}#{volume.snapshot}", volume.guid)
     with _warning_on_error(instance, item.backup_id):
-        owned.destroy_set(item.journal.begun.snapshots(), item.backup_id)
+        owned.destroy_set(item.journal.started.snapshots(), item.backup_id)
     item.journal.remove()
 
 

@@ -14,13 +14,13 @@ from zsnapdb.jobs.backup import resume as interrupted
 from zsnapdb.jobs.backup.chosen_form import choose
 from zsnapdb.jobs.backup.early_set import EarlySet, kept_on_error, store_is_away, take_early, wait_for_store
 from zsnapdb.jobs.backup.hooks import DoneHooks
-from zsnapdb.jobs.backup.journal_begin import begun_of
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.resume import InterruptedBackup
 from zsnapdb.jobs.backup.send import Sender, protect
 from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
+from zsnapdb.jobs.backup.started_backup import started_backup
 from zsnapdb.jobs.backup.stored_later import open_set
 from zsnapdb.jobs.base.events import KeptWarnings
 from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance
@@ -184,14 +184,14 @@ def backup(
     done = DoneHooks(instance.name, instance.hooks(), events)
     request = _BackupRequest(instance.with_events(events), events, full, fresh, opener, done)
     with done.at_the_end(), for_instance(instance, "backup", "backing up"):
-        away = store_is_away(request.instance)
-        if away is None:
+        outage = store_is_away(request.instance)
+        if outage is None:
             continued = _finish_interrupted(request)
             result = _make_backup(request)
         else:
-            early = take_early(request.instance, events, opener, done, away)
+            early = take_early(request.instance, events, opener, done, outage)
             with kept_on_error(early):
-                wait_for_store(request.instance, events, early, away)
+                wait_for_store(request.instance, events, early, outage)
                 continued = _finish_interrupted(request)
             result = _store_early(request, early)
     return replace(result, continued=continued, warnings=tuple(events.warnings))
@@ -299,12 +299,12 @@ def _finish_interrupted(request: _BackupRequest) -> tuple[Manifest, ...]:
     with _only_writer(request, repository) as writer, at_low_priority():
         backups = interrupted.look(instance, repository, fresh=request.fresh)
         for journal in interrupted.settle_all(instance, repository, backups):
-            backup_id = journal.begun.backup_id
+            backup_id = journal.started.backup_id
             request.warn(f"continuing backup {backup_id}, which was interrupted")
             journal.go_on()
             try:
                 with _closed(journal):
-                    protect(journal.begun.snapshots())
+                    protect(journal.started.snapshots())
                     finished.append(Sender.of(instance, repository, journal, writer, is_new=False).finish())
             except CommandTimeout:
                 raise
@@ -349,7 +349,7 @@ def _write_journal(
 
     names = [s.full_name for s in made.snapshots.values()]
     with undone_on_error(undo or (lambda: owned.destroy_set(names, made.backup_id))):
-        begun = begun_of(
+        started = started_backup(
             instance,
             describe(),
             repository,
@@ -360,7 +360,7 @@ def _write_journal(
         )
         protect(names)
         folder, disk = interrupted.folder(instance), instance.host.journal_disk
-        return BackupJournal.create(folder, begun, warn_without_journal, disk)
+        return BackupJournal.create(folder, started, warn_without_journal, disk)
 
 
 def _store(
@@ -375,13 +375,13 @@ def _store(
     On an error the set stays as that of a backup only if a later run can continue from the journal. Else `give_back`
     runs, or the snapshots are removed.
     """
-    begun = journal.begun
+    started = journal.started
     sender = Sender.of(instance, repository, journal, writer, is_new=True)
 
     def undo() -> None:
-        if not journal.is_durable and begun.backup_id not in repository.backup_ids(instance.name):
-            (give_back or (lambda: owned.destroy_set(begun.snapshots(), begun.backup_id)))()
-            remove(repository, instance.name, begun.backup_id)
+        if not journal.is_durable and started.backup_id not in repository.backup_ids(instance.name):
+            (give_back or (lambda: owned.destroy_set(started.snapshots(), started.backup_id)))()
+            remove(repository, instance.name, started.backup_id)
 
     with undone_on_error(undo), _closed(journal):
         return sender.finish()
@@ -395,8 +395,8 @@ def _closed(journal: BackupJournal) -> Iterator[None]:
     except BaseException as error:
         if journal.is_durable:
             error.add_note(
-                f"backup {journal.begun.backup_id} is unfinished; its snapshots are held, and the next `zsnapdb backup`"
-                " continues it (--fresh gives it up)"
+                f"backup {journal.started.backup_id} is unfinished; its snapshots are held, and the next"
+                " `zsnapdb backup` continues it (--fresh gives it up)"
             )
         raise
     finally:

@@ -27,7 +27,7 @@ from zsnapdb.planning.backup.at_rest import judge_storing
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.repository import layout
-from zsnapdb.repository.backup_journal import BackupJournal, VolumeBegun
+from zsnapdb.repository.backup_journal import BackupJournal, StartedVolume
 from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.repository.layout import ChunkKey
@@ -94,7 +94,7 @@ class Sender:
 
         If the run continues a backup, the store lists its chunks. A chunk that only the journal knows does not count.
         """
-        present = {} if is_new else _stored_sizes(repository, journal.begun.draft)
+        present = {} if is_new else _stored_sizes(repository, journal.started.draft)
         return cls(instance, repository, journal, lease, present)
 
     def finish(self) -> Manifest:
@@ -103,17 +103,17 @@ class Sender:
         Afterwards the manifest is stored and was read back, and the snapshots can be the base of the next backup.
         LeaseError, before the manifest is written, if another run has taken over the lease.
         """
-        begun = self.journal.begun
+        started = self.journal.started
         self._refuse_clear()
         _announce(self.instance.name, self.repository, self.journal)
         key = self._new_key()
-        with _bases_held(begun.volumes) as bases:
+        with _bases_held(started.volumes) as bases:
             volumes = tuple(
-                self._finished(volume) or self._send(volume, bases[volume.role], key) for volume in begun.volumes
+                self._finished(volume) or self._send(volume, bases[volume.role], key) for volume in started.volumes
             )
         used = {chunk.key_id for volume in volumes for chunk in volume.chunks}
         keys = tuple(part for key_id, part in self.journal.keys.items() if key_id in used)
-        manifest = begun.draft.model_copy(update={"keys": keys, "volumes": volumes})
+        manifest = started.draft.model_copy(update={"keys": keys, "volumes": volumes})
         for volume in manifest.volumes:
             confirm(self.repository.chunks(manifest.instance, manifest.backup_id, volume.role), volume.chunks)
         self.lease.confirm()
@@ -126,7 +126,7 @@ class Sender:
 
     def _refuse_clear(self) -> None:
         """Raise PreflightError if a volume that ZFS encrypts would be stored in the clear."""
-        shown = [part for part in self.journal.begun.volumes if form_of(part.send_flags) is not SendForm.RAW]
+        shown = [part for part in self.journal.started.volumes if form_of(part.send_flags) is not SendForm.RAW]
         ciphers = {part.dataset: part.type.encryption for part in shown if part.type.encryption}
         error = objection(judge_storing(ciphers, is_encrypting=self.repository.keyring.is_encrypting))
         if error is not None:
@@ -141,10 +141,10 @@ class Sender:
         return key
 
     def _is_present(self, role: str, index: int, stored_size: int) -> bool:
-        begun = self.journal.begun
-        return self.present.get(layout.chunk(begun.draft.instance, begun.backup_id, role, index)) == stored_size
+        started = self.journal.started
+        return self.present.get(layout.chunk(started.draft.instance, started.backup_id, role, index)) == stored_size
 
-    def _finished(self, volume: VolumeBegun) -> VolumePart | None:
+    def _finished(self, volume: StartedVolume) -> VolumePart | None:
         """Return the volume if an earlier run stored its whole stream and all its chunks are still stored."""
         part = self.journal.finished.get(volume.role)
         if part is None or not all(
@@ -153,13 +153,13 @@ class Sender:
             return None
         return part
 
-    def _send(self, volume: VolumeBegun, base: str | None, key: DataKey | None) -> VolumePart:
+    def _send(self, volume: StartedVolume, base: str | None, key: DataKey | None) -> VolumePart:
         """Send one volume from the base, a snapshot or bookmark by its full name (None: a full stream).
 
         Afterwards all its chunks are stored, the END record of the stream was read, and `zfs send` succeeded.
         """
-        begun = self.journal.begun
-        chunks = self.repository.chunks(begun.draft.instance, begun.backup_id, volume.role)
+        started = self.journal.started
+        chunks = self.repository.chunks(started.draft.instance, started.backup_id, volume.role)
         known = {
             index: chunk
             for index, chunk in self.journal.known(volume.role).items()
@@ -183,7 +183,7 @@ class Sender:
         part = VolumePart(
             **volume.model_dump(),
             features=stored.begin.features,
-            codec=begun.cut.codec,
+            codec=started.cut.codec,
             plain_size=stored.plain_size,
             sha256=stored.sha256,
             chunks=stored.chunks,
@@ -193,7 +193,7 @@ class Sender:
 
     def _settings(self) -> UploadSettings:
         """Return how the stream is split and compressed: as in the first run, even if the configuration has changed."""
-        cut = self.journal.begun.cut
+        cut = self.journal.started.cut
         return replace(
             self.instance.upload_settings(),
             chunk_size=cut.chunk_size,
@@ -244,14 +244,14 @@ def store_stream(
 
 def _announce(instance: str, repository: Repository, journal: BackupJournal) -> None:
     """Tell other hosts about this unfinished backup, before the first chunk is stored."""
-    draft = journal.begun.draft
-    parts = {v.role: SnapshotMark(v.full_name, v.guid, v.from_guid) for v in journal.begun.volumes}
+    draft = journal.started.draft
+    parts = {v.role: SnapshotMark(v.full_name, v.guid, v.from_guid) for v in journal.started.volumes}
     Unfinished(
-        journal.begun.backup_id, instance, socket.gethostname(), f"{draft.created:%Y-%m-%dT%H:%M:%SZ}", parts
+        journal.started.backup_id, instance, socket.gethostname(), f"{draft.created:%Y-%m-%dT%H:%M:%SZ}", parts
     ).write(repository)
 
 
-def _base_name(volume: VolumeBegun) -> str | None:
+def _base_name(volume: StartedVolume) -> str | None:
     """Return the base to send from: the snapshot or, if the snapshot is gone, its bookmark. None for a full stream.
 
     Both give the same stream. A continued run compares every chunk, so a difference would be seen.
@@ -269,7 +269,7 @@ def _base_name(volume: VolumeBegun) -> str | None:
 
 
 @contextlib.contextmanager
-def _bases_held(volumes: Sequence[VolumeBegun]) -> Iterator[Mapping[str, str | None]]:
+def _bases_held(volumes: Sequence[StartedVolume]) -> Iterator[Mapping[str, str | None]]:
     """Hold the base snapshots during the block, and yield the base of each volume by role. A bookmark cannot be held.
 
     The next run releases the holds that a killed run leaves.
@@ -295,10 +295,10 @@ def settle(instance: str, repository: Repository, journal: BackupJournal) -> Non
 
     Call this after the manifest was read back. The call can be repeated.
     """
-    keep_as_base([name for name in journal.begun.snapshots() if datasets.exists(name)], repository)
+    keep_as_base([name for name in journal.started.snapshots() if datasets.exists(name)], repository)
     # A host that may not remove objects leaves the mark, which has no meaning beside a manifest.
     with contextlib.suppress(RepositoryError):
-        remove(repository, instance, journal.begun.backup_id)
+        remove(repository, instance, journal.started.backup_id)
     journal.remove()
 
 

@@ -68,7 +68,7 @@ def archive_once(instance: Instance) -> Round:
             horizon = recorder.before(session)
         archiver = archiver_of(instance, source)
         result = recorder.after(archiver.look(), horizon, archiver.archive)
-    if result.begun or result.gaps:
+    if result.new_incarnation or result.gaps:
         stored = read(instance, instance.open_repository())
         result = replace(result, unprotected=stored.window.unprotected, repeated=repeated(stored.archive))
     if result.blocked is not None:
@@ -112,7 +112,7 @@ def archive_continuously(instance: Instance, stop: StopRequest, start_backup: Ca
         recorder = CompletenessRecorder(instance.events, record_interval(instance.settings.objectives))
         result = Round()
         while True:
-            is_last, begun = stop.is_set(), time.monotonic()
+            is_last, started = stop.is_set(), time.monotonic()
             try:
                 source, archiver, horizon = _current(instance, archiver, source, recorder)
                 result = recorder.after(archiver.look(lambda: _asked(instance)), horizon, archiver.archive)
@@ -125,7 +125,7 @@ def archive_continuously(instance: Instance, stop: StopRequest, start_backup: Ca
                 archiver = _renewed(instance, archiver, source)
             if is_last:
                 return result
-            stop.wait(max(_SHORTEST_PAUSE, pause - (time.monotonic() - begun)))
+            stop.wait(max(_SHORTEST_PAUSE, pause - (time.monotonic() - started)))
 
 
 def _asked(instance: Instance) -> BinlogSource | None:
@@ -179,8 +179,8 @@ class Notes:
         if self._trouble:
             self._events.tell("archiving continues")
             self._trouble = ""
-        if result.begun:
-            self._events.tell(f"a new incarnation begins: {result.begun}")
+        if result.new_incarnation:
+            self._events.tell(f"a new incarnation begins: {result.new_incarnation}")
         for gap in result.gaps:
             self._events.warn(f"GAP: {gap}; no point in time from there to the next backup can be restored")
         for name in result.rotated:

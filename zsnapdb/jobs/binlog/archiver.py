@@ -103,7 +103,7 @@ class Archiver:
             self._note(newest)
         commits = [file.last_commit for file in self._kept if file.last_commit is not None]
         return Round(
-            begun=plan.begin if plan.steps else None,
+            new_incarnation=plan.begin if plan.steps else None,
             rotated=tuple(done.rotated),
             transactions=done.transactions,
             plain_size=done.plain_size,

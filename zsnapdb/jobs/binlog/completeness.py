@@ -58,7 +58,7 @@ class CompletenessRecorder:
 
         A repository that refuses the record is a warning: the archive itself is written.
         """
-        if result.begun:
+        if result.new_incarnation:
             # What was recorded says nothing about the new incarnation, so the next round records again.
             self._recorded = None
         # A binlog that could not be archived may be the one that the horizon is in.

@@ -61,7 +61,7 @@ class NewHistoryWatch:
 
     def after(self, result: Round) -> None:
         """Take note of a round of the archiver. RepositoryError if the repository cannot be read."""
-        if result.begun or result.gaps:
+        if result.new_incarnation or result.gaps:
             self._is_known = False
         if not self._is_known and result.end is not None:
             self._look_at_gtids()

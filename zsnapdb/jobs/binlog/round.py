@@ -17,7 +17,7 @@ class Round:
     Sizes in bytes; `end` is the end of the archive now, in `incarnation`. Times are in microseconds UTC.
     """
 
-    begun: str | None = None
+    new_incarnation: str | None = None
     rotated: tuple[str, ...] = ()
     transactions: int = 0
     plain_size: int = 0

@@ -27,7 +27,7 @@ from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import RestoreRequest, make
 from zsnapdb.jobs.restore.preflight import preflight
 from zsnapdb.jobs.restore.replay import replay
-from zsnapdb.jobs.restore.steps import Work, check, make_top, receive, recover, restored_property
+from zsnapdb.jobs.restore.steps import ServerWork, check, make_top, receive, recover, restored_property
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.jobs.steps.executor import Handlers, run_steps
 from zsnapdb.planning.backup.fitness import objection
@@ -76,7 +76,7 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
             anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin_in(manifest), SourceKind.REPOSITORY)}
         )
         with undone_on_error(lambda: reusable_sets.remove_if_exists(home, RECEIVED, set_id)):
-            work = Work(settings, instance, repository, planned)
+            work = ServerWork(settings, instance, repository, planned)
             run_steps(work, _steps(work, VOLUME_STEPS), VOLUME_STEPS)
             for role, dataset in planned.layout.datasets.items():
                 datasets.set_properties(
@@ -135,7 +135,7 @@ def reach(
         origin = origin_in(first_manifest(instance, repository, planned))
         datasets.create(anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin, SourceKind.POINT)})
         with undone_on_error(lambda: reusable_sets.remove_if_exists(home, RECEIVED, set_id)):
-            work = Work(own_settings, instance, repository, planned)
+            work = ServerWork(own_settings, instance, repository, planned)
             local = find_local(settings, instance, planned.backup_id)
             if local is not None:
                 _clone_base(work, local)
@@ -171,13 +171,13 @@ def _fresh_anchor(home: str, set_id: str) -> str:
     return reusable_sets.anchor_of(home, RECEIVED, set_id)
 
 
-def _look_first(work: Work, step: Preflight) -> None:
+def _look_first(work: ServerWork, step: Preflight) -> None:
     error = objection(preflight(work, step))
     if error is not None:
         raise error
 
 
-def _settle(work: Work, step: MountVolumes) -> None:
+def _settle(work: ServerWork, step: MountVolumes) -> None:
     """Check the GUIDs of the volumes and give them back their properties. They are not mounted."""
     for part in step.parts:
         name = f"{part.dataset}@{part.snapshot}"
@@ -202,14 +202,14 @@ SERVER_STEPS: Handlers = {Recover: recover, Replay: replay, CheckServer: check}
 """The steps of its server."""
 
 
-def _steps(work: Work, handlers: Handlers) -> list[Step]:
+def _steps(work: ServerWork, handlers: Handlers) -> list[Step]:
     """Return the steps of these types. A set is left as it is: that step has nothing to do."""
     unknown = [step.name for step in work.plan.steps if type(step) not in {*VOLUME_STEPS, *SERVER_STEPS, LeaveStopped}]
     assert not unknown, f"a set has no such steps: {unknown}"
     return [step for step in work.plan.steps if type(step) in handlers]
 
 
-def _clone_base(work: Work, local: CloneSource) -> None:
+def _clone_base(work: ServerWork, local: CloneSource) -> None:
     """Clone the backup's snapshots instead of receiving them.
 
     The clones get a snapshot of the same name, because the steps of the restore roll back to it.
@@ -220,7 +220,7 @@ def _clone_base(work: Work, local: CloneSource) -> None:
     snapshot(layout.datasets, snapshot_name(work.plan.backup_id), restored_property(work.plan))
 
 
-def _replay(work: Work) -> None:
+def _replay(work: ServerWork) -> None:
     """Recover the server, replay the binlogs, check the server; then remove its identity from the files."""
     mount(work.datasets)
     run_steps(work, _steps(work, SERVER_STEPS), SERVER_STEPS)

@@ -33,7 +33,7 @@ from zsnapdb.jobs.vm import reaper as vm_reaper
 from zsnapdb.mysql.process import programs, server, server_program
 from zsnapdb.planning.advice import recovery_rules
 from zsnapdb.planning.advice.catalogue import Silence
-from zsnapdb.planning.backup.at_rest import judge_archiving, judge_sent
+from zsnapdb.planning.backup.at_rest import judge_archiving, judge_raw_drills, judge_sent
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity, ok, unfit, warning
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.damage import sentences
@@ -131,6 +131,9 @@ def _at_rest(
         is_hidden = is_raw or observed.binlog_key is not None
         findings += judge_archiving(is_hidden, is_encrypting=is_encrypting)
     raw = tuple(sorted(volumes.values())) if is_raw else ()
+    if is_raw:
+        own = instance.settings
+        findings += judge_raw_drills(is_drilled=bool(own.agent.drill or own.objectives.drill_age))
     # Backups do not need the key; restores on this host do.
     keys = raw_keys.judge_file(instance, raw)
     return findings + [replace(key, severity=Severity.WARNING) for key in keys if key.severity is not Severity.OK]
@@ -353,16 +356,16 @@ def _exchanges(instance: Instance) -> list[FitnessFinding]:
     """Return a finding for each restore under way that replaces the server, with both ways out."""
     findings = []
     for exchange in exchanges.under_way(instance):
-        onward, back = exchange.ways
+        onward, back = exchange.commands
         hint = f"`{onward}` goes on, `{back}` gives it up"
         if exchange.server is ExchangedServer.AWAY:
-            text = f"a rewind that was begun at {stamp(exchange.begun)} is at work, and the server is down meanwhile"
+            text = f"a rewind that was begun at {stamp(exchange.started)} is at work, and the server is down meanwhile"
             findings.append(warning("rewind", text, "wait until it ends"))
         elif exchange.stopped is not None:
             text = f"a rewind that did not end stopped the server at {stamp(exchange.stopped)}"
             findings.append(unfit("rewind", text, hint))
         else:
-            text = f"a restore that replaces the server was begun at {stamp(exchange.begun)} and did not end"
+            text = f"a restore that replaces the server was begun at {stamp(exchange.started)} and did not end"
             findings.append(warning("rewind", text, hint))
     return findings
 

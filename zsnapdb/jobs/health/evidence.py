@@ -68,7 +68,7 @@ def recorded(instance: Instance, job: str, command: Sequence[str]) -> Iterator[N
 @contextlib.contextmanager
 def recorded_keys(instances: Sequence[Instance], job: str, command: Sequence[str]) -> Iterator[list[PolicyChange]]:
     """Do as `recorded` for each of the instances. The block adds the keys that it changed to the list."""
-    begun = [(instance, instance.host.now()) for instance in instances]
+    at_work = [(instance, instance.host.now()) for instance in instances]
     code, changes = 0, list[PolicyChange]()
     try:
         yield changes
@@ -77,7 +77,7 @@ def recorded_keys(instances: Sequence[Instance], job: str, command: Sequence[str
         code = own if isinstance(own, int) else exit_code(error)
         raise
     finally:
-        for instance, started in begun:
+        for instance, started in at_work:
             draft = _draft(instance, job, command, started).model_copy(
                 update={"exit_code": code, "changes": tuple(changes)}
             )

@@ -65,12 +65,12 @@ def copy(
     writing to the second repository.
     """
     done = CopiedBinlogs()
-    begun: set[str] = set()
+    started: set[str] = set()
     for file in files:
         try:
-            if file.incarnation not in begun:
+            if file.incarnation not in started:
                 _description(here, there, here.incarnation_key(file.incarnation))
-                begun.add(file.incarnation)
+                started.add(file.incarnation)
             with ThreadPoolExecutor(concurrency, thread_name_prefix="copy") as pool:
                 done.size += sum(pool.map(lambda body: _body(here, there, *body), _bodies(here, file)))
             confirm()

@@ -77,13 +77,13 @@ def inventory(instance: Instance) -> Inventory:
     checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable))
     local = _local_guids(instance, [backup for backup in known.backups if backup.backup_id not in checked.future])
     entries = tuple(InventoryEntry(backup, _is_local(backup, local)) for backup in known.backups)
-    begun = tuple(
+    marks = tuple(
         unfinished(
             repository, instance.name, [entry.manifest.backup_id for entry in entries] + sorted(known.unreadable)
         )
     )
     damage = known_damage(repository, instance.name).of_chains(known.backups)
-    return Inventory(entries, tuple(known.unreadable.values()), begun, checked.findings, damage)
+    return Inventory(entries, tuple(known.unreadable.values()), marks, checked.findings, damage)
 
 
 def detail(instance: Instance, backup_id: str) -> Detail:

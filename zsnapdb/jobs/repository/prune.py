@@ -137,7 +137,7 @@ def _plan(
     policy, moment = instance.retention_policy(), instance.host.now()
     backups = instance.summaries(repository)
     here = local if local is not None else look_locally(instance, backups.backups)
-    begun = unfinished(repository, instance.name)
+    marks = unfinished(repository, instance.name)
     checked = host_record.check(instance, repository, backups.backups, tuple(backups.unreadable))
     base: Summary | None = None
     if here.guids:
@@ -151,7 +151,7 @@ def _plan(
         },
         pinned=prune_facts.pinned(repository, instance.name, host_record.pinned_here(instance, repository)),
         writers=by_backup(writers(backups.backups, moment)),
-        in_use=prune_facts.in_use(backups.backups, base, begun, moment, policy.sweep_after),
+        in_use=prune_facts.in_use(backups.backups, base, marks, moment, policy.sweep_after),
     )
     decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
     afterlife = repository.afterlife()
@@ -159,7 +159,7 @@ def _plan(
         known = replace(known, locked=prune_facts.locked(repository, instance.name, decided.removal_order))
         decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
     leftovers = sweep.decide(
-        prune_facts.leftovers(repository, instance.name, backups, begun), moment, policy.sweep_after
+        prune_facts.leftovers(repository, instance.name, backups, marks), moment, policy.sweep_after
     )
     binlogs = prune_binlogs.plan(repository, instance.name, decided.kept, backups.backups)
     there = local_sets.RepositoryAfterPrune(

@@ -46,10 +46,10 @@ def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[
     }
 
 
-def leftovers(repository: Repository, instance: str, backups: Summaries, begun: Sequence[Unfinished]) -> list[Leftover]:
+def leftovers(repository: Repository, instance: str, backups: Summaries, marks: Sequence[Unfinished]) -> list[Leftover]:
     """Return the leftovers of ids without a manifest. Lists the ids once, then the objects of each such id."""
     there = {backup.backup_id for backup in backups.backups} | set(backups.unreadable)
-    marked = {mark.backup_id: mark for mark in begun if mark.backup_id not in there}
+    marked = {mark.backup_id: mark for mark in marks if mark.backup_id not in there}
     names = set(filter(is_backup_id, repository.folders(layout.all_chunks(instance)))) - there
     leftovers = []
     for name in sorted(names | set(marked)):
@@ -76,12 +76,12 @@ def guids(backups: Sequence[Summary], backup_ids: Sequence[str]) -> dict[str, fr
 
 
 def in_use(
-    backups: Sequence[Summary], base: Summary | None, begun: Sequence[Unfinished], moment: datetime, after: float
+    backups: Sequence[Summary], base: Summary | None, marks: Sequence[Unfinished], moment: datetime, after: float
 ) -> dict[str, str]:
     """Return the backups that later runs may need: the base of the next increment, and bases of unfinished backups."""
     needed = {base.backup_id: "it is the base of the next increment"} if base is not None else {}
     stored = {backup.backup_id for backup in backups}
-    for mark in begun:
+    for mark in marks:
         if mark.backup_id in stored or (mark.modified is not None and (moment - mark.modified).total_seconds() > after):
             continue
         for backup in backups:

@@ -88,6 +88,15 @@ class VerifyResult:
         is_lacking = any(finding.is_alarming for finding in self.missing)
         return not self.damage and not self.meaning.broken and not self.binlogs and not is_lacking
 
+    @property
+    def raw(self) -> tuple[str, ...]:
+        """Those of the verified backups whose streams are encrypted as their blocks were.
+
+        Their records and hashes were verified. Whether ZFS can decrypt their blocks, a drill alone proves.
+        """
+        chosen = set(self.plan.chosen)
+        return tuple(s.backup_id for s in self.plan.backups.backups if s.is_raw and s.backup_id in chosen)
+
     def alarm(self) -> ZsnapdbError | None:
         """Return why the result needs a person: DamagedError, or NotThere if there is no backup; None if it is good."""
         if not self.is_whole:

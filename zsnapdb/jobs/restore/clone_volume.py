@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from zsnapdb.base.errors import NotThere, PreflightError
-from zsnapdb.jobs.restore.steps import Work, restored_mark, restored_property
+from zsnapdb.jobs.restore.steps import ServerWork, restored_mark, restored_property
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import CloneSnapshot
 from zsnapdb.zfs import datasets, owned, snapshots
 
 
-def clone_snapshot(work: Work, step: CloneSnapshot) -> None:
+def clone_snapshot(work: ServerWork, step: CloneSnapshot) -> None:
     """Clone one volume from its snapshot on this host, unless this restore cloned it before.
 
     PreflightError if that snapshot is gone, or is not the backup's. NotOursError if somebody else made the dataset.

@@ -17,7 +17,7 @@ from zsnapdb.jobs.restore import encrypted_places, exchange
 from zsnapdb.jobs.restore.look import HandedOver, check_point, look_around
 from zsnapdb.jobs.restore.replay import served
 from zsnapdb.jobs.restore.steps import (
-    Work,
+    ServerWork,
     be_mounted,
     restored_mark,
     step_snapshots,
@@ -47,7 +47,7 @@ _PATIENCE = 10.0
 """Seconds for which a replica may fail to connect to its source. The server itself would try for days."""
 
 
-def hand_over(work: Work, step: HandoverStep) -> HandedOver:
+def hand_over(work: ServerWork, step: HandoverStep) -> HandedOver:
     """Run the handover step. It can be repeated after an interruption."""
     if isinstance(step, LookAround):
         return look_around(work, step)
@@ -64,18 +64,18 @@ def hand_over(work: Work, step: HandoverStep) -> HandedOver:
     return _promote(work, step)
 
 
-def _open_to_snapshot_programs(work: Work) -> None:
+def _open_to_snapshot_programs(work: ServerWork) -> None:
     """Let other snapshot programs work on the restored datasets again: from now on they belong to the site."""
     named = sorted({work.plan.layout.top, *work.datasets})
     datasets.inherit(owned.ours(named, restored_mark(work.plan)), list(NO_SNAPSHOTS))
 
 
-def _drop_step_snapshots(work: Work) -> None:
+def _drop_step_snapshots(work: ServerWork) -> None:
     for name in step_snapshots(work.datasets):
         owned.destroy_snapshot(name, restored_mark(work.plan))
 
 
-def _leave_stopped(work: Work, step: LeaveStopped) -> HandedOver:
+def _leave_stopped(work: ServerWork, step: LeaveStopped) -> HandedOver:
     copy = work.copy
     identity = copy.identity(server_id=step.server_id, port=None, access=Access.ACCOUNTS)
     copy.write_option_file(identity)
@@ -90,7 +90,7 @@ def _leave_stopped(work: Work, step: LeaveStopped) -> HandedOver:
     return HandedOver(Path(identity.option_file), notes=notes)
 
 
-def _run_beside(work: Work, step: RunBeside) -> HandedOver:
+def _run_beside(work: ServerWork, step: RunBeside) -> HandedOver:
     copy = work.copy
     copy.process().kill_all()
     copy.remove_identity()
@@ -99,7 +99,7 @@ def _run_beside(work: Work, step: RunBeside) -> HandedOver:
     return _running(work, copy, step.server_id, step.port, ())
 
 
-def _running(work: Work, copy: Copy, server_id: int, port: int, last: tuple[str, ...]) -> HandedOver:
+def _running(work: ServerWork, copy: Copy, server_id: int, port: int, last: tuple[str, ...]) -> HandedOver:
     """Write the option file for all later starts, and return how the server runs."""
     identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS)
     copy.write_option_file(identity, last)
@@ -107,7 +107,7 @@ def _running(work: Work, copy: Copy, server_id: int, port: int, last: tuple[str,
     return HandedOver(Path(identity.option_file), port, copy.process().pid())
 
 
-def _check_other(work: Work, session: Session, server_id: int, port: int) -> None:
+def _check_other(work: ServerWork, session: Session, server_id: int, port: int) -> None:
     """Raise ConsistencyError unless the started server is exactly at the point and differs from the old server."""
     facts = check_point(work, session)
     wrong = []
@@ -124,7 +124,7 @@ def _check_other(work: Work, session: Session, server_id: int, port: int) -> Non
         )
 
 
-def _make_replica(work: Work, step: MakeReplica) -> HandedOver:
+def _make_replica(work: ServerWork, step: MakeReplica) -> HandedOver:
     copy = work.copy
     copy.process().kill_all()
     copy.remove_identity()
@@ -158,7 +158,7 @@ def _make_replica(work: Work, step: MakeReplica) -> HandedOver:
     return _running(work, copy, step.server_id, step.port, replica.lasting_options(flavour))
 
 
-def _catch_up(work: Work, session: Session) -> None:
+def _catch_up(work: ServerWork, session: Session) -> None:
     first_refused: float | None = None
     while True:
         lag = replica.lag(session, work.plan.flavour)
@@ -182,7 +182,7 @@ def _catch_up(work: Work, session: Session) -> None:
         time.sleep(0.5)
 
 
-def _promote(work: Work, step: Promote) -> HandedOver:
+def _promote(work: ServerWork, step: Promote) -> HandedOver:
     """Put the restored datasets in place of the old datasets, which are kept.
 
     Parts that were done before an interruption are not repeated.
@@ -195,7 +195,7 @@ def _promote(work: Work, step: Promote) -> HandedOver:
         return _take_over(work, step)
 
 
-def _take_over(work: Work, step: Promote) -> HandedOver:
+def _take_over(work: ServerWork, step: Promote) -> HandedOver:
     """Give the datasets, which have the old names now, to the site. Parts that were done before are not repeated.
 
     NotOursError, and nothing changes, if a dataset of these names is not of this restore.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from zsnapdb.base.model import parse_gtids
 from zsnapdb.jobs.restore.replay import served
-from zsnapdb.jobs.restore.steps import STEP_SNAPSHOT, Work, be_mounted, keep, take_back, was_kept
+from zsnapdb.jobs.restore.steps import STEP_SNAPSHOT, ServerWork, be_mounted, keep, take_back, was_kept
 from zsnapdb.jobs.server_copy.prepare import check_inside
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.replication import replica
@@ -32,7 +32,7 @@ class HandedOver:
     socket: Path | None = None
 
 
-def look_around(work: Work, step: LookAround) -> HandedOver:
+def look_around(work: ServerWork, step: LookAround) -> HandedOver:
     """Start the server read-only. It is not handed over: datasets and snapshots stay those of the restore."""
     be_mounted(work)
     copy = work.copy
@@ -60,7 +60,7 @@ def look_around(work: Work, step: LookAround) -> HandedOver:
     return HandedOver(None, pid=copy.process().pid(), notes=(note,), socket=Path(identity.socket))
 
 
-def check_point(work: Work, session: Session) -> ServerFacts:
+def check_point(work: ServerWork, session: Session) -> ServerFacts:
     """Return the facts of the started server. ConsistencyError unless it is exactly at the point, on its own files."""
     facts = probe(session)
     expected = work.plan.point.gtids

@@ -7,7 +7,7 @@ from typing import Protocol
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.host import readers
 from zsnapdb.jobs.restore import encrypted_places, raw_keys, stored_chain
-from zsnapdb.jobs.restore.steps import Work
+from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.jobs.server_copy.prepare import absent_files, hidden_files
 from zsnapdb.mysql.process import server, server_program
 from zsnapdb.planning.backup.at_rest import judge_receiving
@@ -19,7 +19,7 @@ from zsnapdb.repository.manifest import Manifest, server_source
 from zsnapdb.zfs import datasets, encryption, version
 
 
-def preflight(work: Work, step: Preflight) -> list[FitnessFinding]:
+def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
     """Return the findings about everything the restore depends on; nothing is changed."""
     findings = [*judge_pool(step), _judge_server(work, step), *_judge_rows(work.manifest(step.backups[-1]))]
     for backup_id in step.backups if step.fetches else ():
@@ -101,7 +101,7 @@ def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --targe
     return findings
 
 
-def _judge_server(work: Work, step: Preflight) -> FitnessFinding:
+def _judge_server(work: ServerWork, step: Preflight) -> FitnessFinding:
     try:
         server.account(work.instance.settings.server.user)
         program = server_program.fitting(work.instance.settings.server, step.flavour, step.server_version)
@@ -122,7 +122,7 @@ def _judge_server(work: Work, step: Preflight) -> FitnessFinding:
     return ok("server program", f"{program.path} {program.version}, the backup is of {step.server_version}")
 
 
-def _judge_binlog_key(work: Work, manifest: Manifest) -> list[FitnessFinding]:
+def _judge_binlog_key(work: ServerWork, manifest: Manifest) -> list[FitnessFinding]:
     error = work.copy.key_objection(server_source(manifest).server.binlog_key)
     return [] if error is None else [unfit("binlog", error.message, error.hint)]
 

@@ -23,7 +23,7 @@ from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore.plan import client_programs
-from zsnapdb.jobs.restore.steps import Work, be_mounted, keep, take_back, was_kept
+from zsnapdb.jobs.restore.steps import ServerWork, be_mounted, keep, take_back, was_kept
 from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.mysql.binlog.client_text import refuse_ambiguous_text
@@ -40,7 +40,7 @@ _SCRATCH = Path("/var/tmp")  # noqa: S108 - a new folder is made in it
 """Seconds after which a replay by a client is given up. By then the client hangs, because nobody else can block it."""
 
 
-def replay(work: Work, step: Replay) -> None:
+def replay(work: ServerWork, step: Replay) -> None:
     """Fetch the step's binlogs, apply them, snapshot.
 
     The datasets are first rolled back to the snapshot of the step before. Nothing is done if an interrupted run has
@@ -64,7 +64,7 @@ def replay(work: Work, step: Replay) -> None:
     keep(work, step.name)
 
 
-def _by_applier(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) -> None:
+def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | None) -> None:
     logs.take(len(step.logs), work.instance.settings.server.user)
     sizes = tuple(logs.file(number).stat().st_size for number in range(1, len(step.logs) + 1))
     source = ReplayInput(sizes, step.logs[0].start, step.logs[0].file, gtids)
@@ -81,7 +81,7 @@ def _by_applier(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) 
         replaying.make_durable(session)
 
 
-def _by_client(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) -> None:
+def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | None) -> None:
     """Pipe the output of the server's binlog tool into one session of a client."""
     tool, client = client_programs(work.instance, work.plan.flavour, work.plan.server_version)
     files = [logs.file(number) for number in range(1, len(step.logs) + 1)]
@@ -96,17 +96,17 @@ def _by_client(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) -
         replaying.make_durable(session)
 
 
-def _has_relay_log(work: Work) -> bool:
+def _has_relay_log(work: ServerWork) -> bool:
     return binlog_paths(work.plan.variables, "relay_log") is not None
 
 
-def _relay_logs(work: Work) -> RelayLogs:
+def _relay_logs(work: ServerWork) -> RelayLogs:
     paths = binlog_paths(work.plan.variables, "relay_log")
     base = paths[0] if paths is not None else join(work.plan.variables["datadir"], "zsnapdb-relay")
     return RelayLogs(Path(work.copy.paths.translate(base)))
 
 
-def _fetch(work: Work, step: Replay, logs: RelayLogs) -> None:
+def _fetch(work: ServerWork, step: Replay, logs: RelayLogs) -> None:
     """Write the binlogs as relay logs, each cut at its stop: from this host where the plan says so, else fetched.
 
     DamagedError if a binlog was removed or is shorter than when the restore was planned.
@@ -135,7 +135,7 @@ def _fetch(work: Work, step: Replay, logs: RelayLogs) -> None:
 
 @contextlib.contextmanager
 def served(
-    work: Work,
+    work: ServerWork,
     *,
     port: int | None,
     server_id: int,

@@ -118,14 +118,14 @@ def resume(settings: Settings, instance: Instance, ask: Ask, *, backs_up: bool =
 
 
 def _under_way(journals: Journals, instance: Instance) -> RestoreJournal | None:
-    begun = [journal for journal in journals.under_way(instance.name) if isinstance(journal.plan.steps[-1], Promote)]
-    if len(begun) > 1:
-        tops = ", ".join(journal.plan.layout.top for journal in begun)
+    started = [journal for journal in journals.under_way(instance.name) if isinstance(journal.plan.steps[-1], Promote)]
+    if len(started) > 1:
+        tops = ", ".join(journal.plan.layout.top for journal in started)
         raise PreflightError(
             f"several restores of {instance.name} that replace its server are under way: {tops}",
             hint="give all but one up with `zsnapdb restore --abandon --target DATASET`",
         )
-    return begun[0] if begun else None
+    return started[0] if started else None
 
 
 def _finished(journals: Journals, instance: Instance) -> RewindResult:

@@ -26,7 +26,7 @@ from zsnapdb.jobs.restore.preflight import preflight
 from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.restore_run import Confirm, RestoreRun, always, refuse_unfit
 from zsnapdb.jobs.restore.steps import (
-    Work,
+    ServerWork,
     check,
     make_top,
     mount,
@@ -129,7 +129,7 @@ def examine(
     settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
 ) -> list[FitnessFinding]:
     """Return the findings of the plan's preflight; nothing is changed."""
-    work = Work(settings, instance, repository, planned)
+    work = ServerWork(settings, instance, repository, planned)
     return [finding for step in planned.steps if isinstance(step, Preflight) for finding in preflight(work, step)]
 
 
@@ -170,7 +170,7 @@ def execute(
     with alone(instance, planned):
         refuse_begun(journals, planned)
         restore_plan.refuse_existing(planned.layout)
-        work = Work(settings, instance, repository, planned, is_first_run=True)
+        work = ServerWork(settings, instance, repository, planned, is_first_run=True)
         return _result(_run(work).carry_out(journals, RestoreJournal(planned), confirm, stop_after))
 
 
@@ -190,7 +190,7 @@ def execute_continued(
     with alone(instance, continued.plan):
         refuse_begun(journals, continued.plan)
         clear_foreign(continued.plan, may_go=False)
-        work = Work(settings, instance, repository, continued.plan)
+        work = ServerWork(settings, instance, repository, continued.plan)
         return _result(_run(work).carry_out(journals, continued, confirm, stop_after))
 
 
@@ -203,7 +203,7 @@ def execute_without_journal(
     """
     with alone(instance, planned):
         restore_plan.refuse_existing(planned.layout)
-        work = Work(settings, instance, repository, planned, is_first_run=True)
+        work = ServerWork(settings, instance, repository, planned, is_first_run=True)
         return _result(_run(work).carry_out_once(RestoreJournal(planned)))
 
 
@@ -225,11 +225,11 @@ def resume(
     with alone_with_journal(instance, journals, top) as journal:
         clear_foreign(journal.plan, may_go=with_foreign_snapshots)
         instance = instance.with_repository_of(settings, journal.plan.repository_name)
-        work = Work(settings, instance, reopen(instance, journal.plan), journal.plan, in_place)
+        work = ServerWork(settings, instance, reopen(instance, journal.plan), journal.plan, in_place)
         return _result(_run(work).carry_out(journals, journal, confirm, stop_after))
 
 
-def _look_first(work: Work, step: Preflight) -> None:
+def _look_first(work: ServerWork, step: Preflight) -> None:
     """Check what the restore depends on. Nothing is changed before."""
     refuse_unfit(preflight(work, step), work.events)
     readers.prepare(work.instance, work.plan)
@@ -250,7 +250,7 @@ HANDLERS: Handlers = {
 """What carries out each step of the restore of a server."""
 
 
-def _run(work: Work) -> RestoreRun[RestoreJournal]:
+def _run(work: ServerWork) -> RestoreRun[RestoreJournal]:
     """Return a run of the restore. What a handover notes about the old server, it writes into the journal on disk."""
     return RestoreRun(work, HANDLERS, (Preflight,), lambda own, on_disk: replace(own, old_server=on_disk.old_server))
 

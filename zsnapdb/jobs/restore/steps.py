@@ -93,7 +93,7 @@ def restored_property(plan: RestoreIdentity) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Work:
+class ServerWork:
     """A restore that is being executed.
 
     `in_place` is called when restored datasets took the place of the server's own, and a server can be started there.
@@ -239,7 +239,7 @@ def _proved_guids(parts: Sequence[MountPart]) -> dict[str, int]:
     return dict(zip(names, (made.guid for made in snapshots.describe(list(names.values()))), strict=True))
 
 
-def mount(work: Work, step: MountVolumes) -> None:
+def mount(work: ServerWork, step: MountVolumes) -> None:
     """Compare GUIDs, restore properties, mount, outermost first."""
     # The server that starts next needs the memory more.
     work.memory.clear()
@@ -258,7 +258,7 @@ def mount(work: Work, step: MountVolumes) -> None:
     be_mounted(work)
 
 
-def be_mounted(work: Work) -> None:
+def be_mounted(work: ServerWork) -> None:
     """Mount the datasets that are not mounted, outermost first.
 
     Before the handover the datasets are not mounted automatically after a reboot.
@@ -266,7 +266,7 @@ def be_mounted(work: Work) -> None:
     mounting.mount_all(work.datasets)
 
 
-def take_back(work: Work, snapshot: str) -> None:
+def take_back(work: ServerWork, snapshot: str) -> None:
     """Roll all volumes back to their snapshot of that name. Afterwards they are mounted.
 
     A server of the copy that an interrupted run left is ended first.
@@ -277,7 +277,7 @@ def take_back(work: Work, snapshot: str) -> None:
         owned.roll_back(dataset, snapshot, STEP_SNAPSHOT, restored_mark(work.plan))
 
 
-def keep(work: Work, step: str) -> None:
+def keep(work: ServerWork, step: str) -> None:
     """Snapshot all volumes, whose server is stopped, under the name of the finished step.
 
     The snapshots of the steps before are destroyed.
@@ -292,7 +292,7 @@ def keep(work: Work, step: str) -> None:
         owned.destroy_snapshot(name, restored_mark(work.plan))
 
 
-def was_kept(work: Work, step: str) -> bool:
+def was_kept(work: ServerWork, step: str) -> bool:
     """Whether an interrupted run came so far as to snapshot the finished step; the journal may not say so.
 
     The snapshots of a step are made in one request, all or none. Then nothing of the step is repeated: those of the
@@ -313,7 +313,7 @@ def step_snapshots(places: Sequence[str]) -> list[str]:
     return [name for name in snapshots.names_of(places) if name.partition("@")[2].startswith(STEP_SNAPSHOT)]
 
 
-def recover(work: Work, step: Recover) -> None:
+def recover(work: ServerWork, step: Recover) -> None:
     """Start the server once on the received files, with its own binlogs, unreachable for others; check; shut down.
 
     It must recover to exactly the recorded GTIDs. It keeps its identity: the restored server is the old server.
@@ -349,7 +349,7 @@ def _check_binlog(copy: Copy, recorded: Position) -> None:
         )
 
 
-def look(work: Work, expected: Position) -> Position:
+def look(work: ServerWork, expected: Position) -> Position:
     """Start the server, unreachable for others, compare its GTIDs, shut it down, and return its position."""
     copy = work.copy
     process = copy.process()
@@ -362,7 +362,7 @@ def look(work: Work, expected: Position) -> Position:
     return position
 
 
-def take_up(work: Work, step: TakeUp) -> None:
+def take_up(work: ServerWork, step: TakeUp) -> None:
     """Prove that the server of the finished restore is still at its point, and snapshot its volumes.
 
     ConsistencyError if it is not: somebody has written to it since. After a look around the volumes are rolled back to
@@ -382,12 +382,12 @@ def take_up(work: Work, step: TakeUp) -> None:
     keep(work, step.name)
 
 
-def _position(work: Work, gtids: str | None) -> Position:
+def _position(work: ServerWork, gtids: str | None) -> Position:
     part = PositionPart(binlog_file=None, binlog_offset=None, gtids=gtids, source="replay")
     return part.position(work.plan.flavour)
 
 
-def check(work: Work, step: CheckServer) -> Position:
+def check(work: ServerWork, step: CheckServer) -> Position:
     """Start the server, unreachable, once more: it must contain exactly the transactions of the step."""
     be_mounted(work)
     work.copy.process().kill_all()

@@ -62,10 +62,10 @@ def refuse_begun(journals: JournalFolder[K], plan: PlacedPlan) -> None:
 
     Journals of other targets that cannot be read are left out: they must not stand in the way of a restore.
     """
-    begun = journals.read(plan.top)
-    if begun is not None:
+    started = journals.read(plan.top)
+    if started is not None:
         raise PreflightError(
-            f"a restore to {plan.top} was begun at {begun.plan.created:%Y-%m-%d %H:%M} UTC",
+            f"a restore to {plan.top} was begun at {started.plan.created:%Y-%m-%d %H:%M} UTC",
             hint="continue with --resume, or give the restore up with --abandon",
         )
     for top in journals.tops() if plan.mounts else ():

@@ -29,7 +29,7 @@ from zsnapdb.planning.family import flavour_in
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
 from zsnapdb.planning.setup.move import dataset_names
 from zsnapdb.planning.setup.move_state import MoveStep, decide
-from zsnapdb.planning.setup.plan import BegunMove, SetupPlan, plan_setup
+from zsnapdb.planning.setup.plan import SetupPlan, StartedMove, plan_setup
 from zsnapdb.planning.setup.schedule import (
     CRON_FOLDER,
     PACKAGED_UNITS,
@@ -54,8 +54,8 @@ def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
     """Return the plan for this host. Changes nothing. PreflightError if not root asks: it would see no sockets."""
     if os.geteuid() != 0:
         raise PreflightError("setup looks at the sockets of every server", hint="run it as root")
-    begun = _begun()
-    planned = plan_setup(gather((configuration or DEFAULT_PATH).absolute(), answers), answers, begun)
+    started = _interrupted_move()
+    planned = plan_setup(gather((configuration or DEFAULT_PATH).absolute(), answers), answers, started)
     return with_store(planned)
 
 
@@ -75,15 +75,15 @@ def with_store(planned: SetupPlan) -> SetupPlan:
     return planned
 
 
-def _begun() -> BegunMove | None:
+def _interrupted_move() -> StartedMove | None:
     """Return the move that was interrupted, with what may be done next. A server that just started is waited for."""
-    record = move_state.begun()
+    record = move_state.recorded()
     if record is None:
         return None
     decision = decide(record.move, move_state.observe(record))
     if decision.step is MoveStep.FINISH:
         setup_move.wait_until_it_runs(record.move)
-    return BegunMove(record.move, decision)
+    return StartedMove(record.move, decision)
 
 
 def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:

@@ -64,7 +64,7 @@ def execute(move: ServerMove, step: MoveStep = MoveStep.COPY, tell: Tell = lambd
     files, unless the error says otherwise; the same setup goes on from there.
     """
     make_private(move_state.journal().parent)
-    before = move_state.begun()
+    before = move_state.recorded()
     if before is None:
         for new in move.datasets:
             if datasets.exists(new.name):

@@ -62,10 +62,10 @@ def is_moved(instance: Instance) -> bool:
 
     DamagedError if the record of the move cannot be read.
     """
-    begun = move_state.begun()
-    if begun is None or str(instance.settings.socket) not in begun.move.server.sockets:
+    started = move_state.recorded()
+    if started is None or str(instance.settings.socket) not in started.move.server.sockets:
         return False
-    return move_state.running_server(begun.move).place is ServedPlace.NOWHERE
+    return move_state.running_server(started.move).place is ServedPlace.NOWHERE
 
 
 def claimed(journals: Journals) -> dict[str, str]:

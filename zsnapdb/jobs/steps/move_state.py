@@ -52,7 +52,7 @@ def journal() -> Path:
     return Path(MOVE_RECORD)
 
 
-def begun() -> MoveRecord | None:
+def recorded() -> MoveRecord | None:
     """Return the record of a move that was interrupted, None if there is none. DamagedError if its file is no record.
 
     A record of a release that wrote no phases has the phase UNKNOWN: it proves nothing.

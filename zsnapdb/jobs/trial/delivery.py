@@ -182,12 +182,12 @@ def table_to_server(
     assert name.table is not None
     with isolated.session() as session:
         # On the ephemeral server the table gets its new name, in a separate schema.
-        away = TableName(_AWAY, name.table)
-        left_out = transfer.move_away(session, original.schema, original.table or "", away)
-        table = _found(session, away)
+        moved = TableName(_AWAY, name.table)
+        left_out = transfer.move_away(session, original.schema, original.table or "", moved)
+        table = _found(session, moved)
         if table.is_sequence:
             return _sequence_to_server(session, table, name, target, requested, tuple(left_out))
-        definition = transfer.definition(session, away)
+        definition = transfer.definition(session, moved)
         file = target.datadir / name.schema / f"{name.table}.ibd"
         if requested is Transport.TABLESPACE:
             # Then the binlog must not name the table: readers of the binlog would not have the file.
@@ -197,16 +197,16 @@ def table_to_server(
             )
         transfer.create_table(target.session, name.schema, definition)
         with undone_on_error(lambda: _drop(target, name, unlogged=requested is Transport.TABLESPACE)):
-            kind = transfer.kind_of(session, away)
+            kind = transfer.kind_of(session, moved)
             is_local = is_plain(name) and file.is_file() and os.access(file.parent, os.W_OK)
             choice = choose_transport(requested, kind, here, target.kind, is_local=is_local)
             if choice.transport is Transport.TABLESPACE:
-                _import(session, away, isolated, target, name, file)
+                _import(session, moved, isolated, target, name, file)
                 with_history = frozenset({table.name}) if table.is_versioned else frozenset()
             else:
                 no_history, by_transaction = _no_history((table,), tools, target), kind.is_versioned_by_transaction
                 dump = dump_of_table(table, by_transaction=by_transaction, no_history=no_history, rows_only=True)
-                left_out += lost_digits(transfer.widen_singles(session, away))
+                left_out += lost_digits(transfer.widen_singles(session, moved))
                 load(isolated, tools, dump, target.login, name.schema, target.timeout)
                 with_history = dump.with_history
                 left_out += dump.left_out
@@ -225,25 +225,27 @@ def _sequence_to_server(
     """Make a sequence on the live server that goes on where this one is. PreflightError for a tablespace."""
     if requested is Transport.TABLESPACE:
         raise PreflightError(f"{name} is a sequence, which cannot move as a tablespace", hint="leave --transport out")
-    away = TableName(sequence.schema, sequence.name)
-    transfer.create_table(target.session, name.schema, transfer.definition(session, away))
+    moved = TableName(sequence.schema, sequence.name)
+    transfer.create_table(target.session, name.schema, transfer.definition(session, moved))
     with undone_on_error(lambda: _drop(target, name, unlogged=False)):
-        transfer.set_next_value(target.session, name, transfer.sequence_state(session, away)[0])
+        transfer.set_next_value(target.session, name, transfer.sequence_state(session, moved)[0])
         rows = _compare(session, sequence, target, name)
     choice = TransportChoice(Transport.DUMP, "a sequence goes by its definition and its next value")
     return Delivered(f"{name} on {target.address}", choice, _counted(name, rows), left_out)
 
 
-def _import(session: Session, away: TableName, isolated: Isolated, target: Target, name: TableName, file: Path) -> None:
+def _import(
+    session: Session, moved: TableName, isolated: Isolated, target: Target, name: TableName, file: Path
+) -> None:
     """Move the tablespace: export it on the ephemeral server, copy it, import it on the live server.
 
     See refman 8.4, "Importing InnoDB Tables".
     """
     transfer.discard_tablespace(target.session, name)
-    source = isolated.copy.datadir / away.schema / f"{away.table}.ibd"
+    source = isolated.copy.datadir / moved.schema / f"{moved.table}.ibd"
     description = file.with_suffix(".cfg")
     try:
-        with transfer.exported(session, away):
+        with transfer.exported(session, moved):
             owner = file.parent.stat()
             for here, there in ((source, file), (source.with_suffix(".cfg"), description)):
                 _copy_new(here, there, owner.st_uid, owner.st_gid)

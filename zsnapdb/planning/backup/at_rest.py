@@ -55,6 +55,24 @@ def judge_raw(volumes: Iterable[str], ciphers: Mapping[str, str]) -> list[Fitnes
     ]
 
 
+def judge_raw_drills(*, is_drilled: bool) -> list[FitnessFinding]:
+    """Return a warning if nobody asks for drills of raw backups.
+
+    Verifying reads what is encrypted. ZFS had faults that only showed when it was decrypted or received (openzfs#16351,
+    openzfs#18739).
+    """
+    if is_drilled:
+        return []
+    return [
+        warning(
+            "encryption",
+            "no drill of the raw backups is planned, and only a drill proves that they can be decrypted (openzfs#16351,"
+            " openzfs#18739)",
+            "set drill in [instance.NAME.agent], or drill_age in [instance.NAME.objectives]",
+        )
+    ]
+
+
 def judge_sent(
     volumes: Iterable[str], ciphers: Mapping[str, str], form: str, *, is_encrypting: bool
 ) -> list[FitnessFinding]:

@@ -82,7 +82,7 @@ class ResumeJudgement:
     text: str
 
 
-def judge(begun: Interrupted, around: Surroundings, *, within: float | None, fresh: bool = False) -> ResumeJudgement:
+def judge(started: Interrupted, around: Surroundings, *, within: float | None, fresh: bool = False) -> ResumeJudgement:
     """Return whether an interrupted backup is continued.
 
     `within` is its greatest age in seconds (None: no limit). With `fresh` it is given up.
@@ -91,42 +91,42 @@ def judge(begun: Interrupted, around: Surroundings, *, within: float | None, fre
     def give_up(because: Cause, text: str) -> ResumeJudgement:
         return ResumeJudgement(ResumeDecision.GIVE_UP, because, text)
 
-    if begun.backup_id in around.stored:
-        if around.kept == begun.snapshots:
+    if started.backup_id in around.stored:
+        if around.kept == started.snapshots:
             return ResumeJudgement(ResumeDecision.FINISH, Cause.STORED, "its manifest is in the repository")
         return give_up(Cause.STORED_OTHERWISE, "the repository has another backup of this id")
     if fresh:
         return give_up(Cause.REQUESTED, "it was requested")
     # A clock that was set back makes the age negative: the backup counts as new. A clock that was set forward makes the
     # backup too old: its uploaded chunks are lost.
-    age = (around.time - backup_time(begun.backup_id)).total_seconds()
+    age = (around.time - backup_time(started.backup_id)).total_seconds()
     if within is not None and age > within:
         return give_up(
             Cause.TOO_OLD,
             f"it was begun {age / 3600:.1f} hours ago, and resume_within is {within / 3600:.1f} hours",
         )
-    if begun.repository_id != around.repository_id:
+    if started.repository_id != around.repository_id:
         return give_up(
             Cause.OTHER_REPOSITORY,
-            f"it was begun in repository {begun.repository_id}, and this is repository {around.repository_id}",
+            f"it was begun in repository {started.repository_id}, and this is repository {around.repository_id}",
         )
-    if begun.recipients != around.recipients:
+    if started.recipients != around.recipients:
         return give_up(
             Cause.OTHER_RECIPIENTS,
             "the recipients were changed: a recipient could read only a part of the backup",
         )
-    if any(flags not in around.send_flags for flags in begun.send_flags):
+    if any(flags not in around.send_flags for flags in started.send_flags):
         return give_up(Cause.OTHER_FLAGS, "the send flags were changed, and they must not change within a backup")
-    gone = sorted(dataset for dataset, guid in begun.snapshots if (dataset, guid) not in around.sources)
+    gone = sorted(dataset for dataset, guid in started.snapshots if (dataset, guid) not in around.sources)
     if gone:
         return give_up(Cause.SNAPSHOT_GONE, f"its snapshot of {', '.join(gone)} is gone")
-    gone = sorted(dataset for dataset, guid in begun.bases if (dataset, guid) not in around.origins)
+    gone = sorted(dataset for dataset, guid in started.bases if (dataset, guid) not in around.origins)
     if gone:
         return give_up(Cause.BASE_GONE, f"the snapshot that it is an increment of is gone from {', '.join(gone)}")
-    if begun.base is not None and begun.base not in around.stored:
+    if started.base is not None and started.base not in around.stored:
         return give_up(
-            Cause.BASE_NOT_STORED, f"it is an increment of {begun.base}, which the repository no longer holds"
+            Cause.BASE_NOT_STORED, f"it is an increment of {started.base}, which the repository no longer holds"
         )
-    if begun.base is not None and begun.base in around.damaged:
-        return give_up(Cause.BASE_DAMAGED, f"it is an increment of {begun.base}: {around.damaged[begun.base]}")
+    if started.base is not None and started.base in around.damaged:
+        return give_up(Cause.BASE_DAMAGED, f"it is an increment of {started.base}: {around.damaged[started.base]}")
     return ResumeJudgement(ResumeDecision.CONTINUE, Cause.UNFINISHED, "its snapshots are still here")

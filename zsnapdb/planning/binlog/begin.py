@@ -220,11 +220,11 @@ def _not_left(
         before = earlier.setdefault(first.server, [])
         if before:
             known = {identity(files[at]) for other in before for at in other.places}
-            begun = max(files[at].created for other in before for at in other.places)
+            started = max(files[at].created for other in before for at in other.places)
             # After a server was set back, its first files may be older files, which other histories may lack.
             # Only later files are new.
             own = next(
-                (at for at in history.places if identity(files[at]) not in known and files[at].created >= begun), None
+                (at for at in history.places if identity(files[at]) not in known and files[at].created >= started), None
             )
             if own is not None and files[own].created * _MICROSECONDS <= taken:
                 left.update(before)

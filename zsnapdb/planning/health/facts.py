@@ -76,9 +76,9 @@ class ExchangeFact:
     or a server runs again. `ways` are the two commands that end it: on, and back.
     """
 
-    begun: datetime
+    started: datetime
     stopped: datetime | None
-    ways: tuple[str, str]
+    commands: tuple[str, str]
     server: ExchangedServer
 
 

@@ -144,9 +144,9 @@ def _intact(facts: HealthFacts) -> Judgement:
 
 def _server(facts: HealthFacts) -> Iterator[Judgement]:
     for exchange in facts.exchanges:
-        onward, back = exchange.ways
+        onward, back = exchange.commands
         hint = f"`{onward}` goes on, `{back}` gives it up"
-        since = exchange.stopped or exchange.begun
+        since = exchange.stopped or exchange.started
         age = format_duration(max(0, round((facts.at - since).total_seconds())))
         what = (
             f"stopped the server of {facts.instance} {age} ago"
@@ -161,9 +161,9 @@ def _server(facts: HealthFacts) -> Iterator[Judgement]:
             reason = f"a rewind that did not end {what}"
             yield Judgement(Objective.SERVER, Verdict.BROKEN, reason, hint, since)
             continue
-        begun = format_duration(max(0, round((facts.at - exchange.begun).total_seconds())))
-        reason = f"a restore that replaces the server of {facts.instance} was begun {begun} ago and did not end"
-        yield Judgement(Objective.SERVER, Verdict.WARNING, reason, hint, exchange.begun)
+        started = format_duration(max(0, round((facts.at - exchange.started).total_seconds())))
+        reason = f"a restore that replaces the server of {facts.instance} was begun {started} ago and did not end"
+        yield Judgement(Objective.SERVER, Verdict.WARNING, reason, hint, exchange.started)
 
 
 def _configured(facts: HealthFacts, objectives: ObjectiveSettings) -> Iterator[Judgement]:

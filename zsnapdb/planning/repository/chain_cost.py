@@ -78,12 +78,12 @@ def _with(every: float, backups: Sequence[SizedBackup], ruled: Collection[str], 
     """Return what the policy would keep if there had been a full backup at least so often."""
     full_size = next((backup.stored_size for backup in reversed(backups) if backup.is_full), 0)
     chains: list[list[tuple[str, int]]] = []
-    begun = None
+    started = None
     for backup in backups:
         made = time_of(backup.backup_id)
-        is_due = begun is None or made - begun >= timedelta(seconds=every)
+        is_due = started is None or made - started >= timedelta(seconds=every)
         if backup.is_full or is_due:
-            begun = made
+            started = made
             chains.append([(backup.backup_id, max(backup.stored_size, full_size if is_due else 0))])
         else:
             chains[-1].append((backup.backup_id, backup.stored_size))

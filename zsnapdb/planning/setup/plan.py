@@ -60,7 +60,7 @@ class SetupStep:
 
 
 @dataclass(frozen=True)
-class BegunMove:
+class StartedMove:
     """A move of files that was interrupted, and what may be done next."""
 
     move: ServerMove
@@ -118,19 +118,19 @@ class SetupPlan:
         return configuration_text(self.answers, login, recipient, identity, places, self.around, archives=self.archives)
 
 
-def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None = None) -> SetupPlan:
+def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None = None) -> SetupPlan:
     """Return what setup does on this host, or why it does nothing. `begun`: a move of files that was interrupted."""
     folder = facts.configuration.rpartition("/")[0]
     around = surroundings(facts.configured, answers, facts.written)
     identity = f"{folder}/identity" if answers.encrypt and not (around and around.is_shared) else None
-    server, why = _server(facts, answers, begun)
+    server, why = _server(facts, answers, started)
     recipient = facts.recipient if identity else None
     plan = SetupPlan(SetupWay.ADOPT, server, answers, facts.configuration, identity, recipient)
-    if begun is not None and begun.decision.step is None:
-        return replace(plan, refusals=(begun.decision.why,), refusal_hint=begun.decision.hint)
-    is_ended = begun is not None and begun.decision.step is MoveStep.FINISH
-    if begun is not None and is_ended:
-        plan = replace(plan, move=begun.move, move_step=MoveStep.FINISH, notes=(_ENDED,))
+    if started is not None and started.decision.step is None:
+        return replace(plan, refusals=(started.decision.why,), refusal_hint=started.decision.hint)
+    is_ended = started is not None and started.decision.step is MoveStep.FINISH
+    if started is not None and is_ended:
+        plan = replace(plan, move=started.move, move_step=MoveStep.FINISH, notes=(_ENDED,))
     if server is None:
         return replace(plan, refusals=(why,))
     grants = facts.grants.get(server.flavour, "")
@@ -142,8 +142,8 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None
         return replace(plan, refusals=(f"the folder {facts.missing_folder} of the repository is not there: make it",))
     if is_ended and not server.is_on_zfs:
         return replace(plan, refusals=(_ONE_AT_A_TIME,), refusal_hint="run the same setup once more")
-    if not is_ended and (begun is not None or not server.is_on_zfs):
-        return _moving(facts, plan, server, begun)
+    if not is_ended and (started is not None or not server.is_on_zfs):
+        return _moving(facts, plan, server, started)
     if server.cipher is not None and identity is None and not (around and around.is_shared):
         why = f"{server.dataset} is encrypted ({server.cipher}), and its backups would lie in the clear"
         return replace(plan, refusals=(why,), refusal_hint="leave --plain out: setup makes keys for the backups")
@@ -212,21 +212,21 @@ _ENDED = "an earlier setup moved the files of the server, which runs on ZFS: set
 _ONE_AT_A_TIME = "the files of another server were moved before: setup notes that, and moves no other files in this run"
 
 
-def _server(facts: SetupFacts, answers: SetupAnswers, begun: BegunMove | None) -> tuple[FoundServer | None, str]:
+def _server(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None) -> tuple[FoundServer | None, str]:
     """Return the server that is meant, or None and why it is not clear. A server that is being moved may be stopped."""
-    if begun is None:
+    if started is None:
         return choose_server(facts.servers, answers.socket)
-    if begun.decision.step is MoveStep.FINISH:
-        return choose_server(facts.servers, answers.socket or begun.move.server.sockets[0])
-    return begun.move.server, ""
+    if started.decision.step is MoveStep.FINISH:
+        return choose_server(facts.servers, answers.socket or started.move.server.sockets[0])
+    return started.move.server, ""
 
 
-def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, begun: BegunMove | None) -> SetupPlan:
+def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, started: StartedMove | None) -> SetupPlan:
     """Return the plan that moves the files, and then does what it does for a server on ZFS."""
-    move, why = (begun.move, ()) if begun is not None else _new_move(facts, plan, server)
+    move, why = (started.move, ()) if started is not None else _new_move(facts, plan, server)
     if move is None:
         return replace(plan, refusals=why)
-    step = begun.decision.step if begun is not None and begun.decision.step is not None else MoveStep.COPY
+    step = started.decision.step if started is not None and started.decision.step is not None else MoveStep.COPY
     where = move.places
     before = f"the files of the server lie on {server.filesystem} in {server.datadir}"
     notes = [
@@ -238,7 +238,7 @@ def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, begun: Begu
     notes.append(f"the old files stay in {where.old} until you remove them")
     if not move.is_renaming:
         notes.append(f"a mount point keeps its name: where AppArmor guards the server, allow {where.mount} first")
-    if begun is not None:
+    if started is not None:
         notes.append("this move was interrupted: setup goes on with it")
     steps = (*_move_steps(move, step), *_protection(facts, plan, server))
     return replace(plan, way=SetupWay.MOVE, move=move, move_step=step, notes=(*plan.notes, *notes), steps=steps)

@@ -54,12 +54,16 @@ class VerifiedBinlogsFields(TypedDict):
 
 
 class VerifyDocument(TypedDict):
-    """The result of a verification. `unrecorded`: why the findings could not be saved."""
+    """The result of a verification. `unrecorded`: why the findings could not be saved.
+
+    `raw`: the verified backups that are stored as ZFS encrypted them. That they can be decrypted, a drill alone proves.
+    """
 
     instance: str
     depth: str
     whole: bool
     verified: list[str]
+    raw: list[str]
     damaged: list[DamagedBackupFields]
     broken: dict[str, str]
     restorable: list[str]
@@ -138,6 +142,11 @@ class VerifyView(View):
             f"  good      {len(good)} of {there} backups can be restored"
             + (f", the newest is {good[-1]}" if good else "")
         )
+        if result.raw:
+            lines.append(
+                f"  raw       {len(result.raw)} of them are stored as ZFS encrypted them: that their blocks can be"
+                " decrypted, a drill alone proves"
+            )
         if result.plan.archive.files or result.binlogs:
             lines.append(
                 f"  binlogs   {len(result.plan.binlogs)} of {len(result.plan.archive.files)} archived ones verified,"
@@ -157,6 +166,7 @@ class VerifyView(View):
             "depth": result.plan.depth.value,
             "whole": result.is_whole,
             "verified": list(result.plan.chosen),
+            "raw": list(result.raw),
             "damaged": [
                 {"backup_id": name, "damage": list(damage), "needed_by": list(result.meaning.dependents.get(name, ()))}
                 for name, damage in result.damage.items()

@@ -62,9 +62,11 @@ def test_a_backup_that_reading_found_whole_again_is_a_base_again(world: World) -
 
 def test_an_interrupted_increment_of_a_damaged_backup_is_given_up(world: World) -> None:
     base = world.ids()[-1]
-    begun = interrupt(world, "put main/chunks/", number=2)
+    started = interrupt(world, "put main/chunks/", number=2)
     world.local.delete(layout.chunk("main", base, "data", 1))
     verify.verify(world.instance, Depth.LISTED)
     result = world.backup()
     assert (result.continued, result.manifest.is_full) == ((), True)
-    assert [text for text in result.warnings if f"backup {begun}, which was interrupted, is given up: it is an" in text]
+    assert [
+        text for text in result.warnings if f"backup {started}, which was interrupted, is given up: it is an" in text
+    ]

@@ -11,12 +11,12 @@ from zsnapdb.base.errors import CommandError, DamagedError
 
 @pytest.mark.parametrize("stray", [".20261120T100100Z-0064.swp", "20261120T100100Z-0064.bak", "README"])
 def test_a_stray_file_beside_the_journals_stops_no_backup_and_stays(world: World, stray: str) -> None:
-    begun = interrupt(world, "put main/chunks/", number=2)
+    started = interrupt(world, "put main/chunks/", number=2)
     file = world.folder / "journal" / "main" / stray
     file.write_text("a note")
     result = world.backup()
-    assert [m.backup_id for m in result.continued] == [begun]
-    assert warnings_of(result) == (f"continuing backup {begun}, which was interrupted",)
+    assert [m.backup_id for m in result.continued] == [started]
+    assert warnings_of(result) == (f"continuing backup {started}, which was interrupted",)
     assert world.journals() == [stray]
     file.unlink()
     world.check_settled()
@@ -49,8 +49,8 @@ def test_without_a_journal_an_error_leaves_nothing_and_promises_nothing(world: W
 
 
 def test_a_journal_that_was_lost_leaves_no_hold_behind(world: World) -> None:
-    begun = interrupt(world, "put main/chunks/", number=2)
-    (world.folder / "journal" / "main" / begun).unlink()
+    started = interrupt(world, "put main/chunks/", number=2)
+    (world.folder / "journal" / "main" / started).unlink()
     assert [snap.name for snap in world.snapshots.values() if "zsnapdb:base" in snap.holds]
     assert world.backup(full=True).continued == ()
     world.check_settled()

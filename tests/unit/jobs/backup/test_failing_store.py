@@ -13,7 +13,7 @@ from zsnapdb.repository.writer_lease import Holder
 
 
 def test_a_store_that_cannot_be_reached_gives_nothing_up(world: World) -> None:
-    begun = interrupt(world, "put main/chunks/", number=2)
+    started = interrupt(world, "put main/chunks/", number=2)
 
     def broken(name: str, key: str) -> None:
         if "/chunks/" in key and name == "put":
@@ -22,10 +22,10 @@ def test_a_store_that_cannot_be_reached_gives_nothing_up(world: World) -> None:
     world.on_call = broken
     with pytest.raises(RepositoryError) as caught:
         world.backup()
-    assert any(f"backup {begun} is unfinished" in note for note in caught.value.__notes__)
-    assert world.journals() == [begun]
+    assert any(f"backup {started} is unfinished" in note for note in caught.value.__notes__)
+    assert world.journals() == [started]
     world.on_call = None
-    assert [m.backup_id for m in world.backup().continued] == [begun]
+    assert [m.backup_id for m in world.backup().continued] == [started]
     world.check_settled()
 
 

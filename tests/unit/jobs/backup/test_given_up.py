@@ -17,11 +17,11 @@ from zsnapdb.zfs import snapshots
 
 def test_a_backup_that_cannot_be_continued_does_not_stand_in_the_way_of_new_ones(world: World) -> None:
     """If its send fails again, for example because of a bad block, the backup is given up and a new backup is made."""
-    begun = interrupt(world, "put main/chunks/", number=2)
-    world.unreadable = begun
+    started = interrupt(world, "put main/chunks/", number=2)
+    world.unreadable = started
     result = world.backup()
     assert result.continued == ()
-    assert f"backup {begun}, which was interrupted, is given up: it failed again: bad block" in result.warnings
+    assert f"backup {started}, which was interrupted, is given up: it failed again: bad block" in result.warnings
     world.check_settled()
 
 
@@ -29,7 +29,7 @@ def test_a_backup_that_cannot_be_continued_does_not_stand_in_the_way_of_new_ones
 def test_a_question_that_is_not_answered_in_time_gives_no_backup_up(
     world: World, monkeypatch: pytest.MonkeyPatch, question: str
 ) -> None:
-    begun = interrupt(world, "put main/chunks/", number=2)
+    started = interrupt(world, "put main/chunks/", number=2)
 
     def hang(*words: object) -> None:
         raise CommandTimeout("`zfs list` did not end within 60 s", hint="see `zpool status`")
@@ -38,45 +38,45 @@ def test_a_question_that_is_not_answered_in_time_gives_no_backup_up(
         pool.setattr(snapshots, question, hang)
         with pytest.raises(CommandTimeout):
             world.backup()
-    assert [name for name in world.snapshots if begun in name]
-    assert world.journals() == [begun]
-    assert [m.backup_id for m in world.backup().continued] == [begun]
+    assert [name for name in world.snapshots if started in name]
+    assert world.journals() == [started]
+    assert [m.backup_id for m in world.backup().continued] == [started]
     world.check_settled()
 
 
-def lose_snapshot(world: World, begun: str) -> None:
-    snap = world.snapshots.pop(f"{VOLUMES['data']}@zsnapdb-{begun}")
+def lose_snapshot(world: World, started: str) -> None:
+    snap = world.snapshots.pop(f"{VOLUMES['data']}@zsnapdb-{started}")
     assert snap.holds
 
 
-def lose_base(world: World, begun: str) -> None:
+def lose_base(world: World, started: str) -> None:
     for table in (world.snapshots, world.bookmarks):
-        for name in [name for name in table if begun not in name]:
+        for name in [name for name in table if started not in name]:
             del table[name]
 
 
-def lose_base_manifest(world: World, begun: str) -> None:
+def lose_base_manifest(world: World, started: str) -> None:
     world.removed |= set(world.ids())
     world.local.delete(layout.manifest("main", world.ids()[0]))
 
 
-def change_recipients(world: World, begun: str) -> None:
+def change_recipients(world: World, started: str) -> None:
     more = keys.AgeIdentity.new()
     world.recipients = (*world.recipients, more.recipient)
 
 
-def change_repository(world: World, begun: str) -> None:
+def change_repository(world: World, started: str) -> None:
     world.removed |= set(world.ids())
     for item in list(world.local.list("")):
         world.local.delete(item.key)
 
 
-def grow_old(world: World, begun: str) -> None:
+def grow_old(world: World, started: str) -> None:
     world.time += timedelta(days=4)
 
 
-def break_journal(world: World, begun: str) -> None:
-    file = world.folder / "journal" / "main" / begun
+def break_journal(world: World, started: str) -> None:
+    file = world.folder / "journal" / "main" / started
     body = bytearray(file.read_bytes())
     body[100] ^= 1
     file.write_bytes(body)
@@ -95,57 +95,57 @@ GIVEN_UP = {
 
 @pytest.mark.parametrize("change", GIVEN_UP, ids=lambda change: change.__name__)
 def test_what_cannot_go_on_is_given_up_with_its_reason(world: World, change: Any) -> None:
-    begun = interrupt(world, "put main/chunks/", number=2)
-    change(world, begun)
+    started = interrupt(world, "put main/chunks/", number=2)
+    change(world, started)
     result = world.backup()
     assert result.continued == ()
-    assert begun in warnings_of(result)[0]
+    assert started in warnings_of(result)[0]
     assert GIVEN_UP[change] in warnings_of(result)[0]
-    assert begun not in world.ids()
+    assert started not in world.ids()
     if change is lose_snapshot:
         # A snapshot was removed by force. The other snapshot of the set is removed only if it has our property.
-        assert not [name for name in world.snapshots if begun in name]
+        assert not [name for name in world.snapshots if started in name]
     world.check_settled()
 
 
 def test_a_base_of_which_only_the_bookmark_is_left_is_good_enough(world: World) -> None:
-    begun = interrupt(world, "put main/chunks/", number=2)
-    for name in [name for name in world.snapshots if begun not in name]:
+    started = interrupt(world, "put main/chunks/", number=2)
+    for name in [name for name in world.snapshots if started not in name]:
         del world.snapshots[name]
-    assert [m.backup_id for m in world.backup().continued] == [begun]
+    assert [m.backup_id for m in world.backup().continued] == [started]
     world.check_settled()
 
 
 def test_a_bookmark_goes_though_a_snapshot_of_its_backup_cannot(world: World) -> None:
-    begun = interrupt(world, "put main/chunks/", number=2)
-    data, parent = (f"{dataset}@zsnapdb-{begun}" for dataset in VOLUMES.values())
-    assert {f"{dataset}#zsnapdb-{begun}" for dataset in VOLUMES.values()} <= set(world.bookmarks)
+    started = interrupt(world, "put main/chunks/", number=2)
+    data, parent = (f"{dataset}@zsnapdb-{started}" for dataset in VOLUMES.values())
+    assert {f"{dataset}#zsnapdb-{started}" for dataset in VOLUMES.values()} <= set(world.bookmarks)
     del world.snapshots[data]
     world.snapshots[parent].holds.add("somebody")
     result = world.backup()
-    assert f"not all leftovers of backup {begun} could be removed" in warnings_of(result)[1]
-    assert not [name for name in world.bookmarks if begun in name]
-    assert [name for name in world.snapshots if begun in name] == [parent]
+    assert f"not all leftovers of backup {started} could be removed" in warnings_of(result)[1]
+    assert not [name for name in world.bookmarks if started in name]
+    assert [name for name in world.snapshots if started in name] == [parent]
 
 
 def test_fresh_gives_up_what_was_interrupted(world: World) -> None:
-    begun = interrupt(world, "put main/chunks/", number=2)
+    started = interrupt(world, "put main/chunks/", number=2)
     result = world.backup(fresh=True)
     assert (result.continued, warnings_of(result)) == (
         (),
-        (f"backup {begun}, which was interrupted, is given up: it was requested",),
+        (f"backup {started}, which was interrupted, is given up: it was requested",),
     )
     world.check_settled()
 
 
 def test_a_manifest_that_can_no_longer_be_read_protects_what_is_left_of_its_backup(world: World) -> None:
-    begun = interrupt(world, "set zsnapdb:state=stored")
-    key = layout.manifest("main", begun)
+    started = interrupt(world, "set zsnapdb:state=stored")
+    key = layout.manifest("main", started)
     good = world.local.get(key)
     world.local.put(key, b"{")
     result = world.backup()
-    assert f"the leftovers of backup {begun} stay" in warnings_of(result)[0]
-    assert [name for name in world.snapshots if begun in name]
+    assert f"the leftovers of backup {started} stay" in warnings_of(result)[0]
+    assert [name for name in world.snapshots if started in name]
     world.local.put(key, good)
     world.backup()
     world.check_settled()

@@ -60,30 +60,30 @@ def test_killed_again_and_again_at_random_and_with_streams_that_differ_each_time
 
 
 def test_the_next_run_stores_only_what_is_missing_and_then_makes_a_backup_of_its_own(world: World) -> None:
-    begun = interrupt(world, "put main/chunks/", number=3)
+    started = interrupt(world, "put main/chunks/", number=3)
     held_snapshots = [snap.name for snap in world.snapshots.values() if "zsnapdb:backup" in snap.holds]
-    assert held_snapshots == [f"{dataset}@zsnapdb-{begun}" for dataset in VOLUMES.values()]
+    assert held_snapshots == [f"{dataset}@zsnapdb-{started}" for dataset in VOLUMES.values()]
     result = world.backup()
-    assert [m.backup_id for m in result.continued] == [begun]
-    assert len(chunk_puts(world, begun)) == 8 - 2
+    assert [m.backup_id for m in result.continued] == [started]
+    assert len(chunk_puts(world, started)) == 8 - 2
     assert len(result.continued[0].keys) == 2
-    assert warnings_of(result) == (f"continuing backup {begun}, which was interrupted",)
+    assert warnings_of(result) == (f"continuing backup {started}, which was interrupted",)
     assert result.manifest.volumes[0].from_guid == result.continued[0].volumes[0].guid
     world.check_settled()
 
 
 def test_a_stream_that_differs_is_never_spliced(world: World) -> None:
-    begun = interrupt(world, "put main/chunks/", number=7)
+    started = interrupt(world, "put main/chunks/", number=7)
     world.salt = 1
     world.backup()
-    manifest = world.repository.manifest("main", begun)
+    manifest = world.repository.manifest("main", started)
     data = manifest.volume("data")
     assert data is not None
     # `data` was complete before, so it stays as it was. `parent` is sent again, and is completely from the second run.
-    assert world.content(begun)["data"] == stream(f"{data.dataset}@{data.snapshot}", data.guid, data.from_guid or 0)
+    assert world.content(started)["data"] == stream(f"{data.dataset}@{data.snapshot}", data.guid, data.from_guid or 0)
     parent = manifest.volume("parent")
     assert parent is not None
-    assert world.content(begun)["parent"] == stream(
+    assert world.content(started)["parent"] == stream(
         f"{parent.dataset}@{parent.snapshot}", parent.guid, parent.from_guid or 0, 1
     )
     world.check_settled()
@@ -94,32 +94,32 @@ def test_killed_while_a_chunk_is_replaced_the_journal_does_not_believe_the_old_o
 
     The third run, whose stream is A again, must not take B for A.
     """
-    begun = interrupt(world, "put main/chunks/", number=4)
+    started = interrupt(world, "put main/chunks/", number=4)
     world.salt = 1
     interrupt(world, "journal chunk", number=1)
     world.salt = 0
     world.backup()
     world.salt = 1
-    assert begun in world.ids()
+    assert started in world.ids()
     world.check_settled()
 
 
 def test_chunks_that_vanished_meanwhile_are_stored_again(world: World) -> None:
-    begun = interrupt(world, "put main/manifests/")
+    started = interrupt(world, "put main/manifests/")
     for index in (1, 2):
-        world.local.delete(layout.chunk("main", begun, "data", index))
+        world.local.delete(layout.chunk("main", started, "data", index))
     world.backup()
-    assert len(chunk_puts(world, begun)) == 2
+    assert len(chunk_puts(world, started)) == 2
     world.check_settled()
 
 
 def test_other_hosts_see_that_it_is_unfinished(world: World) -> None:
     from zsnapdb.repository.unfinished import unfinished
 
-    begun = interrupt(world, "put main/chunks/", number=2)
+    started = interrupt(world, "put main/chunks/", number=2)
     (mark,) = unfinished(world.repository, "main", world.ids())
-    assert (mark.backup_id, set(mark.snapshots)) == (begun, set(VOLUMES))
-    assert begun not in world.ids()
+    assert (mark.backup_id, set(mark.snapshots)) == (started, set(VOLUMES))
+    assert started not in world.ids()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -129,9 +129,9 @@ def test_a_send_that_dies_anywhere_becomes_no_backup_and_the_next_run_goes_on(wo
     with pytest.raises((CommandError, DamagedError)):
         world.backup()
     assert world.ids() == before
-    (begun,) = world.journals()
+    (started,) = world.journals()
     world.send_dies_at = None
-    assert [m.backup_id for m in world.backup().continued] == [begun]
+    assert [m.backup_id for m in world.backup().continued] == [started]
     world.check_settled()
 
 
@@ -149,11 +149,11 @@ def test_a_stream_without_its_end_becomes_no_backup_even_if_send_ended_well(worl
 def test_a_clock_that_steps_back_or_forward_loses_nothing_good(world: World) -> None:
     for step in (timedelta(days=-400), timedelta(days=300)):
         good = world.ids()
-        begun = interrupt(world, "put main/chunks/", number=2)
+        started = interrupt(world, "put main/chunks/", number=2)
         world.time += step
         world.backup()
         assert set(good) <= set(world.ids())
-        assert (begun in world.ids()) == (step < timedelta(0))
+        assert (started in world.ids()) == (step < timedelta(0))
         world.check_good()
         assert world.journals() == []
 

@@ -38,11 +38,11 @@ def test_the_snapshots_are_of_the_time_of_the_command_and_stored_when_the_store_
 
 
 def test_an_interrupted_backup_is_finished_first_when_the_store_is_back(world: World) -> None:
-    begun = interrupt(world, "put main/chunks/", number=2)
+    started = interrupt(world, "put main/chunks/", number=2)
     Away(world, 2)
     result = world.backup()
-    assert [manifest.backup_id for manifest in result.continued] == [begun]
-    assert world.ids()[-2:] == [begun, result.manifest.backup_id]
+    assert [manifest.backup_id for manifest in result.continued] == [started]
+    assert world.ids()[-2:] == [started, result.manifest.backup_id]
     world.check_settled()
 
 

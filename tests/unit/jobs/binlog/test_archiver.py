@@ -17,7 +17,7 @@ def test_rotated_files_are_archived_whole_and_the_active_one_up_to_its_last_tran
     server.newest.gtid(6).query(b"BEGIN")
     server.write()
     result = server.look()
-    assert (result.rotated, result.transactions, result.gaps, result.begun is not None) == (
+    assert (result.rotated, result.transactions, result.gaps, result.new_incarnation is not None) == (
         ("binlog.000001",),
         5,
         (),
@@ -71,7 +71,7 @@ def test_it_goes_on_where_an_earlier_run_ended(server: Server) -> None:
     server.look()
     server.commit(3)
     result = server.look()
-    assert (result.begun, result.transactions, result.gaps) == (None, 3, ())
+    assert (result.new_incarnation, result.transactions, result.gaps) == (None, 3, ())
     assert len(server.check().incarnations) == 1
 
 

@@ -14,7 +14,7 @@ def test_a_binlog_purged_before_it_was_archived_is_a_gap_and_archiving_goes_on(s
         server.commit(2)
     server.remove("binlog.000001", "binlog.000002")
     result = server.look()
-    assert (result.begun, len(result.gaps)) == (None, 1)
+    assert (result.new_incarnation, len(result.gaps)) == (None, 1)
     assert f"{UUID}:4-5" in result.gaps[0]
     files = server.check(whole=False).files
     assert [(f.name, f.gap is not None) for f in files] == [

@@ -27,7 +27,7 @@ def test_after_a_reset_a_new_incarnation_is_begun_with_all_files(server: Server)
         server.rotate()
         server.commit(4)
     result = server.look()
-    assert result.begun is not None
+    assert result.new_incarnation is not None
     archive = server.check()
     assert [len(archive.of(i.id)) for i in archive.incarnations] == [2, 3]
 
@@ -42,13 +42,13 @@ def test_a_server_that_lost_what_was_archived_begins_a_new_incarnation_at_that_f
     server.newest.data = bytearray(kept)
     server.executed -= 3
     server.write()
-    assert server.look().begun is not None
+    assert server.look().new_incarnation is not None
     archive = server.check(whole=False)
     assert [[f.name for f in archive.of(i.id)] for i in archive.incarnations] == [
         ["binlog.000001", "binlog.000002"],
         ["binlog.000002"],
     ]
-    assert server.look().begun is None
+    assert server.look().new_incarnation is None
 
 
 def test_other_transactions_in_a_file_of_the_same_name_and_beginning_are_another_incarnation(server: Server) -> None:
@@ -59,7 +59,7 @@ def test_other_transactions_in_a_file_of_the_same_name_and_beginning_are_another
     server.newest.data = bytearray(kept)
     server.executed, server.clock = server.executed - 3, server.clock + 1000
     server.commit(6)
-    assert server.look().begun is not None
+    assert server.look().new_incarnation is not None
     server.check()
 
 
@@ -74,7 +74,7 @@ def test_a_change_in_what_is_already_archived_is_found_when_the_file_is_rotated(
     server.rotate()
     with pytest.raises(ConsistencyError, match="no longer contains"):
         archiver.look()
-    assert archiver.look().begun is not None
+    assert archiver.look().new_incarnation is not None
     server.check()
 
 
@@ -90,11 +90,11 @@ def test_a_server_that_takes_over_goes_on_by_its_gtids(server: Server, tmp_path:
         other.commit(5)
         other.rotate()
     result = other.look()
-    assert "takes over" in str(result.begun)
+    assert "takes over" in str(result.new_incarnation)
     assert result.gaps == ()
     archive = other.load()
     assert [f.name for f in archive.of(archive.incarnations[-1].id)] == ["binlog.000004", "binlog.000005"]
-    assert server.look().begun is None
+    assert server.look().new_incarnation is None
 
 
 def _answered(source: BinlogSource | None) -> BinlogSource | None:
@@ -114,7 +114,7 @@ def test_while_files_are_replaced_and_the_server_does_not_say_who_it_is_no_incar
     other = replace(archiver._source, server_uuid=OTHER)
     for answer in (None, other):
         result = archiver.look(functools.partial(_answered, answer))
-        assert (result.begun, result.rotated, result.transactions, result.gaps) == (None, (), 0, ())
+        assert (result.new_incarnation, result.rotated, result.transactions, result.gaps) == (None, (), 0, ())
     assert len(server.load().incarnations) == 1
-    assert archiver.look(lambda: archiver._source).begun is not None
+    assert archiver.look(lambda: archiver._source).new_incarnation is not None
     assert len(server.load().incarnations) == 2

@@ -66,7 +66,7 @@ def test_killed_at_every_write_the_next_run_completes_the_archive(tmp_path: Path
             server.check(whole=False)
             if len(server.files) == 1:
                 server.rotate()
-            assert server.look().begun is None
+            assert server.look().new_incarnation is None
             server.check()
             continue
         server.check()

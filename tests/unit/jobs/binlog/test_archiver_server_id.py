@@ -101,7 +101,7 @@ def test_a_restart_under_another_server_id_and_back_is_one_history(maria: MariaD
         maria.restart(server_id)
         maria.commit(2)
         result = maria.look()
-        assert (result.begun, result.gaps) == (None, ())
+        assert (result.new_incarnation, result.gaps) == (None, ())
     route = maria.route(point)
     assert (route.end, str(route.reached)) == (NEWEST, f"0-9-{maria.executed}")
     assert len(maria.load().incarnations) == 1
@@ -117,7 +117,7 @@ def test_a_backup_after_set_global_server_id_is_followed_in_the_binlog_with_the_
     maria.commit(2)
     point = maria.point()
     maria.commit(2)
-    assert maria.look().begun is None
+    assert maria.look().new_incarnation is None
     route = maria.route(point)
     assert (route.end, str(route.reached)) == (NEWEST, "0-7-7")
 
@@ -146,7 +146,7 @@ def test_a_server_that_was_set_back_has_a_new_history_under_whatever_server_id(
     maria.head, maria.server_id = head, server_ids[1]
     maria.set_back(state)
     maria.commit(2)
-    assert maria.look().begun is not None
+    assert maria.look().new_incarnation is not None
     route = maria.route(point)
     assert (route.end.kind, str(route.reached)) == (kind, f"0-{server_ids[0]}-12")
     assert maria.route(maria.point()).end == NEWEST
@@ -170,6 +170,6 @@ def test_after_a_rewind_was_given_up_the_old_history_goes_on(maria: MariaDb, ser
     maria.head, maria.server_id = old_head, server_id
     maria.set_back(old)
     maria.commit(2)
-    assert maria.look().begun is None
+    assert maria.look().new_incarnation is None
     route = maria.route(point)
     assert (route.end, str(route.reached)) == (NEWEST, f"0-{server_id}-12")

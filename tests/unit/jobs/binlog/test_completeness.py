@@ -279,7 +279,7 @@ def test_a_new_incarnation_is_recorded_in_its_second_round(server: Server, recor
     server.commit(2)
     assert round_of(recorder, archiver, horizon(server, 5)).complete_until is not None
     server.set_back(state)
-    begun = recorder.after(archiver.look(), None, archiver.archive)
-    assert (begun.begun is None, begun.complete_until) == (False, None)
+    started = recorder.after(archiver.look(), None, archiver.archive)
+    assert (started.new_incarnation is None, started.complete_until) == (False, None)
     server.clock += 10
     assert round_of(recorder, archiver, horizon(server, 5)).complete_until == (server.clock + 5) * SECOND

@@ -24,7 +24,7 @@ with locks.turn(2, folder=Path(sys.argv[1])):
 
 
 def test_no_more_have_a_turn_at_once_than_there_are_processors_and_all_get_one(tmp_path: Path) -> None:
-    lock, begun, free = threading.Lock(), threading.Semaphore(0), threading.Semaphore(0)
+    lock, started, free = threading.Lock(), threading.Semaphore(0), threading.Semaphore(0)
     at_once: list[int] = []
     working = 0
 
@@ -34,7 +34,7 @@ def test_no_more_have_a_turn_at_once_than_there_are_processors_and_all_get_one(t
             with lock:
                 working += 1
                 at_once.append(working)
-            begun.release()
+            started.release()
             free.acquire()
             with lock:
                 working -= 1
@@ -43,7 +43,7 @@ def test_no_more_have_a_turn_at_once_than_there_are_processors_and_all_get_one(t
     for thread in threads:
         thread.start()
     for _ in threads:
-        assert begun.acquire(timeout=120)
+        assert started.acquire(timeout=120)
         free.release()
     for thread in threads:
         thread.join(120)

@@ -77,15 +77,15 @@ def mark(site: Site, name: str, *from_guids: int | None) -> None:
 def test_what_an_unfinished_backup_builds_on_stays_until_its_mark_is_swept(site: Site) -> None:
     names = site.fill([None, None, None, None])
     site.keep = "last = 1"
-    begun = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-ffff"
-    leave(site, begun)
-    mark(site, begun, 20, 21)
+    started = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-ffff"
+    leave(site, started)
+    mark(site, started, 20, 21)
     result = prune(site)
     assert manifests(site) == [names[1], names[3]]
     assert result.swept == ()
     site.later(days=8)
     assert prune(site).removed == (names[1],)
-    assert not [key for key in site.objects() if begun in key]
+    assert not [key for key in site.objects() if started in key]
 
 
 def test_a_mark_that_does_not_say_what_it_builds_on_keeps_everything(site: Site) -> None:

@@ -23,7 +23,7 @@ from zsnapdb.jobs.restore import without_store
 from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import RestoreRequest
-from zsnapdb.jobs.restore.steps import Work
+from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import Recover, RestorePlan
 from zsnapdb.repository.manifest import ServerSourcePart
@@ -103,7 +103,7 @@ def test_a_stored_backup_whose_store_is_away_is_not_called_a_local_set(
 
 def test_the_steps_of_the_plan_read_the_description_of_the_set(host: PlanningHost, local: dict[str, Snapshot]) -> None:
     plan = host.plan(SET, origin=RestoreOrigin.LOCAL)
-    work = Work(host.settings, host.instance, host.instance.open_repository(), plan)
+    work = ServerWork(host.settings, host.instance, host.instance.open_repository(), plan)
     assert work.manifest(SET).repository_id == local_manifests.IN_NO_REPOSITORY
     assert work.manifest(BACKUPS[0]).repository_id != local_manifests.IN_NO_REPOSITORY
 
@@ -163,7 +163,7 @@ def test_without_a_store_a_restore_begins_with_a_set_of_the_host(
         assert (plan.backup_id, plan.repository) == (SET, local_manifests.IN_NO_REPOSITORY)
         assert {step.origin for step in plan.clones} == set(local)
     assert without_store.reopen(host.instance, plan).id == repository.id
-    work = Work(host.settings, host.instance, repository, plan)
+    work = ServerWork(host.settings, host.instance, repository, plan)
     assert work.manifest(SET).backup_id == SET
 
 

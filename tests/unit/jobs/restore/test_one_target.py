@@ -16,7 +16,7 @@ from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
 from zsnapdb.jobs.restore import give_up, steps, under_way
 from zsnapdb.jobs.restore import run as restoring
-from zsnapdb.jobs.restore.steps import Work, receive, remove_all
+from zsnapdb.jobs.restore.steps import ServerWork, receive, remove_all
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.steps import Receive, RestorePlan
 from zsnapdb.zfs import datasets, owned, snapshots
@@ -140,7 +140,7 @@ def test_a_dataset_that_another_restore_received_is_not_taken_for_this_one(
 ) -> None:
     planned = host.plan()
     step = next(step for step in planned.steps if isinstance(step, Receive))
-    work = Work(host.settings, host.instance, host.instance.open_repository(), planned)
+    work = ServerWork(host.settings, host.instance, host.instance.open_repository(), planned)
     host.datasets.add(step.dataset)
     monkeypatch.setattr(snapshots, "by_guid", lambda dataset: {step.guid: f"{dataset}@{step.snapshot}"})
     monkeypatch.setattr(steps, "ReceiveStream", None)

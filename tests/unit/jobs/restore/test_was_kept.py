@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from zsnapdb.jobs.restore import steps
-from zsnapdb.jobs.restore.steps import Work, was_kept
+from zsnapdb.jobs.restore.steps import ServerWork, was_kept
 from zsnapdb.zfs import owned, snapshots
 
 
@@ -44,5 +44,5 @@ def test_a_step_is_kept_once_all_its_snapshots_are_there(
         lambda datasets: [f"{name}@{steps.STEP_SNAPSHOT}{step}" for name in datasets for step in here],
     )
     monkeypatch.setattr(owned, "destroy_snapshot", lambda name, *_marks: destroyed.append(name))
-    assert was_kept(cast("Work", cast("Any", Two())), "replay-1") is is_kept
+    assert was_kept(cast("ServerWork", cast("Any", Two())), "replay-1") is is_kept
     assert destroyed == gone

@@ -12,6 +12,7 @@ from zsnapdb.planning.backup.at_rest import (
     NameChange,
     judge_archiving,
     judge_key,
+    judge_raw_drills,
     judge_raw_keys,
     judge_receiving,
     judge_sending,
@@ -84,6 +85,12 @@ def test_what_was_encrypted_is_received_in_the_clear_only_with_a_word() -> None:
     (finding,) = judge_receiving(("tank/a",), "tank", CLEAR)
     assert finding.severity is Severity.WARNING
     assert "below tank it lies in the clear" in finding.detail
+
+
+def test_raw_backups_that_nobody_drills_are_warned_of() -> None:
+    assert judge_raw_drills(is_drilled=True) == []
+    (finding,) = judge_raw_drills(is_drilled=False)
+    assert (finding.severity, "openzfs#16351" in finding.detail) == (Severity.WARNING, True)
 
 
 @pytest.mark.parametrize(

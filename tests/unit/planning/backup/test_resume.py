@@ -20,7 +20,7 @@ from zsnapdb.planning.backup.resume import (
     Surroundings,
     judge,
 )
-from zsnapdb.repository.backup_journal import BackupJournal, Begun, StreamFormat, VolumeBegun
+from zsnapdb.repository.backup_journal import BackupJournal, StartedBackup, StartedVolume, StreamFormat
 from zsnapdb.repository.manifest import FilesystemType, KeyPart
 from zsnapdb.stream.chunks import Chunk, Codec
 from zsnapdb.stream.upload import KnownChunk
@@ -69,8 +69,8 @@ def test_without_a_limit_nothing_is_too_old_and_a_clock_set_back_makes_nothing_o
     assert judge(BEGUN, replace(HERE, time=NOW - timedelta(days=99)), within=1.0).decision is ResumeDecision.CONTINUE
 
 
-def begun() -> Begun:
-    volume = VolumeBegun(
+def started() -> StartedBackup:
+    volume = StartedVolume(
         role="data",
         dataset="t/d",
         snapshot=f"zsnapdb-{BACKUP}",
@@ -80,7 +80,7 @@ def begun() -> Begun:
         type=FilesystemType(mountpoint="/d", properties={"compression": "lz4"}),
     )
     cut = StreamFormat(chunk_size=4096, codec=Codec.ZSTD, level=1)
-    return Begun(
+    return StartedBackup(
         draft=manifest(BACKUP).model_copy(update={"volumes": ()}),
         base=BASE,
         recipients=("age1a",),
@@ -98,7 +98,7 @@ def chunk(number: int, last: bool = False) -> KnownChunk:
 
 
 def test_a_journal_reads_back_as_it_was_told(tmp_path: Path) -> None:
-    journal = BackupJournal.create(tmp_path, begun(), refuse)
+    journal = BackupJournal.create(tmp_path, started(), refuse)
     part = KeyPart(id="1", recipients=("age1a",), wrapped="w")
     journal.add_key(part)
     for index in (2, 1, 3):
@@ -107,7 +107,7 @@ def test_a_journal_reads_back_as_it_was_told(tmp_path: Path) -> None:
     journal.volume_done(manifest().volumes[0])
     journal.close()
     journal = BackupJournal.read(tmp_path / BACKUP)
-    assert journal.begun == begun()
+    assert journal.started == started()
     assert journal.keys == {"1": part}
     assert journal.known("data") == {2: chunk(2), 3: chunk(3, last=True)}
     assert journal.known("parent") == {}
@@ -120,7 +120,7 @@ def test_cut_anywhere_it_says_what_was_whole_and_can_be_written_on(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("journal")
-    journal = BackupJournal.create(folder, begun(), refuse)
+    journal = BackupJournal.create(folder, started(), refuse)
     first = journal.file.stat().st_size
     for index in range(1, 6):
         journal.stored("data", index, chunk(index))
@@ -140,7 +140,7 @@ def test_cut_anywhere_it_says_what_was_whole_and_can_be_written_on(
 
 @pytest.mark.parametrize("where", [0.0, 0.01, 0.3, 0.6, 0.9, 0.999])
 def test_one_that_changed_in_its_midst_is_not_believed_at_all(tmp_path: Path, where: float) -> None:
-    journal = BackupJournal.create(tmp_path, begun(), refuse)
+    journal = BackupJournal.create(tmp_path, started(), refuse)
     for index in range(1, 6):
         journal.stored("data", index, chunk(index))
     journal.close()
@@ -161,7 +161,7 @@ def test_what_is_no_journal_is_damage(tmp_path: Path, body: bytes) -> None:
 
 
 def test_a_journal_under_another_name_is_not_believed(tmp_path: Path) -> None:
-    BackupJournal.create(tmp_path, begun(), refuse).close()
+    BackupJournal.create(tmp_path, started(), refuse).close()
     (tmp_path / BACKUP).rename(tmp_path / BASE)
     with pytest.raises(DamagedError, match=f"belongs to backup {BACKUP}"):
         BackupJournal.read(tmp_path / BASE)

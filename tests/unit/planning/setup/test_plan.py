@@ -18,7 +18,7 @@ from zsnapdb.planning.setup.facts import FoundFiles, FoundPool, FoundServer, Set
 from zsnapdb.planning.setup.layout import two_datasets
 from zsnapdb.planning.setup.move import ServerMove
 from zsnapdb.planning.setup.move_state import MoveDecision, MoveStep
-from zsnapdb.planning.setup.plan import BegunMove, SetupAction, SetupPlan, SetupWay, plan_setup
+from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupWay, StartedMove, plan_setup
 from zsnapdb.planning.setup.schedule import configuration_in, cron_file, cron_text, unit_text
 
 GIB = 1 << 30
@@ -213,7 +213,7 @@ def test_a_move_that_was_interrupted_is_planned_again_from_its_own_record_though
     before = planned(ELSEWHERE)
     assert before.move is not None
     facts = replace(FACTS, servers=(), datasets=frozenset({"tank/mysql"}))
-    after = plan_setup(facts, ANSWERS, BegunMove(before.move, MoveDecision(MoveStep.COPY)))
+    after = plan_setup(facts, ANSWERS, StartedMove(before.move, MoveDecision(MoveStep.COPY)))
     assert (after.move, after.steps, after.refusals) == (before.move, before.steps, ())
     assert "interrupted" in after.notes[-1]
     assert TypeAdapter(ServerMove).validate_json(TypeAdapter(ServerMove).dump_json(before.move)) == before.move
@@ -222,7 +222,7 @@ def test_a_move_that_was_interrupted_is_planned_again_from_its_own_record_though
 def test_a_switched_move_is_planned_without_a_stop_and_without_a_copy() -> None:
     before = planned(ELSEWHERE)
     assert before.move is not None
-    after = plan_setup(replace(FACTS, servers=()), ANSWERS, BegunMove(before.move, MoveDecision(MoveStep.START)))
+    after = plan_setup(replace(FACTS, servers=()), ANSWERS, StartedMove(before.move, MoveDecision(MoveStep.START)))
     assert (after.move, after.move_step) == (before.move, MoveStep.START)
     assert not [word for word in words(after) if word.startswith(("zfs create", "mv", "systemctl stop"))]
 
@@ -232,7 +232,7 @@ def test_a_move_whose_server_runs_on_zfs_is_ended_also_if_the_setup_is_refused(c
     before = planned(ELSEWHERE)
     assert before.move is not None
     facts = replace(FACTS, servers=(SERVER,), configured=configured)
-    after = plan_setup(facts, ANSWERS, BegunMove(before.move, MoveDecision(MoveStep.FINISH)))
+    after = plan_setup(facts, ANSWERS, StartedMove(before.move, MoveDecision(MoveStep.FINISH)))
     assert (after.way, after.server, after.move_step) == (SetupWay.ADOPT, SERVER, MoveStep.FINISH)
     assert "stops nothing" in after.notes[0]
     assert bool(after.refusals) == (configured is not None)
@@ -244,16 +244,16 @@ def test_the_files_of_another_server_are_not_moved_in_the_run_that_ends_a_move()
     assert before.move is not None
     other = replace(ELSEWHERE, sockets=("/run/other.sock",))
     facts = replace(FACTS, servers=(SERVER, other))
-    begun = BegunMove(before.move, MoveDecision(MoveStep.FINISH))
-    after = plan_setup(facts, replace(ANSWERS, socket="/run/other.sock"), begun)
+    started = StartedMove(before.move, MoveDecision(MoveStep.FINISH))
+    after = plan_setup(facts, replace(ANSWERS, socket="/run/other.sock"), started)
     assert (after.move_step, after.steps, after.refusal_hint) == (MoveStep.FINISH, (), "run the same setup once more")
 
 
 def test_a_move_that_cannot_go_on_is_refused_with_its_own_hint() -> None:
     before = planned(ELSEWHERE)
     assert before.move is not None
-    begun = BegunMove(before.move, MoveDecision(None, "the copies may be newer", "compare them"))
-    after = plan_setup(FACTS, ANSWERS, begun)
+    started = StartedMove(before.move, MoveDecision(None, "the copies may be newer", "compare them"))
+    after = plan_setup(FACTS, ANSWERS, started)
     assert (after.refusals, after.refusal_hint, after.steps) == (("the copies may be newer",), "compare them", ())
 
 

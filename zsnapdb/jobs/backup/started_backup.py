@@ -9,7 +9,7 @@ from zsnapdb.base.model import Snapshot, SnapshotSet, pool_of
 from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
-from zsnapdb.repository.backup_journal import Begun, StreamFormat, VolumeBegun
+from zsnapdb.repository.backup_journal import StartedBackup, StartedVolume, StreamFormat
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import Manifest, SourcePart, VolumeType
 from zsnapdb.repository.repository import Repository
@@ -17,7 +17,7 @@ from zsnapdb.stream.chunks import Codec
 from zsnapdb.zfs import version
 
 
-def begun_of(
+def started_backup(
     instance: Instance,
     described: SourceDescription,
     repository: Repository,
@@ -25,7 +25,7 @@ def begun_of(
     base: Summary | None,
     created: datetime,
     form: SendForm,
-) -> Begun:
+) -> StartedBackup:
     """Return all that is known about the backup before its streams are sent. A later run needs nothing else."""
     settings = instance.upload_settings()
     # Blocks that the pool has compressed are not compressed again.
@@ -34,7 +34,7 @@ def begun_of(
         _volume(described.volumes[role], SEND_FLAGS[form], role, snapshot, base)
         for role, snapshot in sorted(made.snapshots.items())
     )
-    return Begun(
+    return StartedBackup(
         draft=_draft(instance, described.source, repository, made, created),
         base=base.backup_id if base is not None else None,
         recipients=repository.keyring.recipients,
@@ -45,9 +45,9 @@ def begun_of(
 
 def _volume(
     kind: VolumeType, flags: tuple[str, ...], role: str, snapshot: Snapshot, base: Summary | None
-) -> VolumeBegun:
+) -> StartedVolume:
     before = base.volume(role) if base is not None else None
-    return VolumeBegun(
+    return StartedVolume(
         role=role,
         dataset=snapshot.dataset,
         snapshot=snapshot.name,
