@@ -13,7 +13,7 @@ import pytest
 
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import ExistsError, NotThere, ZsnapdbError
-from zsnapdb.zfs import core, snapshot_files, snapshots
+from zsnapdb.zfs import core, datasets, loaded_module, snapshot_files, snapshots, version
 
 from .in_guest import zfs
 
@@ -253,3 +253,43 @@ def test_an_account_with_delegated_rights_changes_snapshots_as_root_does(scratch
     for dataset, name in zip(scratch, names, strict=True):
         assert zfs("get", "-H", "-o", "value", "zsnapdb:state,zsnapdb:position", name) == ["taken", "proved"]
         assert len(snapshots.bookmarks(dataset)) == 1
+
+
+def test_the_library_and_the_module_say_what_the_commands_say(
+    scratch: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zfs("snapshot", "tank/scratch@s")
+    zfs("bookmark", "tank/scratch@s", "tank/scratch#b")
+    names = [*scratch, "tank", "tank/scratch@s", "tank/scratch#b", "tank/nothing", "tank/scratch@none", "nopool"]
+    names += ["tank/" + "x" * 240, "tank/" + "x" * 260]
+    asked = [existence(name) for name in names]
+    facts = datasets.pools(), version.pool_guid("tank"), version.kernel_release()
+    monkeypatch.setattr(core, "load", lambda: None)
+    for name in ("MODULE", "POOLS"):
+        monkeypatch.setattr(loaded_module, name, Path("/nonexistent"))
+    assert asked == [existence(name) for name in names]
+    assert facts == (datasets.pools(), version.pool_guid("tank"), version.kernel_release())
+    assert (facts[0], True in asked, False in asked) == (["tank"], True, True)
+
+
+def existence(name: str) -> bool | str:
+    """Return what is said about the name, or that it is refused."""
+    try:
+        return datasets.exists(name)
+    except ZsnapdbError:
+        return "refused"
+
+
+def test_one_command_reads_the_points_of_all_datasets(scratch: list[str]) -> None:
+    zfs("snapshot", *(f"{dataset}@one" for dataset in scratch))
+    zfs("bookmark", "tank/scratch@one", "tank/scratch#one")
+    zfs("snapshot", "tank/scratch@two")
+    zfs("destroy", "tank/scratch@one")
+    points = snapshots.send_points(scratch)
+    assert {place: sorted(point.names.values()) for place, point in points.items()} == {
+        "tank/scratch": ["tank/scratch#one", "tank/scratch@two"],
+        "tank/scratch/below": ["tank/scratch/below@one"],
+    }
+    assert snapshots.send_points_there([*scratch, "tank/nothing"]) == points
+    with pytest.raises(NotThere):
+        snapshots.send_points([*scratch, "tank/nothing"])

@@ -33,6 +33,16 @@ def this_host_has_its_files_elsewhere(tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="session", autouse=True)
+def this_host_has_no_zfs() -> Iterator[None]:
+    """What a test's own `zfs` says is not mixed with what the library and the module of this host would say."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zsnapdb.zfs.core.load", lambda: None)
+        for name in ("MODULE", "POOLS"):
+            patch.setattr(f"zsnapdb.zfs.loaded_module.{name}", Path("/nonexistent"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def every_document_is_as_its_schema_says() -> Iterator[None]:
     """Check each document that a view of zsnapdb makes in any unit test."""
     make = View.document

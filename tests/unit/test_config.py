@@ -9,6 +9,7 @@ import pytest
 
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.base.errors import ConfigError, ServerError, UsageError
+from zsnapdb.config.repository import S3Settings
 from zsnapdb.config.settings import load, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.agent.jobs import jobs_of
@@ -62,6 +63,8 @@ def test_keys_of_s3_beside_the_url_are_read_and_noted() -> None:
     (note,) = ConfigurationView(flat).notes()
     assert note == 'note: endpoint, region, checksum of repository "s3" belong into the table [repository.s3.s3]'
     assert ConfigurationView(table).notes() == []
+    elsewhere = parse(GOOD.replace("s3://bucket/prefix", "file:///backups") + 'region = "x"\n', "x")
+    assert (elsewhere.repository["s3"].s3, len(ConfigurationView(elsewhere).notes())) == (S3Settings(), 1)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,13 @@ def is_dataset(text: str) -> bool:
     return len(text) <= 255 and _DATASET.fullmatch(text) is not None
 
 
+def is_dataset_or_snapshot(text: str) -> bool:
+    """Whether the text has the form of the name of a dataset or of a snapshot that somebody may make."""
+    dataset, separator, short = text.partition("@")
+    is_named = not separator or _SNAPSHOT.fullmatch(short) is not None
+    return len(text) <= 255 and "%" not in text and is_dataset(dataset) and is_named
+
+
 def is_mount_point(text: str) -> bool:
     """Whether the text is an absolute path in its shortest form: no empty part, no `.`, no `..`, one line."""
     if not text.startswith("/") or len(text.encode("utf-8", "replace")) > _LONGEST_PATH or not is_line(text):

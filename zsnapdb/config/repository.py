@@ -154,12 +154,16 @@ class RepositorySettings(ConfigSection):
     @model_validator(mode="wrap")
     @classmethod
     def _with_flat_keys(cls, read: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Read keys of the table `s3` that stand beside `url`, where they stood before there was such a table."""
+        """Read keys of the table `s3` that stand beside `url`, where they stood before there was such a table.
+
+        Beside the url of another store they mean nothing, and are left out.
+        """
         flat = [key for key in S3Settings.model_fields if isinstance(read, dict) and key in read]
         if not flat or not isinstance(read, dict) or "s3" in read:
             return handler(read)
         rest = {key: value for key, value in read.items() if key not in flat}
-        made = handler({**rest, "s3": {key: read[key] for key in flat}})
+        own = {key: read[key] for key in flat} if str(read.get("url")).startswith("s3:") else {}
+        made = handler({**rest, "s3": own})
         made._flat_keys = tuple(flat)
         return made
 

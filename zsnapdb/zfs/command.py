@@ -137,14 +137,14 @@ def table(argv: Sequence[str], columns: int) -> list[list[str]]:
     listed = rows(argv)
     for row in listed:
         if len(row) != columns:
-            raise _unexpected(argv, "\t".join(row))
+            raise unexpected(argv, "\t".join(row))
     return listed
 
 
 def number_in(text: str, argv: Sequence[str]) -> int:
     """Return the whole number that the command printed. CommandError if the text is none."""
     if not _NUMBER.fullmatch(text):
-        raise _unexpected(argv, text)
+        raise unexpected(argv, text)
     return int(text)
 
 
@@ -153,7 +153,8 @@ def is_number(text: str) -> bool:
     return _NUMBER.fullmatch(text) is not None
 
 
-def _unexpected(argv: Sequence[str], text: str) -> CommandError:
+def unexpected(argv: Sequence[str], text: str) -> CommandError:
+    """Return the error for an output that is not what the command prints."""
     return CommandError(
         f"`{' '.join(argv)}` printed {text[:80]!r}, which is not expected",
         hint="check that `zfs` and `zpool` in PATH are those of OpenZFS",

@@ -1,4 +1,4 @@
-"""Changes snapshots by calls of libzfs_core, in this process: one call and one transaction group for a whole set.
+"""Calls libzfs_core in this process: one call and one transaction group for a whole set of snapshots.
 
 The lock lasts as long as the snapshot. The snapshot itself takes about two milliseconds; starting the `zfs` command
 takes many times that. `zfs snapshot` calls lzc_snapshot() too: one request to the kernel, one transaction group, all
@@ -137,6 +137,13 @@ class Core:
             )
             return status == 0
 
+    def exists(self, name: str) -> bool:
+        """Whether there is a dataset or a snapshot of that name, which is a valid one of at most 255 bytes.
+
+        lzc_exists() asks the kernel, without a program (libzfs_core.c). It cuts a longer name, and knows no bookmark.
+        """
+        return bool(self._core.lzc_exists(os.fsencode(name)))
+
     @contextlib.contextmanager
     def _lists(self) -> Iterator[Callable[[], ctypes.c_void_p]]:
         """Yield what makes empty lists. They are freed behind the block."""
@@ -230,6 +237,8 @@ def load() -> Core | None:
         core.lzc_hold.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
         core.lzc_release.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         core.lzc_bookmark.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        core.lzc_exists.argtypes = [ctypes.c_char_p]
+        core.lzc_exists.restype = ctypes.c_int
         core.lzc_channel_program.argtypes = [
             ctypes.c_char_p,
             ctypes.c_char_p,

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import NotThere
+from zsnapdb.base.patterns import is_dataset_or_snapshot
+from zsnapdb.zfs import core, loaded_module
 from zsnapdb.zfs.command import ZFS, number_in, property_rows, run, run_when_free, set_options, table
 
 UNSET = "-"
@@ -36,7 +38,13 @@ class Property:
 
 
 def exists(dataset: str) -> bool:
-    """Whether the dataset, snapshot or bookmark exists."""
+    """Whether the dataset, snapshot or bookmark exists.
+
+    The kernel says it without a program, if the library is here and the name is one that ZFS allows.
+    """
+    library = core.load() if is_dataset_or_snapshot(dataset) else None
+    if library is not None:
+        return library.exists(dataset)
     try:
         run([ZFS, "list", "-H", "-o", "name", "-t", "all", dataset])
     except NotThere:
@@ -63,7 +71,10 @@ def properties_of(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[s
 
 
 def pools() -> list[str]:
-    """Return the names of the imported pools."""
+    """Return the names of the imported pools, sorted."""
+    known = loaded_module.pools()
+    if known is not None:
+        return known
     return [name for (name,) in table(["zpool", "list", "-H", "-o", "name"], 1)]
 
 
@@ -168,5 +179,12 @@ def bookmarks_below(dataset: str) -> list[str]:
 
 def unmount(dataset: str) -> None:
     """Unmount a filesystem. An unmounted filesystem does not change."""
-    if properties(dataset, ["mounted"])["mounted"].value == "yes":
-        run_when_free([ZFS, "unmount", dataset])
+    unmount_all([dataset])
+
+
+def unmount_all(names: Sequence[str]) -> None:
+    """Unmount these filesystems in this order. Unmounted ones do not change."""
+    seen = properties_of(names, ["mounted"]) if names else {}
+    for name in names:
+        if seen[name]["mounted"].value == "yes":
+            run_when_free([ZFS, "unmount", name])

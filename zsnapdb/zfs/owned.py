@@ -86,12 +86,17 @@ def members(anchor: str, *marks: Mark) -> list[str]:
 
     NotOursError if one of them carries none of the marks.
     """
+    return list(members_with(anchor, (), *marks))
+
+
+def members_with(anchor: str, keys: Sequence[str], *marks: Mark) -> dict[str, dict[str, Property]]:
+    """Return the members with their properties `keys`, in the order and with the errors of `members`."""
     if not datasets.exists(anchor):
-        return []
-    below = datasets.children(anchor, [mark.name for mark in marks])
+        return {}
+    below = datasets.children(anchor, [*(mark.name for mark in marks), *keys])
     for name, properties in below.items():
         _prove(name, properties, marks)
-    return sorted(below, key=len)
+    return dict(sorted(below.items(), key=lambda item: len(item[0])))
 
 
 def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = False) -> None:
@@ -103,11 +108,17 @@ def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = 
     order = sorted(names, key=len, reverse=True)
     for name in order:
         _check_separator(name, "")
-    prove(order, *marks)
+    if not order:
+        return
+    seen = datasets.properties_of(order, [*(mark.name for mark in marks), "mounted"])
     for name in order:
-        datasets.unmount(name)
+        _prove(name, seen[name], marks)
+    for name in order:
+        if seen[name]["mounted"].value == "yes":
+            run_when_free([ZFS, "unmount", name])
         if with_snapshots:
-            destroy_snapshots_of(name, *marks)
+            for snapshot in snapshots.names_of([name]):
+                _destroy(snapshot)
         _destroy(name)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import ConsistencyError, NotThere, ZsnapdbError
 from zsnapdb.base.model import PROPERTY, Snapshot
-from zsnapdb.zfs import core
-from zsnapdb.zfs.command import ZFS, is_number, number_in, property_rows, rows, run, set_options, table
+from zsnapdb.zfs import core, datasets
+from zsnapdb.zfs.command import ZFS, is_number, number_in, property_rows, rows, run, set_options, table, unexpected
 from zsnapdb.zfs.datasets import Property
 
 HOLD_TAG = f"{PROPERTY}:backup"
@@ -112,21 +112,23 @@ class OwnedSnapshot:
     properties: Mapping[str, str]
 
 
-def owned(dataset: str, names: Sequence[str]) -> list[OwnedSnapshot]:
-    """Return the dataset's own snapshots that have the first of the named user properties, oldest first.
+def owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnapshot]:
+    """Return the own snapshots of these datasets that have the first of the named user properties, oldest first.
 
-    Snapshots of the dataset's children are not included.
+    Snapshots of their children are not included. One command reads them. NotThere if a dataset does not exist.
     """
+    if not places:
+        return []
     columns = ["name", "guid", "createtxg", *names]
     owned_snapshots = []
     for row in rows(
-        [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(columns), "-s", "createtxg", dataset]
+        [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(columns), "-s", "createtxg", *places]
     ):
         if len(row) != len(columns) or row[3] == "-":
             # A value with a tab or a line feed is not ours.
             continue
         name, guid, createtxg, *values = row
-        if not (name.startswith(f"{dataset}@") and is_number(guid) and is_number(createtxg)):
+        if not (name.partition("@")[0] in places and is_number(guid) and is_number(createtxg)):
             # Somebody set a value with a line feed, so that what follows looks like a line of its own.
             continue
         snapshot = _snapshot(name, int(guid), int(createtxg))
@@ -218,10 +220,14 @@ def ensure_held(names: Sequence[str], tag: str) -> None:
         hold(missing, tag)
 
 
-def held_snapshots(dataset: str, tag: str) -> list[str]:
-    """Return the dataset's own snapshots that have a hold with the tag."""
+def held_snapshots(places: Collection[str], tag: str) -> list[str]:
+    """Return the own snapshots of those of the datasets that exist, if they have a hold with the tag."""
     # userrefs is the number of holds (zfsprops(7)). Listing the holds of each of thousands of snapshots takes long.
-    listed = table([ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs", dataset], 2)
+    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs"]
+    try:
+        listed = table([*argv, *places], 2) if places else []
+    except NotThere:
+        return held_snapshots([place for place in places if datasets.exists(place)], tag)
     return held([name for name, count in listed if count not in ("0", "-")], tag)
 
 
@@ -241,6 +247,11 @@ def names_of(datasets: Sequence[str]) -> list[str]:
     return [name for (name,) in listed]
 
 
+def names_below(dataset: str) -> list[str]:
+    """Return the full names of the snapshots of the dataset and of all datasets below it."""
+    return [name for (name,) in table([ZFS, "list", "-H", "-r", "-t", "snapshot", "-o", "name", dataset], 1)]
+
+
 def by_guid(dataset: str) -> dict[int, str]:
     """Return the full names of the dataset's own snapshots, by GUID. It does not matter who made them."""
     return _names_by_guid("snapshot", dataset)
@@ -251,6 +262,40 @@ def _names_by_guid(kind: str, dataset: str) -> dict[int, str]:
     return {number_in(guid, argv): name for name, guid in table(argv, 2)}
 
 
+@dataclass(frozen=True)
+class SendPoints:
+    """What an increment of a dataset may start from: full names by the GUID of the snapshot."""
+
+    snapshots: Mapping[int, str]
+    bookmarks: Mapping[int, str]
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The full name of each point; that of the snapshot, if there are both."""
+        return {**self.bookmarks, **self.snapshots}
+
+
+def send_points(places: Collection[str]) -> dict[str, SendPoints]:
+    """Return the own snapshots and bookmarks of each dataset, by one command. NotThere if one does not exist."""
+    found: dict[str, tuple[dict[int, str], dict[int, str]]] = {place: ({}, {}) for place in places}
+    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot,bookmark", "-o", "name,guid", *places]
+    for name, guid in table(argv, 2) if places else ():
+        is_bookmark = "#" in name
+        place = name.partition("#" if is_bookmark else "@")[0]
+        if place not in found:
+            raise unexpected(argv, name)
+        found[place][is_bookmark][number_in(guid, argv)] = name
+    return {place: SendPoints(*points) for place, points in found.items()}
+
+
+def send_points_there(places: Collection[str]) -> dict[str, SendPoints]:
+    """Return what `send_points` returns of those of the datasets that exist."""
+    try:
+        return send_points(places)
+    except NotThere:
+        return send_points([place for place in places if datasets.exists(place)])
+
+
 def bookmarks(dataset: str) -> dict[int, str]:
     """Return the full names of the dataset's bookmarks, by the GUID of the snapshot that each refers to."""
     return _names_by_guid("bookmark", dataset)
@@ -258,10 +303,11 @@ def bookmarks(dataset: str) -> dict[int, str]:
 
 def bookmark(chosen: Sequence[Snapshot]) -> None:
     """Make a bookmark of each snapshot, with its name, unless the snapshot has one. The snapshots are of one pool."""
+    known = send_points({snapshot.dataset for snapshot in chosen})
     missing = {
         f"{snapshot.dataset}#{snapshot.name}": snapshot.full_name
         for snapshot in chosen
-        if snapshot.guid not in bookmarks(snapshot.dataset)
+        if snapshot.guid not in known[snapshot.dataset].bookmarks
     }
     library = core.load()
     if missing and library is not None:
@@ -280,11 +326,11 @@ class SnapshotUse:
     used: int
 
 
-def uses(dataset: str) -> dict[str, SnapshotUse]:
-    """Return the uses of each of the dataset's own snapshots, by full name."""
+def uses(places: Collection[str]) -> dict[str, SnapshotUse]:
+    """Return the uses of each of the own snapshots of these datasets, by full name. One command reads them."""
     by_name = {}
-    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs,clones,used", dataset]
-    for name, holds, clones, used in table(argv, 4):
+    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs,clones,used", *places]
+    for name, holds, clones, used in table(argv, 4) if places else ():
         cloned = tuple(clones.split(",")) if clones not in ("", "-") else ()
         by_name[name] = SnapshotUse(number_in(holds, argv), cloned, number_in(used, argv))
     return by_name

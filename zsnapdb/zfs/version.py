@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from zsnapdb.zfs import loaded_module
 from zsnapdb.zfs.command import ZFS, number_in, run
 
 
@@ -14,13 +15,17 @@ def userland() -> str:
 
 def pool_guid(pool: str) -> int:
     """Return the pool's GUID."""
+    known = loaded_module.pool_guid(pool)
+    if known is not None:
+        return known
     argv = ["zpool", "get", "-H", "-p", "-o", "value", "guid", pool]
     return number_in(run(argv).strip(), argv)
 
 
 def kernel_release() -> tuple[int, ...]:
     """Return the release of the loaded module as numbers, e.g. (2, 3, 9). Empty if it is not known."""
-    return release_in(userland())
+    text = loaded_module.version()
+    return release_in(userland() if text is None else f"zfs-kmod-{text}")
 
 
 _FEATURES = {

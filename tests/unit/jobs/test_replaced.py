@@ -51,7 +51,9 @@ class Pool:
         monkeypatch.setattr(datasets, "properties_of", self.properties_of)
         monkeypatch.setattr(snapshots, "owned", lambda _dataset, _names: [])
         monkeypatch.setattr(
-            snapshots, "uses", lambda name: {f"{name}@s": SnapshotUse(0, tuple(self.clones.get(name, "").split()), 0)}
+            snapshots,
+            "uses",
+            lambda names: {f"{n}@s": SnapshotUse(0, tuple(self.clones.get(n, "").split()), 0) for n in names},
         )
         monkeypatch.setattr(owned, "destroy_datasets", lambda names, *_marks, **_how: self.destroyed.extend(names))
 

@@ -140,12 +140,15 @@ class ClonePool:
 
     def _list(self, words: list[str]) -> str:
         name, kind = words[-1], words[words.index("-t") + 1]
+        places = [word for word in words if word in self.things] or [name]
         if kind == "bookmark":
             return "\n".join(n for n in self.things if "#" in n and n.startswith(name))
         if "-d" in words:
-            names = [n for n in self.things if n.startswith(f"{name}@")]
+            names = [n for n in self.things if "@" in n and n.partition("@")[0] in places]
+        elif "-r" in words:
+            names = [n for n in self.below(name) if "@" in n]
         else:
-            names = [word for word in words if word in self.things] or [name]
+            names = places
         columns = words[words.index("-o") + 1].split(",")
         rows = [[n if column == "name" else self.value(n, column)[0] for column in columns] for n in names]
         _ = [self.things[n] for n in names]

@@ -213,13 +213,14 @@ def zfs_output(body: bytes, folder: Path) -> None:
     text = body.decode(errors="replace")
     calls: tuple[Callable[[], object], ...] = (
         lambda: snapshots.describe(["tank/a@b"]),
-        lambda: snapshots.owned("tank/a", ["zsnapdb:backup"]),
+        lambda: snapshots.owned(["tank/a"], ["zsnapdb:backup"]),
         lambda: snapshots.below("tank/a", ["zsnapdb:backup"]),
-        lambda: snapshots.uses("tank/a"),
+        lambda: snapshots.uses(["tank/a"]),
         lambda: snapshots.by_guid("tank/a"),
+        lambda: snapshots.send_points(["tank/a"]),
         lambda: snapshots.bookmarks("tank/a"),
         lambda: snapshots.hold_tags("tank/a@b"),
-        lambda: snapshots.held_snapshots("tank/a", "t"),
+        lambda: snapshots.held_snapshots(["tank/a"], "t"),
         lambda: datasets.children("tank/a", ["zsnapdb:backup"]),
         lambda: datasets.properties("tank/a", ["guid"]),
         lambda: datasets.guid("tank/a"),

@@ -66,10 +66,11 @@ class SimulatedZfs:
             for n, word in enumerate(words)
             if not word.startswith("-") and words[n - 1] not in ("-o", "-t", "-d", "-s")
         ]
-        table = self.bookmarks if options.get("-t") == "bookmark" else self.snapshots
+        tables = {"bookmark": self.bookmarks, "snapshot": self.snapshots}
+        kinds = [tables[kind] for kind in options.get("-t", "snapshot").split(",") if kind in tables]
         if options.get("-d") == "1":
-            separator = "#" if table is self.bookmarks else "@"
-            listed = [snap for name, snap in table.items() if name.split(separator)[0] == names[0]]
+            of = [(name.replace("#", "@").partition("@")[0], snap) for table in kinds for name, snap in table.items()]
+            listed = [snap for dataset, snap in of if dataset in names]
         else:
             listed = [self.snap(name) for name in names]
         listed.sort(key=lambda snap: snap.createtxg)

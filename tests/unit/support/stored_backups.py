@@ -113,7 +113,7 @@ repository = "here"
 {keep}
 [repository.here]
 url = "{url}"
-s3 = {{ region = "us-east-1" }}
+region = "us-east-1"
 [repository.there]
 url = "file://{folder}-there"
 """

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from zsnapdb import __version__
-from zsnapdb.base.errors import DamagedError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.base.model import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.base.instance import Instance
@@ -124,15 +124,13 @@ def read(instance: Instance, backup_id: str) -> Manifest | None:
 def load(instance: Instance) -> list[Manifest]:
     """Return the manifests of the sets whose snapshots are all here, oldest first."""
     manifests = [manifest for name in _names(instance) if (manifest := read(instance, name)) is not None]
-    here: dict[str, dict[int, str]] = {}
-    for dataset in {volume.dataset for manifest in manifests for volume in manifest.volumes}:
-        with contextlib.suppress(NotThere):
-            here[dataset] = snapshots.by_guid(dataset)
+    here = snapshots.send_points_there({volume.dataset for manifest in manifests for volume in manifest.volumes})
     return [
         manifest
         for manifest in manifests
         if all(
-            here.get(volume.dataset, {}).get(volume.guid) == f"{volume.dataset}@{volume.snapshot}"
+            volume.dataset in here
+            and here[volume.dataset].snapshots.get(volume.guid) == f"{volume.dataset}@{volume.snapshot}"
             for volume in manifest.volumes
         )
     ]

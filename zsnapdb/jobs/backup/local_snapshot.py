@@ -68,29 +68,30 @@ def sets(instance: Instance, *states: str) -> list[LocalSet]:
     facts: dict[str, tuple[str, str]] = {}
     used: dict[str, int] = defaultdict(int)
     users: dict[str, list[str]] = defaultdict(list)
-    for role, dataset in sorted(instance.volumes.items()):
-        uses = snapshots.uses(dataset)
-        columns = [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, POSITION_PROPERTY]
-        for marked in snapshots.owned(dataset, columns):
-            marks, name = marked.properties, marked.snapshot.full_name
-            backup_id, state = marks[BACKUP_PROPERTY], marks[STATE_PROPERTY]
-            is_own = is_backup_id(backup_id) and marked.snapshot.name == snapshot_name(backup_id)
-            if not is_own or marks[INSTANCE_PROPERTY] != instance.name or state not in states or name not in uses:
-                continue
-            members[backup_id][role] = name
-            position = marks[POSITION_PROPERTY]
-            facts[backup_id] = (state, position if position != datasets.UNSET else "")
-            used[backup_id] += uses[name].used
-            users[backup_id] += [f"clone {clone}" for clone in uses[name].clones]
-            if uses[name].holds:
-                users[backup_id] += [
-                    f"hold {tag} on {name}" for tag in snapshots.hold_tags(name) if tag != snapshots.HOLD_TAG
-                ]
+    roles = {dataset: role for role, dataset in sorted(instance.volumes.items())}
+    uses = snapshots.uses(roles)
+    columns = [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, POSITION_PROPERTY]
+    for marked in snapshots.owned(roles, columns):
+        marks, name = marked.properties, marked.snapshot.full_name
+        backup_id, state = marks[BACKUP_PROPERTY], marks[STATE_PROPERTY]
+        is_own = is_backup_id(backup_id) and marked.snapshot.name == snapshot_name(backup_id)
+        if not is_own or marks[INSTANCE_PROPERTY] != instance.name or state not in states or name not in uses:
+            continue
+        members[backup_id][roles[marked.snapshot.dataset]] = name
+        position = marks[POSITION_PROPERTY]
+        before = facts[backup_id][1] if backup_id in facts else ""
+        facts[backup_id] = (state, position if position != datasets.UNSET else before)
+        used[backup_id] += uses[name].used
+        users[backup_id] += [f"clone {clone}" for clone in uses[name].clones]
+        if uses[name].holds:
+            users[backup_id] += [
+                f"hold {tag} on {name}" for tag in snapshots.hold_tags(name) if tag != snapshots.HOLD_TAG
+            ]
     return [
         LocalSet(
             backup_id,
             facts[backup_id][0],
-            names,
+            dict(sorted(names.items())),
             facts[backup_id][1],
             used[backup_id],
             tuple(users[backup_id]),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from zsnapdb import hooks
-from zsnapdb.base.errors import HookError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import HookError, PreflightError, ZsnapdbError
 from zsnapdb.base.model import Position
 from zsnapdb.hooks import OnFailure, When
 from zsnapdb.jobs.backup import applier
@@ -188,14 +188,14 @@ def with_discovered_volumes(instance: Instance, facts: ServerFacts) -> Instance:
 def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> tuple[list[FitnessFinding], dict[str, str]]:
     """Return a finding per volume, which must exist and be a filesystem, and the ciphers of those that ZFS encrypts."""
     findings, ciphers = [], {}
+    there = [dataset for dataset in volumes.values() if datasets.exists(dataset)]
+    seen = datasets.properties_of(there, ["type", "encryption"]) if there else {}
     for role, dataset in sorted(volumes.items()):
         name = f"dataset {dataset} (volume {role} of instance {instance.name})"
-        try:
-            properties = datasets.properties(dataset, ["type", "encryption"])
-        except NotThere:
+        if dataset not in seen:
             findings.append(unfit("datasets", f"{name} does not exist", "check volumes with `zfs list`"))
             continue
-        kind, encryption = properties["type"].value, properties["encryption"].value
+        kind, encryption = (seen[dataset][key].value for key in ("type", "encryption"))
         if kind != "filesystem":
             findings.append(
                 unfit("datasets", f"{name} is a {kind}, not a filesystem", "name the dataset that contains the files")

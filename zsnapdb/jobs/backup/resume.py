@@ -125,12 +125,11 @@ def _surroundings(
 ) -> Surroundings:
     sources: set[tuple[str, int]] = set()
     origins: set[tuple[str, int]] = set()
-    for volume in started.volumes:
-        # A dataset that is gone has no snapshots and no bookmarks. Other errors are raised.
-        with contextlib.suppress(NotThere):
-            here = {(volume.dataset, guid) for guid in snapshots.by_guid(volume.dataset)}
-            sources |= here
-            origins |= here | {(volume.dataset, guid) for guid in snapshots.bookmarks(volume.dataset)}
+    # A dataset that is gone has no snapshots and no bookmarks. Other errors are raised.
+    points_by_dataset = snapshots.send_points_there({volume.dataset for volume in started.volumes})
+    for dataset, points in points_by_dataset.items():
+        sources |= {(dataset, guid) for guid in points.snapshots}
+        origins |= {(dataset, guid) for guid in points.names}
     kept = None
     if started.backup_id in stored:
         manifest = repository.manifest(started.draft.instance, started.backup_id)
@@ -201,9 +200,7 @@ def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
 
 def release_bases(volumes: Iterable[str]) -> None:
     """Release the holds of a killed run on its base snapshots. No backup of the instance may be running."""
-    for dataset in volumes:
-        with contextlib.suppress(NotThere):
-            snapshots.release(snapshots.held_snapshots(dataset, BASE_TAG), BASE_TAG)
+    snapshots.release(snapshots.held_snapshots(tuple(volumes), BASE_TAG), BASE_TAG)
 
 
 def sweep(instance: Instance, repository: Repository) -> None:

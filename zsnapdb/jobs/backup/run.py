@@ -158,10 +158,8 @@ def _refuse_clear(instance: Instance, observed: Observation) -> None:
 
 def _local_guids(instance: Instance) -> dict[str, dict[int, str]]:
     """Return the possible bases of an increment per role: name by GUID, snapshots before bookmarks."""
-    bases: dict[str, dict[int, str]] = {}
-    for role, dataset in instance.volumes.items():
-        bases[role] = {**snapshots.bookmarks(dataset), **snapshots.by_guid(dataset)}
-    return bases
+    points = snapshots.send_points(instance.volumes.values())
+    return {role: points[dataset].names for role, dataset in instance.volumes.items()}
 
 
 def backup(

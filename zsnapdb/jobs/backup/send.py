@@ -251,17 +251,16 @@ def _announce(instance: str, repository: Repository, journal: BackupJournal) -> 
     ).write(repository)
 
 
-def _base_name(volume: StartedVolume) -> str | None:
+def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]) -> str | None:
     """Return the base to send from: the snapshot or, if the snapshot is gone, its bookmark. None for a full stream.
 
     Both give the same stream. A continued run compares every chunk, so a difference would be seen.
     """
     if volume.from_guid is None:
         return None
-    for names in (snapshots.by_guid, snapshots.bookmarks):
-        base = names(volume.dataset).get(volume.from_guid)
-        if base is not None:
-            return base
+    base = points[volume.dataset].names.get(volume.from_guid)
+    if base is not None:
+        return base
     raise DamagedError(
         f"neither a snapshot nor a bookmark with GUID {volume.from_guid} is left on {volume.dataset}",
         hint="somebody removed the base of this backup during the backup; run the backup again",
@@ -274,7 +273,8 @@ def _bases_held(volumes: Sequence[StartedVolume]) -> Iterator[Mapping[str, str |
 
     The next run releases the holds that a killed run leaves.
     """
-    bases = {volume.role: _base_name(volume) for volume in volumes}
+    points = snapshots.send_points([volume.dataset for volume in volumes if volume.from_guid is not None])
+    bases = {volume.role: _base_name(volume, points) for volume in volumes}
     names = [name for name in bases.values() if name is not None and "@" in name]
     try:
         snapshots.ensure_held(names, BASE_TAG)

@@ -127,7 +127,8 @@ class ServerSource:
     def describe(self, observed: Observed, proof: ServerProof) -> SourceDescription:
         """Return what the manifest says about the server, its lock and position, and about its filesystems."""
         facts = observed.facts
-        volumes = {role: volume_facts(dataset) for role, dataset in observed.volumes.items()}
+        seen = volume_facts(observed.volumes.values())
+        volumes = {role: seen[dataset] for role, dataset in observed.volumes.items()}
         source = ServerSourcePart(
             position=PositionPart.of(proof.position),
             lock=LockPart(strategy=proof.choice.name, reason=proof.choice.reason, held_ms=round(proof.held_ms, 3)),

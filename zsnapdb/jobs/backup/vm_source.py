@@ -24,7 +24,7 @@ from zsnapdb.jobs.backup.space import judge_volumes_space
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import GRADE_PROPERTY
-from zsnapdb.jobs.host.dataset_tuning import volume_facts
+from zsnapdb.jobs.host.dataset_tuning import TunedVolume, volume_facts
 from zsnapdb.planning.backup.at_rest import judge_sending
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection, ok, unfit, warning, warnings
 from zsnapdb.planning.backup.lock_wait import delays
@@ -244,9 +244,9 @@ class MachineSource:
 
     def prove(self, _observed: ObservedMachine, hold: MachineHold, made: SnapshotSet) -> MachineProof:
         """Return the grade with the sizes of the volumes in the snapshots."""
-        return MachineProof(
-            hold, {role: _type(snapshot.dataset, snapshot.full_name) for role, snapshot in made.snapshots.items()}
-        )
+        seen = volume_facts(snapshot.dataset for snapshot in made.snapshots.values())
+        types = {role: _type(s.dataset, s.full_name, seen[s.dataset]) for role, s in made.snapshots.items()}
+        return MachineProof(hold, types)
 
     def describe(self, observed: ObservedMachine, proof: MachineProof) -> SourceDescription:
         """Return what the manifest says about the domain, its grade and its zvols."""
@@ -315,11 +315,10 @@ def _judge_zvols(volumes: Mapping[str, str]) -> tuple[list[FitnessFinding], dict
     return findings + judge_sending(ciphers, version.kernel_release() if ciphers else ()), ciphers
 
 
-def _type(dataset: str, snapshot: str) -> ZvolType:
+def _type(dataset: str, snapshot: str, seen: TunedVolume) -> ZvolType:
     """Return the volume as it was at its snapshot. Its block size never changes (zfsprops(7), volblocksize)."""
     size = datasets.properties(snapshot, ["volsize"])["volsize"].value
     block_size = datasets.properties(dataset, ["volblocksize"])["volblocksize"].value
-    seen = volume_facts(dataset)
     return ZvolType(
         volsize=int(size), volblocksize=int(block_size), properties=seen.properties, encryption=seen.encryption
     )

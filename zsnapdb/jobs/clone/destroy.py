@@ -65,10 +65,13 @@ def destroy(settings: Settings, name: str, also: Collection[GoesToo] = ()) -> tu
     Empty if there is no such clone or set, so it can be repeated. Every dataset must carry the clone's name, set
     locally; else nothing of the clone is destroyed. `reap` finishes an interrupted destroy.
     """
-    done = []
-    for planned in plan(settings, name, also):
-        with locks.on_clone(planned.info.name):
-            done += destroy_locked(settings, planned.info.name, also)
+    done, named = [], _named(settings, name)
+    if len(named) > 1:
+        # What is refused of one clone of a set keeps all of them.
+        plan(settings, name, also)
+    for info in named:
+        with locks.on_clone(info.name):
+            done += destroy_locked(settings, info.name, also)
     return tuple(done)
 
 
@@ -78,13 +81,14 @@ def destroy_locked(settings: Settings, name: str, also: Collection[GoesToo] = ()
         planned = _plan_one(find(settings, name), also)
     except NotThere:
         return []
-    info = planned.info
-    origins = [datasets.properties(dataset, ["origin"])["origin"].value for dataset in info.volumes.values()]
-    foreign.let_go(planned.foreign, name)
-    remove_all(info.top, name, info.mount)
-    instance = settings.instance.get(info.instance)
+    info, instance, origins = planned.info, settings.instance.get(planned.info.instance), list[str]()
     # A clone that took over the commit it was made from may be the last clone of a live set.
     if info.source in (SourceKind.LIVE, SourceKind.COMMIT) and instance is not None and instance.volumes is not None:
+        seen = datasets.properties_of(list(info.volumes.values()), ["origin"])
+        origins = [values["origin"].value for values in seen.values()]
+    foreign.let_go(planned.foreign, name)
+    remove_all(info.top, name, info.mount, None if planned.foreign else planned.removal)
+    if origins:
         names = {origin.partition(f"@{SNAPSHOT_PREFIX}")[2] for origin in origins}
         for backup_id in sorted(names - {""}):
             drop_unused_live(Instance.of(settings, info.instance), backup_id)

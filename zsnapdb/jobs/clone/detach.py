@@ -19,7 +19,7 @@ from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volum
 from zsnapdb.jobs.clone.sources import SourceKind, with_volumes
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.host.dataset_tuning import kept_properties
+from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
 from zsnapdb.zfs import datasets, encryption, owned
@@ -119,9 +119,10 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
     made = volumes.snapshot(info.volumes, short, marks)
     if layout.top not in layout.datasets.values():
         datasets.create(layout.top, {**volumes.NOT_MOUNTED, **marks})
+    tuned = volume_facts(info.volumes.values())
     for role, dataset in volumes.outer_first(layout):
         options = {
-            **kept_properties(info.volumes[role]),
+            **tuned[info.volumes[role]].properties,
             "mountpoint": layout.mountpoints[role],
             "canmount": "noauto",
             **datasets.SAFE_MOUNT,

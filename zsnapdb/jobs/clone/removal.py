@@ -42,7 +42,7 @@ def plan_removal(anchor: str, name: str) -> CloneRemoval:
 
     NotOursError if a dataset below the anchor does not carry the clone's name.
     """
-    members = owned.members(anchor, clone_mark(name))
+    members = owned.members_with(anchor, ["origin"], clone_mark(name))
     if not members:
         return CloneRemoval(removal({}, (), {}))
     own = _snapshots(anchor)
@@ -61,7 +61,7 @@ def plan_removal(anchor: str, name: str) -> CloneRemoval:
     obstacles += [f"{dataset}, which is not ours, is a clone of {base}" for dataset, base in heirs.foreign.items()]
     if obstacles:
         return CloneRemoval(removal({}, (), {}), prepared, tuple(obstacles))
-    origins = {dataset: values["origin"].value for dataset, values in datasets.children(anchor, ["origin"]).items()}
+    origins = {dataset: values["origin"].value for dataset, values in members.items()}
     origins = {dataset: "" if origin == datasets.UNSET else origin for dataset, origin in origins.items()}
     return CloneRemoval(removal(origins, own, heirs.clones), prepared)
 
@@ -109,17 +109,20 @@ def refuse_obstacles(name: str, planned: CloneRemoval) -> None:
         )
 
 
-def remove_all(anchor: str, name: str, root: Path) -> None:
+def remove_all(anchor: str, name: str, root: Path, planned: CloneRemoval | None = None) -> None:
     """End the clone's server, destroy the anchor and all datasets below it, and remove the mount folders.
 
     Every dataset is proved to carry the clone's name first. A commit that another clone depends on is handed over to
-    that clone. PreflightError, and nothing is changed, if something else depends on the clone.
+    that clone. PreflightError, and nothing is changed, if something else depends on the clone. The caller holds the
+    clone's lock. `planned` is the plan that it made under the lock (None: it is made here).
     """
     mark = clone_mark(name)
+    planned = planned or plan_removal(anchor, name)
     with contextlib.ExitStack() as locked:
-        for heir in plan_removal(anchor, name).heirs:
-            locked.enter_context(locks.on_clone(heir))
-        planned = plan_removal(anchor, name)
+        if planned.heirs:
+            for heir in planned.heirs:
+                locked.enter_context(locks.on_clone(heir))
+            planned = plan_removal(anchor, name)
         refuse_obstacles(name, planned)
         if planned.steps.datasets:
             datasets.set_properties(anchor, {PHASE_PROPERTY: CopyPhase.DESTROYING})
@@ -134,7 +137,9 @@ def remove_all(anchor: str, name: str, root: Path) -> None:
             locked.enter_context(room.for_what_is_taken_over(sorted(heirs), most))
         for step in planned.steps.promotions:
             datasets.promote(step.dataset)
-        for dataset in planned.steps.datasets:
+        if not planned.steps.snapshots:
+            owned.destroy_datasets(planned.steps.datasets, mark)
+        for dataset in planned.steps.datasets if planned.steps.snapshots else ():
             _destroy_commits(planned.steps, dataset)
             owned.destroy_datasets([dataset], mark)
         for dataset in {step.dataset for step in planned.steps.promotions}:

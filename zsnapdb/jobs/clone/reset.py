@@ -157,8 +157,7 @@ def _replace_data(
     except BaseException as error:
         error.add_note(f"clone {info.name} has its new data and is not started: `zsnapdb clone start {info.name}` does")
         raise
-    for dataset in changed.volumes.values():
-        datasets.set_properties(dataset, {"canmount": "on"})
+    datasets.set_on_all(list(changed.volumes.values()), {"canmount": "on"})
     drop_leftovers(changed)
     if info.source == SourceKind.LIVE:
         drop_unused_live(with_volumes(Instance.of(settings, info.instance)), info.backup_id)

@@ -43,9 +43,9 @@ def undo_change(info: CloneInfo, revision: int) -> None:
 
 def hide_volumes(info: CloneInfo) -> None:
     """Unmount the volumes; they are not mounted again at boot."""
-    for dataset in reversed(list(info.volumes.values())):
-        datasets.unmount(dataset)
-        datasets.set_properties(dataset, {"canmount": "noauto"})
+    names = list(info.volumes.values())[::-1]
+    datasets.unmount_all(names)
+    datasets.set_on_all(names, {"canmount": "noauto"})
 
 
 def drop_leftovers(info: CloneInfo) -> list[str]:

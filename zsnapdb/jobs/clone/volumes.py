@@ -16,7 +16,7 @@ from zsnapdb.base.server_files import Owner
 from zsnapdb.config.settings import CloneSettings, ServerSettings
 from zsnapdb.jobs.clone.properties import ROLE_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource
-from zsnapdb.jobs.host.dataset_tuning import kept_properties
+from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy, CopyLayout, lay_out
 from zsnapdb.mysql.process import server
 from zsnapdb.planning.server_copy.identity import PathMap
@@ -85,10 +85,11 @@ def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, s
     limit = {"quota": str(quota)} if quota else {}
     if layout.top not in layout.datasets.values():
         datasets.create(layout.top, {**NOT_MOUNTED, **marks, **limit})
+    tuned = volume_facts(source.set.snapshots[role].dataset for role in layout.datasets)
     for role, dataset in outer_first(layout):
         snapshot = source.set.snapshots[role]
         options = {
-            **kept_properties(snapshot.dataset),
+            **tuned[snapshot.dataset].properties,
             "mountpoint": layout.mountpoints[role],
             # With `on`, `zfs clone` itself would mount it (zfs-clone(8)), through whatever links lead there.
             "canmount": "noauto",
@@ -109,8 +110,7 @@ def mount_for_good(volumes: Iterable[str]) -> None:
     """Mount the datasets that are not mounted. Afterwards they are also mounted after a reboot of the host."""
     names = list(volumes)
     mount(names)
-    for name in names:
-        datasets.set_properties(name, {"canmount": "on"})
+    datasets.set_on_all(names, {"canmount": "on"})
 
 
 def snapshot(volumes: Mapping[str, str], short: str, properties: Mapping[str, str]) -> dict[str, Snapshot]:
@@ -129,7 +129,11 @@ def drop_detaching(anchor: str, mark: Mark) -> None:
 
     Snapshots of datasets without the mark stay.
     """
-    below = datasets.children(anchor, [mark.name]) if datasets.exists(anchor) else {}
+    if not datasets.exists(anchor) or not any(
+        name.partition("@")[2].startswith(f"{DETACHING}-") for name in snapshots.names_below(anchor)
+    ):
+        return
+    below = datasets.children(anchor, [mark.name])
     ours = {dataset for dataset, values in below.items() if mark.is_on(values)}
     for snapshot in snapshots.below(anchor, (mark.name,)) if ours else ():
         if snapshot.dataset in ours and snapshot.name.startswith(f"{DETACHING}-"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from zsnapdb.zfs import datasets
@@ -29,20 +30,13 @@ class TunedVolume:
     encryption: str | None
 
 
-def volume_facts(dataset: str) -> TunedVolume:
-    """Return what a manifest records of a dataset."""
-    read = datasets.properties(dataset, (*KEPT_PROPERTIES, "encryption"))
-    cipher = read.pop("encryption").value
-    return TunedVolume(
-        {name: tuned.value for name, tuned in read.items() if tuned.value != datasets.UNSET},
-        None if cipher in ("off", datasets.UNSET) else cipher,
-    )
+def volume_facts(places: Iterable[str]) -> dict[str, TunedVolume]:
+    """Return what a manifest records of each dataset. One command reads them."""
+    read = datasets.properties_of(sorted(set(places)), (*KEPT_PROPERTIES, "encryption"))
+    return {dataset: _tuned(values) for dataset, values in read.items()}
 
 
-def kept_properties(dataset: str) -> dict[str, str]:
-    """Return the tuned properties of a dataset or snapshot, which a copy gets too."""
-    return {
-        name: tuned.value
-        for name, tuned in datasets.properties(dataset, KEPT_PROPERTIES).items()
-        if tuned.value != datasets.UNSET
-    }
+def _tuned(values: Mapping[str, datasets.Property]) -> TunedVolume:
+    kept = {name: values[name].value for name in KEPT_PROPERTIES if values[name].value != datasets.UNSET}
+    cipher = values["encryption"].value
+    return TunedVolume(kept, None if cipher in ("off", datasets.UNSET) else cipher)

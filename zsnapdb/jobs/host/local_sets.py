@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from zsnapdb.base.model import Snapshot, SnapshotSet, is_backup_id
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import (
@@ -33,34 +35,31 @@ def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
     A set is complete if every volume has its snapshot and all snapshots are of one transaction group. Only sets in one
     of the states are returned (default: sets whose backup is stored).
     """
-    complete = []
-    members_by_id = {
-        backup_id: members for state in states or (STORED,) for backup_id, members in _members(instance, state).items()
-    }
-    for backup_id, members in sorted(members_by_id.items()):
-        if set(members) == set(instance.volumes) and len({s.createtxg for s in members.values()}) == 1:
-            complete.append(SnapshotSet(backup_id, members))
-    return complete
+    return [
+        SnapshotSet(backup_id, members)
+        for backup_id, members in sorted(_members(instance, states or (STORED,)).items())
+        if set(members) == set(instance.volumes) and len({s.createtxg for s in members.values()}) == 1
+    ]
 
 
 def unfinished(instance: Instance) -> dict[str, list[str]]:
     """Return the snapshots of interrupted and running backups, by backup id."""
     return {
         backup_id: [s.full_name for s in members.values()]
-        for backup_id, members in sorted(_members(instance, TAKEN).items())
+        for backup_id, members in sorted(_members(instance, (TAKEN,)).items())
     }
 
 
-def _members(instance: Instance, state: str) -> dict[str, dict[str, Snapshot]]:
-    """Return the instance's own snapshots in that state, by backup id and role."""
+def _members(instance: Instance, states: Collection[str]) -> dict[str, dict[str, Snapshot]]:
+    """Return the instance's own snapshots in one of the states, by backup id and role. One command reads them."""
     by_id: dict[str, dict[str, Snapshot]] = {}
-    for role, dataset in instance.volumes.items():
-        for owned in snapshots.owned(dataset, [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY]):
-            marks = owned.properties
-            backup_id = marks[BACKUP_PROPERTY]
-            # The properties alone prove nothing: snapshots inherit the properties of their dataset, and a restored
-            # dataset has some of these. So the name must fit too.
-            is_own = owned.snapshot.name == snapshot_name(backup_id) and is_backup_id(backup_id)
-            if is_own and (marks[INSTANCE_PROPERTY], marks[STATE_PROPERTY]) == (instance.name, state):
-                by_id.setdefault(backup_id, {})[role] = owned.snapshot
+    roles = {dataset: role for role, dataset in instance.volumes.items()}
+    for owned in snapshots.owned(roles, [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY]):
+        marks = owned.properties
+        backup_id = marks[BACKUP_PROPERTY]
+        # The properties alone prove nothing: snapshots inherit the properties of their dataset, and a restored
+        # dataset has some of these. So the name must fit too.
+        is_own = owned.snapshot.name == snapshot_name(backup_id) and is_backup_id(backup_id)
+        if is_own and marks[INSTANCE_PROPERTY] == instance.name and marks[STATE_PROPERTY] in states:
+            by_id.setdefault(backup_id, {})[roles[owned.snapshot.dataset]] = owned.snapshot
     return by_id

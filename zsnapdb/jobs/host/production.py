@@ -162,7 +162,7 @@ def _refuse_use(replaced: Collection[str]) -> None:
             f"{', '.join(sorted(below))} lies below a replaced dataset, and was not replaced with it",
             hint="move it elsewhere with `zfs rename`, or destroy it yourself",
         )
-    uses = {name: use for dataset in replaced for name, use in snapshots.uses(dataset).items()}
+    uses = snapshots.uses(replaced)
     clones = [clone for use in uses.values() for clone in use.clones]
     if clones:
         raise PreflightError(

@@ -130,10 +130,9 @@ def _tops(instance: Instance) -> dict[str, str]:
 
 def _server(instance: Instance, restore_id: str, parts: Mapping[str, dict[str, Property]]) -> ReplacedServer:
     sealed = {}
-    for name, values in parts.items():
-        for marked in snapshots.owned(name, [STATE_PROPERTY]):
-            if marked.snapshot.name == snapshot_name(restore_id) and marked.properties[STATE_PROPERTY] == REPLACED:
-                sealed[values[_ROLE].value] = marked.snapshot
+    for marked in snapshots.owned(parts, [STATE_PROPERTY]):
+        if marked.snapshot.name == snapshot_name(restore_id) and marked.properties[STATE_PROPERTY] == REPLACED:
+            sealed[parts[marked.snapshot.dataset][_ROLE].value] = marked.snapshot
     return ReplacedServer(
         restore_id,
         instance.name,

@@ -336,19 +336,18 @@ def _local_backups(instance: Instance, repository: Repository, there: Sequence[W
         volumes = {volume.role: volume.dataset for volume in newest.volumes} if newest is not None else {}
     guids: dict[str, dict[str, int]] = {}
     try:
-        for role, dataset in volumes.items():
-            for marked in snapshots.owned(
-                dataset, [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, REPOSITORY_PROPERTY]
-            ):
-                marks, backup_id = marked.properties, marked.properties[BACKUP_PROPERTY]
-                is_own = is_backup_id(backup_id) and marked.snapshot.name == snapshot_name(backup_id)
-                is_stored = (marks[INSTANCE_PROPERTY], marks[STATE_PROPERTY], marks[REPOSITORY_PROPERTY]) == (
-                    instance.name,
-                    STORED,
-                    repository.id,
-                )
-                if is_own and is_stored:
-                    guids.setdefault(backup_id, {})[role] = marked.snapshot.guid
+        roles = {dataset: role for role, dataset in volumes.items()}
+        columns = [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, REPOSITORY_PROPERTY]
+        for marked in snapshots.owned(roles, columns):
+            marks, backup_id = marked.properties, marked.properties[BACKUP_PROPERTY]
+            is_own = is_backup_id(backup_id) and marked.snapshot.name == snapshot_name(backup_id)
+            is_stored = (marks[INSTANCE_PROPERTY], marks[STATE_PROPERTY], marks[REPOSITORY_PROPERTY]) == (
+                instance.name,
+                STORED,
+                repository.id,
+            )
+            if is_own and is_stored:
+                guids.setdefault(backup_id, {})[roles[marked.snapshot.dataset]] = marked.snapshot.guid
     except (ZsnapdbError, OSError):
         return []
     return [LocalBackup(backup_id, by_role) for backup_id, by_role in guids.items()]

@@ -43,37 +43,32 @@ def look_locally(instance: Instance, backups: Sequence[Summary]) -> LocalLeftove
     if instance.settings.volumes is None or not all(datasets.exists(dataset) for dataset in instance.volumes.values()):
         return NOTHING_LOCAL
     own_snapshots, own_bookmarks, guids = [], [], {}
-    for role, dataset in instance.volumes.items():
-        uses = snapshots.uses(dataset)
-        for marked in snapshots.owned(
-            dataset, [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, REPOSITORY_PROPERTY]
-        ):
-            snapshot, marks = marked.snapshot, marked.properties
-            backup_id = marks[BACKUP_PROPERTY]
-            use = uses.get(snapshot.full_name)
-            is_own = is_backup_id(backup_id) and snapshot.name == snapshot_name(backup_id)
-            if (
-                is_own
-                and use is not None
-                and (marks[INSTANCE_PROPERTY], marks[STATE_PROPERTY]) == (instance.name, STORED)
-            ):
-                repository = marks[REPOSITORY_PROPERTY].replace(datasets.UNSET, "")
-                own_snapshots.append(
-                    LocalSnapshot(
-                        snapshot.full_name,
-                        backup_id,
-                        snapshot.guid,
-                        repository,
-                        use.holds,
-                        use.clones,
-                        use.used,
-                        snapshot.createtxg,
-                    )
+    volumes = list(instance.volumes.values())
+    uses = snapshots.uses(volumes)
+    for marked in snapshots.owned(volumes, [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, REPOSITORY_PROPERTY]):
+        snapshot, marks = marked.snapshot, marked.properties
+        backup_id = marks[BACKUP_PROPERTY]
+        use = uses.get(snapshot.full_name)
+        is_own = is_backup_id(backup_id) and snapshot.name == snapshot_name(backup_id)
+        if is_own and use is not None and (marks[INSTANCE_PROPERTY], marks[STATE_PROPERTY]) == (instance.name, STORED):
+            repository = marks[REPOSITORY_PROPERTY].replace(datasets.UNSET, "")
+            own_snapshots.append(
+                LocalSnapshot(
+                    snapshot.full_name,
+                    backup_id,
+                    snapshot.guid,
+                    repository,
+                    use.holds,
+                    use.clones,
+                    use.used,
+                    snapshot.createtxg,
                 )
-        bookmarks = snapshots.bookmarks(dataset)
-        for guid, name in bookmarks.items():
+            )
+    points = snapshots.send_points(volumes)
+    for role, dataset in instance.volumes.items():
+        for guid, name in points[dataset].bookmarks.items():
             backup_id = name.partition("#")[2].removeprefix(SNAPSHOT_PREFIX)
             if is_backup_id(backup_id) and name == f"{dataset}#{snapshot_name(backup_id)}":
                 own_bookmarks.append(LocalBookmark(name, backup_id, guid))
-        guids[role] = frozenset(bookmarks) | frozenset(snapshots.by_guid(dataset))
+        guids[role] = frozenset(points[dataset].names)
     return LocalLeftovers(tuple(own_snapshots), tuple(own_bookmarks), guids)

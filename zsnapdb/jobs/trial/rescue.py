@@ -17,7 +17,7 @@ from zsnapdb.base.model import SnapshotSet, backup_time, pool_of
 from zsnapdb.base.text_files import password_in
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host.dataset_tuning import kept_properties
+from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.local_start import first_manifest
@@ -302,13 +302,14 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
     layout = planned.restore.layout
     if layout.top not in layout.datasets.values():
         datasets.create(layout.top, {"mountpoint": "none", "canmount": "off", **mark})
+    tuned = volume_facts(local.snapshots[role].dataset for role in layout.datasets)
     for role, dataset in sorted(layout.datasets.items(), key=lambda item: len(item[1])):
         snapshot = local.snapshots[role]
         datasets.clone(
             snapshot.full_name,
             dataset,
             {
-                **kept_properties(snapshot.dataset),
+                **tuned[snapshot.dataset].properties,
                 **datasets.SAFE_MOUNT,
                 "mountpoint": layout.mountpoints[role],
                 "canmount": "noauto",

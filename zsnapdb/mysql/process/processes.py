@@ -6,6 +6,7 @@ Nothing restarts by itself.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import pwd
@@ -287,10 +288,25 @@ class _Unit:
 
 
 def version_of(binary: Path) -> str:
-    """Return the version that a server program prints, as in its `version` variable.
+    """Return the version that a server program prints, as in its `version` variable. A file is asked once.
 
     PreflightError if it prints none.
     """
+    try:
+        seen = binary.stat()
+    except OSError as error:
+        raise _no_version(binary, error) from error
+    return _printed_version(binary, (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns))
+
+
+def _no_version(binary: Path, error: Exception) -> PreflightError:
+    return PreflightError(
+        f"`{binary} --version`: {error}", hint="set server.binary to the server program of the instance's version"
+    )
+
+
+@functools.cache
+def _printed_version(binary: Path, _file: tuple[int, ...]) -> str:
     try:
         done = subprocess.run(
             [str(binary), "--no-defaults", "--version"],
@@ -301,9 +317,7 @@ def version_of(binary: Path) -> str:
             env=for_children(),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PreflightError(
-            f"`{binary} --version`: {error}", hint="set server.binary to the server program of the instance's version"
-        ) from error
+        raise _no_version(binary, error) from error
     match = re.search(r"\bVer\s+(\S+)", done.stdout)
     if done.returncode != 0 or match is None:
         raise PreflightError(

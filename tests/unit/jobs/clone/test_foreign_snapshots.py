@@ -44,7 +44,7 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(job, "plan_removal", lambda top, name: CloneRemoval(removal({}, (), {})))
     monkeypatch.setattr(job, "find", lambda settings, name: info)
     monkeypatch.setattr(job, "commits", lambda top: [])
-    monkeypatch.setattr(job, "remove_all", lambda anchor, name, root: made.append(f"remove {anchor}"))
+    monkeypatch.setattr(job, "remove_all", lambda anchor, name, root, planned: made.append(f"remove {anchor}"))
     return made
 
 

@@ -28,6 +28,7 @@ from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import Recover, RestorePlan
 from zsnapdb.repository.manifest import ServerSourcePart
 from zsnapdb.zfs import snapshots, version
+from zsnapdb.zfs.snapshots import SendPoints
 
 SET = "20261120T093000Z-5e75"
 
@@ -64,8 +65,11 @@ def local(host: PlanningHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setattr(snapshots, "describe", describe)
     monkeypatch.setattr(
         snapshots,
-        "by_guid",
-        lambda dataset: {one.guid: one.full_name for one in here.values() if one.dataset == dataset},
+        "send_points_there",
+        lambda places: {
+            place: SendPoints({one.guid: one.full_name for one in here.values() if one.dataset == place}, {})
+            for place in places
+        },
     )
     return here
 
