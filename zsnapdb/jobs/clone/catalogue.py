@@ -50,6 +50,8 @@ _COLUMNS = (
     clone_properties.MASKED_PROPERTY,
     clone_properties.RIGHTS_PROPERTY,
     clone_properties.EPHEMERAL_PROPERTY,
+    clone_properties.FOLLOWS_PROPERTY,
+    clone_properties.MASK_PROPERTY,
     "used",
     "quota",
     "origin",
@@ -105,6 +107,10 @@ class CloneInfo:
     pid: int | None
     is_ephemeral: bool = False
     """Whether a command made it for itself. The clone goes when that command is gone (`locks.as_maker`)."""
+    follows: int | None = None
+    """The port of the clone that it replicates from."""
+    asks_for_masking: bool = False
+    """Whether its request asks for masking, at every first start of new files."""
 
     @property
     def current(self) -> str:
@@ -181,6 +187,7 @@ def _info(found: CopyDatasets) -> CloneInfo:
     }
     inside = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")} | {top}
     mount = Path(value(clone_properties.ROOT_PROPERTY))
+    follows = facts[clone_properties.FOLLOWS_PROPERTY]
     original, _, original_request = value(clone_properties.ORIGINAL_PROPERTY).partition(" ")
     set_name, _, part = value(clone_properties.SET_PROPERTY).partition(" ")
     return CloneInfo(
@@ -218,6 +225,8 @@ def _info(found: CopyDatasets) -> CloneInfo:
         origin=decode(value(ORIGIN_PROPERTY), top),
         pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(),
         is_ephemeral=facts[clone_properties.EPHEMERAL_PROPERTY] == datasets.Property("yes", "local"),
+        follows=int(follows.value) if follows.is_local else None,
+        asks_for_masking=facts[clone_properties.MASK_PROPERTY] == datasets.Property("yes", "local"),
     )
 
 
@@ -230,6 +239,12 @@ def _masked(volumes: Iterable[Properties]) -> str | None:
 
 def find(settings: Settings, name: str) -> CloneInfo:
     """Return the clone of that name. UnknownNameError (with the existing names), DamagedError if it cannot be read."""
+    if clone_properties.is_clone_name(name):
+        one = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, _info, only=name)
+        found = copies.find_or_none(one, name)
+        if found is not None:
+            return found
+    # All are listed only to say which there are.
     return copies.find(known(settings), name)
 
 

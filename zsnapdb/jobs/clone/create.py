@@ -169,7 +169,8 @@ def _separate(
         clone,
         position,
         instance=instance.name,
-        top=planned.anchor,
+        name=planned.name,
+        is_requested=planned.masks,
         volumes=planned.layout.datasets.values(),
     )
     separate_at = time.monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from zsnapdb.jobs.clone.catalogue import home, listing
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
 from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
+from zsnapdb.jobs.clone.properties import is_clone_name
 from zsnapdb.jobs.clone.sources import (
     LATEST,
     LIVE_STATE,
@@ -41,8 +41,6 @@ from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.zfs import datasets
-
-_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,31}$")
 
 
 @dataclass(frozen=True)
@@ -208,7 +206,7 @@ def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, mad
     refuse_absolute(origin.absolute_tablespaces)
     masks = masking_policy.masks_new_clone(instance.settings.masking, requested=request.masks)
     name = request.name or random_name(instance)
-    if not _NAME.match(name):
+    if not is_clone_name(name):
         raise UsageError(f"invalid clone name {name!r}", hint="use at most 32 of: small letters, digits, - and _")
     server_program.fitting(instance.settings.server, origin.flavour, origin.version)
     account.check(instance.settings.server, settings.clones)
@@ -220,7 +218,8 @@ def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, mad
             hint=f"choose another name, or run `zsnapdb clone destroy {name}`",
         )
     limits = settings.clones
-    lease, port = _admitted(settings, request, pool)
+    free = datasets.available(pool)
+    lease, port = _admitted(settings, request, free)
     root = limits.mount_root / name
     if root.exists() and any(root.iterdir()):
         raise ExistsError(
@@ -252,7 +251,7 @@ def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, mad
         port=port,
         bind_address=bind,
         lease=lease,
-        quota=room.of_new_clone(settings, pool_of(anchor)),
+        quota=room.of_new_clone(settings, free),
         owner=owner_text(request.owner),
         profile=request.profile,
         rights=request.rights,
@@ -263,10 +262,12 @@ def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, mad
     )
 
 
-def _admitted(settings: Settings, request: CloneRequest, pool: str) -> tuple[CloneLease, int]:
-    """Return the lease and the port of a new clone. PreflightError if a quota, the lease or the ports forbid it."""
+def _admitted(settings: Settings, request: CloneRequest, free: int) -> tuple[CloneLease, int]:
+    """Return the lease and the port of a new clone. PreflightError if a quota, the lease or the ports forbid it.
+
+    `free`: the free bytes of its pool.
+    """
     limits, clones = settings.clones, listing(settings)
-    free = int(datasets.properties(pool, ["available"])["available"].value)
     quota = Quota(limits.per_owner, limits.total, limits.free_floor)
     admit(quota, request.owner, [info.owner for info in clones], free)
     lease = first_lease(request.ttl, policy(limits), now())

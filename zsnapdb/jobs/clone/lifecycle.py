@@ -63,8 +63,6 @@ def server_of(settings: Settings, info: CloneInfo) -> CloneServer:
     """Return the clone's server as the properties of the clone describe it."""
     layout = volumes.layout_of(info.origin, f"{info.top}/r{info.revision}", info.mount)
     copy = volumes.copy_of(info.origin, layout, info.mount, server_settings(settings, info), settings.clones)
-    source_port = datasets.properties(info.top, [properties.FOLLOWS_PROPERTY])[properties.FOLLOWS_PROPERTY]
-    follows = int(source_port.value) if source_port.is_local else None
     return CloneServer(
         copy,
         info.origin,
@@ -73,7 +71,7 @@ def server_of(settings: Settings, info: CloneInfo) -> CloneServer:
         info.bind_address,
         settings.clones.accounts == "lock",
         info.rights,
-        follows,
+        info.follows,
     )
 
 
@@ -108,7 +106,8 @@ def start_locked(settings: Settings, info: CloneInfo, password: SecretStr | None
             clone,
             position,
             instance=info.instance,
-            top=info.top,
+            name=info.name,
+            is_requested=info.asks_for_masking,
             volumes=info.volumes.values(),
         )
         contract.first_start(clone, position, password or fresh_password())

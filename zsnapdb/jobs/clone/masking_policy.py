@@ -16,7 +16,7 @@ from zsnapdb.jobs.clone import masking
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.masking import MaskingReport
-from zsnapdb.jobs.clone.properties import MASK_PROPERTY, MASKED_PROPERTY, NOT_MASKED
+from zsnapdb.jobs.clone.properties import MASKED_PROPERTY, NOT_MASKED
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import is_masked
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
@@ -40,25 +40,25 @@ def ensure(
     position: Position,
     *,
     instance: str,
-    top: str,
+    name: str,
+    is_requested: bool,
     volumes: Collection[str],
 ) -> MaskingReport | None:
-    """Mask the clone with the anchor `top` and these volumes, if the policy or the clone's request says so.
+    """Mask the clone of that name with these volumes, if the policy or its request (`is_requested`) says so.
 
     Return None if nothing was masked. PreflightError if a volume has a snapshot from before. The volumes are marked as
     masked only when masking is complete. A clone of a masked clone's snapshot is masked already.
     """
-    requested = datasets.properties(top, [MASK_PROPERTY])[MASK_PROPERTY] == datasets.Property("yes", "local")
-    inherited = all(_origin_is_masked(dataset) for dataset in volumes)
+    inherited = _are_of_masked(volumes)
     report = None
-    if is_masked(required=settings.required, configured=bool(settings.run), requested=requested, already=inherited):
+    if is_masked(required=settings.required, configured=bool(settings.run), requested=is_requested, already=inherited):
         report = masking.mask(
             clone.copy,
             settings,
             position,
             clone.origin.unlogged_gtids,
             instance=instance,
-            clone=top.rpartition("/")[2],
+            clone=name,
         )
     if report is not None:
         _refuse_snapshots(volumes)
@@ -66,8 +66,7 @@ def ensure(
         facts = {MASKED_PROPERTY: stamp(now())}
         if report is not None:
             facts[ORIGIN_PROPERTY] = without_binlogs(clone.origin, position).encode()
-        for dataset in volumes:
-            datasets.set_properties(dataset, facts)
+        datasets.set_on_all(list(volumes), facts)
     return report
 
 
@@ -94,12 +93,13 @@ def without_binlogs(origin: Origin, position: Position) -> Origin:
     return origin.model_copy(update={"unlogged": str(position.gtids.union(origin.unlogged_gtids or GtidSet.parse("")))})
 
 
-def _origin_is_masked(dataset: str) -> bool:
-    """Return whether the dataset was cloned from a commit that says that its data is masked."""
-    origin = datasets.properties(dataset, ["origin"])["origin"].value
-    return origin not in ("", datasets.UNSET) and datasets.properties(origin, [MASKED_PROPERTY])[
-        MASKED_PROPERTY
-    ].value not in (NOT_MASKED, datasets.UNSET)
+def _are_of_masked(volumes: Collection[str]) -> bool:
+    """Return whether all of these datasets were cloned from a commit that says that its data is masked."""
+    origins = [values["origin"].value for values in datasets.properties_of(list(volumes), ["origin"]).values()]
+    if any(origin in ("", datasets.UNSET) for origin in origins):
+        return False
+    marks = datasets.properties_of(origins, [MASKED_PROPERTY])
+    return all(values[MASKED_PROPERTY].value not in (NOT_MASKED, datasets.UNSET) for values in marks.values())
 
 
 def refuse_unmasked(settings: Settings, info: CloneInfo) -> None:
@@ -110,9 +110,8 @@ def refuse_unmasked(settings: Settings, info: CloneInfo) -> None:
     instance = settings.instance.get(info.instance)
     if instance is None or not instance.masking.required:
         return
-    if not all(
-        datasets.properties(dataset, [MASKED_PROPERTY])[MASKED_PROPERTY].is_local for dataset in info.volumes.values()
-    ):
+    marks = datasets.properties_of(list(info.volumes.values()), [MASKED_PROPERTY])
+    if not all(values[MASKED_PROPERTY].is_local for values in marks.values()):
         raise PreflightError(
             f"clone {info.name} is not masked, and instance {info.instance} requires it",
             hint=f"run `zsnapdb clone reset {info.name}`: it masks the clone",

@@ -7,6 +7,8 @@ current revision. So one change of a property replaces one revision by another.
 
 from __future__ import annotations
 
+import re
+
 from zsnapdb.base.model import PROPERTY
 from zsnapdb.base.patterns import printable
 from zsnapdb.zfs.owned import Mark
@@ -50,6 +52,12 @@ RIGHTS_PROPERTY = f"{PROPERTY}:rights"
 
 
 _REQUESTED_CHARACTERS = 1000
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+
+
+def is_clone_name(text: str) -> bool:
+    """Whether a clone may have that name."""
+    return _NAME.fullmatch(text) is not None
 
 
 def clone_mark(name: str) -> Mark:

@@ -67,7 +67,8 @@ def _original(settings: Settings, info: CloneInfo) -> CloneSource | RemoteBackup
 
     PreflightError if that set is neither on this host nor in the repository any more.
     """
-    names = {role: datasets.properties(dataset, ["origin"])["origin"].value for role, dataset in info.volumes.items()}
+    seen = datasets.properties_of(list(info.volumes.values()), ["origin"])
+    names = {role: seen[dataset]["origin"].value for role, dataset in info.volumes.items()}
     short = info.original[1:] if info.original.startswith("@") else snapshot_name(info.original)
     if all(name.partition("@")[2] == short for name in names.values()):
         # The data is of the original set now: what the datasets were cloned from is still there.
@@ -122,7 +123,7 @@ def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource) -> i
 
     It has the quota of the current one, so a clone that is full can be reset.
     """
-    quota = info.quota or room.of_new_clone(settings, pool_of(info.top))
+    quota = info.quota or room.of_new_clone(settings, datasets.available(pool_of(info.top)))
     revision = next_number(info)
     begin_change(info)
     layout = volumes.layout_of(source.origin, f"{info.top}/r{revision}", info.mount)

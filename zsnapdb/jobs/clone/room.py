@@ -109,9 +109,9 @@ def _used_and_quota(dataset: str) -> tuple[int, int]:
     return used, quota
 
 
-def of_new_clone(settings: Settings, pool: str) -> int:
-    """Return the quota of a new clone in bytes (0: none is configured)."""
-    return clone_quota(settings.clones.quota, datasets.available(pool), settings.clones.free_floor)
+def of_new_clone(settings: Settings, free: int) -> int:
+    """Return the quota of a new clone in bytes (0: none is configured). `free`: the free bytes of its pool."""
+    return clone_quota(settings.clones.quota, free, settings.clones.free_floor)
 
 
 def guard(settings: Settings) -> None:
@@ -120,11 +120,12 @@ def guard(settings: Settings) -> None:
     Called when clones are made and by each reap. A quota that an administrator has set there stays.
     """
     for home in homes(settings):
-        seen = datasets.properties(home, ["used", "quota", _GUARD])
+        both = datasets.properties_of([home, pool_of(home)], ["used", "quota", "available", _GUARD])
+        seen, free = both[home], both[pool_of(home)]["available"].value
         used, quota = (number_in(seen[key].value, ["zfs", "get", key, home]) for key in ("used", "quota"))
         if quota and seen[_GUARD].value != str(quota):
             continue
-        wanted = home_quota(used, datasets.available(pool_of(home)), settings.clones.free_floor)
+        wanted = home_quota(used, number_in(free, ["zfs", "get", "available"]), settings.clones.free_floor)
         # What is written at this moment may be more than that already (zfsprops(7)). The next call tries again.
         with contextlib.suppress(CommandError, PreflightError):
             datasets.set_properties(home, {"quota": str(wanted), _GUARD: str(wanted)})

@@ -126,17 +126,22 @@ def home(configured: str | None, pool: str, below: str, key: str) -> str:
 
 
 def known(
-    what: str, above: Iterable[str], columns: Sequence[str], mark: str, read: Callable[[CopyDatasets], C]
+    what: str,
+    above: Iterable[str],
+    columns: Sequence[str],
+    mark: str,
+    read: Callable[[CopyDatasets], C],
+    only: str | None = None,
 ) -> KnownCopies[C]:
     """Return the copies below the datasets `above`, each as `read` makes it of its datasets.
 
     `mark` is the property with the name of the copy. A copy for which `read` raises ValueError or DamagedError is among
-    the unreadable ones.
+    the unreadable ones. `only`: no other copy than the one of this name is looked at (None: all).
     """
     copies: list[C] = []
     unreadable = []
     for dataset in above:
-        for found in _below(dataset, (*columns, PHASE_PROPERTY, INSTANCE_PROPERTY), mark):
+        for found in _below(dataset, (*columns, PHASE_PROPERTY, INSTANCE_PROPERTY), mark, only):
             try:
                 copies.append(read(found))
             except (ValueError, DamagedError) as error:
@@ -146,9 +151,9 @@ def known(
     return KnownCopies(what, copies, unreadable)
 
 
-def _below(above: str, columns: Sequence[str], mark: str) -> Iterator[CopyDatasets]:
+def _below(above: str, columns: Sequence[str], mark: str, only: str | None) -> Iterator[CopyDatasets]:
     try:
-        listed = datasets.children(above, (*dict.fromkeys(columns), mark))
+        listed = datasets.children(above if only is None else f"{above}/{only}", (*dict.fromkeys(columns), mark))
     except NotThere:
         return
     groups: dict[str, dict[str, Properties]] = {}
