@@ -1,0 +1,38 @@
+"""A command asks ZFS once for what it needs to know: it starts few programs, and hardly one of them twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.bench.inside.programs import measured
+
+from .in_guest import Lab
+
+pytestmark = [pytest.mark.usefixtures("first"), pytest.mark.any_server]
+
+MOST = {
+    ("backup", "main"): (23, 6),
+    ("snapshot", "main"): (9, 1),
+    ("status", "main"): (2, 0),
+    ("clone", "create", "main", "--name", "few"): (21, 4),
+    ("clone", "list"): (2, 0),
+    ("clone", "reset", "few"): (27, 2),
+    ("clone", "destroy", "few"): (14, 2),
+    ("doctor", "main"): (20, 2),
+}
+"""The most programs of each command, and how many of them may be repeated with the same words."""
+
+
+def test_each_command_starts_few_programs_and_hardly_one_twice(lab: Lab) -> None:
+    del lab
+    seen = {}
+    for words in MOST:
+        argvs = [tuple(one["argv"]) for one in measured(words)["programs"]]
+        seen[words] = (len(argvs), len(argvs) - len(Counter(argvs)))
+        print(" ".join(words), *seen[words])
+    more = {
+        words: counts for words, counts in seen.items() if any(c > m for c, m in zip(counts, MOST[words], strict=True))
+    }
+    assert more == {}
