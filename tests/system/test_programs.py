@@ -19,7 +19,7 @@ MOST = {
     ("clone", "create", "main", "--name", "few"): (21, 4),
     ("clone", "list"): (2, 0),
     ("clone", "reset", "few"): (27, 2),
-    ("clone", "destroy", "few"): (14, 2),
+    ("clone", "destroy", "few"): (13, 2),
     ("doctor", "main"): (20, 2),
 }
 """The most programs of each command, and how many of them may be repeated with the same words."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from zsnapdb.base.model import Snapshot
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
 from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.owned import Mark
+
+COLUMNS = ("userrefs", "clones")
+"""What is read of each snapshot beside its marks."""
 
 
 def below(top: str, marks: Collection[Mark], is_ours: Callable[[Snapshot], bool]) -> list[ForeignSnapshot]:
@@ -18,9 +22,15 @@ def below(top: str, marks: Collection[Mark], is_ours: Callable[[Snapshot], bool]
     """
     if not datasets.exists(top):
         return []
-    names = [mark.name for mark in marks]
+    return among(snapshots.below(top, (*(mark.name for mark in marks), *COLUMNS)), marks, is_ours)
+
+
+def among(
+    seen: Mapping[Snapshot, dict[str, Property]], marks: Collection[Mark], is_ours: Callable[[Snapshot], bool]
+) -> list[ForeignSnapshot]:
+    """Return those of the snapshots that others made, see `below`. They were read with the marks and `COLUMNS`."""
     foreign = []
-    for snapshot, values in snapshots.below(top, (*names, "userrefs", "clones")).items():
+    for snapshot, values in seen.items():
         if any(mark.is_on(values) for mark in marks) or is_ours(snapshot):
             continue
         clones = values["clones"].value

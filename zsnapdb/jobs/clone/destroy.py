@@ -16,7 +16,7 @@ from zsnapdb.jobs.clone import foreign, locks
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, listing
 from zsnapdb.jobs.clone.properties import SOURCE_PART
 from zsnapdb.jobs.clone.removal import CloneRemoval, plan_removal, refuse_obstacles, remove_all
-from zsnapdb.jobs.clone.sources import CloneSource, Commit, SourceKind, commits
+from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CloneSource, Commit, SourceKind, commits_among
 from zsnapdb.jobs.copies.sweeping import GoesToo
 from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
@@ -53,10 +53,11 @@ def _named(settings: Settings, name: str) -> list[CloneInfo]:
 
 
 def _plan_one(info: CloneInfo, also: Collection[GoesToo]) -> DestroyPlan:
-    planned = plan_removal(info.top, info.name)
+    seen = snapshots.below(info.top, tuple({*foreign.COLUMNS, *COMMIT_COLUMNS}))
+    planned = plan_removal(info.top, info.name, seen)
     refuse_obstacles(info.name, planned)
-    going = foreign.refuse(info.top, info.name, may_go=GoesToo.FOREIGN_SNAPSHOTS in also)
-    return DestroyPlan(info, tuple(commits(info.top)), planned, tuple(going))
+    going = foreign.refuse(info.top, info.name, may_go=GoesToo.FOREIGN_SNAPSHOTS in also, seen=seen)
+    return DestroyPlan(info, tuple(commits_among(seen)), planned, tuple(going))
 
 
 def destroy(settings: Settings, name: str, also: Collection[GoesToo] = ()) -> tuple[DestroyPlan, ...]:

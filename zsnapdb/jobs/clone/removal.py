@@ -9,7 +9,8 @@ from pathlib import Path
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import SNAPSHOT_PREFIX
-from zsnapdb.jobs.clone import locks, reusable_sets, room
+from zsnapdb.jobs.clone import foreign, locks, reusable_sets, room
+from zsnapdb.jobs.clone.foreign import SeenSnapshots
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, clone_mark
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet
 from zsnapdb.jobs.clone.volumes import DETACHING, drop_detaching, remove_folders
@@ -37,15 +38,16 @@ class CloneRemoval:
         return tuple(sorted({step.clone for step in self.steps.promotions}))
 
 
-def plan_removal(anchor: str, name: str) -> CloneRemoval:
+def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> CloneRemoval:
     """Return what destroying the clone would do; change nothing.
 
-    NotOursError if a dataset below the anchor does not carry the clone's name.
+    NotOursError if a dataset below the anchor does not carry the clone's name. `seen` are all snapshots below the
+    anchor, with `foreign.COLUMNS` (None: they are read here).
     """
     members = owned.members_with(anchor, ["origin"], clone_mark(name))
     if not members:
         return CloneRemoval(removal({}, (), {}))
-    own = _snapshots(anchor)
+    own = _snapshots(snapshots.below(anchor, foreign.COLUMNS) if seen is None else seen)
     home = anchor.rpartition("/")[0]
     commits = sorted({snapshot.commit for snapshot in own if snapshot.commit})
     sets = (reusable_sets.find(home, PREPARED, commit) for commit in commits)
@@ -66,9 +68,9 @@ def plan_removal(anchor: str, name: str) -> CloneRemoval:
     return CloneRemoval(removal(origins, own, heirs.clones), prepared)
 
 
-def _snapshots(anchor: str) -> list[OwnSnapshot]:
+def _snapshots(seen: SeenSnapshots) -> list[OwnSnapshot]:
     result = []
-    for snapshot, values in snapshots.below(anchor, (COMMIT_PROPERTY, "clones")).items():
+    for snapshot, values in seen.items():
         mark = values[COMMIT_PROPERTY]
         is_commit = mark.is_local and snapshot.name == f"{SNAPSHOT_PREFIX}{mark.value}"
         clones = tuple(c for c in values["clones"].value.split(",") if c not in ("", datasets.UNSET))

@@ -11,7 +11,7 @@ import re
 
 from zsnapdb.jobs.clone import foreign, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, clone_mark
+from zsnapdb.jobs.clone.properties import clone_mark
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.zfs import datasets, owned, snapshots
@@ -58,11 +58,11 @@ def drop_leftovers(info: CloneInfo) -> list[str]:
     for revision in sorted({dataset[len(info.top) + 1 :].partition("/")[0] for dataset in info.leftovers}):
         top = f"{info.top}/{revision}"
         members = [dataset for dataset in info.leftovers if dataset == top or dataset.startswith(top + "/")]
-        marked = snapshots.below(top, (properties.COMMIT_PROPERTY, CLONE_PROPERTY))
+        marked = snapshots.below(top, foreign.COLUMNS)
         if any(values[properties.COMMIT_PROPERTY].is_local for values in marked.values()):
             continue
         mark = clone_mark(info.name)
-        if foreign.on_clone(top, info.name):
+        if foreign.on_clone(top, info.name, marked):
             continue
         for snapshot, values in marked.items():
             if mark.is_on(values):

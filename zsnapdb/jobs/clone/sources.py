@@ -203,24 +203,32 @@ class Commit:
     owner: str = ""
 
 
+COMMIT_COLUMNS = (
+    properties.COMMIT_PROPERTY,
+    properties.ROLE_PROPERTY,
+    INSTANCE_PROPERTY,
+    ORIGIN_PROPERTY,
+    properties.CLONE_PROPERTY,
+    properties.MESSAGE_PROPERTY,
+    copy_properties.OWNER_PROPERTY,
+    copy_properties.CREATED_PROPERTY,
+    "clones",
+)
+"""What is read of each snapshot of a commit."""
+
+
 def commits(home_dataset: str) -> list[Commit]:
     """Return the commits below a dataset, oldest first: the home of all clones, or the anchor of one clone.
 
     Only complete commits that are marked locally count.
     """
-    columns = (
-        properties.COMMIT_PROPERTY,
-        properties.ROLE_PROPERTY,
-        INSTANCE_PROPERTY,
-        ORIGIN_PROPERTY,
-        properties.CLONE_PROPERTY,
-        properties.MESSAGE_PROPERTY,
-        copy_properties.OWNER_PROPERTY,
-    )
+    return commits_among(snapshots.below(home_dataset, COMMIT_COLUMNS))
+
+
+def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> list[Commit]:
+    """Return the commits among the snapshots, which were read with `COMMIT_COLUMNS`, oldest first."""
     groups: dict[str, dict[str, tuple[Snapshot, Mapping[str, datasets.Property]]]] = {}
-    for snapshot, values in snapshots.below(
-        home_dataset, (*columns, copy_properties.CREATED_PROPERTY, "clones")
-    ).items():
+    for snapshot, values in seen.items():
         mark = values[properties.COMMIT_PROPERTY]
         if mark.is_local and snapshot.name == f"{SNAPSHOT_PREFIX}{mark.value}":
             groups.setdefault(mark.value, {})[values[properties.ROLE_PROPERTY].value] = (snapshot, values)

@@ -41,9 +41,9 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(owned, "members", lambda top, *marks: [top])
     monkeypatch.setattr(owned, "destroy_snapshots_on", lambda names, *marks: made.extend(names))
     info: Any = SimpleNamespace(top=TOP, name="life", instance="main", source="backup", mount="/none", volumes={})
-    monkeypatch.setattr(job, "plan_removal", lambda top, name: CloneRemoval(removal({}, (), {})))
+    monkeypatch.setattr(job, "plan_removal", lambda top, name, seen: CloneRemoval(removal({}, (), {})))
     monkeypatch.setattr(job, "find", lambda settings, name: info)
-    monkeypatch.setattr(job, "commits", lambda top: [])
+    monkeypatch.setattr(job, "commits_among", lambda seen: [])
     monkeypatch.setattr(job, "remove_all", lambda anchor, name, root, planned: made.append(f"remove {anchor}"))
     return made
 
