@@ -233,11 +233,12 @@ def held_snapshots(places: Collection[str], tag: str) -> list[str]:
 
 def release(names: Sequence[str], tag: str = HOLD_TAG) -> None:
     """Release our hold on each snapshot that has it. The snapshots are of one pool."""
-    known = held(names, tag)
     library = core.load()
-    if known and library is not None:
-        library.release(known, tag)
-    elif known:
+    if names and library is not None:
+        library.release(names, tag)
+        return
+    known = held(names, tag)
+    if known:
         run([ZFS, "release", tag, *known])
 
 
@@ -301,13 +302,18 @@ def bookmarks(dataset: str) -> dict[int, str]:
     return _names_by_guid("bookmark", dataset)
 
 
-def bookmark(chosen: Sequence[Snapshot]) -> None:
-    """Make a bookmark of each snapshot, with its name, unless the snapshot has one. The snapshots are of one pool."""
-    known = send_points({snapshot.dataset for snapshot in chosen})
+def bookmark(names: Sequence[str]) -> None:
+    """Make a bookmark of each snapshot, with its name, unless the snapshot has one. The snapshots are of one pool.
+
+    NotThere if a snapshot is missing.
+    """
+    known = send_points({name.partition("@")[0] for name in names})
+    guids = {name: guid for points in known.values() for guid, name in points.snapshots.items()}
+    gone = [name for name in names if name not in guids]
+    if gone:
+        raise NotThere(f"`zfs list` did not list {gone[0]}", hint="see `zfs list -t snapshot`")
     missing = {
-        f"{snapshot.dataset}#{snapshot.name}": snapshot.full_name
-        for snapshot in chosen
-        if snapshot.guid not in known[snapshot.dataset].bookmarks
+        name.replace("@", "#"): name for name in names if guids[name] not in known[name.partition("@")[0]].bookmarks
     }
     library = core.load()
     if missing and library is not None:

@@ -307,7 +307,7 @@ def protect(names: Sequence[str]) -> None:
 
     Call this before the first byte is sent.
     """
-    snapshots.bookmark(snapshots.describe(names))
+    snapshots.bookmark(names)
 
 
 def keep_as_base(names: Sequence[str], repository: Repository) -> None:

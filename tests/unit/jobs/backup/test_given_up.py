@@ -25,7 +25,7 @@ def test_a_backup_that_cannot_be_continued_does_not_stand_in_the_way_of_new_ones
     world.check_settled()
 
 
-@pytest.mark.parametrize("question", ["send_points", "held", "describe"])
+@pytest.mark.parametrize("question", ["send_points", "held"])
 def test_a_question_that_is_not_answered_in_time_gives_no_backup_up(
     world: World, monkeypatch: pytest.MonkeyPatch, question: str
 ) -> None:
