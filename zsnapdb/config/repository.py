@@ -154,18 +154,19 @@ class RepositorySettings(ConfigSection):
     @model_validator(mode="wrap")
     @classmethod
     def _with_flat_keys(cls, read: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Read keys of the table `s3` that stand beside `url`, where they stood before there was such a table.
-
-        Beside the url of another store they mean nothing, and are left out.
-        """
+        """Read keys of the table `s3` that stand beside `url`, where they stood before there was such a table."""
         flat = [key for key in S3Settings.model_fields if isinstance(read, dict) and key in read]
         if not flat or not isinstance(read, dict) or "s3" in read:
             return handler(read)
         rest = {key: value for key, value in read.items() if key not in flat}
-        own = {key: read[key] for key in flat} if str(read.get("url")).startswith("s3:") else {}
-        made = handler({**rest, "s3": own})
+        made = handler({**rest, "s3": {key: read[key] for key in flat}})
         made._flat_keys = tuple(flat)
         return made
+
+    @property
+    def idle_keys(self) -> tuple[str, ...]:
+        """The keys of the table `s3` that mean nothing, as the url is that of another store."""
+        return () if self.url.startswith("s3:") else tuple(sorted(self.s3.model_fields_set))
 
     @property
     def flat_keys(self) -> tuple[str, ...]:
@@ -188,8 +189,4 @@ class RepositorySettings(ConfigSection):
             raise ValueError(f"url {self.url!r} is neither {' nor '.join(STORE_ADDRESSES)}")
         if "@" in urlsplit(self.url).netloc:
             raise ValueError("url must not contain an account or a password; use credentials_file")
-        if self.s3.model_fields_set and not self.url.startswith("s3:"):
-            raise ValueError(
-                f"url {self.url!r} is not in S3, so {', '.join(sorted(self.s3.model_fields_set))} of s3 means nothing"
-            )
         return self

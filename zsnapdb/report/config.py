@@ -33,12 +33,15 @@ class ConfigurationView(View):
         return "\n".join(["the configuration is well-formed", *lines, *self.notes()])
 
     def notes(self) -> list[str]:
-        """Return a line for each repository that has keys where they were read from in older versions."""
-        return [
-            f'note: {", ".join(own.flat_keys)} of repository "{name}" belong into the table [repository.{name}.s3]'
-            for name, own in self.settings.repository.items()
-            if own.flat_keys
-        ]
+        """Return a line for each repository that has keys of S3 where they do not belong."""
+        notes = []
+        for name, own in self.settings.repository.items():
+            if own.idle_keys:
+                notes.append(f'note: {", ".join(own.idle_keys)} of repository "{name}" mean nothing: it is not in S3')
+            elif own.flat_keys:
+                place = f"[repository.{name}.s3]"
+                notes.append(f'note: {", ".join(own.flat_keys)} of repository "{name}" belong into the table {place}')
+        return notes
 
     def fields(self) -> ConfigurationDocument:
         return {
