@@ -137,12 +137,17 @@ class Core:
             )
             return status == 0
 
-    def exists(self, name: str) -> bool:
+    def exists(self, name: str) -> bool | None:
         """Whether there is a dataset or a snapshot of that name, which is a valid one of at most 255 bytes.
 
-        lzc_exists() asks the kernel, without a program (libzfs_core.c). It cuts a longer name, and knows no bookmark.
+        None if the kernel does not say it, as of a pool whose I/O is suspended. lzc_exists() asks the kernel, without a
+        program (libzfs_core.c): it returns no more than whether that went well, and leaves the reason in errno. It cuts
+        a longer name, and knows no bookmark.
         """
-        return bool(self._core.lzc_exists(os.fsencode(name)))
+        ctypes.set_errno(0)
+        if self._core.lzc_exists(os.fsencode(name)):
+            return True
+        return False if ctypes.get_errno() == errno.ENOENT else None
 
     @contextlib.contextmanager
     def _lists(self) -> Iterator[Callable[[], ctypes.c_void_p]]:
@@ -220,7 +225,7 @@ def load() -> Core | None:
     """Return the library, or None if it is not installed or may not open /dev/zfs."""
     for core_name, nvpair_name in _NAMES:
         try:
-            core, nvpair = ctypes.CDLL(core_name), ctypes.CDLL(nvpair_name)
+            core, nvpair = ctypes.CDLL(core_name, use_errno=True), ctypes.CDLL(nvpair_name)
         except OSError:
             continue
         nvpair.nvlist_add_boolean.argtypes = [ctypes.c_void_p, ctypes.c_char_p]

@@ -43,8 +43,9 @@ def exists(dataset: str) -> bool:
     The kernel says it without a program, if the library is here and the name is one that ZFS allows.
     """
     library = core.load() if is_dataset_or_snapshot(dataset) else None
-    if library is not None:
-        return library.exists(dataset)
+    known = None if library is None else library.exists(dataset)
+    if known is not None:
+        return known
     try:
         run([ZFS, "list", "-H", "-o", "name", "-t", "all", dataset])
     except NotThere:

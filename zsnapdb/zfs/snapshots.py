@@ -227,7 +227,8 @@ def held_snapshots(places: Collection[str], tag: str) -> list[str]:
     try:
         listed = table([*argv, *places], 2) if places else []
     except NotThere:
-        return held_snapshots([place for place in places if datasets.exists(place)], tag)
+        there = [place for place in places if datasets.exists(place)]
+        listed = table([*argv, *there], 2) if there else []
     return held([name for name, count in listed if count not in ("0", "-")], tag)
 
 
