@@ -14,11 +14,11 @@ pytestmark = [pytest.mark.usefixtures("first"), pytest.mark.any_server]
 
 MOST = {
     ("backup", "main"): (19, 4),
-    ("snapshot", "main"): (8, 0),
+    ("snapshot", "main"): (9, 0),
     ("status", "main"): (2, 0),
     ("clone", "create", "main", "--name", "few"): (22, 3),
     ("clone", "list"): (2, 0),
-    ("clone", "reset", "few"): (27, 2),
+    ("clone", "reset", "few"): (28, 2),
     ("clone", "destroy", "few"): (13, 2),
     ("doctor", "main"): (21, 3),
 }
