@@ -67,6 +67,9 @@ def measured(words: tuple[str, ...]) -> dict[str, Any]:
 
 def main() -> None:
     """Measure each command once after another, and write it."""
+    from tests.campaigns.support.faults import add_innochecksum
+
+    add_innochecksum()
     for words in PREPARED:
         subprocess.run(["zsnapdb", *words], check=True, capture_output=True)
     result = {name: measured(words) for name, words in MEASURED}
