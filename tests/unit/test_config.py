@@ -60,11 +60,13 @@ def test_keys_of_s3_beside_the_url_are_read_and_noted() -> None:
     table = parse(GOOD + 's3 = { endpoint = "https://s3.lan", region = "x", checksum = "none" }\n', "x")
     assert flat.repository["s3"].s3 == table.repository["s3"].s3
     (note,) = ConfigurationView(flat).notes()
-    assert note == 'note: endpoint, region, checksum of repository "s3" belong into the table [repository.s3.s3]'
+    assert note == 'note: endpoint, region, checksum of repository "s3" belong in the table [repository.s3.s3]'
     assert ConfigurationView(table).notes() == []
     for key in ("region", "s3.region"):
         elsewhere = parse(GOOD.replace("s3://bucket/prefix", "file:///backups") + f'{key} = "x"\n', "x")
-        assert ConfigurationView(elsewhere).notes() == ['note: region of repository "s3" mean nothing: it is not in S3']
+        assert ConfigurationView(elsewhere).notes() == [
+            'note: repository "s3" is not in S3: there region has no effect'
+        ]
 
 
 @pytest.mark.parametrize(

@@ -37,10 +37,10 @@ class ConfigurationView(View):
         notes = []
         for name, own in self.settings.repository.items():
             if own.idle_keys:
-                notes.append(f'note: {", ".join(own.idle_keys)} of repository "{name}" mean nothing: it is not in S3')
+                notes.append(f'note: repository "{name}" is not in S3: there {", ".join(own.idle_keys)} has no effect')
             elif own.flat_keys:
                 place = f"[repository.{name}.s3]"
-                notes.append(f'note: {", ".join(own.flat_keys)} of repository "{name}" belong into the table {place}')
+                notes.append(f'note: {", ".join(own.flat_keys)} of repository "{name}" belong in the table {place}')
         return notes
 
     def fields(self) -> ConfigurationDocument:

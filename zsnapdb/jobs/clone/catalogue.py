@@ -172,12 +172,12 @@ def listing(settings: Settings) -> list[CloneInfo]:
 
 def _info(found: CopyDatasets) -> CloneInfo:
     value, top, facts, members = found.text, found.anchor, found.facts, found.members
-    port = int(value(clone_properties.PORT_PROPERTY))
+    port = found.number(clone_properties.PORT_PROPERTY)
     if not 0 <= port <= _LAST_PORT:
         raise ValueError(f"{port} is not a port")
     if not is_mount_point(value(clone_properties.ROOT_PROPERTY)):
         raise ValueError(f"{clone_properties.ROOT_PROPERTY} is not an absolute path")
-    revision = int(value(clone_properties.REVISION_PROPERTY))
+    revision = found.number(clone_properties.REVISION_PROPERTY)
     current = f"{top}/r{revision}"
     volumes = {
         members[dataset][clone_properties.ROLE_PROPERTY].value: dataset
@@ -204,7 +204,7 @@ def _info(found: CopyDatasets) -> CloneInfo:
         flavour=Flavour(value(clone_properties.FLAVOUR_PROPERTY)),
         port=port,
         bind_address=value(clone_properties.BIND_PROPERTY),
-        server_id=int(value(clone_properties.SERVER_ID_PROPERTY)),
+        server_id=found.number(clone_properties.SERVER_ID_PROPERTY),
         created=value(copy_properties.CREATED_PROPERTY),
         position=value(POSITION_PROPERTY),
         phase=found.phase(),
@@ -219,13 +219,13 @@ def _info(found: CopyDatasets) -> CloneInfo:
         volumes=volumes,
         leftovers=tuple(dataset for dataset in members if dataset not in inside),
         mount=mount,
-        own_bytes=int(value("used")),
+        own_bytes=found.number("used"),
         quota=int(members[current]["quota"].value) if current in members else 0,
         is_independent=all(members[dataset]["origin"].value in (datasets.UNSET, "") for dataset in volumes.values()),
         origin=decode(value(ORIGIN_PROPERTY), top),
         pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(),
         is_ephemeral=facts[clone_properties.EPHEMERAL_PROPERTY] == datasets.Property("yes", "local"),
-        follows=int(follows.value) if follows.is_local else None,
+        follows=found.number(clone_properties.FOLLOWS_PROPERTY) if follows.is_local else None,
         asks_for_masking=facts[clone_properties.MASK_PROPERTY] == datasets.Property("yes", "local"),
     )
 
@@ -241,9 +241,9 @@ def find(settings: Settings, name: str) -> CloneInfo:
     """Return the clone of that name. UnknownNameError (with the existing names), DamagedError if it cannot be read."""
     if clone_properties.is_clone_name(name):
         one = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, _info, only=name)
-        found = copies.find_or_none(one, name)
-        if found is not None:
-            return found
+        info = copies.find_or_none(one, name)
+        if info is not None:
+            return info
     # All are listed only to say which there are.
     return copies.find(known(settings), name)
 

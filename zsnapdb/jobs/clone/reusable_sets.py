@@ -131,7 +131,7 @@ def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> 
         volumes={role.value: dataset for dataset, role in roles.items() if role.is_local},
         clones=tuple(sorted(clones)),
         origin=decode(found.text(ORIGIN_PROPERTY), found.anchor),
-        own_bytes=int(found.text("used")),
+        own_bytes=found.number("used"),
         point=found.text(properties.POINT_PROPERTY),
     )
 

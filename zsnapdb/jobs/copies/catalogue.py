@@ -25,6 +25,7 @@ from zsnapdb.jobs.copies.properties import (
 )
 from zsnapdb.planning.clone.lease import CloneLease, read_stamp
 from zsnapdb.zfs import datasets
+from zsnapdb.zfs.command import is_number
 from zsnapdb.zfs.datasets import Property
 
 Properties = Mapping[str, Property]
@@ -66,11 +67,20 @@ class CopyDatasets:
             raise ValueError(f"{key} is not one line")
         return value
 
+    def number(self, key: str) -> int:
+        """Return a property of the anchor that is a whole number. ValueError, which names it, if it is none."""
+        value = self.text(key)
+        if not is_number(value):
+            raise ValueError(f"{key} is {value!r}, which is no number")
+        return int(value)
+
     def phase(self) -> CopyPhase:
         """Return how far the copy is. ValueError if the property says none, or is not set on the anchor itself."""
         stated = self.facts[PHASE_PROPERTY]
         if not stated.is_local or stated.value not in set(CopyPhase):
-            raise ValueError(f"{PHASE_PROPERTY} is {stated.value!r}")
+            raise ValueError(
+                f"{PHASE_PROPERTY} is {stated.value!r}, which is no phase; that of a complete copy is ready"
+            )
         return CopyPhase(stated.value)
 
     def lease(self) -> CloneLease:
@@ -168,11 +178,11 @@ def _below(above: str, columns: Sequence[str], mark: str, only: str | None) -> I
 
 def find(known: KnownCopies[N], name: str) -> N:
     """Return the copy of that name. UnknownNameError names those that exist, DamagedError one that cannot be read."""
-    found = find_or_none(known, name)
-    if found is None:
-        names = ", ".join(copy.name for copy in known.copies) or "none"
+    copy = find_or_none(known, name)
+    if copy is None:
+        names = ", ".join(other.name for other in known.copies) or "none"
         raise UnknownNameError(f"there is no {known.what} {name!r}", hint=f"existing: {names}")
-    return found
+    return copy
 
 
 def find_or_none(known: KnownCopies[N], name: str) -> N | None:

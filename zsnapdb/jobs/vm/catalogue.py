@@ -186,7 +186,7 @@ def _base(found: CopyDatasets) -> MachineBase:
         made_of=found.text(properties.MADE_OF_PROPERTY),
         volumes=_volumes(found),
         encoded=found.text(properties.DOMAIN_PROPERTY),
-        own_bytes=int(found.text("used")),
+        own_bytes=found.number("used"),
     )
 
 
@@ -203,7 +203,7 @@ def _machine(found: CopyDatasets) -> Machine:
         lease=found.lease(),
         network=found.text(properties.NETWORK_PROPERTY),
         volumes=_volumes(found),
-        own_bytes=int(found.text("used")),
+        own_bytes=found.number("used"),
         grade=grade if grade in set(Grade) else "",
         identity=GuestIdentity(identity) if identity in set(GuestIdentity) else GuestIdentity.NONE,
     )

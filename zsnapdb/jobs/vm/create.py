@@ -118,14 +118,16 @@ def _plan(settings: Settings, hypervisor: Hypervisor, wanted: MachinesRequest) -
     if wanted.starts:
         readiness.refuse_unreachable(wanted.marker, _chosen_network(settings, wanted.network).words)
     origin = origins.find(settings, hypervisor, wanted.source)
-    known = catalogue.machines(settings)
+    known = catalogue.known_machines(settings)
     domains = hypervisor.domains()
-    request.refuse_taken(names, [m.name for m in known], [d.domain.name for d in domains])
+    # One that cannot be read has its name and its place too.
+    taken = [*(machine.name for machine in known.copies), *(item.name for item in known.unreadable)]
+    request.refuse_taken(names, taken, [d.domain.name for d in domains])
     limits = settings.clones
     request.admit_all(
         Quota(limits.per_owner, limits.total, limits.free_floor),
         owner_text(wanted.owner),
-        [machine.owner for machine in known],
+        [*(machine.owner for machine in known.copies), *("" for _ in known.unreadable)],
         datasets.available(_existing(origin.home)),
         wanted.count,
     )

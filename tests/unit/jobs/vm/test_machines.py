@@ -358,6 +358,8 @@ def test_a_machine_whose_phase_was_altered_is_named_and_kept_until_it_is_mended(
     assert f"zfs get all {HOME}/machines/pxc1" in leak.hint
     swept = {item.name: item.verdict for item in reaper.sweep(house.settings, act=True)}
     assert swept == {"pxc1": LeaseVerdict.KEEP, "pxc2": LeaseVerdict.REAP}
+    with pytest.raises(ExistsError, match="there is a virtual machine pxc1 already"):
+        house.clone(1)
     with pytest.raises(DamagedError, match="zsnapdb:phase is 'redy'"):
         life.destroy(house.settings, "pxc1", snapshots_may_go=False)
     datasets.set_properties(f"{HOME}/machines/pxc1", {"zsnapdb:phase": "ready"})
