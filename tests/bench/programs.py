@@ -1,4 +1,4 @@
-"""Counts the programs that each command starts, and those that it starts more than once with the same words.
+"""Counts the programs that each command starts, the repeated ones, and the transaction groups that it forces.
 
     python3 tests/bench/programs.py [--json FILE] [--flavour mysql|mariadb] [--show COMMAND]
 
@@ -33,6 +33,8 @@ GOALS = {
     "restore": 18,
     "doctor": 15,
 }
+GROUP_GOALS = {"backup of nothing": 3}
+"""How many transaction groups of the pool a command may force. In each the commits of a server wait for the disks."""
 
 
 def measure(lab: Lab, flavour: str) -> dict[str, Any]:
@@ -55,6 +57,8 @@ def figures(flavour: str, measured: dict[str, Any]) -> dict[str, Figure]:
         goal = f"<= {GOALS[command]}" if command in GOALS else ""
         result[f"{name}_programs"] = Figure(len(argvs), "count", goal)
         result[f"{name}_repeated"] = Figure(len(argvs) - len(Counter(argvs)), "count")
+        groups_goal = f"<= {GROUP_GOALS[command]}" if command in GROUP_GOALS else ""
+        result[f"{name}_groups"] = Figure(run["groups"], "count", groups_goal)
         result[f"{name}_wall"] = Figure(run["wall"], "s")
         result[f"{name}_processor"] = Figure(run["processor"], "s")
     return result

@@ -154,16 +154,37 @@ def test_each_snapshot_has_one_bookmark_however_often_it_is_asked_for(way: str, 
 
 def test_a_hold_and_properties_are_set_together_and_any_text_stays_as_it_is(way: str, pair: list[str]) -> None:
     values = {"zsnapdb:position": "x" * 8191, "zsnapdb:lock": 'a "b" = \\ ]] \u00e4\n--'}
-    snapshots.hold_and_set(pair, values)
+    snapshots.keep(pair, values, {})
     assert snapshots.held(pair) == pair
     for name in pair:
         seen = zfs("get", "-H", "-p", "-o", "value", ",".join(values), name)
         assert "\n".join(seen) == "\n".join(values.values())
 
 
+def test_what_a_backup_is_made_of_is_held_and_bookmarked_with_its_base_and_given_back(
+    way: str, pair: list[str], scratch: list[str]
+) -> None:
+    bases = {f"{dataset}@base": "zsnapdb:base" for dataset in scratch}
+    zfs("snapshot", *bases)
+    # A killed run has left a hold on one of them.
+    zfs("hold", "zsnapdb:base", next(iter(bases)))
+    snapshots.keep(pair, {"zsnapdb:state": "taken"}, bases)
+    assert snapshots.held(pair) == pair
+    assert snapshots.held(list(bases), "zsnapdb:base") == list(bases)
+    marked = [snapshots.bookmarks(dataset) for dataset in scratch]
+    assert [list(each.values()) for each in marked] == [[name.replace("@", "#")] for name in pair]
+    snapshots.keep(pair, {"zsnapdb:state": "again"}, bases)
+    snapshots.give_back(pair, {"zsnapdb:state": "stored"}, bases)
+    snapshots.give_back(pair, {"zsnapdb:state": "stored"}, bases)
+    for name in (*pair, *bases):
+        assert snapshots.hold_tags(name) == ()
+    assert [zfs("get", "-H", "-o", "value", "zsnapdb:state", name) for name in pair] == [["stored"], ["stored"]]
+    assert [snapshots.bookmarks(dataset) for dataset in scratch] == marked
+
+
 def test_a_property_that_is_too_long_is_refused_with_the_reason_of_the_command(way: str, pair: list[str]) -> None:
     with pytest.raises(ZsnapdbError) as caught:
-        snapshots.hold_and_set(pair, {"zsnapdb:position": "x" * 8193})
+        snapshots.keep(pair, {"zsnapdb:position": "x" * 8193}, {})
     assert "zfs set" in caught.value.message
     assert snapshots.held(pair) == pair, "the hold has ended when the error is raised"
 
@@ -176,7 +197,7 @@ def test_the_library_sets_the_properties_of_a_set_without_a_command(
 
     with monkeypatch.context() as without:
         without.setattr(snapshots, "run", refuse)
-        snapshots.hold_and_set(pair, {"zsnapdb:state": "taken"})
+        snapshots.keep(pair, {"zsnapdb:state": "taken"}, {})
     for name in pair:
         assert zfs("get", "-H", "-o", "value,source", "zsnapdb:state", name) == ["taken\tlocal"]
 
@@ -226,8 +247,7 @@ assert core.load() is not None
 made = snapshots.PendingSnapshots.of(names, {"zsnapdb:state": "taken"})
 made.start()
 made.finish()
-snapshots.hold_and_set(names, {"zsnapdb:position": "proved"})
-snapshots.bookmark(names)
+snapshots.keep(names, {"zsnapdb:position": "proved"}, {})
 print(*snapshots.held(names))
 snapshots.release(names)
 """

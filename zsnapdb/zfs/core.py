@@ -38,6 +38,9 @@ for name in pairs(arguments["names"]) do
         assert(zfs.sync.set_prop(name, key, value) == 0)
     end
 end
+for bookmark, name in pairs(arguments["bookmarks"]) do
+    assert(zfs.sync.bookmark(name, bookmark) == 0)
+end
 """
 """A channel program: all that it does is in one transaction group (zfs-program(8))."""
 _INSTRUCTIONS, _MEMORY = 10_000_000, 10 << 20
@@ -79,42 +82,43 @@ class Core:
             status = self._core.lzc_snapshot(snapshots, self._texts(make, properties), ctypes.byref(failed))
             self._check("making the snapshots", names, status, failed)
 
-    def hold(self, names: Sequence[str], tag: str) -> None:
-        """Hold all snapshots, which are of one pool, under the tag. If one fails, none is held by this call.
+    def hold(self, tags: Mapping[str, str]) -> None:
+        """Hold each snapshot, by full name, under its tag. All are of one pool. If one fails, this call holds none.
 
         NotThere, which names those that are missing, if some are: lzc_hold skips them, holds the others and reports no
         failure (libzfs_core.c). These are released again.
         """
         with self._lists() as make, self._failed() as failed:
-            status = self._core.lzc_hold(
-                self._texts(make, dict.fromkeys(names, tag)), _UNTIL_RELEASED, ctypes.byref(failed)
-            )
+            status = self._core.lzc_hold(self._texts(make, tags), _UNTIL_RELEASED, ctypes.byref(failed))
             skipped = self._errors(failed) if status == 0 else {}
             if not skipped:
-                self._check("holding", names, status, failed)
+                self._check("holding", list(tags), status, failed)
                 return
         error = _failure("holding", sorted(skipped), status, skipped)
-        held = [name for name in names if name not in skipped]
+        held = {name: tag for name, tag in tags.items() if name not in skipped}
         try:
             if held:
-                self.release(held, tag)
+                self.release(held)
         except ZsnapdbError as unreleased:
-            error.add_note(f"the holds {tag} on {', '.join(held)} stay: {unreleased.message}")
+            error.add_note(
+                f"the holds {', '.join(sorted(set(held.values())))} on {', '.join(held)} stay: {unreleased.message}"
+            )
         raise error
 
-    def release(self, names: Sequence[str], tag: str) -> None:
-        """Release the hold of the tag on all snapshots, which are of one pool. If one fails, none is released.
+    def release(self, tags: Mapping[str, str]) -> None:
+        """Release the hold of its tag on each snapshot, by full name. All are of one pool. If one fails, none is.
 
         A hold that is not there counts as released, as for lzc_release (libzfs_core.c).
         """
         with self._lists() as make, self._failed() as failed:
-            tags, held = make(), make()
-            self._add(self._nvpair.nvlist_add_boolean(tags, os.fsencode(tag)))
-            for name in names:
-                self._add(self._nvpair.nvlist_add_nvlist(held, os.fsencode(name), tags))
+            held = make()
+            for name, tag in tags.items():
+                of_one = make()
+                self._add(self._nvpair.nvlist_add_boolean(of_one, os.fsencode(tag)))
+                self._add(self._nvpair.nvlist_add_nvlist(held, os.fsencode(name), of_one))
             status = self._core.lzc_release(held, ctypes.byref(failed))
             if status != 0:
-                self._check("releasing", names, status, failed)
+                self._check("releasing", list(tags), status, failed)
 
     def bookmark(self, sources: Mapping[str, str]) -> None:
         """Make each bookmark, by full name, of its snapshot. All are of one pool. If one fails, none is made."""
@@ -122,14 +126,18 @@ class Core:
             status = self._core.lzc_bookmark(self._texts(make, sources), ctypes.byref(failed))
             self._check("making the bookmarks", list(sources), status, failed)
 
-    def set_on(self, names: Sequence[str], values: Mapping[str, str]) -> bool:
-        """Set the user properties on all snapshots, which are of one pool, in one transaction group.
+    def set_on(
+        self, names: Sequence[str], values: Mapping[str, str], bookmarks: Mapping[str, str] | None = None
+    ) -> bool:
+        """Set the user properties on all snapshots, and make each bookmark, by full name, of its snapshot.
 
-        Return whether all are set. Only root may do this (zfs-program(8)); `zfs set` says why something fails.
+        All are of one pool and share one transaction group. Return whether all is done. Only root may do this, and a
+        module before OpenZFS 2.1 makes no bookmarks so (zfs-program(8)); the commands say why something fails.
         """
         with self._lists() as make, self._failed() as answer:
             arguments = make()
-            for key, texts in (("names", dict.fromkeys(names, "")), ("values", values)):
+            named = {"names": dict.fromkeys(names, ""), "values": values, "bookmarks": bookmarks or {}}
+            for key, texts in named.items():
                 self._add(self._nvpair.nvlist_add_nvlist(arguments, os.fsencode(key), self._texts(make, texts)))
             pool = names[0].partition("@")[0].partition("/")[0]
             status: int = self._core.lzc_channel_program(

@@ -18,10 +18,27 @@ def read_memory(parameters: Sequence[str] = PARAMETERS, root: Path = Path("/")) 
     """
     settings = {name: _text(root / "sys/module/zfs/parameters" / name).strip() for name in parameters}
     return MemoryFacts(
-        total=_total(_text(root / "proc/meminfo")),
+        total=_bytes_of("MemTotal:", _text(root / "proc/meminfo")),
         arc_max=_arc_max(_text(root / "proc/spl/kstat/zfs/arcstats")),
         parameters={name: value for name, value in settings.items() if value},
     )
+
+
+def free_memory(root: Path = Path("/")) -> int | None:
+    """Return how many bytes a new program can have without swapping; None if the kernel does not say.
+
+    MemAvailable (proc(5)) does not count the ARC, which gives its memory back late. A container may have less than its
+    host: the limits of its control groups (cgroups(7), memory.max) bound the answer.
+    """
+    available = _bytes_of("MemAvailable:", _text(root / "proc/meminfo"))
+    bounds = [available] if available is not None else []
+    _, _, path = _text(root / "proc/self/cgroup").partition("0::/")
+    here = Path(path.partition("\n")[0])
+    for group in (here, *here.parents) if ".." not in here.parts else ():
+        most = _text(root / "sys/fs/cgroup" / group / "memory.max").strip()
+        if most.isdecimal():
+            bounds.append(int(most))
+    return min(bounds, default=None)
 
 
 def uses_selinux(root: Path = Path("/")) -> bool:
@@ -36,11 +53,11 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _total(meminfo: str) -> int | None:
-    """Return MemTotal (proc(5)) in bytes."""
+def _bytes_of(name: str, meminfo: str) -> int | None:
+    """Return a value of /proc/meminfo (proc(5)), which counts KiB, in bytes."""
     for line in meminfo.split("\n"):
         words = line.split()
-        if len(words) == 3 and words[0] == "MemTotal:" and words[1].isdigit():
+        if len(words) == 3 and words[0] == name and words[1].isdigit():
             return int(words[1]) << 10
     return None
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.errors import ConsistencyError, NotThere, ZsnapdbError
+from zsnapdb.base.errors import ConsistencyError, ExistsError, NotThere, ZsnapdbError
 from zsnapdb.base.model import PROPERTY, Snapshot
 from zsnapdb.zfs import core, datasets
 from zsnapdb.zfs.command import ZFS, is_number, number_in, property_rows, rows, run, set_options, table, unexpected
@@ -164,7 +164,23 @@ def set_on(names: Sequence[str], values: Mapping[str, str]) -> None:
     """
     library = core.load()
     if library is None or not library.set_on(names, values):
-        run([ZFS, "set", *[f"{key}={value}" for key, value in values.items()], *names])
+        _set_by_command(names, values)
+
+
+def set_and_bookmark(names: Sequence[str], values: Mapping[str, str]) -> None:
+    """Set user properties on snapshots of one pool, and bookmark each snapshot, as `bookmark` does."""
+    library = core.load()
+    if library is None or not library.set_on(names, values, {_bookmark_of(name): name for name in names}):
+        _set_by_command(names, values)
+        bookmark(names)
+
+
+def _set_by_command(names: Sequence[str], values: Mapping[str, str]) -> None:
+    run([ZFS, "set", *[f"{key}={value}" for key, value in values.items()], *names])
+
+
+def _bookmark_of(name: str) -> str:
+    return name.replace("@", "#")
 
 
 def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
@@ -174,7 +190,7 @@ def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
     """
     library = core.load()
     if library is not None:
-        library.hold(names, tag)
+        library.hold(dict.fromkeys(names, tag))
         return
     before = held(names, tag)
     try:
@@ -186,17 +202,52 @@ def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
         raise
 
 
-def hold_and_set(names: Sequence[str], values: Mapping[str, str]) -> None:
-    """Hold the snapshots of one pool under our tag, and set user properties on them.
+def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, str]) -> None:
+    """Hold the snapshots of one pool under our tag, set user properties on them, and bookmark them.
 
-    Both are requested at once, so that they share a transaction group as a rule. Both have ended afterwards.
+    `others` are snapshots of this pool, by full name, that are held too, each under its tag, unless they are already.
+    All is requested at once, so that it shares a transaction group as a rule. All has ended afterwards.
     """
-    holding = PendingSnapshots(lambda: hold(names))
+    holding = PendingSnapshots(lambda: _hold_all({**dict.fromkeys(names, HOLD_TAG), **others}))
     holding.start()
+    try:
+        set_and_bookmark(names, values)
+    finally:
+        holding.finish()
+
+
+def _hold_all(tags: Mapping[str, str]) -> None:
+    library = core.load()
+    if library is not None:
+        # A killed run may have left a hold on one of them. Then none is held by this call.
+        with contextlib.suppress(ExistsError):
+            library.hold(tags)
+            return
+    for tag in sorted(set(tags.values())):
+        ensure_held([name for name, own in tags.items() if own == tag], tag)
+
+
+def give_back(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, str]) -> None:
+    """Release our hold on the snapshots of one pool and set user properties on them.
+
+    `others` are snapshots of this pool whose holds are released too, each by its tag. All is requested at once, so that
+    it shares a transaction group as a rule. All has ended afterwards.
+    """
+    releasing = PendingSnapshots(lambda: _release_all({**dict.fromkeys(names, HOLD_TAG), **others}))
+    releasing.start()
     try:
         set_on(names, values)
     finally:
-        holding.finish()
+        releasing.finish()
+
+
+def _release_all(tags: Mapping[str, str]) -> None:
+    library = core.load()
+    if library is not None:
+        library.release(tags)
+        return
+    for tag in sorted(set(tags.values())):
+        release([name for name, own in tags.items() if own == tag], tag)
 
 
 def hold_tags(name: str) -> tuple[str, ...]:
@@ -236,7 +287,7 @@ def release(names: Sequence[str], tag: str = HOLD_TAG) -> None:
     """Release our hold on each snapshot that has it. The snapshots are of one pool."""
     library = core.load()
     if names and library is not None:
-        library.release(names, tag)
+        library.release(dict.fromkeys(names, tag))
         return
     known = held(names, tag)
     if known:
@@ -313,9 +364,7 @@ def bookmark(names: Sequence[str]) -> None:
     gone = [name for name in names if name not in guids]
     if gone:
         raise NotThere(f"`zfs list` did not list {gone[0]}", hint="see `zfs list -t snapshot`")
-    missing = {
-        name.replace("@", "#"): name for name in names if guids[name] not in known[name.partition("@")[0]].bookmarks
-    }
+    missing = {_bookmark_of(name): name for name in names if guids[name] not in known[name.partition("@")[0]].bookmarks}
     library = core.load()
     if missing and library is not None:
         library.bookmark(missing)

@@ -1,7 +1,8 @@
 """In the guest: how many programs each command starts, and which of them it starts twice with the same words.
 
-`programs.py` writes /out/programs.json. `programs.py --run LOG WORDS…` is `zsnapdb WORDS…`, which writes each program
-that Python starts in it to LOG (an audit event, "subprocess.Popen").
+`programs.py` writes /out/programs.json, with the transaction groups of the pool that each command forced.
+`programs.py --run LOG WORDS…` is `zsnapdb WORDS…`, which writes each program that Python starts in it to LOG (an audit
+event, "subprocess.Popen").
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from pathlib import Path
 from typing import Any
 
 LOG = Path("/tmp/programs.log")
+GROUPS = Path("/proc/spl/kstat/zfs/tank/txgs")
+"""The newest transaction groups of the pool, one in a line that begins with its number."""
+TIMEOUT = Path("/sys/module/zfs/parameters/zfs_txg_timeout")
+"""After so many seconds a group ends by itself (zfs(4))."""
 Command = tuple[str, tuple[str, ...]]
 PREPARED: tuple[tuple[str, ...], ...] = (("backup", "main"), ("clone", "create", "main", "--name", "warm"))
 """What is there before: a backup, and a clone."""
@@ -51,9 +56,15 @@ def trace(log: str, words: list[str]) -> None:
     main()
 
 
+def newest_group() -> int:
+    """Return the number of the open transaction group of the pool."""
+    return max(int(line.split()[0]) for line in GROUPS.read_text().splitlines()[2:])
+
+
 def measured(words: tuple[str, ...]) -> dict[str, Any]:
     """Run a command, and return its programs, its wall time, and the processor seconds of it and its children."""
     LOG.unlink(missing_ok=True)
+    group = newest_group()
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     argv = [sys.executable, __file__, "--run", str(LOG), *words, "--json"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=900)
@@ -62,7 +73,8 @@ def measured(words: tuple[str, ...]) -> dict[str, Any]:
     if done.returncode not in (0, 2):
         raise SystemExit(f"{' '.join(words)} ended with {done.returncode}: {done.stderr}")
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"wall": wall, "processor": processor, "programs": programs, "began": began}
+    groups = newest_group() - group
+    return {"wall": wall, "processor": processor, "programs": programs, "began": began, "groups": groups}
 
 
 def main() -> None:
@@ -70,6 +82,7 @@ def main() -> None:
     from tests.campaigns.support.faults import add_innochecksum
 
     add_innochecksum()
+    TIMEOUT.write_text("600")
     for words in PREPARED:
         subprocess.run(["zsnapdb", *words], check=True, capture_output=True)
     result = {name: measured(words) for name, words in MEASURED}

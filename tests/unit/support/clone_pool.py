@@ -162,6 +162,11 @@ class ClonePool:
         self.things[name].properties |= dict(word.split("=", 1) for word in words[:-1])
         return ""
 
+    def _bookmark(self, words: list[str]) -> str:
+        source, name = words
+        self.things[name] = Thing(txg=self.things[source].txg)
+        return ""
+
     def _unmount(self, words: list[str]) -> str:
         return ""
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+
+import pytest
 
 from zsnapdb.planning.advice.facts import MemoryFacts
 from zsnapdb.zfs import kernel_facts
@@ -28,3 +31,39 @@ def test_memory_arc_and_parameters_are_read(tmp_path: Path) -> None:
 def test_what_the_kernel_does_not_show_is_not_known(tmp_path: Path) -> None:
     assert kernel_facts.read_memory(root=tmp_path) == MemoryFacts(None, None, {})
     assert not kernel_facts.uses_selinux(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "free"),
+    [
+        ({"proc/meminfo": "MemTotal:  8000 kB\nMemAvailable:  4000 kB\n"}, 4000 << 10),
+        (
+            {
+                "proc/meminfo": "MemAvailable:  4000 kB\n",
+                "proc/self/cgroup": "0::/system.slice/zsnapdb.service\n",
+                "sys/fs/cgroup/system.slice/memory.max": "1048576\n",
+                "sys/fs/cgroup/system.slice/zsnapdb.service/memory.max": "max\n",
+            },
+            1 << 20,
+        ),
+        # A container sees its own group as the top.
+        (
+            {
+                "proc/meminfo": "MemAvailable: 4000 kB\n",
+                "proc/self/cgroup": "0::/\n",
+                "sys/fs/cgroup/memory.max": "9\n",
+            },
+            9,
+        ),
+        # Before version 2 a group is not named like this.
+        ({"proc/meminfo": "MemAvailable: 4000 kB\n", "proc/self/cgroup": "5:memory:/x\n"}, 4000 << 10),
+        ({"proc/meminfo": "MemTotal: 4000 kB\n"}, None),
+        ({}, None),
+    ],
+)
+def test_a_program_can_have_what_the_kernel_and_its_control_groups_leave(
+    tmp_path: Path, files: Mapping[str, str], free: int | None
+) -> None:
+    for name, text in files.items():
+        write(tmp_path, name, text)
+    assert kernel_facts.free_memory(tmp_path) == free

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from zsnapdb.base.errors import CommandError, CommandTimeout, ConsistencyError, DamagedError, NotThere
@@ -25,6 +25,7 @@ from zsnapdb.jobs.backup.stored_later import open_set
 from zsnapdb.jobs.base.events import KeptWarnings
 from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import BASE_TAG
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import StoredCheck
@@ -49,6 +50,7 @@ class BackupPlan:
     """What a backup would do: the checks, the hooks, the deadline of the lock in seconds, the base with its reasons.
 
     `form` is that of the streams. `interrupted` are the unfinished backups of earlier runs, each with its decision.
+    `sent_from` is the local snapshot or bookmark of the base by role, by its full name; empty for a full backup.
     """
 
     observed: Observation
@@ -57,6 +59,12 @@ class BackupPlan:
     base: BasePlan[Summary]
     form: FormChoice
     interrupted: tuple[InterruptedBackup, ...] = ()
+    sent_from: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def to_hold(self) -> list[str]:
+        """The snapshots that the backup is sent from. A bookmark cannot be held."""
+        return [name for name in self.sent_from.values() if "@" in name]
 
 
 @dataclass(frozen=True)
@@ -115,9 +123,10 @@ def plan(
         checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable), is_writing=True)
         damaged += [fitness.warning("repository", f.text, f.hint) for f in checked.findings if f.is_warning]
     hooks = tuple(hook.describe() for hook in instance.hooks())
+    local = _local_guids(instance)
     base = choose_base(
         [backup for backup in known.backups if before is None or backup.createtxg < before],
-        _local_guids(instance),
+        local,
         instance.send_flags(),
         now=instance.host.now(),
         policy=instance.chain_policy(),
@@ -127,7 +136,9 @@ def plan(
     )
     unfinished = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
     form = choose(instance, observed.volumes, base.base, known.backups)
-    return BackupPlan(observed.with_findings(damaged), hooks, instance.settings.lock.deadline, base, form, unfinished)
+    sent_from = {volume.role: local[volume.role][volume.guid] for volume in base.base.volumes} if base.base else {}
+    deadline = instance.settings.lock.deadline
+    return BackupPlan(observed.with_findings(damaged), hooks, deadline, base, form, unfinished, sent_from)
 
 
 def plan_now(
@@ -245,8 +256,17 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
             started = time.monotonic()
             backup_id = instance.host.new_backup_id()
             request.done.begins(backup_id, observed.volumes)
+            until_stored.enter_context(undone_on_error(lambda: snapshots.release(planned.to_hold, BASE_TAG)))
             with alone_at_source(instance):
-                taken = take(source, observed, instance.name, backup_id, request.events, run_id=instance.host.run_id())
+                taken = take(
+                    source,
+                    observed,
+                    instance.name,
+                    backup_id,
+                    request.events,
+                    run_id=instance.host.run_id(),
+                    bases=planned.to_hold,
+                )
             snapshotted = time.monotonic()
 
         # The source is released and closed. Nobody waits for this run any more.
@@ -257,7 +277,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
             )
 
             # 8. Store: send every volume, store and confirm its chunks, commit the manifest, keep the set as a base.
-            manifest = _store(instance, repository, journal, writer)
+            manifest = _store(instance, repository, journal, writer, bases=planned.sent_from)
     return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, ())
 
 
@@ -274,12 +294,13 @@ def _store_early(request: _BackupRequest, early: EarlySet) -> BackupResult:
                 planned = plan(instance, early.observed, repository, full=request.full, before=early.set.createtxg)
             request.events.warnings.extend(planned.observed.warnings)
             early.becomes_backup()
+            protect(early.names)
         with at_low_priority(may_stay_low=True):
             undo = early.stays_local
             journal = _write_journal(
                 request, instance, lambda: early.described, planned, repository, early.set, early.created, undo
             )
-            manifest = _store(instance, repository, journal, writer, undo)
+            manifest = _store(instance, repository, journal, writer, give_back=undo)
     return BackupResult(manifest, early.seconds, time.monotonic() - started, ())
 
 
@@ -337,7 +358,7 @@ def _write_journal(
     created: datetime | None = None,
     undo: Callable[[], None] | None = None,
 ) -> BackupJournal:
-    """Bookmark the new snapshot set and write its journal. On an error `undo` runs, else the snapshots are removed."""
+    """Write the journal of the new snapshot set. On an error `undo` runs, else the snapshots are removed."""
 
     def warn_without_journal(error: OSError) -> None:
         request.warn(
@@ -356,7 +377,6 @@ def _write_journal(
             created or instance.host.now(),
             planned.form.form,
         )
-        protect(names)
         folder, disk = interrupted.folder(instance), instance.host.journal_disk
         return BackupJournal.create(folder, started, warn_without_journal, disk)
 
@@ -366,15 +386,17 @@ def _store(
     repository: Repository,
     journal: BackupJournal,
     writer: WriterLease,
+    *,
+    bases: Mapping[str, str] | None = None,
     give_back: Callable[[], None] | None = None,
 ) -> Manifest:
-    """Store a new snapshot set.
+    """Store a new snapshot set. `bases`: what each volume is sent from, by role, if it is known and held.
 
     On an error the set stays as that of a backup only if a later run can continue from the journal. Else `give_back`
     runs, or the snapshots are removed.
     """
     started = journal.started
-    sender = Sender.of(instance, repository, journal, writer, is_new=True)
+    sender = Sender.of(instance, repository, journal, writer, is_new=True, bases=bases)
 
     def undo() -> None:
         if not journal.is_durable and started.backup_id not in repository.backup_ids(instance.name):

@@ -70,7 +70,8 @@ class _JournalledChunks:
 class Sender:
     """One run that stores one backup.
 
-    `present` maps the keys of the chunks that were stored when the run began to their sizes in bytes.
+    `present` maps the keys of the chunks that were stored when the run began to their sizes in bytes. `bases`: what
+    each volume is sent from, by role, if the caller knows and holds it (None: it is looked for).
     """
 
     instance: Instance
@@ -78,6 +79,7 @@ class Sender:
     journal: BackupJournal
     lease: WriterLease
     present: Mapping[ChunkKey, int]
+    bases: Mapping[str, str] | None = None
     memory: TransferMemory = field(default_factory=TransferMemory)
 
     @classmethod
@@ -89,13 +91,14 @@ class Sender:
         lease: WriterLease,
         *,
         is_new: bool,
+        bases: Mapping[str, str] | None = None,
     ) -> Sender:
         """Return a new run.
 
         If the run continues a backup, the store lists its chunks. A chunk that only the journal knows does not count.
         """
         present = {} if is_new else _stored_sizes(repository, journal.started.draft)
-        return cls(instance, repository, journal, lease, present)
+        return cls(instance, repository, journal, lease, present, bases)
 
     def finish(self) -> Manifest:
         """Store all volumes and commit the backup.
@@ -107,22 +110,36 @@ class Sender:
         self._refuse_clear()
         _announce(self.instance.name, self.repository, self.journal)
         key = self._new_key()
-        with _bases_held(started.volumes) as bases:
+        with _bases_held(started.volumes, self.bases) as bases:
             volumes = tuple(
-                self._finished(volume) or self._send(volume, bases[volume.role], key) for volume in started.volumes
+                self._finished(volume) or self._send(volume, bases.get(volume.role), key) for volume in started.volumes
             )
+            manifest = self._committed(volumes)
+            self._settle([name for name in bases.values() if "@" in name])
+        local_manifests.keep(self.instance, manifest)
+        return manifest
+
+    def _committed(self, volumes: Sequence[VolumePart]) -> Manifest:
+        """Commit the backup of these volumes. Afterwards the manifest was read back."""
         used = {chunk.key_id for volume in volumes for chunk in volume.chunks}
         keys = tuple(part for key_id, part in self.journal.keys.items() if key_id in used)
-        manifest = started.draft.model_copy(update={"keys": keys, "volumes": volumes})
+        manifest = self.journal.started.draft.model_copy(update={"keys": keys, "volumes": volumes})
         for volume in manifest.volumes:
             confirm(self.repository.chunks(manifest.instance, manifest.backup_id, volume.role), volume.chunks)
         self.lease.confirm()
         self.repository.commit(manifest)
         note_stored(self.instance, self.repository, manifest)
         extend_locks(self.instance, self.repository, manifest.backup_id)
-        settle(self.instance.name, self.repository, self.journal)
-        local_manifests.keep(self.instance, manifest)
         return manifest
+
+    def _settle(self, bases: Sequence[str]) -> None:
+        """Make the snapshots of the committed backup a base, and let the snapshots go that it was sent from."""
+        names = _there(self.journal)
+        if names:
+            snapshots.give_back(names, _stored(self.repository), dict.fromkeys(bases, BASE_TAG))
+        else:
+            snapshots.release(bases, BASE_TAG)
+        _forget(self.instance.name, self.repository, self.journal)
 
     def _refuse_clear(self) -> None:
         """Raise PreflightError if a volume that ZFS encrypts would be stored in the clear."""
@@ -268,14 +285,16 @@ def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]
 
 
 @contextlib.contextmanager
-def _bases_held(volumes: Sequence[StartedVolume]) -> Iterator[Mapping[str, str | None]]:
-    """Hold the base snapshots during the block, and yield the base of each volume by role. A bookmark cannot be held.
+def _bases_held(volumes: Sequence[StartedVolume], known: Mapping[str, str] | None) -> Iterator[Mapping[str, str]]:
+    """Yield the base of each increment by role, held unless it is a bookmark. An error of the block releases it.
 
-    The next run releases the holds that a killed run leaves.
+    `known`: the bases, if the caller holds them. The next run releases the holds that a killed run leaves.
     """
-    points = snapshots.send_points([volume.dataset for volume in volumes if volume.from_guid is not None])
-    bases = {volume.role: _base_name(volume, points) for volume in volumes}
-    names = [name for name in bases.values() if name is not None and "@" in name]
+    if known is not None:
+        yield known
+        return
+    bases = _found_bases(volumes)
+    names = [name for name in bases.values() if "@" in name]
     try:
         snapshots.ensure_held(names, BASE_TAG)
         yield bases
@@ -283,7 +302,11 @@ def _bases_held(volumes: Sequence[StartedVolume]) -> Iterator[Mapping[str, str |
         with contextlib.suppress(ZsnapdbError):
             snapshots.release(names, BASE_TAG)
         raise
-    snapshots.release(names, BASE_TAG)
+
+
+def _found_bases(volumes: Sequence[StartedVolume]) -> dict[str, str]:
+    points = snapshots.send_points([volume.dataset for volume in volumes if volume.from_guid is not None])
+    return {volume.role: name for volume in volumes if (name := _base_name(volume, points)) is not None}
 
 
 def _stored_sizes(repository: Repository, draft: Manifest) -> dict[ChunkKey, int]:
@@ -291,11 +314,21 @@ def _stored_sizes(repository: Repository, draft: Manifest) -> dict[ChunkKey, int
 
 
 def settle(instance: str, repository: Repository, journal: BackupJournal) -> None:
-    """Finish a committed backup: its snapshots become a base, the mark of an unfinished backup and the journal go.
+    """Finish a committed backup of an earlier run.
 
-    Call this after the manifest was read back. The call can be repeated.
+    Its snapshots become a base, the mark of an unfinished backup and the journal go. Call this after the
+    manifest was read back. The call can be repeated.
     """
-    keep_as_base([name for name in journal.started.snapshots() if datasets.exists(name)], repository)
+    keep_as_base(_there(journal), repository)
+    _forget(instance, repository, journal)
+
+
+def _there(journal: BackupJournal) -> list[str]:
+    return [name for name in journal.started.snapshots() if datasets.exists(name)]
+
+
+def _forget(instance: str, repository: Repository, journal: BackupJournal) -> None:
+    """Remove what says that the backup is unfinished."""
     # A host that may not remove objects leaves the mark, which has no meaning beside a manifest.
     with contextlib.suppress(RepositoryError):
         remove(repository, instance, journal.started.backup_id)
@@ -317,5 +350,8 @@ def keep_as_base(names: Sequence[str], repository: Repository) -> None:
     """
     if names:
         protect(names)
-        snapshots.release(names)
-        snapshots.set_on(names, {STATE_PROPERTY: STORED, REPOSITORY_PROPERTY: repository.id})
+        snapshots.give_back(names, _stored(repository), {})
+
+
+def _stored(repository: Repository) -> dict[str, str]:
+    return {STATE_PROPERTY: STORED, REPOSITORY_PROPERTY: repository.id}

@@ -6,6 +6,7 @@ removed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic
 
@@ -13,7 +14,7 @@ from zsnapdb.base.model import SnapshotSet
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.source import H, O, P, SnapshotRequest, Source
 from zsnapdb.jobs.base.events import Events
-from zsnapdb.jobs.base.set_properties import TAKEN
+from zsnapdb.jobs.base.set_properties import BASE_TAG, TAKEN
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.zfs import snapshots
 
@@ -35,12 +36,14 @@ def take(
     state: str = TAKEN,
     *,
     run_id: str,
+    bases: Sequence[str] = (),
 ) -> Taken[P]:
     """Make the snapshot set `backup_id` of the source of an instance, and prove the set.
 
-    The request marks the snapshots with `state`. Afterwards those that a backup is made of are held; others need no
-    hold, as ZFS destroys no snapshot that has clones. On an error the snapshots are removed. The errors are those of
-    the source; ConsistencyError if the snapshots are not of one transaction group.
+    The request marks the snapshots with `state`. Afterwards those that a backup is made of are held and bookmarked, so
+    that the next increment is possible even if they are removed, and the snapshots `bases` that it is sent from are
+    held; others need no hold, as ZFS destroys no snapshot that has clones. On an error the snapshots are removed. The
+    errors are those of the source; ConsistencyError if the snapshots are not of one transaction group.
     """
     request = SnapshotRequest(instance, backup_id, dict(observed.volumes), state, run_id)
     with undone_on_error(request.withdraw):
@@ -49,7 +52,7 @@ def take(
             made = request.made()
             proof = source.prove(observed, hold, made)
             if state == TAKEN:
-                snapshots.hold_and_set(request.names, proof.properties)
+                snapshots.keep(request.names, proof.properties, dict.fromkeys(bases, BASE_TAG))
             else:
                 snapshots.set_on(request.names, proof.properties)
     return Taken(made, proof)

@@ -43,12 +43,14 @@ from zsnapdb.planning.restore.steps import (
     Step,
 )
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, ago, parse_target
+from zsnapdb.planning.server_copy.buffer_pool import buffer_pool
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs.kernel_facts import free_memory
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def _without_steps(
     point: RestorePoint,
     layout: RestoreLayout,
 ) -> RestorePlan:
-    facts = server_source(manifest).server
+    facts, server = server_source(manifest).server, instance.settings.server
     return RestorePlan(
         restore_id=instance.host.new_backup_id(),
         instance=instance.name,
@@ -163,6 +165,7 @@ def _without_steps(
         layout=layout,
         key_files=facts.key_files,
         repository_name=instance.other_repository,
+        buffer_pool=buffer_pool(server.options, facts.variables, free_memory(), server.memory),
     )
 
 
@@ -263,6 +266,7 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
         root,
         instance.settings.server,
         planned.key_files,
+        planned.buffer_pool,
     )
 
 

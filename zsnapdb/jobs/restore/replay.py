@@ -159,6 +159,7 @@ def served(
     server.write_private(init_file, replaying.account_sql(password.get_secret_value()), copy.settings.user)
     identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS, init_file=str(init_file))
     process = copy.process()
+    last = last if stays else (*copy.for_one_task, *last)
     with undone_on_error(process.kill):
         with copy.start(identity, replaying.ACCOUNT, password, last, connects=connects, reads=reads) as session:
             yield session

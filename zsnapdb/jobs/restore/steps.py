@@ -355,7 +355,7 @@ def look(work: ServerWork, expected: Position) -> Position:
     process = copy.process()
     alone = copy.identity(server_id=work.plan.server_id, port=None, access=Access.PRIVATE_SOCKET)
     with undone_on_error(process.kill):
-        with copy.start(alone, "root", SecretStr("")) as session:
+        with copy.start(alone, "root", SecretStr(""), copy.for_one_task) as session:
             facts, position = check_recovered(session, expected)
             check_inside(facts, Path(work.plan.layout.mount))
         process.stop(timeout=work.instance.settings.server.start_timeout)

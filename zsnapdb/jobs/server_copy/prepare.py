@@ -31,6 +31,7 @@ from zsnapdb.mysql.process.processes import Limits
 from zsnapdb.mysql.schema import encrypted_tables
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.server_copy import buffer_pool
 from zsnapdb.planning.server_copy.encryption import advice, missing_options
 from zsnapdb.planning.server_copy.identity import (
     Access,
@@ -86,6 +87,7 @@ class Copy:
     """A mounted copy of an instance's files: the server it was made of, and where its volumes are now.
 
     `key_files` are the files from which that server read the keys of encrypted tables, as far as they are known.
+    `buffer_pool`: the size in bytes for servers that run for one task and are stopped (None: what the options say).
     """
 
     flavour: Flavour
@@ -95,6 +97,12 @@ class Copy:
     root: Path
     settings: ServerSettings
     key_files: tuple[str, ...] = ()
+    buffer_pool: int | None = None
+
+    @property
+    def for_one_task(self) -> tuple[str, ...]:
+        """The last lines of the option file of a server that runs for one task and is stopped."""
+        return buffer_pool.lines(self.buffer_pool)
 
     @property
     def folder(self) -> Path:

@@ -120,14 +120,14 @@ class Isolated:
         some, it is started again with them: without its engine a table counts as damaged.
         """
         self.copy.remove_keys()
-        with self.copy.start(self.identity, "root", SecretStr("")) as session:
+        with self.copy.start(self.identity, "root", SecretStr(""), self.copy.for_one_task) as session:
             facts, libraries = probe(session), _engine_libraries(session)
         if not libraries:
             return facts
         self.copy.process().stop(timeout=self.timeout)
         options = (*self.copy.settings.options, *(f"plugin_load_add={library}" for library in libraries))
         with_engines = replace(self.copy, settings=self.copy.settings.model_copy(update={"options": options}))
-        with with_engines.start(self.identity, "root", SecretStr("")) as session:
+        with with_engines.start(self.identity, "root", SecretStr(""), self.copy.for_one_task) as session:
             return probe(session)
 
     def session(self) -> Session:

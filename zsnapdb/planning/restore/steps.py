@@ -374,6 +374,8 @@ class RestorePlan:
     key_files: tuple[str, ...] = ()
     repository_name: str | None = None
     """The configured repository if it is not the instance's own."""
+    buffer_pool: int | None = None
+    """The size in bytes of the buffer pool of the server that recovers and replays; None: the server's own."""
 
     @property
     def top(self) -> str:

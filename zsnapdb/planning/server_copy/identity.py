@@ -29,6 +29,7 @@ RECORDED = (
     "relay_log_index",
     "innodb_page_size",
     "innodb_undo_tablespaces",
+    "innodb_buffer_pool_size",
     "innodb_log_file_size",
     "innodb_log_files_in_group",
     "innodb_redo_log_capacity",
@@ -335,12 +336,16 @@ def _plain_value(name: str, value: str) -> str:
 def _refuse_options(extra: Sequence[str]) -> None:
     """Raise PreflightError if a configured option is one that no later line takes back."""
     for line in extra:
-        name = line.partition("=")[0].strip().lower().replace("-", "_").removeprefix("loose_")
-        if name in _REFUSED or line.lstrip().startswith(("[", "!")):
+        if option_name(line) in _REFUSED or line.lstrip().startswith(("[", "!")):
             raise PreflightError(
                 f"server.options has {line!r}",
                 hint="remove the line: the server of a copy must not set this option",
             )
+
+
+def option_name(line: str) -> str:
+    """Return the name of the variable that a line of an option file sets."""
+    return line.partition("=")[0].strip().lower().replace("-", "_").removeprefix("loose_")
 
 
 def _data_file(part: str, paths: PathMap) -> str:

@@ -59,7 +59,10 @@ ReplayedBinlogFields = TypedDict("ReplayedBinlogFields", {"incarnation": str, "f
 
 
 class RestoreFields(TypedDict):
-    """What a restore makes of what."""
+    """What a restore makes of what.
+
+    `buffer_pool` (bytes) is that of the server that recovers and replays; null: its own.
+    """
 
     restore_id: str
     backup_id: str
@@ -70,6 +73,7 @@ class RestoreFields(TypedDict):
     mount: str
     steps: list[StepFields]
     binlogs: list[ReplayedBinlogFields]
+    buffer_pool: int | None
 
 
 class RestorePlanDocument(RestoreFields):
@@ -122,6 +126,8 @@ class RestorePlanView(View):
             ),
             *point_lines(plan.requested, plan.point),
         ]
+        if plan.buffer_pool is not None:
+            lines.append(f"  memory    {size(plan.buffer_pool)} of buffer pool to recover and replay")
         lines += [f"  {number}. {_step(step)}" for number, step in enumerate(plan.steps, 1)]
         lines += [
             f"  {finding.severity.value:8s}  {finding.what}: {finding.detail}"
@@ -264,6 +270,7 @@ def _fields(plan: RestorePlan) -> RestoreFields:
             for step in plan.replays
             for log in step.logs
         ],
+        "buffer_pool": plan.buffer_pool,
     }
 
 
