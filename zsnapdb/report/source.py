@@ -111,7 +111,7 @@ def result_lines(source: SourcePart) -> list[str]:
         return [f"  source    {source.kind}"]
     return [
         f"  position  {source.position.position(source.server.flavour).describe()}",
-        f"  lock      {source.lock.strategy}, held {source.lock.held_ms:.1f} ms",
+        f"  lock      {_lock(source.lock)}",
     ]
 
 
@@ -125,11 +125,18 @@ def detail_lines(source: SourcePart) -> list[str]:
     return [
         f"server    {server.flavour} {server.version}",
         f"position  {position.position(server.flavour).describe()} ({position.source})",
-        f"lock      {lock.strategy}, held {lock.held_ms:.1f} ms: {lock.reason}",
+        f"lock      {_lock(lock)}: {lock.reason}",
         *(f"source    {_channel(channel)}" for channel in source.channels),
         *(f"keys      in {path} of the server" for path in server.key_files),
         *(f"lacks     {sentence}" for sentence in rows_not_restored(server.engines)),
     ]
+
+
+def _lock(lock: LockPart) -> str:
+    """Return how long the lock was held, and what waited for it: a lock that lets writes go on is no pause."""
+    if lock.waited is None:
+        return f"{lock.strategy}, held {lock.held_ms:.1f} ms"
+    return f"{lock.strategy}, held {lock.held_ms:.1f} ms; {lock.waited} waited"
 
 
 def position_column(source: SourcePart) -> str:

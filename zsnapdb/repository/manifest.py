@@ -81,11 +81,15 @@ class PositionPart(Part):
 
 
 class LockPart(Part):
-    """The lock of the server: its strategy, the reason for this strategy, and for how many milliseconds it was held."""
+    """The lock of the server: its strategy, the reason for this strategy, and for how many milliseconds it was held.
+
+    `waited` names what waited meanwhile (None: a backup that does not say it).
+    """
 
     strategy: ShortLine
     reason: Words
     held_ms: Seconds
+    waited: Words | None = None
 
 
 class ChannelPart(Part):

@@ -131,7 +131,12 @@ class ServerSource:
         volumes = {role: seen[dataset] for role, dataset in observed.volumes.items()}
         source = ServerSourcePart(
             position=PositionPart.of(proof.position),
-            lock=LockPart(strategy=proof.choice.name, reason=proof.choice.reason, held_ms=round(proof.held_ms, 3)),
+            lock=LockPart(
+                strategy=proof.choice.name,
+                reason=proof.choice.reason,
+                held_ms=round(proof.held_ms, 3),
+                waited=proof.choice.lock.waited,
+            ),
             channels=tuple(ChannelPart.of(channel) for channel in proof.channels),
             server=ServerPart(
                 flavour=facts.flavour,

@@ -12,7 +12,7 @@ class InstanceLock(Strategy):
     properties = LockProperties(
         name="instance",
         merit="blocks no write and keeps half-done DDL out; all user tables are crash-safe",
-        waits="DDL, account statements",
+        waits="DDL and account statements",
         statement="LOCK INSTANCE FOR BACKUP",
         needs_crash_safe=True,
         falls_back=True,

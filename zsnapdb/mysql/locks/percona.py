@@ -23,7 +23,7 @@ class TableBackupLock(Strategy):
     properties = LockProperties(
         name="percona",
         merit="LOCK TABLES FOR BACKUP holds DDL and other engines, and waits for no reader",
-        waits="DDL, writes to other engines",
+        waits="DDL and writes to other engines",
         statement="LOCK TABLES FOR BACKUP",
         refused=_refused,
         privileges=("BACKUP_ADMIN", "RELOAD"),

@@ -15,7 +15,7 @@ class BackupStage(Strategy):
     properties = LockProperties(
         name="stage",
         merit="BACKUP STAGE BLOCK_COMMIT freezes every engine and the position, and waits for no reader",
-        waits="commits, DDL, writes to other engines",
+        waits="commits, DDL and writes to other engines",
         statement="BACKUP STAGE START",
         privileges=("RELOAD",),
     )

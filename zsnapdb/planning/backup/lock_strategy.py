@@ -45,6 +45,11 @@ class LockProperties:
     refused: Callable[[ServerFacts], str | None] = _none
     privileges: tuple[str, ...] = ()
 
+    @property
+    def waited(self) -> str:
+        """What waited while the lock was held, for a sentence: a lock that lets writes go on is no pause."""
+        return self.waits if self.writers_wait or not self.holds_ddl else f"only {self.waits}"
+
     def is_known_to(self, facts: ServerFacts) -> bool:
         """Whether the server knows the statement of the lock."""
         return not self.statement or self.statement in facts.lock_statements
