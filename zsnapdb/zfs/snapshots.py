@@ -105,11 +105,21 @@ def check_one_group(snapshots: Sequence[Snapshot]) -> None:
 
 
 @dataclass(frozen=True)
+class SnapshotUse:
+    """The uses of a snapshot: its number of holds and its clones. `used`: the bytes that only this snapshot keeps."""
+
+    holds: int
+    clones: tuple[str, ...]
+    used: int
+
+
+@dataclass(frozen=True)
 class OwnedSnapshot:
-    """A snapshot and its values of user properties, set on it or inherited from its dataset."""
+    """A snapshot, its values of user properties (set on it or inherited from its dataset), and its uses."""
 
     snapshot: Snapshot
     properties: Mapping[str, str]
+    use: SnapshotUse
 
 
 def owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnapshot]:
@@ -119,21 +129,31 @@ def owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnapshot]:
     """
     if not places:
         return []
-    columns = ["name", "guid", "createtxg", *names]
+    columns = ["name", "guid", "createtxg", *_USES, *names]
+    first = len(columns) - len(names)
     owned_snapshots = []
     for row in rows(
         [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(columns), "-s", "createtxg", *places]
     ):
-        if len(row) != len(columns) or row[3] == "-":
+        if len(row) != len(columns) or row[first] == "-":
             # A value with a tab or a line feed is not ours.
             continue
-        name, guid, createtxg, *values = row
-        if not (name.partition("@")[0] in places and is_number(guid) and is_number(createtxg)):
+        name, guid, createtxg, holds, clones, used, *values = row
+        if not (name.partition("@")[0] in places and all(map(is_number, (guid, createtxg, holds, used)))):
             # Somebody set a value with a line feed, so that what follows looks like a line of its own.
             continue
         snapshot = _snapshot(name, int(guid), int(createtxg))
-        owned_snapshots.append(OwnedSnapshot(snapshot, dict(zip(names, values, strict=True))))
+        marked = OwnedSnapshot(snapshot, dict(zip(names, values, strict=True)), _use(holds, clones, used))
+        owned_snapshots.append(marked)
     return owned_snapshots
+
+
+_USES = ("userrefs", "clones", "used")
+"""zfsprops(7): the number of holds, the clones with commas between them, the bytes that only this snapshot keeps."""
+
+
+def _use(holds: str, clones: str, used: str) -> SnapshotUse:
+    return SnapshotUse(int(holds), tuple(clones.split(",")) if clones not in ("", "-") else (), int(used))
 
 
 def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Property]]:
@@ -373,20 +393,10 @@ def bookmark(names: Sequence[str]) -> None:
         run([ZFS, "bookmark", source, name])
 
 
-@dataclass(frozen=True)
-class SnapshotUse:
-    """The uses of a snapshot: its number of holds and its clones. `used`: the bytes that only this snapshot keeps."""
-
-    holds: int
-    clones: tuple[str, ...]
-    used: int
-
-
 def uses(places: Collection[str]) -> dict[str, SnapshotUse]:
     """Return the uses of each of the own snapshots of these datasets, by full name. One command reads them."""
     by_name = {}
-    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs,clones,used", *places]
+    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(("name", *_USES)), *places]
     for name, holds, clones, used in table(argv, 4) if places else ():
-        cloned = tuple(clones.split(",")) if clones not in ("", "-") else ()
-        by_name[name] = SnapshotUse(number_in(holds, argv), cloned, number_in(used, argv))
+        by_name[name] = _use(str(number_in(holds, argv)), clones, str(number_in(used, argv)))
     return by_name

@@ -102,7 +102,14 @@ class ClonePool:
         thing = self.things[name]
         if key == "clones":
             return ",".join(sorted(n for n, t in self.things.items() if t.origin == name)), "-"
-        native = {"createtxg": thing.txg, "guid": thing.txg, "origin": thing.origin, "used": 0, "mounted": "no"}
+        native = {
+            "createtxg": thing.txg,
+            "guid": thing.txg,
+            "origin": thing.origin,
+            "used": 0,
+            "mounted": "no",
+            "userrefs": 0,
+        }
         if key in native:
             return str(native[key]), "-"
         if key == "available":

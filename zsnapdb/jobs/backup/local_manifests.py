@@ -7,11 +7,12 @@ time when the store is away. It goes with the set. Without a manifest that can b
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
 
 from zsnapdb import __version__
-from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.model import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.base.instance import Instance
@@ -64,17 +65,13 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
 
 
 def keep(instance: Instance, manifest: Manifest) -> None:
-    """Write what a restore from this host needs to know of a stored backup, should the store be away then.
-
-    Manifests of sets that are gone from this host go.
-    """
+    """Write what a restore from this host needs to know of a stored backup, should the store be away then."""
     volumes = tuple(
         volume.model_copy(update={"from_guid": None, "plain_size": 0, "sha256": "0" * 64, "chunks": ()})
         for volume in manifest.volumes
     )
     changes = {"repository_id": IN_NO_REPOSITORY, "keys": (), "volumes": volumes}
     _write(instance, manifest.model_copy(update=changes))
-    remove_stale(instance)
 
 
 def _write(instance: Instance, manifest: Manifest) -> None:
@@ -95,17 +92,10 @@ def remove(instance: Instance, backup_id: str) -> None:
         (folder(instance) / backup_id).unlink(missing_ok=True)
 
 
-def remove_stale(instance: Instance) -> None:
-    """Remove the manifests of sets whose snapshots are gone, and those that cannot be read.
-
-    Nothing is removed if ZFS does not say which snapshots are here.
-    """
-    try:
-        known = {manifest.backup_id for manifest in load(instance)}
-    except ZsnapdbError:
-        return
+def remove_stale(instance: Instance, here: Collection[str]) -> None:
+    """Remove the manifests of sets of which nothing is left. `here` are the ids of the sets with a snapshot here."""
     for backup_id in _names(instance):
-        if backup_id not in known:
+        if backup_id not in here:
             remove(instance, backup_id)
 
 

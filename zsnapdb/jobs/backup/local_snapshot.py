@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import CommandError, NotOursError, RepositoryError, ServerError
-from zsnapdb.base.model import is_backup_id
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.snapshot_set import take
@@ -24,18 +23,18 @@ from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
-    INSTANCE_PROPERTY,
     LOCAL,
     POSITION_PROPERTY,
     STATE_PROPERTY,
     STORED,
-    snapshot_name,
+    own_snapshots,
 )
 from zsnapdb.jobs.host.local_sets import as_backed_up_last
 from zsnapdb.planning.repository import local_retention
 from zsnapdb.planning.repository.local_retention import LocalSet
 from zsnapdb.planning.repository.retention import Decision
 from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
 @dataclass(frozen=True)
@@ -64,26 +63,27 @@ def sets(instance: Instance, *states: str) -> list[LocalSet]:
 
     Incomplete sets are included.
     """
+    return _sets(instance, own_snapshots(instance.name, set(instance.volumes.values())), states)
+
+
+def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[str]) -> list[LocalSet]:
     members: dict[str, dict[str, str]] = defaultdict(dict)
     facts: dict[str, tuple[str, str]] = {}
     used: dict[str, int] = defaultdict(int)
     users: dict[str, list[str]] = defaultdict(list)
     roles = {dataset: role for role, dataset in sorted(instance.volumes.items())}
-    uses = snapshots.uses(roles)
-    columns = [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, POSITION_PROPERTY]
-    for marked in snapshots.owned(roles, columns):
-        marks, name = marked.properties, marked.snapshot.full_name
+    for marked in seen:
+        marks, name, use = marked.properties, marked.snapshot.full_name, marked.use
         backup_id, state = marks[BACKUP_PROPERTY], marks[STATE_PROPERTY]
-        is_own = is_backup_id(backup_id) and marked.snapshot.name == snapshot_name(backup_id)
-        if not is_own or marks[INSTANCE_PROPERTY] != instance.name or state not in states or name not in uses:
+        if state not in states:
             continue
         members[backup_id][roles[marked.snapshot.dataset]] = name
         position = marks[POSITION_PROPERTY]
         before = facts[backup_id][1] if backup_id in facts else ""
         facts[backup_id] = (state, position if position != datasets.UNSET else before)
-        used[backup_id] += uses[name].used
-        users[backup_id] += [f"clone {clone}" for clone in uses[name].clones]
-        if uses[name].holds:
+        used[backup_id] += use.used
+        users[backup_id] += [f"clone {clone}" for clone in use.clones]
+        if use.holds:
             users[backup_id] += [
                 f"hold {tag} on {name}" for tag in snapshots.hold_tags(name) if tag != snapshots.HOLD_TAG
             ]
@@ -177,7 +177,8 @@ def snapshot(instance: Instance, *, opener: SourceOpener = open_source) -> Local
 
 def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:
     """Destroy the expired local sets. Return their ids."""
-    local = {one.backup_id: one for one in sets(instance, LOCAL)}
+    seen = own_snapshots(instance.name, set(instance.volumes.values()))
+    local = {one.backup_id: one for one in _sets(instance, seen, (LOCAL,))}
     gone = []
     for decision in _decided(instance, list(local.values())):
         if decision.keep:
@@ -188,5 +189,5 @@ def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:
             events.warn(f"the expired local set {decision.backup_id} stays: {error.message}")
         else:
             gone.append(decision.backup_id)
-    local_manifests.remove_stale(instance)
+    local_manifests.remove_stale(instance, {one.properties[BACKUP_PROPERTY] for one in seen} - set(gone))
     return tuple(gone)

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError, ZsnapdbError
+from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.send import keep_as_base, settle
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import BASE_TAG
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, BASE_TAG, MARKS, of_sets, own_snapshots
 from zsnapdb.jobs.host.local_sets import unfinished
 from zsnapdb.jobs.record.host_record import note_stored
 from zsnapdb.planning.backup.resume import (
@@ -28,6 +29,7 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.unfinished import unfinished as announced
 from zsnapdb.zfs import owned, snapshots
+from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
 @dataclass(frozen=True)
@@ -203,8 +205,10 @@ def release_bases(volumes: Iterable[str]) -> None:
     snapshots.release(snapshots.held_snapshots(tuple(volumes), BASE_TAG), BASE_TAG)
 
 
-def sweep(instance: Instance, repository: Repository) -> None:
+def sweep(instance: Instance, repository: Repository) -> list[OwnedSnapshot]:
     """Settle snapshot sets without a journal: a set with a manifest becomes a base, any other set is removed.
+
+    Return the snapshots of the instance's sets on this host.
 
     The caller holds the lease of the instance. A set that cannot be removed, because somebody holds or cloned its
     snapshots, causes a warning and does not stop the backup. Marks of unfinished backups that this host wrote, and that
@@ -212,9 +216,13 @@ def sweep(instance: Instance, repository: Repository) -> None:
     """
     stored = set(repository.backup_ids(instance.name))
     journalled = {file.name for file in journals(folder(instance))}
-    for backup_id, names in unfinished(instance).items():
-        if backup_id in journalled:
-            continue
+    volumes = set(instance.volumes.values())
+    marked = snapshots.owned(volumes, MARKS)
+    seen = of_sets(instance.name, marked)
+    held = [one.snapshot.full_name for one in marked if one.use.holds]
+    snapshots.release(snapshots.held(held, BASE_TAG), BASE_TAG)
+    left = {name: names for name, names in unfinished(seen).items() if name not in journalled}
+    for backup_id, names in left.items():
         try:
             if backup_id in stored:
                 keep_as_base(names, repository)
@@ -224,8 +232,11 @@ def sweep(instance: Instance, repository: Repository) -> None:
             instance.events.warn(
                 f"snapshots of the interrupted backup {backup_id} could not be removed: {error.message}"
             )
-    release_bases(instance.volumes.values())
+    if left:
+        seen = own_snapshots(instance.name, volumes)
+    local_manifests.remove_stale(instance, {one.properties[BACKUP_PROPERTY] for one in seen})
     for item in announced(repository, instance.name, sorted(stored)):
         if item.host == socket.gethostname() and item.backup_id not in journalled:
             with contextlib.suppress(RepositoryError):
                 remove(repository, instance.name, item.backup_id)
+    return seen

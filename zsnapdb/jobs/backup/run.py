@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -43,6 +43,7 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.zfs import owned, snapshots
+from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,12 @@ def plan(
     full: bool = False,
     fresh: bool = False,
     before: int | None = None,
+    seen: Sequence[OwnedSnapshot] | None = None,
 ) -> BackupPlan:
     """Return what a backup would do now. Reads the repository and the local snapshots; changes nothing.
 
-    `before` is the transaction group of a set that was made earlier: no later backup can be its base.
+    `before` is the transaction group of a set that was made earlier: no later backup can be its base. `seen`: the
+    snapshots of the instance's sets on this host, if the caller has just read them.
     """
     known = instance.summaries(repository) if repository is not None else Summaries((), {})
     damage = known_damage(repository, instance.name) if repository is not None else DamageRegister()
@@ -120,7 +123,9 @@ def plan(
     damaged += [fitness.warning("repository", text, "see `zsnapdb verify`") for text in sentences(listed)]
     checked = StoredCheck()
     if repository is not None:
-        checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable), is_writing=True)
+        checked = host_record.check(
+            instance, repository, known.backups, tuple(known.unreadable), is_writing=True, seen=seen
+        )
         damaged += [fitness.warning("repository", f.text, f.hint) for f in checked.findings if f.is_warning]
     hooks = tuple(hook.describe() for hook in instance.hooks())
     local = _local_guids(instance)
@@ -246,10 +251,10 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
                 writer = until_stored.enter_context(_only_writer(request, repository))
 
                 # 4. Sweep: settle the snapshot sets that earlier runs left without a journal.
-                interrupted.sweep(instance, repository)
+                seen = interrupted.sweep(instance, repository)
 
                 # 5. Plan: a full backup, or an increment and its base.
-                planned = plan(instance, observed, repository, full=request.full)
+                planned = plan(instance, observed, repository, full=request.full, seen=seen)
             request.events.warnings.extend(planned.observed.warnings)
 
             # 6. Snapshot: hold the source still, make all snapshots in one request, let the source go, prove the set.
@@ -290,8 +295,10 @@ def _store_early(request: _BackupRequest, early: EarlySet) -> BackupResult:
             repository = instance.open_or_create_repository()
             writer = until_stored.enter_context(_only_writer(request, repository))
             with at_low_priority():
-                interrupted.sweep(instance, repository)
-                planned = plan(instance, early.observed, repository, full=request.full, before=early.set.createtxg)
+                seen = interrupted.sweep(instance, repository)
+                planned = plan(
+                    instance, early.observed, repository, full=request.full, before=early.set.createtxg, seen=seen
+                )
             request.events.warnings.extend(planned.observed.warnings)
             early.becomes_backup()
             protect(early.names)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX
+from collections.abc import Collection, Iterable
+
+from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX, is_backup_id
+from zsnapdb.zfs import snapshots
+from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 BACKUP_PROPERTY = f"{PROPERTY}:backup"
 
@@ -69,3 +73,28 @@ BASE_TAG = f"{PROPERTY}:base"
 def snapshot_name(backup_id: str) -> str:
     """Return the short name of a backup's snapshots."""
     return f"{SNAPSHOT_PREFIX}{backup_id}"
+
+
+MARKS = (BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, REPOSITORY_PROPERTY, POSITION_PROPERTY)
+"""The user properties of a snapshot set that say what it is."""
+
+
+def own_snapshots(instance: str, places: Collection[str]) -> list[OwnedSnapshot]:
+    """Return the snapshots of these datasets that are of sets of the instance, of any state, oldest first.
+
+    One command reads them, with the properties MARKS. NotThere if a dataset does not exist.
+    """
+    return of_sets(instance, snapshots.owned(places, MARKS))
+
+
+def of_sets(instance: str, marked: Iterable[OwnedSnapshot]) -> list[OwnedSnapshot]:
+    """Return those of the snapshots, read with MARKS, that are of sets of the instance."""
+    # The properties alone prove nothing: snapshots inherit the properties of their dataset, and a restored dataset has
+    # some of these. So the name must fit too.
+    return [
+        one
+        for one in marked
+        if one.properties[INSTANCE_PROPERTY] == instance
+        and is_backup_id(backup_id := one.properties[BACKUP_PROPERTY])
+        and one.snapshot.name == snapshot_name(backup_id)
+    ]

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
-from zsnapdb.base.model import Snapshot, SnapshotSet, is_backup_id
+from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import (
-    BACKUP_PROPERTY,
-    INSTANCE_PROPERTY,
-    STATE_PROPERTY,
-    STORED,
-    TAKEN,
-    snapshot_name,
-)
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, STATE_PROPERTY, STORED, TAKEN, own_snapshots
 from zsnapdb.jobs.record import host_record
-from zsnapdb.zfs import snapshots
+from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
 def as_backed_up_last(instance: Instance) -> Instance | None:
@@ -42,24 +35,21 @@ def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
     ]
 
 
-def unfinished(instance: Instance) -> dict[str, list[str]]:
-    """Return the snapshots of interrupted and running backups, by backup id."""
-    return {
-        backup_id: [s.full_name for s in members.values()]
-        for backup_id, members in sorted(_members(instance, (TAKEN,)).items())
-    }
+def unfinished(seen: Iterable[OwnedSnapshot]) -> dict[str, list[str]]:
+    """Return the snapshots of interrupted and running backups among the own ones of the instance, by backup id."""
+    by_id: dict[str, list[str]] = {}
+    for marked in seen:
+        if marked.properties[STATE_PROPERTY] == TAKEN:
+            by_id.setdefault(marked.properties[BACKUP_PROPERTY], []).append(marked.snapshot.full_name)
+    return dict(sorted(by_id.items()))
 
 
 def _members(instance: Instance, states: Collection[str]) -> dict[str, dict[str, Snapshot]]:
-    """Return the instance's own snapshots in one of the states, by backup id and role. One command reads them."""
+    """Return the instance's own snapshots in one of the states, by backup id and role."""
     by_id: dict[str, dict[str, Snapshot]] = {}
     roles = {dataset: role for role, dataset in instance.volumes.items()}
-    for owned in snapshots.owned(roles, [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY]):
-        marks = owned.properties
-        backup_id = marks[BACKUP_PROPERTY]
-        # The properties alone prove nothing: snapshots inherit the properties of their dataset, and a restored
-        # dataset has some of these. So the name must fit too.
-        is_own = owned.snapshot.name == snapshot_name(backup_id) and is_backup_id(backup_id)
-        if is_own and marks[INSTANCE_PROPERTY] == instance.name and marks[STATE_PROPERTY] in states:
-            by_id.setdefault(backup_id, {})[roles[owned.snapshot.dataset]] = owned.snapshot
+    for marked in own_snapshots(instance.name, roles):
+        if marked.properties[STATE_PROPERTY] in states:
+            by_role = by_id.setdefault(marked.properties[BACKUP_PROPERTY], {})
+            by_role[roles[marked.snapshot.dataset]] = marked.snapshot
     return by_id

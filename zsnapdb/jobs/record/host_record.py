@@ -15,15 +15,14 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from zsnapdb.base.errors import DamagedError, ZsnapdbError
-from zsnapdb.base.model import is_backup_id, server_name
+from zsnapdb.base.model import server_name
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
-    INSTANCE_PROPERTY,
     REPOSITORY_PROPERTY,
     STATE_PROPERTY,
     STORED,
-    snapshot_name,
+    own_snapshots,
 )
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, read
 from zsnapdb.planning.repository import host_record
@@ -44,7 +43,7 @@ from zsnapdb.repository.binlog_contents import Archive, load
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.manifest import Manifest, ServerSourcePart
 from zsnapdb.repository.repository import Repository
-from zsnapdb.zfs import snapshots
+from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
 @contextlib.contextmanager
@@ -204,13 +203,15 @@ def check(
     archive: Archive | None = None,
     *,
     is_writing: bool = False,
+    seen: Sequence[OwnedSnapshot] | None = None,
 ) -> StoredCheck:
     """Return what the repository lacks of what this host stored, and what it has from the future.
 
     `there` are the readable backups, `unreadable` the ids of the others that the repository lists. `archive` None: the
-    binlogs are not looked at. `is_writing`: this host is about to store a backup there.
+    binlogs are not looked at. `is_writing`: this host is about to store a backup there. `seen`: the snapshots of the
+    instance's sets on this host, if the caller has just read them.
     """
-    compared = _compared(instance, repository, there, unreadable, archive, is_writing)
+    compared = _compared(instance, repository, there, unreadable, archive, is_writing, seen)
     now = instance.host.now()
     future = from_future((backup.backup_id for backup in there), now, compared.own)
     all_findings = (*compared.findings, *host_record.judge_future(instance.name, future, now))
@@ -224,6 +225,7 @@ def _compared(
     unreadable: Collection[str],
     archive: Archive | None,
     is_writing: bool,
+    seen: Sequence[OwnedSnapshot] | None,
 ) -> StoredCheck:
     record = HostRecord.of(instance, repository)
     if record is None:
@@ -236,7 +238,7 @@ def _compared(
         kind = StoredKind.NOT_COMPARED if is_hidden else StoredKind.RECORD_UNREADABLE
         return StoredCheck((StoredFinding(kind, error.message, error.hint), *others))
     policy = instance.settings.keep or instance.repository.keep
-    local = _local_backups(instance, repository, there)
+    local = _local_backups(instance, repository, there, seen)
     missing = host_record.missing_backups(known, local, there, unreadable, policy, instance.host.now())
     short = host_record.judge_archive(archived, positions(archive)) if archive is not None else None
     # The caller listed the repository before the record was read. What was stored in between is no loss.
@@ -324,10 +326,16 @@ def _other_repositories(instance: Instance, repository: Repository) -> Iterator[
                 )
 
 
-def _local_backups(instance: Instance, repository: Repository, there: Sequence[WrittenLink]) -> list[LocalBackup]:
+def _local_backups(
+    instance: Instance,
+    repository: Repository,
+    there: Sequence[WrittenLink],
+    seen: Sequence[OwnedSnapshot] | None,
+) -> list[LocalBackup]:
     """Return the backups whose snapshots on this host say that they are stored in this repository, oldest first.
 
-    An empty list if this host has no ZFS, or lacks a dataset of the instance.
+    `seen` are the snapshots of the instance's sets, if the caller has just read them (`own_snapshots`). An empty list
+    if this host has no ZFS, or lacks a dataset of the instance.
     """
     volumes = instance.settings.volumes
     if volumes is None:
@@ -337,17 +345,10 @@ def _local_backups(instance: Instance, repository: Repository, there: Sequence[W
     guids: dict[str, dict[str, int]] = {}
     try:
         roles = {dataset: role for role, dataset in volumes.items()}
-        columns = [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, REPOSITORY_PROPERTY]
-        for marked in snapshots.owned(roles, columns):
-            marks, backup_id = marked.properties, marked.properties[BACKUP_PROPERTY]
-            is_own = is_backup_id(backup_id) and marked.snapshot.name == snapshot_name(backup_id)
-            is_stored = (marks[INSTANCE_PROPERTY], marks[STATE_PROPERTY], marks[REPOSITORY_PROPERTY]) == (
-                instance.name,
-                STORED,
-                repository.id,
-            )
-            if is_own and is_stored:
-                guids.setdefault(backup_id, {})[roles[marked.snapshot.dataset]] = marked.snapshot.guid
+        for marked in own_snapshots(instance.name, roles) if seen is None else seen:
+            marks, place = marked.properties, marked.snapshot.dataset
+            if (marks[STATE_PROPERTY], marks[REPOSITORY_PROPERTY]) == (STORED, repository.id) and place in roles:
+                guids.setdefault(marks[BACKUP_PROPERTY], {})[roles[place]] = marked.snapshot.guid
     except (ZsnapdbError, OSError):
         return []
     return [LocalBackup(backup_id, by_role) for backup_id, by_role in guids.items()]

@@ -9,10 +9,10 @@ from zsnapdb.base.model import SNAPSHOT_PREFIX, is_backup_id
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
-    INSTANCE_PROPERTY,
     REPOSITORY_PROPERTY,
     STATE_PROPERTY,
     STORED,
+    own_snapshots,
     snapshot_name,
 )
 from zsnapdb.planning.repository.local_sets import LocalBookmark, LocalSnapshot
@@ -42,25 +42,22 @@ def look_locally(instance: Instance, backups: Sequence[Summary]) -> LocalLeftove
         instance = instance.with_volumes({volume.role: volume.dataset for volume in backups[-1].volumes})
     if instance.settings.volumes is None or not all(datasets.exists(dataset) for dataset in instance.volumes.values()):
         return NOTHING_LOCAL
-    own_snapshots, own_bookmarks, guids = [], [], {}
+    kept, own_bookmarks, guids = [], [], {}
     volumes = list(instance.volumes.values())
-    uses = snapshots.uses(volumes)
-    for marked in snapshots.owned(volumes, [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, REPOSITORY_PROPERTY]):
+    for marked in own_snapshots(instance.name, volumes):
         snapshot, marks = marked.snapshot, marked.properties
         backup_id = marks[BACKUP_PROPERTY]
-        use = uses.get(snapshot.full_name)
-        is_own = is_backup_id(backup_id) and snapshot.name == snapshot_name(backup_id)
-        if is_own and use is not None and (marks[INSTANCE_PROPERTY], marks[STATE_PROPERTY]) == (instance.name, STORED):
+        if marks[STATE_PROPERTY] == STORED:
             repository = marks[REPOSITORY_PROPERTY].replace(datasets.UNSET, "")
-            own_snapshots.append(
+            kept.append(
                 LocalSnapshot(
                     snapshot.full_name,
                     backup_id,
                     snapshot.guid,
                     repository,
-                    use.holds,
-                    use.clones,
-                    use.used,
+                    marked.use.holds,
+                    marked.use.clones,
+                    marked.use.used,
                     snapshot.createtxg,
                 )
             )
@@ -71,4 +68,4 @@ def look_locally(instance: Instance, backups: Sequence[Summary]) -> LocalLeftove
             if is_backup_id(backup_id) and name == f"{dataset}#{snapshot_name(backup_id)}":
                 own_bookmarks.append(LocalBookmark(name, backup_id, guid))
         guids[role] = frozenset(points[dataset].names)
-    return LocalLeftovers(tuple(own_snapshots), tuple(own_bookmarks), guids)
+    return LocalLeftovers(tuple(kept), tuple(own_bookmarks), guids)

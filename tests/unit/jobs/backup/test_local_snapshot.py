@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -92,16 +92,16 @@ def test_a_set_that_gets_a_clone_at_the_last_moment_is_a_warning_and_goes_later(
 ) -> None:
     first = snapshot(world).backup_id
     cloned = world.snapshots[f"tank/mysql/data@zsnapdb-{first}"].properties
-    uses = snapshots.uses
+    owned = snapshots.owned
 
-    def before_the_clone(dataset: str) -> object:
+    def before_the_clone(places: Collection[str], names: Sequence[str]) -> object:
         cloned.pop("clones", None)
-        seen = uses(dataset)
+        seen = owned(places, names)
         cloned["clones"] = "tank/clone"
         return seen
 
     with monkeypatch.context() as late:
-        late.setattr(snapshots, "uses", before_the_clone)
+        late.setattr(snapshots, "owned", before_the_clone)
         result = snapshot(world, last=1)
     assert (result.expired, len(result.warnings)) == ((), 1)
     assert first in result.warnings[0]

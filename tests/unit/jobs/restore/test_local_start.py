@@ -137,7 +137,9 @@ def test_a_set_that_lost_a_snapshot_has_another_pool_or_server_or_no_description
     assert host.plan("latest", origin=RestoreOrigin.AUTO).backup_id == SET
     local.popitem()
     assert host.plan("latest", origin=RestoreOrigin.AUTO).backup_id == BACKUPS[0]
-    local_manifests.remove_stale(host.instance)
+    local_manifests.remove_stale(host.instance, {SET})
+    assert file.exists()
+    local_manifests.remove_stale(host.instance, {BACKUPS[0]})
     assert not file.exists()
 
 

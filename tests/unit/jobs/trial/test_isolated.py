@@ -30,6 +30,7 @@ class CopyWithPlugins:
     plugins: tuple[tuple[str, str], ...]
     settings: ServerSettings = field(default_factory=ServerSettings)
     events: list[str] = field(default_factory=list)
+    for_one_task: tuple[str, ...] = ()
 
     def remove_keys(self) -> None:
         self.events.append("keys removed")
