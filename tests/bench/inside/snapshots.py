@@ -1,0 +1,87 @@
+"""In the guest: what commands cost in their children, with a few snapshot sets on the host and with many.
+
+`snapshots.py MANY` writes /out/snapshots.json: for each command the processor seconds of the programs that it started,
+and of it all, first with a few sets and then with MANY more.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.bench.inside.programs import trace
+from zsnapdb.zfs import core, snapshots
+
+CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
+USAGE = Path("/tmp/usage.json")
+ROUNDS = 3
+VOLUMES = ("tank/mysql", "tank/mysql/data")
+MARKS = ("zsnapdb:instance", "zsnapdb:version", "zsnapdb:lock", "zsnapdb:position")
+MEASURED: dict[str, tuple[str, ...]] = {
+    "snapshot": ("snapshot", "main"),
+    "backup of nothing": ("backup", "main"),
+    "clone create": ("clone", "create", "main", "--name", "own"),
+    "clone list": ("clone", "list"),
+    "status": ("status", "main"),
+    "list": ("list", "main"),
+    "doctor": ("doctor", "main"),
+}
+
+
+def run(words: tuple[str, ...]) -> None:
+    """Run a command and write what it and its children used."""
+    try:
+        trace("/dev/null", list(words))
+    finally:
+        children, own = resource.getrusage(resource.RUSAGE_CHILDREN), resource.getrusage(resource.RUSAGE_SELF)
+        seconds = [one.ru_utime + one.ru_stime for one in (children, own)]
+        USAGE.write_text(json.dumps({"children": seconds[0], "all": sum(seconds)}))
+
+
+def measured(words: tuple[str, ...]) -> dict[str, float]:
+    """Return the medians of what a command used, and of its wall time."""
+    rounds = []
+    for _ in range(ROUNDS):
+        began = time.monotonic()
+        argv = [sys.executable, __file__, "--run", *words, "--json"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=900)
+        if done.returncode not in (0, 2):
+            raise SystemExit(f"{' '.join(words)} ended with {done.returncode}: {done.stderr}")
+        rounds.append({**json.loads(USAGE.read_text()), "wall": time.monotonic() - began})
+        if words[:2] == ("clone", "create"):
+            subprocess.run(["zsnapdb", "clone", "destroy", "own"], check=True, capture_output=True)
+    return {key: sorted(one[key] for one in rounds)[ROUNDS // 2] for key in rounds[0]}
+
+
+def add(count: int) -> None:
+    """Make so many sets as `zsnapdb snapshot` makes them, by what the newest one says of itself."""
+    library = core.load()
+    assert library is not None
+    newest = snapshots.owned([VOLUMES[1]], ["zsnapdb:backup", *MARKS])[-1].properties
+    properties = {key: newest[key] for key in MARKS} | {"zsnapdb:state": "local"}
+    for number in range(count):
+        day, minute = divmod(number, 1440)
+        backup_id = f"202601{1 + day:02d}T{minute // 60:02d}{minute % 60:02d}00Z-{number:04x}"
+        names = [f"{volume}@zsnapdb-{backup_id}" for volume in VOLUMES]
+        library.snapshot(names, {**properties, "zsnapdb:backup": backup_id})
+
+
+def main() -> None:
+    """Measure with few, add many, measure again, and write it."""
+    CONFIG.write_text(CONFIG.read_text() + "\n[instance.main.local]\nlast = 100000\n")
+    subprocess.run(["zsnapdb", "backup", "main"], check=True, capture_output=True)
+    few = {name: measured(words) for name, words in MEASURED.items()}
+    add(int(sys.argv[1]))
+    many = {name: measured(words) for name, words in MEASURED.items()}
+    Path("/out/snapshots.json").write_text(json.dumps({"few": few, "many": many}))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--run"]:
+        run(tuple(sys.argv[2:]))
+    else:
+        main()
