@@ -23,7 +23,7 @@ from zsnapdb.planning.backup.resume import (
     Surroundings,
     judge,
 )
-from zsnapdb.repository.backup_journal import BackupJournal, StartedBackup, journals
+from zsnapdb.repository.backup_journal import DISK, BackupJournal, StartedBackup, journals
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
@@ -62,7 +62,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
     backups = []
     for file in files:
         try:
-            journal = BackupJournal.read(file, instance.host.journal_disk)
+            journal = BackupJournal.read(file, instance.host.journal_disk or DISK)
         except DamagedError as error:
             backups.append(
                 InterruptedBackup(

@@ -35,7 +35,7 @@ from zsnapdb.planning.backup.resume import Cause, ResumeDecision, ResumeJudgemen
 from zsnapdb.planning.backup.send_form import FormChoice
 from zsnapdb.planning.chain import BasePlan, choose_base
 from zsnapdb.planning.damage import DamageRegister, sentences
-from zsnapdb.repository.backup_journal import BackupJournal
+from zsnapdb.repository.backup_journal import DISK, BackupJournal
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import Manifest
@@ -384,7 +384,7 @@ def _write_journal(
             created or instance.host.now(),
             planned.form.form,
         )
-        folder, disk = interrupted.folder(instance), instance.host.journal_disk
+        folder, disk = interrupted.folder(instance), instance.host.journal_disk or DISK
         return BackupJournal.create(folder, started, warn_without_journal, disk)
 
 

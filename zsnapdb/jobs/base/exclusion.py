@@ -9,14 +9,15 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from zsnapdb.base.errors import BusyError
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import lock_file, open_lock
-from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.writer_lease import lease
+
+if TYPE_CHECKING:
+    from zsnapdb.repository.repository import Repository
 
 _HOLDER = re.compile(r"(\d{1,20}) ([^\n]{1,200})\n")
 """The content of a lock file: the process that has the lock, and what it does."""
@@ -166,6 +167,8 @@ def writing(instance: Instance, repository: Repository, doing: str) -> Iterator[
 
     Yields a function that raises LeaseError once the lease is lost.
     """
+    from zsnapdb.repository.writer_lease import lease
+
     with (
         for_instance(instance, "backup", doing),
         lease(

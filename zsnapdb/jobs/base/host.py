@@ -6,17 +6,32 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from zsnapdb.base import run_id
-from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.jobs.base import clock
-from zsnapdb.repository.backup_journal import DISK, JournalDisk
-from zsnapdb.repository.writer_lease import Holder, has_ended
-from zsnapdb.store.base import Store
-from zsnapdb.store.open import open_store
 
-OpenStore = Callable[[RepositorySettings, Callable[[str], None] | None], tuple[Store, str]]
+if TYPE_CHECKING:
+    from zsnapdb.config.repository import RepositorySettings
+    from zsnapdb.repository.backup_journal import JournalDisk
+    from zsnapdb.repository.writer_lease import Holder
+    from zsnapdb.store.base import Store
+
+OpenStore: TypeAlias = "Callable[[RepositorySettings, Callable[[str], None] | None], tuple[Store, str]]"
 """Opens the store of a repository. Returns the store and the prefix of the keys; reports retries to the callback."""
+
+
+def _open_store(settings: RepositorySettings, tell: Callable[[str], None] | None) -> tuple[Store, str]:
+    # Most commands open no store, and to load what they would need for one takes longer than they do.
+    from zsnapdb.store.open import open_store
+
+    return open_store(settings, tell)
+
+
+def _has_ended(holder: Holder) -> bool:
+    from zsnapdb.repository.writer_lease import has_ended
+
+    return has_ended(holder)
 
 
 @dataclass(frozen=True)
@@ -64,12 +79,12 @@ class Host:
     run_id: Callable[[], str] = run_id.current
     """The id of the run of which this job is a part."""
 
-    open_store: OpenStore = open_store
+    open_store: OpenStore = _open_store
 
-    journal_disk: JournalDisk = DISK
-    """What changes the journals."""
+    journal_disk: JournalDisk | None = None
+    """What changes the journals; None: the disk of this host."""
 
-    has_ended: Callable[[Holder], bool] = has_ended
+    has_ended: Callable[[Holder], bool] = _has_ended
     """Whether the process that has a lease is known to be gone."""
 
 

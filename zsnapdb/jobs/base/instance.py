@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import ConfigError, PreflightError, ServerError, UsageError
 from zsnapdb.config.repository import KeepSettings, RepositorySettings
@@ -19,12 +20,13 @@ from zsnapdb.mysql.tls import Tls, TlsMode
 from zsnapdb.planning.backup.lock_strategy import check_name
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm, forms_of
 from zsnapdb.planning.chain import ChainPolicy
-from zsnapdb.repository.catalogue import Cache, Summaries, summaries
-from zsnapdb.repository.keyring import Keyring
-from zsnapdb.repository.repository import Repository
-from zsnapdb.store.base import Store
-from zsnapdb.stream.chunks import Codec
-from zsnapdb.stream.upload import UploadSettings
+
+if TYPE_CHECKING:
+    from zsnapdb.repository.catalogue import Summaries
+    from zsnapdb.repository.keyring import Keyring
+    from zsnapdb.repository.repository import Repository
+    from zsnapdb.store.base import Store
+    from zsnapdb.stream.upload import UploadSettings
 
 FIRST_LEVEL = 3
 """The first zstd level of `level = "auto"`."""
@@ -252,21 +254,25 @@ class Instance:
 
         If the marker is lost, the repository is opened from the manifests of the instance.
         """
-        repository = Repository.open(
-            *self.open_store(),
-            Keyring.of(self.repository.encryption),
-            instances=(self.name,),
-        )
+        # Most commands need no repository, and to load its modules takes longer than they do.
+        from zsnapdb.repository.repository import Repository
+
+        repository = Repository.open(*self.open_store(), self._keyring(), instances=(self.name,))
         if repository.note:
             self.events.tell(repository.note)
         return repository
 
     def open_or_create_repository(self) -> Repository:
         """Open its repository. Creates the marker if the repository has none yet."""
+        from zsnapdb.repository.repository import Repository
+
         store, prefix = self.open_store()
-        return Repository.open_or_create(
-            store, prefix, secrets.token_hex(8), Keyring.of(self.repository.encryption), instances=(self.name,)
-        )
+        return Repository.open_or_create(store, prefix, secrets.token_hex(8), self._keyring(), instances=(self.name,))
+
+    def _keyring(self) -> Keyring:
+        from zsnapdb.repository.keyring import Keyring
+
+        return Keyring.of(self.repository.encryption)
 
     def send_flags(self) -> tuple[tuple[str, ...], ...]:
         """Return the options that its `zfs send` may have, one tuple for each form of a stream."""
@@ -279,10 +285,15 @@ class Instance:
 
     def summaries(self, repository: Repository) -> Summaries:
         """Return its backups there, without their chunk tables. This host caches what was read once."""
+        from zsnapdb.repository.catalogue import Cache, summaries
+
         return summaries(repository, self.name, Cache.of(self.host.cache, repository, self.name))
 
     def upload_settings(self) -> UploadSettings:
         """Return how its plain streams are split into chunks and compressed."""
+        from zsnapdb.stream.chunks import Codec
+        from zsnapdb.stream.upload import UploadSettings
+
         stream = self.repository.stream
         level, adaptive = (FIRST_LEVEL, True) if stream.level == "auto" else (stream.level, False)
         codec = Codec.NONE if level == 0 else Codec.ZSTD

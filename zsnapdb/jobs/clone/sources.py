@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import NotThere, PreflightError, ServerError, UsageError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup_id, pool_of
@@ -26,8 +27,10 @@ from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.process.paths import with_real_paths
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, Place, decode
-from zsnapdb.repository.manifest import Manifest, server_source
 from zsnapdb.zfs import datasets, snapshots
+
+if TYPE_CHECKING:
+    from zsnapdb.repository.manifest import Manifest
 
 LATEST = "latest"
 LIVE_STATE = "live"
@@ -144,6 +147,8 @@ def origin_in(manifest: Manifest) -> Origin:
     The manifest does not say which of the backup's GTIDs are in no binlog. So all count as such: the position of the
     backup contains those of gtid_purged, and any copy of the backup has them.
     """
+    from zsnapdb.repository.manifest import server_source
+
     source = server_source(manifest)
     part = source.server
     return Origin(

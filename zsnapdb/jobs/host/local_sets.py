@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable
 from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, STATE_PROPERTY, STORED, TAKEN, own_snapshots
-from zsnapdb.jobs.record import host_record
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
@@ -17,6 +16,9 @@ def as_backed_up_last(instance: Instance) -> Instance | None:
     For when no volumes are configured and the server, which knows them, is down. RepositoryError if the repository
     cannot be reached.
     """
+    # What only looks at the host does without the modules of repositories.
+    from zsnapdb.jobs.record import host_record
+
     repository = instance.open_repository()
     known = host_record.without_future(instance, repository, instance.summaries(repository))
     return instance.with_volumes({volume.role: volume.dataset for volume in known[-1].volumes}) if known else None

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import ValidationError
 
@@ -17,7 +17,9 @@ from zsnapdb.base import private_lock, whole_file
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.repository.host_record import ArchivedPosition, BackupRecord, EvidenceEnd, RecordPart
-from zsnapdb.repository.repository import Repository
+
+if TYPE_CHECKING:
+    from zsnapdb.repository.repository import Repository
 
 P = TypeVar("P", bound=RecordPart)
 
