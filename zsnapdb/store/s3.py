@@ -39,6 +39,7 @@ from zsnapdb.store.s3_parts import (
     S3Options,
     credentials_of,
 )
+from zsnapdb.store.s3_ranges import PARTS, RangedReader
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 _MISSING = {"NoSuchKey", "404", "NotFound"}
 _CONDITION_FAILED = {"PreconditionFailed", "412"}
 _DELETE_BATCH = 1000
-_BLOCK = 1 << 20
 _SMALL = 128 << 10
 """Smaller objects (bytes) cost more in the storage classes for rare access than in the standard class."""
 
@@ -75,6 +75,7 @@ class S3Store:
         self._options = options or S3Options()
         self._checksums = self._options.checksum != "none"
         self._client = self._connect()
+        self._reader = RangedReader(self._read, connections)
 
     def _connect(self) -> S3Client:
         style: dict[str, Any] = {"addressing_style": self._addressing}
@@ -85,7 +86,7 @@ class S3Store:
             retries={"mode": "standard", "total_max_attempts": 1},
             connect_timeout=10,
             read_timeout=60,
-            max_pool_connections=self._connections + 2,
+            max_pool_connections=self._connections * PARTS + 2,
             s3=cast(Any, style),
             # The checksum is computed in this module, so the client computes none.
             request_checksum_calculation="when_required",
@@ -239,14 +240,14 @@ class S3Store:
                     answer.get("ETag", ""),
                 )
 
-    def _read(self, key: str) -> GetObjectOutputTypeDef:
+    def _read(self, key: str, more: Mapping[str, str] | None = None) -> GetObjectOutputTypeDef:
         """Return the provider's answer. ClientError with NoSuchKey if the object does not exist.
 
         To an account without an unconditional right to list, S3 answers that a missing object is denied (API reference,
         GetObject, "Permissions"). The policies of zsnapdb allow to list the prefix alone, so a listing tells which.
         """
         try:
-            return self._client.get_object(Bucket=self.bucket, Key=key)
+            return self._client.get_object(Bucket=self.bucket, Key=key, **cast(Any, more or {}))
         except ClientError as error:
             if error_code(error) in NOT_ALLOWED and self._is_missing(key):
                 raise ClientError({"Error": {"Code": "NoSuchKey"}}, "GetObject") from error
@@ -261,19 +262,9 @@ class S3Store:
         return all(item["Key"] != key for item in page.get("Contents", []))
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Read the object in blocks. To read a large object at once would need new memory every time."""
+        """Read the object, a large one over several connections where one is slow."""
         with self._requesting(f"reading {key}"):
-            answer = self._read(key)
-            with contextlib.closing(answer["Body"]) as body:
-                done = 0
-                # Only the read at the end notices an answer that broke off.
-                while block := body.read(_BLOCK):
-                    taken = min(len(block), max(0, len(target) - done))
-                    target[done : done + taken] = memoryview(block)[:taken]
-                    done += len(block)
-                    if done > len(target):
-                        return max(done, answer.get("ContentLength", 0))
-                return done
+            return self._reader.read_into(key, target)
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
         """Replace the object if its ETag is still `tag` (If-Match)."""

@@ -1,0 +1,162 @@
+"""A large object is read over several connections where one is slow, and is the same object."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, IncompleteReadError
+from botocore.response import StreamingBody
+
+from tests.unit.support.s3 import bucket
+from zsnapdb.base.errors import NotThere, UnreachableError
+from zsnapdb.store.s3 import S3Store
+from zsnapdb.store.s3_ranges import LEAST, PARTS, Pace, RangedReader
+
+
+class Objects:
+    """One object that is read by ranges. `requests` are the parameters of each request."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.requests: list[Mapping[str, str]] = []
+        self.knows_ranges = True
+        self.cut: set[int] = set()
+        """The numbers of the requests whose answer breaks off."""
+        self.delay = 0.0
+        self._lock = threading.Lock()
+
+    def tag(self) -> str:
+        return hashlib.md5(self.body).hexdigest()
+
+    def get(self, key: str, more: Mapping[str, str]) -> Any:
+        with self._lock:
+            number = len(self.requests)
+            self.requests.append(more)
+        if number:
+            time.sleep(self.delay)
+        if more.get("IfMatch", self.tag()) != self.tag():
+            raise ClientError({"Error": {"Code": "PreconditionFailed"}}, "GetObject")
+        body, answer = self.body, {"ETag": self.tag()}
+        if "Range" in more and self.knows_ranges:
+            begin, end = map(int, more["Range"].removeprefix("bytes=").split("-"))
+            if begin >= len(self.body):
+                raise ClientError({"Error": {"Code": "InvalidRange"}}, "GetObject")
+            body = self.body[begin : end + 1]
+            answer["ContentRange"] = f"bytes {begin}-{begin + len(body) - 1}/{len(self.body)}"
+        sent = body[: len(body) // 2] if number in self.cut else body
+        return {**answer, "ContentLength": len(body), "Body": StreamingBody(io.BytesIO(sent), len(body))}
+
+
+def object_of(size: int) -> Objects:
+    return Objects(random.Random(size).randbytes(size))
+
+
+def fast() -> Pace:
+    pace = Pace()
+    pace.note(1 << 30, 1.0)
+    return pace
+
+
+@pytest.mark.parametrize("size", [0, 1, LEAST - 1, LEAST, LEAST + 1, 2 * LEAST, 4 * LEAST + 3, 5 * LEAST])
+@pytest.mark.parametrize("room", [-1, 0, 1, LEAST, 3 * LEAST])
+def test_what_is_read_is_the_object_as_far_as_it_fits_and_its_size(size: int, room: int) -> None:
+    there = object_of(size)
+    target = bytearray(max(0, size + room))
+    assert RangedReader(there.get, 2).read_into("k", memoryview(target)) == size
+    fitting = min(size, len(target))
+    assert target[:fitting] == there.body[:fitting]
+    assert len(there.requests) <= PARTS + (size == 0)
+
+
+def test_a_slow_line_is_shared_by_several_connections_and_a_fast_one_is_not() -> None:
+    there = object_of(4 * LEAST)
+    target = memoryview(bytearray(4 * LEAST))
+    RangedReader(there.get, 2).read_into("k", target)
+    assert len(there.requests) == PARTS
+    there.requests.clear()
+    RangedReader(there.get, 2, fast()).read_into("k", target)
+    assert there.requests == [{}]
+
+
+def test_a_small_object_is_one_request() -> None:
+    there = object_of(LEAST)
+    RangedReader(there.get, 2).read_into("k", memoryview(bytearray(LEAST)))
+    assert there.requests == [{}]
+
+
+def test_a_server_that_knows_no_ranges_sends_the_object_once() -> None:
+    there = object_of(4 * LEAST)
+    there.knows_ranges = False
+    target = bytearray(4 * LEAST)
+    assert RangedReader(there.get, 2).read_into("k", memoryview(target)) == len(there.body)
+    assert bytes(target) == there.body
+    assert len(there.requests) == 1
+
+
+def test_the_pace_follows_what_connections_bring_and_short_answers_say_nothing() -> None:
+    pace = Pace()
+    pace.note(1000, 1e-9)
+    assert not pace.is_fast
+    assert fast().is_fast
+    pace.note(1 << 30, 1.0)
+    for _ in range(20):
+        pace.note(10 << 20, 1.0)
+    assert not pace.is_fast
+
+
+@pytest.mark.parametrize("cut", range(PARTS))
+def test_after_an_answer_that_breaks_off_nothing_writes_to_the_memory_any_more(cut: int) -> None:
+    there = object_of(4 * LEAST)
+    there.cut, there.delay = {cut}, 0.05
+    target = bytearray(4 * LEAST)
+    with pytest.raises(IncompleteReadError):
+        RangedReader(there.get, 2).read_into("k", memoryview(target))
+    target[:] = bytes(len(target))
+    time.sleep(0.15)
+    assert not any(target)
+
+
+def test_an_object_that_is_replaced_meanwhile_is_never_a_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = object_of(4 * LEAST)
+    get = there.get
+
+    def replaced(key: str, more: Mapping[str, str]) -> Any:
+        answer = get(key, more)
+        there.body = bytes(4 * LEAST)
+        return answer
+
+    with pytest.raises(UnreachableError) as caught:
+        RangedReader(replaced, 2).read_into("k", memoryview(bytearray(4 * LEAST)))
+    assert "replaced" in caught.value.message
+
+
+def test_a_bucket_is_read_by_ranges() -> None:
+    with bucket() as client:
+        body = random.Random(1).randbytes(3 * LEAST + 5)
+        client.put_object(Bucket="backups", Key="k", Body=body)
+        client.put_object(Bucket="backups", Key="empty", Body=b"")
+        store = S3Store(
+            "backups",
+            endpoint=None,
+            region="us-east-1",
+            credentials_file=None,
+            addressing="auto",
+            connections=2,
+        )
+        for extra in (0, 7, 5 * LEAST):
+            target = bytearray(len(body) + extra)
+            assert store.read_into("k", memoryview(target)) == len(body)
+            assert target[: len(body)] == body
+        short = bytearray(2 * LEAST)
+        assert store.read_into("k", memoryview(short)) == len(body)
+        assert short == body[: 2 * LEAST]
+        assert store.read_into("empty", memoryview(bytearray(3 * LEAST))) == 0
+        with pytest.raises(NotThere):
+            store.read_into("nothing", memoryview(bytearray(3 * LEAST)))

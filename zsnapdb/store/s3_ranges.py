@@ -1,0 +1,148 @@
+"""Reads a large object over several connections at once, where one connection is slow.
+
+A provider gives each connection a share of the line: 50 to 90 MB/s are usual. Where a connection is faster, an object
+comes in one request.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError, IncompleteReadError
+
+from zsnapdb.base.errors import UnreachableError
+from zsnapdb.store.s3_client import error_code
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
+
+PARTS = 4
+"""The most connections for one object."""
+LEAST = 4 << 20
+"""A shorter part (bytes) costs more by its request than it gains."""
+_FAST = 100e6
+"""Bytes per second of one connection from which the line is not what a reader waits for."""
+_BLOCK = 1 << 20
+_TOTAL = re.compile(r"bytes \d+-\d+/(\d+)")
+
+
+class Pace:
+    """How fast one connection was lately, in bytes per second. Threads share it."""
+
+    def __init__(self) -> None:
+        self._rate = 0.0
+        self._lock = threading.Lock()
+
+    def note(self, size: int, seconds: float) -> None:
+        """Note that one request brought so many bytes in so many seconds. Short answers say nothing."""
+        if size < LEAST or seconds <= 0:
+            return
+        with self._lock:
+            rate = size / seconds
+            self._rate = rate if not self._rate else 0.7 * self._rate + 0.3 * rate
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether one connection was fast. False if nothing was noted yet."""
+        return self._rate >= _FAST
+
+
+Get = Callable[[str, Mapping[str, str]], "GetObjectOutputTypeDef"]
+"""Requests an object by its key, with further parameters of GetObject. ClientError as botocore raises it."""
+
+
+@dataclass(frozen=True)
+class RangedReader:
+    """Reads objects into memory with `get`. `connections`: how many objects are read at once."""
+
+    get: Get
+    connections: int
+    pace: Pace = field(default_factory=Pace)
+    _pools: list[ThreadPoolExecutor] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def read_into(self, key: str, target: memoryview) -> int:
+        """Write as much of the object as fits to `target`. Return the object's full size in bytes.
+
+        After an error nothing writes to `target` any more. UnreachableError if the object was replaced meanwhile.
+        """
+        if len(target) < 2 * LEAST or self.pace.is_fast:
+            return self._whole(key, target)
+        part = max(LEAST, -(-len(target) // PARTS))
+        began = time.monotonic()
+        try:
+            answer = self.get(key, {"Range": f"bytes=0-{part - 1}"})
+        except ClientError as error:
+            if error_code(error) != "InvalidRange":
+                raise
+            return self._whole(key, target)
+        total = _TOTAL.fullmatch(answer.get("ContentRange", ""))
+        if total is None:
+            # The server knows no ranges, and sends it all.
+            return self._received(answer, target, began)
+        size = min(int(total[1]), len(target))
+        others = [(begin, min(begin + part, size)) for begin in range(part, size, part)]
+        running = [
+            self._pool().submit(self._part, key, target[begin:end], begin, answer.get("ETag", ""))
+            for begin, end in others
+        ]
+        try:
+            self._exactly(answer, target[: min(part, size)], began)
+        finally:
+            wait(running)
+        for one in running:
+            one.result()
+        return int(total[1])
+
+    def _whole(self, key: str, target: memoryview) -> int:
+        began = time.monotonic()
+        return self._received(self.get(key, {}), target, began)
+
+    def _part(self, key: str, target: memoryview, begin: int, tag: str) -> None:
+        began = time.monotonic()
+        same = {"IfMatch": tag} if tag else {}
+        try:
+            answer = self.get(key, {"Range": f"bytes={begin}-{begin + len(target) - 1}", **same})
+        except ClientError as error:
+            if error_code(error) in ("PreconditionFailed", "412", "InvalidRange"):
+                raise UnreachableError(
+                    f"object {key} was replaced while it was read", hint="see who else writes to the store"
+                ) from error
+            raise
+        self._exactly(answer, target, began)
+
+    def _exactly(self, answer: GetObjectOutputTypeDef, target: memoryview, began: float) -> None:
+        """Fill the target with the answer. IncompleteReadError unless it has exactly that size."""
+        size = self._received(answer, target, began)
+        if size != len(target):
+            raise IncompleteReadError(actual_bytes=size, expected_bytes=len(target))
+
+    def _received(self, answer: GetObjectOutputTypeDef, target: memoryview, began: float) -> int:
+        """Write as much of the answer as fits to the target, in blocks. Return the answer's full size.
+
+        To read a large object at once would need new memory every time.
+        """
+        with closing(answer["Body"]) as body:
+            done = 0
+            # Only the read at the end notices an answer that broke off.
+            while block := body.read(_BLOCK):
+                taken = min(len(block), max(0, len(target) - done))
+                target[done : done + taken] = memoryview(block)[:taken]
+                done += len(block)
+                if done > len(target):
+                    return max(done, answer.get("ContentLength", 0))
+        self.pace.note(done, time.monotonic() - began)
+        return done
+
+    def _pool(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if not self._pools:
+                self._pools.append(ThreadPoolExecutor(self.connections * (PARTS - 1), thread_name_prefix="range"))
+            return self._pools[0]
