@@ -24,6 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.bench.line import DELAY, RATE, behind_a_line
 from tests.bench.pipeline import Run, pipeline
 from tests.bench.recording import Recording, recording
 from tests.bench.s3_server import BUCKET, LEVEL, Server, serve
@@ -32,7 +33,7 @@ from tests.lab.cache import Cache
 from tests.lab.host import LabError
 
 ENGINE = Path(__file__).parent / "engine.py"
-PARTS = ("backup", "restore", "memory", "increment", "slope")
+PARTS = ("backup", "restore", "line", "memory", "increment", "slope")
 MIB = 1 << 20
 LONG_GIB = 8
 """The length of the stream that shows the slope, in GiB: what a run costs once is small beside it."""
@@ -40,6 +41,8 @@ GOALS = {
     "backup_wall_encrypted": "<= 0.60",
     "backup_cpu_encrypted": "<= 0.95",
     "restore_wall_encrypted": "<= 0.90",
+    "line_backup_wall_encrypted": "<= 1.00",
+    "line_restore_wall_encrypted": "<= 1.00",
     "slope_backup_cpu": "<= 1.35",
     "slope_restore_cpu": "<= 1.10",
     "slope_restore_wall": "<= 0.90",
@@ -192,6 +195,20 @@ class Bench:
             run()
         runs = self.take_turns(self.downloads())
         self.compare("restore of the same, through a pipe", runs, ("aws | zstd", "rclone | zstd"), "restore")
+
+    def line(self) -> None:
+        """Both ways over a line as in life: a rate for each connection, and a delay."""
+        self.server.empty()
+        here = self.server
+        with behind_a_line(here) as self.server:
+            up = self.take_turns(self.uploads(self.streams.full))
+            down = self.take_turns(self.downloads())
+        self.server = here
+        speed = f"{RATE / 1e6:.0f} MB/s a connection, {DELAY * 1000:.0f} ms"
+        self.compare(f"backup over a line, {speed}", up, ("zstd | aws", "zstd | rclone"), "line_backup")
+        self.compare(f"restore over a line, {speed}", down, ("aws | zstd", "rclone | zstd"), "line_restore")
+        ours = (*up["zsnapdb encrypted"], *down["zsnapdb encrypted"])
+        self.figure("line_memory", max(run.memory for run in ours), "MiB", MEMORY_GOAL)
 
     def slope(self) -> None:
         """Processor seconds per GiB of a long stream, encrypted: beside zstd alone, and back beside rclone and zstd."""

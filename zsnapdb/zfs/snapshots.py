@@ -115,40 +115,44 @@ class SnapshotUse:
 
 @dataclass(frozen=True)
 class OwnedSnapshot:
-    """A snapshot, its values of user properties (set on it or inherited from its dataset), and its uses."""
+    """A snapshot and its values of properties, user properties set on it or inherited from its dataset among them."""
 
     snapshot: Snapshot
     properties: Mapping[str, str]
-    use: SnapshotUse
+
+    @property
+    def use(self) -> SnapshotUse:
+        """The uses of the snapshot, if the properties USES were read. What cannot be read counts as a hold."""
+        holds, clones, used = (self.properties[name] for name in USES)
+        return _use(holds if is_number(holds) else "1", clones, used if is_number(used) else "0")
 
 
 def owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnapshot]:
-    """Return the own snapshots of these datasets that have the first of the named user properties, oldest first.
+    """Return the own snapshots of these datasets that have the first of the named properties, oldest first.
 
-    Snapshots of their children are not included. One command reads them. NotThere if a dataset does not exist.
+    Snapshots of their children are not included. One command reads them: each further property of thousands of
+    snapshots takes its time. NotThere if a dataset does not exist.
     """
     if not places:
         return []
-    columns = ["name", "guid", "createtxg", *_USES, *names]
-    first = len(columns) - len(names)
+    columns = ["name", "guid", "createtxg", *names]
     owned_snapshots = []
     for row in rows(
         [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(columns), "-s", "createtxg", *places]
     ):
-        if len(row) != len(columns) or row[first] == "-":
+        if len(row) != len(columns) or row[3] == "-":
             # A value with a tab or a line feed is not ours.
             continue
-        name, guid, createtxg, holds, clones, used, *values = row
-        if not (name.partition("@")[0] in places and all(map(is_number, (guid, createtxg, holds, used)))):
+        name, guid, createtxg, *values = row
+        if not (name.partition("@")[0] in places and is_number(guid) and is_number(createtxg)):
             # Somebody set a value with a line feed, so that what follows looks like a line of its own.
             continue
         snapshot = _snapshot(name, int(guid), int(createtxg))
-        marked = OwnedSnapshot(snapshot, dict(zip(names, values, strict=True)), _use(holds, clones, used))
-        owned_snapshots.append(marked)
+        owned_snapshots.append(OwnedSnapshot(snapshot, dict(zip(names, values, strict=True))))
     return owned_snapshots
 
 
-_USES = ("userrefs", "clones", "used")
+USES = ("userrefs", "clones", "used")
 """zfsprops(7): the number of holds, the clones with commas between them, the bytes that only this snapshot keeps."""
 
 
@@ -396,7 +400,7 @@ def bookmark(names: Sequence[str]) -> None:
 def uses(places: Collection[str]) -> dict[str, SnapshotUse]:
     """Return the uses of each of the own snapshots of these datasets, by full name. One command reads them."""
     by_name = {}
-    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(("name", *_USES)), *places]
+    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(("name", *USES)), *places]
     for name, holds, clones, used in table(argv, 4) if places else ():
         by_name[name] = _use(str(number_in(holds, argv)), clones, str(number_in(used, argv)))
     return by_name

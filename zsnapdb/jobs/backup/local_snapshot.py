@@ -63,7 +63,11 @@ def sets(instance: Instance, *states: str) -> list[LocalSet]:
 
     Incomplete sets are included.
     """
-    return _sets(instance, own_snapshots(instance.name, set(instance.volumes.values())), states)
+    return _sets(instance, _own(instance), states)
+
+
+def _own(instance: Instance) -> list[OwnedSnapshot]:
+    return own_snapshots(instance.name, set(instance.volumes.values()), (POSITION_PROPERTY, *snapshots.USES))
 
 
 def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[str]) -> list[LocalSet]:
@@ -177,7 +181,7 @@ def snapshot(instance: Instance, *, opener: SourceOpener = open_source) -> Local
 
 def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:
     """Destroy the expired local sets. Return their ids."""
-    seen = own_snapshots(instance.name, set(instance.volumes.values()))
+    seen = _own(instance)
     local = {one.backup_id: one for one in _sets(instance, seen, (LOCAL,))}
     gone = []
     for decision in _decided(instance, list(local.values())):

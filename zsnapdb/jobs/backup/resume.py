@@ -12,7 +12,14 @@ from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError, Zsnapdb
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.send import keep_as_base, settle
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, BASE_TAG, MARKS, of_sets, own_snapshots
+from zsnapdb.jobs.base.set_properties import (
+    BACKUP_PROPERTY,
+    BASE_TAG,
+    MARKS,
+    REPOSITORY_PROPERTY,
+    of_sets,
+    own_snapshots,
+)
 from zsnapdb.jobs.host.local_sets import unfinished
 from zsnapdb.jobs.record.host_record import note_stored
 from zsnapdb.planning.backup.resume import (
@@ -217,9 +224,9 @@ def sweep(instance: Instance, repository: Repository) -> list[OwnedSnapshot]:
     stored = set(repository.backup_ids(instance.name))
     journalled = {file.name for file in journals(folder(instance))}
     volumes = set(instance.volumes.values())
-    marked = snapshots.owned(volumes, MARKS)
+    marked = snapshots.owned(volumes, (*MARKS, REPOSITORY_PROPERTY, "userrefs"))
     seen = of_sets(instance.name, marked)
-    held = [one.snapshot.full_name for one in marked if one.use.holds]
+    held = [one.snapshot.full_name for one in marked if one.properties["userrefs"] != "0"]
     snapshots.release(snapshots.held(held, BASE_TAG), BASE_TAG)
     left = {name: names for name, names in unfinished(seen).items() if name not in journalled}
     for backup_id, names in left.items():
@@ -233,7 +240,7 @@ def sweep(instance: Instance, repository: Repository) -> list[OwnedSnapshot]:
                 f"snapshots of the interrupted backup {backup_id} could not be removed: {error.message}"
             )
     if left:
-        seen = own_snapshots(instance.name, volumes)
+        seen = own_snapshots(instance.name, volumes, (REPOSITORY_PROPERTY,))
     local_manifests.remove_stale(instance, {one.properties[BACKUP_PROPERTY] for one in seen})
     for item in announced(repository, instance.name, sorted(stored)):
         if item.host == socket.gethostname() and item.backup_id not in journalled:

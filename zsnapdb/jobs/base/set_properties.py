@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX, is_backup_id
 from zsnapdb.zfs import snapshots
@@ -75,16 +75,16 @@ def snapshot_name(backup_id: str) -> str:
     return f"{SNAPSHOT_PREFIX}{backup_id}"
 
 
-MARKS = (BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, REPOSITORY_PROPERTY, POSITION_PROPERTY)
-"""The user properties of a snapshot set that say what it is."""
+MARKS = (BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY)
+"""The user properties of a snapshot set that say whose it is."""
 
 
-def own_snapshots(instance: str, places: Collection[str]) -> list[OwnedSnapshot]:
+def own_snapshots(instance: str, places: Collection[str], more: Sequence[str] = ()) -> list[OwnedSnapshot]:
     """Return the snapshots of these datasets that are of sets of the instance, of any state, oldest first.
 
-    One command reads them, with the properties MARKS. NotThere if a dataset does not exist.
+    One command reads them, with the properties MARKS and `more`. NotThere if a dataset does not exist.
     """
-    return of_sets(instance, snapshots.owned(places, MARKS))
+    return of_sets(instance, snapshots.owned(places, (*MARKS, *more)))
 
 
 def of_sets(instance: str, marked: Iterable[OwnedSnapshot]) -> list[OwnedSnapshot]:

@@ -334,8 +334,8 @@ def _local_backups(
 ) -> list[LocalBackup]:
     """Return the backups whose snapshots on this host say that they are stored in this repository, oldest first.
 
-    `seen` are the snapshots of the instance's sets, if the caller has just read them (`own_snapshots`). An empty list
-    if this host has no ZFS, or lacks a dataset of the instance.
+    `seen` are the snapshots of the instance's sets, with the repository, if the caller has just read them. An empty
+    list if this host has no ZFS, or lacks a dataset of the instance.
     """
     volumes = instance.settings.volumes
     if volumes is None:
@@ -345,7 +345,7 @@ def _local_backups(
     guids: dict[str, dict[str, int]] = {}
     try:
         roles = {dataset: role for role, dataset in volumes.items()}
-        for marked in own_snapshots(instance.name, roles) if seen is None else seen:
+        for marked in own_snapshots(instance.name, roles, (REPOSITORY_PROPERTY,)) if seen is None else seen:
             marks, place = marked.properties, marked.snapshot.dataset
             if (marks[STATE_PROPERTY], marks[REPOSITORY_PROPERTY]) == (STORED, repository.id) and place in roles:
                 guids.setdefault(marks[BACKUP_PROPERTY], {})[roles[place]] = marked.snapshot.guid

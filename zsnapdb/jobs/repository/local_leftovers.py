@@ -44,7 +44,7 @@ def look_locally(instance: Instance, backups: Sequence[Summary]) -> LocalLeftove
         return NOTHING_LOCAL
     kept, own_bookmarks, guids = [], [], {}
     volumes = list(instance.volumes.values())
-    for marked in own_snapshots(instance.name, volumes):
+    for marked in own_snapshots(instance.name, volumes, (REPOSITORY_PROPERTY, *snapshots.USES)):
         snapshot, marks = marked.snapshot, marked.properties
         backup_id = marks[BACKUP_PROPERTY]
         if marks[STATE_PROPERTY] == STORED:
