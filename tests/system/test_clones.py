@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -224,3 +226,30 @@ def test_a_source_goes_on_undisturbed_while_clones_come_and_go(lab: Lab, load_ru
         assert load_running.total() > before
     with ledger.connect(SOCKET) as connection:
         assert ledger.read_state(connection).journal
+
+
+@pytest.mark.any_server
+def test_a_holder_that_is_killed_leaks_no_clone(lab: Lab) -> None:
+    assert lab.zsnapdb("backup").code == 0
+    made = lab.zsnapdb("clone", "create", "main", "--name", "ci", "--heartbeat", "5s", "--json").json["clone"]
+    assert made["heartbeat"] == 5
+    holder = subprocess.Popen(["sleep", "600"])
+    beating = subprocess.Popen(["zsnapdb", "clone", "beat", "ci", "--while", str(holder.pid)])
+    try:
+        began = time.monotonic()
+        while time.monotonic() - began < 8:
+            verdicts = {one["name"]: one["verdict"] for one in lab.zsnapdb("reap", "--json").json["swept"]}
+            assert verdicts["ci"] == "keep"
+        assert beating.poll() is None
+        holder.kill()
+        holder.wait()
+        assert beating.wait(timeout=30) == 0
+    finally:
+        for process in (holder, beating):
+            process.kill()
+            process.wait()
+    ended = time.monotonic()
+    while any(name.endswith("/ci") for name in zfs("list", "-H", "-o", "name", "-r", "tank/zsnapdb/clones")):
+        assert time.monotonic() - ended < 60
+        lab.zsnapdb("reap")
+    assert not Path(f"/proc/{made['pid']}").exists()

@@ -50,6 +50,7 @@ _CREATE: Mapping[str, re.Pattern[str] | None] = {
     "--from": _SOURCE,
     "--at": _POINT,
     "--ttl": _DURATION,
+    "--heartbeat": _DURATION,
     "--profile": _PROFILE,
     "--mask": _FLAG,
     "--no-start": _FLAG,
@@ -70,6 +71,7 @@ COMMANDS: Mapping[str, DelegatedCommand] = {
     "stop": DelegatedCommand("clone stop", "stop its server", _NAME, _PLANNED),
     "reset": DelegatedCommand("clone reset", "give it its first data again", _NAME, {"--from": _SOURCE, **_PLANNED}),
     "extend": DelegatedCommand("clone extend", "extend its lease", _NAME, {"--ttl": _DURATION, **_PLANNED}),
+    "beat": DelegatedCommand("clone beat", "say that you still use it", _NAME, _SHOWN),
     "destroy": DelegatedCommand("clone destroy", "destroy it", _NAME, _PLANNED),
 }
 

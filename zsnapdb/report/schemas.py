@@ -101,6 +101,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "clone list": _types(clones.ClonesView),
     "clone prepare": _types(create.PreparedView, change.IntentionView),
     "clone protect": _CHANGED,
+    "clone beat": _CHANGED,
     "clone reset": _types(change.ChangedView, change.ResetPlanView),
     "clone show": _types(clones.CloneDetailView),
     "clone start": _CHANGED,

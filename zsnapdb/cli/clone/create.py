@@ -48,6 +48,15 @@ LeaseDuration = Annotated[
         show_default="clones.ttl",
     ),
 ]
+HeartbeatDuration = Annotated[
+    str | None,
+    typer.Option(
+        "--heartbeat",
+        metavar="DURATION",
+        help="The clone goes as soon as nobody has run `zsnapdb clone beat` for it that long, for example 60s.",
+        show_default=False,
+    ),
+]
 CloneOwner = Annotated[
     str | None, typer.Option("--owner", metavar="NAME", help="The owner of the clone.", show_default="the caller")
 ]
@@ -111,6 +120,7 @@ def create(
     source: SourceName = "latest",
     at: ReplayPoint = None,
     ttl: LeaseDuration = None,
+    heartbeat: HeartbeatDuration = None,
     owner: CloneOwner = None,
     profile: ProfileChoice = ProfileOption.NORMAL,
     bind: BindAddress = None,
@@ -153,6 +163,7 @@ def create(
             at=at,
             history=history,
             ttl=parse_duration(ttl) if ttl is not None else None,
+            heartbeat=parse_duration(heartbeat) if heartbeat is not None else None,
             profile=create_plan.profile_of(profile.value),
             bind_address=bind,
             starts=not no_start,

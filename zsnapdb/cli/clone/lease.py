@@ -1,4 +1,4 @@
-"""`zsnapdb clone extend` and `zsnapdb clone protect`."""
+"""`zsnapdb clone extend`, `zsnapdb clone protect` and `zsnapdb clone beat`."""
 
 from __future__ import annotations
 
@@ -92,3 +92,24 @@ def protect(
         return
     info = lifecycle.protect(load(config), name, parse_duration(time))
     show(report.ChangedView(info, "protected"), json)
+
+
+def beat(
+    name: CloneName,
+    process: Annotated[
+        int | None,
+        typer.Option(
+            "--while", metavar="PID", min=1, help="Beat until this process of this host ends.", show_default=False
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Say that the holder of a clone is there. A clone made with --heartbeat goes when nobody says so any more."""
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.clone import lifecycle
+    from zsnapdb.report.clone import change as report
+
+    settings = load(config)
+    info = lifecycle.beat(settings, name) if process is None else lifecycle.beat_while(settings, name, process)
+    show(report.ChangedView(info, "in use"), json)

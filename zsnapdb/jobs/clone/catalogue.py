@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
+from zsnapdb.jobs.clone import heartbeat
 from zsnapdb.jobs.clone import properties as clone_properties
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
@@ -19,7 +20,7 @@ from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies, Properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.mysql.process import server
-from zsnapdb.planning.clone.lease import CloneLease
+from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, read_stamp
 from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.clone.rights import AccountRights
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
@@ -50,6 +51,7 @@ _COLUMNS = (
     clone_properties.MASKED_PROPERTY,
     clone_properties.RIGHTS_PROPERTY,
     clone_properties.EPHEMERAL_PROPERTY,
+    clone_properties.HEARTBEAT_PROPERTY,
     clone_properties.FOLLOWS_PROPERTY,
     clone_properties.MASK_PROPERTY,
     "used",
@@ -209,7 +211,7 @@ def _info(found: CopyDatasets) -> CloneInfo:
         position=value(POSITION_PROPERTY),
         phase=found.phase(),
         owner=value(copy_properties.OWNER_PROPERTY),
-        lease=found.lease(),
+        lease=replace(found.lease(), heartbeat=_heartbeat(found)),
         profile=ServerProfile(value(clone_properties.PROFILE_PROPERTY)),
         rights=AccountRights(value(clone_properties.RIGHTS_PROPERTY)),
         used=value(clone_properties.USED_PROPERTY),
@@ -228,6 +230,14 @@ def _info(found: CopyDatasets) -> CloneInfo:
         follows=found.number(clone_properties.FOLLOWS_PROPERTY) if follows.is_local else None,
         asks_for_masking=facts[clone_properties.MASK_PROPERTY] == datasets.Property("yes", "local"),
     )
+
+
+def _heartbeat(found: CopyDatasets) -> Heartbeat | None:
+    recorded = found.facts[clone_properties.HEARTBEAT_PROPERTY]
+    if not recorded.is_local or recorded.value == clone_properties.NO_HEARTBEAT:
+        return None
+    every = found.number(clone_properties.HEARTBEAT_PROPERTY)
+    return heartbeat.heartbeat(found.name, every, read_stamp(found.text(copy_properties.CREATED_PROPERTY)))
 
 
 def _masked(volumes: Iterable[Properties]) -> str | None:

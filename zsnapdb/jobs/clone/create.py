@@ -16,7 +16,17 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import contract, credentials, fetch, locks, masking_policy, properties, reusable_sets, room
+from zsnapdb.jobs.clone import (
+    contract,
+    credentials,
+    fetch,
+    heartbeat,
+    locks,
+    masking_policy,
+    properties,
+    reusable_sets,
+    room,
+)
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.create_plan import ClonePlan, CloneRequest, plan, plan_from, random_name
@@ -114,6 +124,9 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                     copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.starts else CopyPhase.NEW,
                     properties.USED_PROPERTY: stamp(now()),
                 }
+                if planned.heartbeat is not None:
+                    # Its holder could not beat as long as it was being made.
+                    heartbeat.beat(planned.name)
                 datasets.set_properties(planned.anchor, facts)
     reusable_sets.mark_used(planned.anchor.rpartition("/")[0], planned.set_id)
     masking_seconds = separated.masking.seconds if separated.masking is not None else 0.0
@@ -224,5 +237,6 @@ def _facts(planned: ClonePlan, server_id: int) -> dict[str, str]:
         properties.PROFILE_PROPERTY: planned.profile,
         properties.RIGHTS_PROPERTY: planned.rights,
         properties.MASK_PROPERTY: "yes" if planned.masks else "no",
+        properties.HEARTBEAT_PROPERTY: str(planned.heartbeat or properties.NO_HEARTBEAT),
         properties.EPHEMERAL_PROPERTY: "yes" if planned.is_ephemeral else "no",
     }

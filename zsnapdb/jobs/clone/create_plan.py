@@ -33,7 +33,7 @@ from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, refuse_absolute
 from zsnapdb.mysql.process import server_program
-from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease, policy
+from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease, heartbeat_seconds, policy
 from zsnapdb.planning.clone.ports import choose_port
 from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.clone.rights import AccountRights
@@ -60,6 +60,8 @@ class CloneRequest:
     history: str | None = None
     point: RestorePlan | None = None
     ttl: float | None = None
+    heartbeat: float | None = None
+    """How many seconds may pass between two heartbeats of its holder; None: none are expected."""
     profile: ServerProfile = ServerProfile.NORMAL
     bind_address: str | None = None
     starts: bool = True
@@ -115,6 +117,7 @@ class ClonePlan:
     masks: bool
     requested: str
     is_ephemeral: bool = False
+    heartbeat: int | None = None
 
 
 @dataclass(frozen=True)
@@ -259,6 +262,7 @@ def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, mad
         starts=request.starts,
         masks=masks,
         requested=request.names_source,
+        heartbeat=heartbeat_seconds(request.heartbeat) if request.heartbeat is not None else None,
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import select
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -10,7 +12,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb.base.errors import ConfigError, LockNotGranted, PreflightError, ServerError, UsageError
+from zsnapdb.base.errors import ConfigError, LockNotGranted, NotThere, PreflightError, ServerError, UsageError
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import ServerSettings, Settings
@@ -19,7 +21,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import contract, credentials, locks, masking_policy, properties, volumes
+from zsnapdb.jobs.clone import contract, credentials, heartbeat, locks, masking_policy, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.revision import drop_leftovers
@@ -32,7 +34,7 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT
-from zsnapdb.planning.clone.lease import CloneLease, policy, stamp
+from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, policy, stamp
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, owned
 
@@ -148,6 +150,40 @@ def extend(settings: Settings, name: str, seconds: float | None) -> CloneInfo:
 def protect(settings: Settings, name: str, seconds: float) -> CloneInfo:
     """Protect the clone from the reaper for `seconds` from now; 0 removes the protection."""
     return _with_lease(settings, name, lambda lease: leases.protected(lease, seconds, policy(settings.clones), now()))
+
+
+def beat(settings: Settings, name: str) -> CloneInfo:
+    """Note that the holder of the clone is there. PreflightError if no heartbeats are expected of it."""
+    info = ready(settings, name)
+    if info.lease.heartbeat is None:
+        raise PreflightError(
+            f"no heartbeats are expected for clone {name}", hint="make a clone with --heartbeat, such as 60s"
+        )
+    heartbeat.beat(name)
+    now_there = Heartbeat(info.lease.heartbeat.every, now())
+    return replace(info, lease=replace(info.lease, heartbeat=now_there))
+
+
+def beat_while(settings: Settings, name: str, process: int) -> CloneInfo:
+    """Beat until that process of this host has ended. Return the clone as it was at the last beat.
+
+    NotThere if there is no such process; UnknownNameError as soon as the clone is gone.
+    """
+    try:
+        watched = os.pidfd_open(process)
+    except OSError as error:
+        raise NotThere(
+            f"there is no process {process} to beat for: {error.strerror}", hint="name a process that runs"
+        ) from error
+    try:
+        while True:
+            info = beat(settings, name)
+            every = info.lease.heartbeat.every if info.lease.heartbeat is not None else 0
+            # Three beats in the time of one: one that is late ends no clone.
+            if select.select([watched], [], [], every / 3)[0]:
+                return info
+    finally:
+        os.close(watched)
 
 
 def _with_lease(settings: Settings, name: str, change: Callable[[CloneLease], CloneLease]) -> CloneInfo:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import SNAPSHOT_PREFIX
-from zsnapdb.jobs.clone import foreign, locks, reusable_sets, room
+from zsnapdb.jobs.clone import foreign, heartbeat, locks, reusable_sets, room
 from zsnapdb.jobs.clone.foreign import SeenSnapshots
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, clone_mark
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet
@@ -147,6 +147,7 @@ def remove_all(anchor: str, name: str, root: Path, planned: CloneRemoval | None 
         for dataset in {step.dataset for step in planned.steps.promotions}:
             _destroy_commits(planned.steps, dataset)
     remove_folders(root)
+    heartbeat.forget(name)
 
 
 def _revision_of(anchor: str, dataset: str) -> str:

@@ -47,12 +47,42 @@ def policy(settings: CloneSettings) -> Policy:
     return Policy(s.ttl, s.max_ttl, s.max_protection, s.grace, s.idle, s.reap_limit)
 
 
+LEAST_HEARTBEAT, MOST_HEARTBEAT = 5.0, 86_400.0
+"""Seconds. A shorter heartbeat would end clones of holders that had to wait for a processor."""
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """What keeps a clone: its holder says at least each `every` seconds that it is there, and did so `last`."""
+
+    every: int
+    last: datetime
+
+    def is_over(self, now: datetime) -> bool:
+        """Whether the holder has not said so in time."""
+        return now - self.last > timedelta(seconds=self.every)
+
+
+def heartbeat_seconds(seconds: float) -> int:
+    """Return the seconds between two heartbeats, as a clone records them. UsageError if they cannot be kept."""
+    if not LEAST_HEARTBEAT <= seconds <= MOST_HEARTBEAT:
+        raise UsageError(
+            f"a heartbeat each {format_duration(seconds)}",
+            hint=f"give from {format_duration(LEAST_HEARTBEAT)} to {format_duration(MOST_HEARTBEAT)}, such as 60s",
+        )
+    return int(seconds)
+
+
 @dataclass(frozen=True)
 class CloneLease:
-    """When a clone expires, and until when the reaper may not touch it (None: it may)."""
+    """When a clone expires, and until when the reaper may not touch it (None: it may).
+
+    `heartbeat`: the clone goes earlier if its holder does not say in time that it is there (None: it need not).
+    """
 
     expires: datetime
     protected_until: datetime | None = None
+    heartbeat: Heartbeat | None = None
 
     def is_protected(self, now: datetime) -> bool:
         """Whether the reaper must leave the clone alone at `now`."""
@@ -137,6 +167,12 @@ def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Po
         return JudgedLease(LeaseVerdict.KEEP, "; ".join(obstacles))
     if lease.is_protected(now):
         return JudgedLease(LeaseVerdict.KEEP, f"protected until {_until(lease.protected_until)}")
+    if lease.heartbeat is not None and lease.heartbeat.is_over(now):
+        # A holder that was killed may have left connections.
+        last = stamp(lease.heartbeat.last)
+        return JudgedLease(
+            LeaseVerdict.REAP, f"its last heartbeat was at {last}, and one is due each {lease.heartbeat.every} s"
+        )
     if now >= lease.expires:
         if use.clients is None:
             return JudgedLease(LeaseVerdict.KEEP, "expired, but its server runs and does not say who uses it")

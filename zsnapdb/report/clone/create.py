@@ -83,7 +83,8 @@ class CreatedView(View):
             ),
             f"  data      as of {info.backup_id}: {result.position.describe()}",
             f"  dataset   {info.top}, mounted at {info.mount}",
-            f"  lease     until {stamp(info.lease.expires)}, owner {info.owner}",
+            f"  lease     until {stamp(info.lease.expires)}, owner {info.owner}"
+            + (f", a heartbeat each {info.lease.heartbeat.every} s" if info.lease.heartbeat else ""),
         ]
         if result.login:
             lines += [f"  client    --defaults-file={info.client_file}", f"  dsn       {result.login.dsn}"]
@@ -146,6 +147,7 @@ class ClonePlanView(View):
         )
         lines.append(
             f"  listen on {plan.bind_address}:{plan.port}; lease until {stamp(plan.lease.expires)}, owner {plan.owner}"
+            + (f", a heartbeat each {plan.heartbeat} s" if plan.heartbeat else "")
         )
         return "\n".join(lines)
 

@@ -11,7 +11,10 @@ from zsnapdb.planning.clone.lease import stamp
 
 
 class CloneFields(TypedDict):
-    """A clone. `own_bytes` are those that it does not share with its source, `quota` how many it may have (0: any)."""
+    """A clone. `own_bytes` are those that it does not share with its source, `quota` how many it may have (0: any).
+
+    `heartbeat` (seconds): the clone goes if its holder does not say so often that it is there (null: it need not).
+    """
 
     name: str
     instance: str
@@ -31,6 +34,7 @@ class CloneFields(TypedDict):
     owner: str
     expires: str
     protected_until: str | None
+    heartbeat: int | None
     profile: str
     rights: str
     position: str
@@ -89,6 +93,7 @@ def clone_fields(c: CloneInfo) -> CloneFields:
         "owner": c.owner,
         "expires": stamp(c.lease.expires),
         "protected_until": stamp(c.lease.protected_until) if c.lease.protected_until else None,
+        "heartbeat": c.lease.heartbeat.every if c.lease.heartbeat is not None else None,
         "profile": c.profile.value,
         "rights": c.rights.value,
         "position": c.position,

@@ -87,6 +87,11 @@ class ClonesView(TabularView):
         }
 
 
+def _heartbeat(info: CloneInfo) -> str:
+    beats = info.lease.heartbeat
+    return f"; a heartbeat is due each {beats.every} s, the last was at {stamp(beats.last)}" if beats else ""
+
+
 @dataclass(frozen=True)
 class CloneDetailView(View):
     """One clone and its commits."""
@@ -108,7 +113,8 @@ class CloneDetailView(View):
             f"data      as of {info.backup_id} ({info.source}), requested as {info.requested}: {info.position}",
             f"original  {info.original}, requested as {info.original_request}",
             f"masking   {masking(info)}",
-            f"lease     until {stamp(info.lease.expires)}, {remaining(info.lease, self.now)}{protected}",
+            f"lease     until {stamp(info.lease.expires)}, {remaining(info.lease, self.now)}{protected}"
+            + _heartbeat(info),
             f"dataset   {info.top}, mounted at {info.mount}, {size(info.own_bytes)} of its own"
             + (f", at most {size(info.quota)}" if info.quota else "")
             + (", independent" if info.is_independent else ""),

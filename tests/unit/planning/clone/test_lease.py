@@ -13,12 +13,14 @@ from zsnapdb.planning.clone.lease import (
     FOREVER,
     CloneLease,
     CloneUse,
+    Heartbeat,
     LeaseVerdict,
     Policy,
     Quota,
     admit,
     extended,
     first_lease,
+    heartbeat_seconds,
     judge,
     protected,
     read_stamp,
@@ -134,3 +136,37 @@ def test_each_quota_names_its_limit() -> None:
         with pytest.raises(PreflightError, match=limit):
             admit(quota, "ada", owners, available)
     admit(Quota(0, 0, 0), "ada", ["ada"] * 9, 0)
+
+
+def test_a_clone_whose_holder_stops_to_beat_goes_although_connections_are_left_and_its_lease_is_long() -> None:
+    beats = Heartbeat(60, NOW)
+    lease = CloneLease(NOW + 24 * HOUR, heartbeat=beats)
+    for clients in (None, 0, 3):
+        use = CloneUse(clients, None)
+        assert judge(lease, (), use, POLICY, NOW + timedelta(seconds=60)).verdict is LeaseVerdict.KEEP
+        late = judge(lease, (), use, POLICY, NOW + timedelta(seconds=61))
+        assert (late.verdict, late.reason) == (
+            LeaseVerdict.REAP,
+            f"its last heartbeat was at {stamp(NOW)}, and one is due each 60 s",
+        )
+
+
+def test_a_missed_heartbeat_ends_nothing_that_is_protected_or_cannot_be_destroyed() -> None:
+    lease = CloneLease(NOW + HOUR, NOW + HOUR, Heartbeat(60, NOW - HOUR))
+    assert judge(lease, (), UNUSED, POLICY, NOW).verdict is LeaseVerdict.KEEP
+    assert judge(CloneLease(NOW, None, lease.heartbeat), ("held",), UNUSED, POLICY, NOW).reason == "held"
+
+
+@given(st.integers(5, 86_400), moments, moments)
+def test_a_heartbeat_from_the_future_or_of_an_unreadable_time_is_in_time(
+    every: int, last: datetime, now: datetime
+) -> None:
+    assert Heartbeat(every, last).is_over(now) is (now - last > timedelta(seconds=every))
+    assert not Heartbeat(every, FOREVER).is_over(now)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -5.0, 4.9, 86_401.0, float("nan")])
+def test_heartbeats_that_nobody_can_keep_are_wrong_usage(seconds: float) -> None:
+    with pytest.raises(UsageError, match="a heartbeat each"):
+        heartbeat_seconds(seconds)
+    assert heartbeat_seconds(60.5) == 60

@@ -1,0 +1,122 @@
+"""A clone whose holder stops to beat goes with the next sweep, and one whose holder beats stays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
+from zsnapdb.base.errors import NotThere, PreflightError, ZsnapdbError
+from zsnapdb.config.settings import CloneSettings, Settings
+from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.clone import catalogue, destroy, heartbeat, lifecycle, reaper
+from zsnapdb.planning.clone.lease import LeaseVerdict, stamp
+
+SETTINGS = Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME))
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClonePool:
+    pool, host = ClonePool(), replace(THIS_HOST, run=tmp_path)
+    pool.install(monkeypatch)
+    for module in ("base.exclusion", "clone.heartbeat"):
+        monkeypatch.setattr(f"zsnapdb.jobs.{module}.THIS_HOST", host)
+    pool.snapshot(f"{SOURCE}@zsnapdb-20261120T100000Z-0001")
+    return pool
+
+
+def made(pool: ClonePool, every: str, age: int = 0) -> None:
+    """Make a clone `ci` that was made so many seconds ago, with a long lease."""
+    now = datetime.now(UTC)
+    pool.clone(
+        "ci",
+        f"{SOURCE}@zsnapdb-20261120T100000Z-0001",
+        heartbeat=every,
+        created=stamp(now - timedelta(seconds=age)),
+        expires=stamp(now + timedelta(days=1)),
+    )
+
+
+def verdict() -> LeaseVerdict:
+    (outcome,) = [item for item in reaper.plan(SETTINGS) if item.what == "clone"]
+    return outcome.verdict
+
+
+def beat_file(seconds_ago: float) -> None:
+    file = heartbeat._file("ci")
+    at = datetime.now(UTC).timestamp() - seconds_ago
+    os.utime(file, (at, at))
+
+
+def test_a_clone_stays_as_long_as_its_holder_beats_and_goes_when_it_stops(pool: ClonePool) -> None:
+    made(pool, "60", age=3600)
+    assert verdict() is LeaseVerdict.REAP
+    info = lifecycle.beat(SETTINGS, "ci")
+    assert info.lease.heartbeat is not None
+    assert verdict() is LeaseVerdict.KEEP
+    beat_file(59)
+    assert verdict() is LeaseVerdict.KEEP
+    beat_file(62)
+    assert verdict() is LeaseVerdict.REAP
+    beat_file(-3600)
+    assert verdict() is LeaseVerdict.KEEP
+    assert pool.commands == [], "a beat changes no property"
+
+
+def test_after_its_creation_the_first_heartbeat_is_waited_for(pool: ClonePool) -> None:
+    made(pool, "60", age=30)
+    assert verdict() is LeaseVerdict.KEEP
+
+
+def test_a_new_clone_of_that_name_does_not_live_by_the_heartbeats_of_the_old_one(pool: ClonePool) -> None:
+    made(pool, "60")
+    lifecycle.beat(SETTINGS, "ci")
+    destroy.destroy(SETTINGS, "ci")
+    assert not heartbeat._file("ci").exists()
+
+
+def test_where_no_heartbeat_is_expected_none_ends_the_clone_and_none_is_taken(pool: ClonePool) -> None:
+    made(pool, "no", age=3600)
+    assert verdict() is LeaseVerdict.KEEP
+    with pytest.raises(PreflightError, match="no heartbeats are expected"):
+        lifecycle.beat(SETTINGS, "ci")
+
+
+@pytest.mark.parametrize("every", ["", "0x10", "-5", "60 ", "\u0661", "9" * 400])
+def test_a_heartbeat_that_cannot_be_read_leaves_the_clone_to_the_doctor(pool: ClonePool, every: str) -> None:
+    made(pool, every, age=3600)
+    known = catalogue.known(SETTINGS)
+    if known.unreadable:
+        assert "heartbeat" in known.unreadable[0].reason
+    assert verdict() is LeaseVerdict.KEEP
+
+
+def test_a_link_in_place_of_the_file_is_not_followed(pool: ClonePool, tmp_path: Path) -> None:
+    made(pool, "60")
+    lifecycle.beat(SETTINGS, "ci")
+    heartbeat._file("ci").unlink()
+    heartbeat._file("ci").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PreflightError):
+        lifecycle.beat(SETTINGS, "ci")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_beating_for_a_process_ends_with_it_and_with_the_clone(pool: ClonePool) -> None:
+    made(pool, "1", age=3600)
+    holder = subprocess.Popen(["sleep", "60"])
+    try:
+        holder.kill()
+        info = lifecycle.beat_while(SETTINGS, "ci", holder.pid)
+        assert info.name == "ci"
+    finally:
+        holder.wait()
+    with pytest.raises(NotThere, match="no process"):
+        lifecycle.beat_while(SETTINGS, "ci", holder.pid)
+    destroy.destroy(SETTINGS, "ci")
+    with pytest.raises(ZsnapdbError, match="ci"):
+        lifecycle.beat_while(SETTINGS, "ci", os.getpid())

@@ -1,0 +1,48 @@
+"""The heartbeats of clones: whose holder stops to beat goes with the next `zsnapdb reap`.
+
+A beat sets the time of a file below /run and no property, which would cost a transaction group. A reboot ends every
+holder, and takes these files with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.planning.clone.lease import Heartbeat
+
+
+def _file(name: str) -> Path:
+    return THIS_HOST.run / "heartbeats" / name
+
+
+def beat(name: str) -> None:
+    """Note that the holder of the clone is there now. PreflightError if it cannot be noted."""
+    file = _file(name)
+    make_private(file.parent)
+    try:
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        os.utime(file, follow_symlinks=False)
+    except OSError as error:
+        raise PreflightError(
+            f"noting the heartbeat in {file}: {error.strerror}", hint="free space in the file system of /run"
+        ) from error
+
+
+def heartbeat(name: str, every: int, created: datetime) -> Heartbeat:
+    """Return the heartbeat of a clone that was made at `created` and expects one each `every` seconds."""
+    last = created
+    with contextlib.suppress(OSError):
+        last = max(last, datetime.fromtimestamp(os.lstat(_file(name)).st_mtime, UTC))
+    return Heartbeat(every, last)
+
+
+def forget(name: str) -> None:
+    """Forget the heartbeats of a clone that is gone."""
+    with contextlib.suppress(OSError):
+        _file(name).unlink(missing_ok=True)
