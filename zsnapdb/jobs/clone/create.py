@@ -29,7 +29,7 @@ from zsnapdb.jobs.clone import (
 )
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
 from zsnapdb.jobs.clone.contract import CloneServer
-from zsnapdb.jobs.clone.create_plan import ClonePlan, CloneRequest, plan, plan_from, random_name
+from zsnapdb.jobs.clone.create_plan import ClonePlan, CloneRequest, plan_for, plan_from, planned_source, random_name
 from zsnapdb.jobs.clone.destroy import drop_live
 from zsnapdb.jobs.clone.live_set import take_live
 from zsnapdb.jobs.clone.locate import home_for
@@ -109,10 +109,12 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
     began = time.monotonic()
     with contextlib.ExitStack() as locked:
         locked.enter_context(locks.on_clone(str(request.name), patience=0))
-        # The plan refuses what must be refused before anything is taken or received. Exactly its source is used.
         with at_low_priority():
-            chosen = plan(settings, instance, request).source
-        source = _obtain(settings, instance, chosen, locked)
+            chosen = planned_source(settings, instance, request)
+            if not isinstance(chosen.source, CloneSource):
+                # What must be refused is refused before anything is taken or received.
+                plan_for(settings, instance, request, chosen)
+        source = _obtain(settings, instance, chosen.source, locked)
         obtained = time.monotonic()
         with undone_on_error(lambda: drop_live(source)), at_low_priority():
             planned, server_id = _make_datasets(settings, instance, request, source)
@@ -184,6 +186,7 @@ def _separate(
         instance=instance.name,
         name=planned.name,
         is_requested=planned.masks,
+        is_of_commit=planned.kind is SourceKind.COMMIT,
         volumes=planned.layout.datasets.values(),
     )
     separate_at = time.monotonic()

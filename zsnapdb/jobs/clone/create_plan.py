@@ -161,15 +161,16 @@ def plan(settings: Settings, instance: Instance, request: CloneRequest) -> Clone
     server program.
     """
     instance = with_volumes(instance)
-    return _plan_for(settings, instance, request, _planned_source(settings, instance, request))
+    return plan_for(settings, instance, request, planned_source(settings, instance, request))
 
 
 def plan_from(settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource) -> ClonePlan:
     """Return the plan of a clone of exactly these snapshots; the instance's volumes are known."""
-    return _plan_for(settings, instance, request, _of_snapshots(source))
+    return plan_for(settings, instance, request, _of_snapshots(source))
 
 
-def _planned_source(settings: Settings, instance: Instance, request: CloneRequest) -> PlannedSource:
+def planned_source(settings: Settings, instance: Instance, request: CloneRequest) -> PlannedSource:
+    """Return what the clone is made from; change nothing. The volumes of the instance are known."""
     if request.at is not None:
         known = request.point
         repository = reopen(instance, known) if known is not None else open_for_restore(instance, RestoreOrigin.AUTO)
@@ -204,7 +205,8 @@ def _of_snapshots(source: CloneSource) -> PlannedSource:
     )
 
 
-def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, made_from: PlannedSource) -> ClonePlan:
+def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made_from: PlannedSource) -> ClonePlan:
+    """Return what `create` would do with this source; change nothing. The errors are those of `plan`."""
     origin = made_from.origin
     refuse_absolute(origin.absolute_tablespaces)
     masks = masking_policy.masks_new_clone(instance.settings.masking, requested=request.masks)

@@ -25,6 +25,7 @@ from zsnapdb.jobs.clone import contract, credentials, heartbeat, locks, masking_
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.revision import drop_leftovers
+from zsnapdb.jobs.clone.sources import SourceKind
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
@@ -110,6 +111,7 @@ def start_locked(settings: Settings, info: CloneInfo, password: SecretStr | None
             instance=info.instance,
             name=info.name,
             is_requested=info.asks_for_masking,
+            is_of_commit=info.source == SourceKind.COMMIT,
             volumes=info.volumes.values(),
         )
         contract.first_start(clone, position, password or fresh_password())

@@ -42,14 +42,15 @@ def ensure(
     instance: str,
     name: str,
     is_requested: bool,
+    is_of_commit: bool,
     volumes: Collection[str],
 ) -> MaskingReport | None:
     """Mask the clone of that name with these volumes, if the policy or its request (`is_requested`) says so.
 
     Return None if nothing was masked. PreflightError if a volume has a snapshot from before. The volumes are marked as
-    masked only when masking is complete. A clone of a masked clone's snapshot is masked already.
+    masked only when masking is complete. A clone of a masked clone's commit (`is_of_commit`) is masked already.
     """
-    inherited = _are_of_masked(volumes)
+    inherited = is_of_commit and _are_of_masked(volumes)
     report = None
     if is_masked(required=settings.required, configured=bool(settings.run), requested=is_requested, already=inherited):
         report = masking.mask(

@@ -66,7 +66,7 @@ def test_a_clone_of_a_point_that_was_planned_already_is_not_planned_again(
     home = "tank/zsnapdb/clones"
     repository = host.instance.open_repository()
     point = fetch.point_plan(host.settings, host.instance, repository, home, BACKUPS[0])
-    monkeypatch.setattr(create_plan, "_plan_for", lambda settings, instance, request, made_from: made_from.source)
+    monkeypatch.setattr(create_plan, "plan_for", lambda settings, instance, request, made_from: made_from.source)
     request = CloneRequest(owner="test", at="2026-11-20T10:00:00Z", point=point)
     used: Any = create_plan.plan(host.settings, host.instance, request)
     assert used is point
