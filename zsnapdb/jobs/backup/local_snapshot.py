@@ -11,8 +11,10 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from zsnapdb.base.errors import CommandError, NotOursError, RepositoryError, ServerError
+from zsnapdb.base import whole_file
+from zsnapdb.base.errors import CommandError, NotOursError, PreflightError, RepositoryError, ServerError
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.snapshot_set import take
@@ -21,6 +23,7 @@ from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.base.events import KeptWarnings
 from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     LOCAL,
@@ -34,6 +37,7 @@ from zsnapdb.planning.repository import local_retention
 from zsnapdb.planning.repository.local_retention import LocalSet
 from zsnapdb.planning.repository.retention import Decision
 from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs.command import is_number
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
@@ -139,7 +143,8 @@ def plan(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnap
 def snapshot(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnapshotResult:
     """Make a local snapshot set. Afterwards it exists, its position is proved, and expired local sets are gone.
 
-    The errors are those of the source. An expired set that cannot be destroyed is a warning: the next run tries again.
+    Where there are thousands of sets, those that expire may stay for a few runs more (`_is_due`). The errors are those
+    of the source. An expired set that cannot be destroyed is a warning: the next run tries again.
     """
     events = KeptWarnings(instance.events)
     instance = instance.with_events(events)
@@ -166,7 +171,7 @@ def snapshot(instance: Instance, *, opener: SourceOpener = open_source) -> Local
                 described = source.describe(observed, taken.proof)
                 local_manifests.write(instance, described, taken.set, instance.host.now())
         with at_low_priority(may_stay_low=True):
-            expired = _expire(instance, events)
+            expired = _expire(instance, events) if _is_due(instance) else ()
     position = taken.proof.properties.get(POSITION_PROPERTY, "")
     return LocalSnapshotResult(
         instance.name,
@@ -177,6 +182,47 @@ def snapshot(instance: Instance, *, opener: SourceOpener = open_source) -> Local
         expired,
         tuple(events.warnings),
     )
+
+
+_PER_SKIP = 200
+"""A run that looks at so many sets lets one run after it go without a look.
+
+ZFS takes about as long for each snapshot that it lists. So the looks cost less than the snapshots do, however many
+there are, and a set outlives its rule by no more than a two-hundredth part of the sets.
+"""
+
+
+def _skips_file(instance: Instance) -> Path:
+    return instance.host.records.with_name("skips") / instance.name
+
+
+def _is_due(instance: Instance) -> bool:
+    """Whether this run looks which sets have expired. If not, the next run is nearer to its look."""
+    file, rules = _skips_file(instance), instance.settings.local.model_dump_json()
+    try:
+        left, _, before = file.read_text().partition(" ")
+        if before != rules or not is_number(left) or not 0 < int(left) < _MOST_SKIPS:
+            return True
+        whole_file.replace_disposable(file, f"{int(left) - 1} {rules}".encode())
+    except (OSError, UnicodeDecodeError):
+        # Without the file nothing was skipped yet. If it cannot be written, nothing is skipped.
+        return True
+    return False
+
+
+_MOST_SKIPS = 1000
+
+
+def _let_runs_skip(instance: Instance, count: int) -> None:
+    """Note how many runs may go without a look, after a look at so many sets."""
+    file = _skips_file(instance)
+    with contextlib.suppress(OSError, PreflightError):
+        skips = min(count // _PER_SKIP, _MOST_SKIPS - 1)
+        if not skips:
+            file.unlink(missing_ok=True)
+            return
+        make_private(file.parent)
+        whole_file.replace_disposable(file, f"{skips} {instance.settings.local.model_dump_json()}".encode())
 
 
 def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:
@@ -194,4 +240,5 @@ def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:
         else:
             gone.append(decision.backup_id)
     local_manifests.remove_stale(instance, {one.properties[BACKUP_PROPERTY] for one in seen} - set(gone))
+    _let_runs_skip(instance, len({one.properties[BACKUP_PROPERTY] for one in seen}) - len(gone))
     return tuple(gone)

@@ -170,3 +170,35 @@ def test_a_local_snapshot_and_a_backup_never_hold_the_server_at_the_same_time(
     snapshot(world)
     world.backup()
     assert refused == ["recover", "hold", "recover", "hold"]
+
+
+def test_where_there_are_many_sets_most_runs_list_none_and_what_expires_goes_soon(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_snapshot, "_PER_SKIP", 3)
+    looks: list[int] = []
+    owned = snapshots.owned
+
+    def counted(places: Collection[str], names: Sequence[str]) -> object:
+        found = owned(places, names)
+        looks.append(len(found))
+        return found
+
+    monkeypatch.setattr(snapshots, "owned", counted)
+    most = 0
+    for _ in range(24):
+        snapshot(world, last=6)
+        most = max(most, len(world.snapshots) // 2)
+    # A look that leaves six sets lets two runs go without one: the last looks are those of the runs 7, 10, 13, … 22.
+    assert (len(looks), most) == (10, 8)
+    snapshot(world, last=1)
+    assert len(world.snapshots) == 2, "changed rules hold at once"
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"-1 {}", b"9" * 30, b"\xff\xfe", b"5", b"5 {}"])
+def test_a_note_of_what_to_skip_that_is_not_ours_skips_nothing(world: World, content: bytes) -> None:
+    first = snapshot(world).backup_id
+    file = local_snapshot._skips_file(world.instance)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    assert snapshot(world, last=1).expired == (first,)
