@@ -103,7 +103,7 @@ IMPURE_MODULES = {
 HOMES = {
     "pymysql": {"mysql/session.py"},
     "boto3": set(),
-    "botocore": {"store/s3.py", "store/s3_client.py", "store/s3_locks.py"},
+    "botocore": {"store/s3.py", "store/s3_client.py", "store/s3_locks.py", "store/s3_ranges.py"},
     "typer": None,
     "ctypes": {"zfs/core.py", "zfs/mounting.py", "zfs/snapshot_files.py", "mysql/process/sandbox_launcher.py"},
     "zstandard": {"stream/chunks.py", "mysql/binlog/event_bytes.py"},

@@ -14,7 +14,8 @@ def list_clones(config: ConfigFile = None, json: AsJson = False) -> None:
     from zsnapdb.jobs.clone import catalogue
     from zsnapdb.report.clone import list as report
 
-    show(report.ClonesView(catalogue.listing(load(config)), now()), json)
+    known = catalogue.known(load(config))
+    show(report.ClonesView(known.copies, now(), known.unreadable), json)
 
 
 def show_clone(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:

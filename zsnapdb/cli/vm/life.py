@@ -18,7 +18,8 @@ def list_machines(config: ConfigFile = None, json: AsJson = False) -> None:
     from zsnapdb.jobs.vm import life
     from zsnapdb.report.vm import machines as report
 
-    show(report.MachinesView(life.listing(load(config)), now()), json)
+    known = life.listing(load(config))
+    show(report.MachinesView(known.copies, now(), known.unreadable), json)
 
 
 def start(

@@ -11,8 +11,8 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import account, fetch, masking_policy, room
-from zsnapdb.jobs.clone.catalogue import home, listing
+from zsnapdb.jobs.clone import account, catalogue, fetch, masking_policy, room
+from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
 from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
@@ -273,9 +273,12 @@ def _admitted(settings: Settings, request: CloneRequest, free: int) -> tuple[Clo
 
     `free`: the free bytes of its pool.
     """
-    limits, clones = settings.clones, listing(settings)
+    limits, known = settings.clones, catalogue.known(settings)
+    clones = known.copies
     quota = Quota(limits.per_owner, limits.total, limits.free_floor)
-    admit(quota, request.owner, [info.owner for info in clones], free)
+    # A clone that cannot be read is somebody's, and takes its room all the same.
+    owners = [*(info.owner for info in clones), *("" for _ in known.unreadable)]
+    admit(quota, request.owner, owners, free)
     lease = first_lease(request.ttl, policy(limits), now())
     used = {info.port for info in clones} | set(limits.reserved_ports)
     return lease, choose_port(limits.first_port, limits.last_port, used, port_is_free)

@@ -10,6 +10,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.catalogue import KnownCopies
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.vm import catalogue, create, locks, properties, readiness, removal
 from zsnapdb.jobs.vm.catalogue import Machine, SeenMachine, own_domain, ready_machine
@@ -29,13 +30,14 @@ class MachineStep:
     steps: tuple[str, ...]
 
 
-def listing(settings: Settings) -> list[SeenMachine]:
+def listing(settings: Settings) -> KnownCopies[SeenMachine]:
     """Return all machines with the state of their domains. libvirt is asked only if there are machines."""
-    known = catalogue.machines(settings)
-    if not known:
-        return []
+    known = catalogue.known_machines(settings)
+    if not known.copies:
+        return KnownCopies(known.what, (), known.unreadable)
     with connected(settings.vms.uri) as hypervisor:
-        return [catalogue.seen(hypervisor, machine) for machine in known]
+        seen = [catalogue.seen(hypervisor, machine) for machine in known.copies]
+    return KnownCopies(known.what, seen, known.unreadable)
 
 
 def _look(settings: Settings, name: str) -> SeenMachine:

@@ -12,8 +12,10 @@ from typing_extensions import TypedDict
 from zsnapdb.base.quantities import size
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.sources import Commit
+from zsnapdb.jobs.copies.catalogue import UnreadableCopy
 from zsnapdb.planning.clone.lease import remaining, stamp
 from zsnapdb.report.clone.fields import CloneFields, CommitFields, clone_fields, commit_fields, masking, state
+from zsnapdb.report.copies import UnreadableFields, unreadable_fields, unreadable_lines
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
 
@@ -25,9 +27,10 @@ def _shortened(request: str) -> str:
 
 
 class ClonesDocument(TypedDict):
-    """All clones."""
+    """All clones, and those whose properties cannot be read."""
 
     clones: list[CloneFields]
+    unreadable: list[UnreadableFields]
 
 
 class CloneDetailDocument(TypedDict):
@@ -43,6 +46,7 @@ class ClonesView(TabularView):
 
     clones: Sequence[CloneInfo]
     now: datetime
+    unreadable: Sequence[UnreadableCopy] = ()
     kind: ClassVar[str] = "clones"
 
     def parts(self) -> Sequence[Part]:
@@ -79,11 +83,13 @@ class ClonesView(TabularView):
             "SERVER",
             "OWN BYTES",
         )
-        return [Table(headings, rows, "no clones: `zsnapdb clone create` makes one")]
+        table = Table(headings, rows, "no clones: `zsnapdb clone create` makes one")
+        return [table, *unreadable_lines(self.unreadable)]
 
     def fields(self) -> ClonesDocument:
         return {
             "clones": [clone_fields(c) for c in self.clones],
+            "unreadable": unreadable_fields(self.unreadable),
         }
 
 

@@ -10,10 +10,12 @@ from typing import ClassVar
 from typing_extensions import TypedDict
 
 from zsnapdb.base.quantities import format_duration, size
+from zsnapdb.jobs.copies.catalogue import UnreadableCopy
 from zsnapdb.jobs.vm.catalogue import SeenMachine
 from zsnapdb.jobs.vm.create import MachinesPlan, MadeMachines
 from zsnapdb.jobs.vm.life import MachineDestroyPlan, MachineStep
 from zsnapdb.planning.clone.lease import remaining, stamp
+from zsnapdb.report.copies import UnreadableFields, unreadable_fields, unreadable_lines
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
 from zsnapdb.report.vm.fields import MachineFields, SpaceFields, inside, machine_fields, space_fields, state
@@ -55,9 +57,10 @@ class MachinesMadeDocument(TypedDict):
 
 
 class MachinesDocument(TypedDict):
-    """All machines."""
+    """All machines, and those whose properties cannot be read."""
 
     machines: list[MachineFields]
+    unreadable: list[UnreadableFields]
 
 
 class MachineStepDocument(TypedDict):
@@ -155,6 +158,7 @@ class MachinesView(TabularView):
 
     machines: Sequence[SeenMachine]
     now: datetime
+    unreadable: Sequence[UnreadableCopy] = ()
     kind: ClassVar[str] = "vms"
 
     def parts(self) -> Sequence[Part]:
@@ -185,10 +189,14 @@ class MachinesView(TabularView):
             "PROTECTED",
             "OWN BYTES",
         )
-        return [Table(headings, rows, "no virtual machines: `zsnapdb vm clone` makes one")]
+        table = Table(headings, rows, "no virtual machines: `zsnapdb vm clone` makes one")
+        return [table, *unreadable_lines(self.unreadable)]
 
     def fields(self) -> MachinesDocument:
-        return {"machines": [machine_fields(seen) for seen in self.machines]}
+        return {
+            "machines": [machine_fields(seen) for seen in self.machines],
+            "unreadable": unreadable_fields(self.unreadable),
+        }
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import catalogue, destroy, heartbeat, lifecycle, reaper
 from zsnapdb.planning.clone.lease import LeaseVerdict, stamp
+from zsnapdb.report.clone.list import ClonesView
 
 SETTINGS = Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME))
 
@@ -91,9 +92,11 @@ def test_where_no_heartbeat_is_expected_none_ends_the_clone_and_none_is_taken(po
 def test_a_heartbeat_that_cannot_be_read_leaves_the_clone_to_the_doctor(pool: ClonePool, every: str) -> None:
     made(pool, every, age=3600)
     known = catalogue.known(SETTINGS)
-    if known.unreadable:
-        assert "heartbeat" in known.unreadable[0].reason
     assert verdict() is LeaseVerdict.KEEP
+    if known.unreadable:
+        listed = ClonesView(known.copies, datetime.now(UTC), known.unreadable)
+        assert "the clone ci cannot be read: zsnapdb:heartbeat" in listed.text()
+        assert listed.fields()["unreadable"][0]["dataset"] == f"{HOME}/ci"
 
 
 def test_a_link_in_place_of_the_file_is_not_followed(pool: ClonePool, tmp_path: Path) -> None:

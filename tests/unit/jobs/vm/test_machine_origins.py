@@ -197,5 +197,5 @@ def test_a_base_comes_before_an_instance_of_its_name_and_latest_names_the_instan
 
 def test_the_list_names_the_backup_and_grade_of_each_machine(host: BackedUp) -> None:
     host.clone("web", 1)
-    seen = life.listing(host.settings)
+    seen = life.listing(host.settings).copies
     assert f"web@{NEW}  frozen" in MachinesView(seen, now()).text()

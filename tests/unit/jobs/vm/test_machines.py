@@ -32,7 +32,7 @@ from zsnapdb.jobs.vm.readiness import ReadyMarker, marker
 from zsnapdb.planning.clone.lease import LeaseVerdict, stamp
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.planning.vm.seed import GuestIdentity, image, seed_files
-from zsnapdb.report.vm.machines import MachinesMadeView, MachinesPlanView
+from zsnapdb.report.vm.machines import MachinesMadeView, MachinesPlanView, MachinesView
 from zsnapdb.vm.hypervisor import MachineState
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.owned import Mark
@@ -360,6 +360,8 @@ def test_a_machine_whose_phase_was_altered_is_named_and_kept_until_it_is_mended(
     assert swept == {"pxc1": LeaseVerdict.KEEP, "pxc2": LeaseVerdict.REAP}
     with pytest.raises(ExistsError, match="there is a virtual machine pxc1 already"):
         house.clone(1)
+    known = life.listing(house.settings)
+    assert "pxc1 cannot be read: zsnapdb:phase is 'redy'" in MachinesView(known.copies, now(), known.unreadable).text()
     with pytest.raises(DamagedError, match="zsnapdb:phase is 'redy'"):
         life.destroy(house.settings, "pxc1", snapshots_may_go=False)
     datasets.set_properties(f"{HOME}/machines/pxc1", {"zsnapdb:phase": "ready"})
