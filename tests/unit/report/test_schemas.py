@@ -104,7 +104,7 @@ def test_zsnapdb_schema_prints_the_schema_of_a_command() -> None:
 def test_zsnapdb_schema_names_the_commands_that_print_documents() -> None:
     done = run("schema", "completion")
     assert done.returncode == 2
-    assert "choose from: acknowledge-removed, advise, agent status, backup," in done.stderr
+    assert f"choose from: {', '.join(sorted(DOCUMENTS)[:4])}," in done.stderr
 
 
 @pytest.mark.parametrize("words", [("example", "--json"), ("example", "doctor.md", "--json"), ("list", "--json")])

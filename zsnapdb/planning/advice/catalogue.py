@@ -64,7 +64,7 @@ def judge_advice(facts: AdviceFacts, silences: Sequence[Silence]) -> tuple[Fitne
         holding += not hits
         findings += [_finding(rule, hit, silences, facts.at.date()) for hit in hits]
     findings += [ok("advice", f"not judged: {text}") for text in facts.unread]
-    return (*findings, ok("advice", f"{holding} of {len(RULES)} rules have nothing to say"))
+    return (*findings, ok("advice", f"{holding} of {len(RULES)} rules found nothing"))
 
 
 def _finding(rule: Rule, hit: Hit, silences: Sequence[Silence], today: date) -> FitnessFinding:
