@@ -78,7 +78,7 @@ def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repeated:
         (processes, "version_of", "9.7.4"),
     ):
         monkeypatch.setattr(module, name, lambda *_, answer=answer: answer)
-    monkeypatch.setattr(create_plan, "_plan_for", planned_clone)
+    monkeypatch.setattr(create_plan, "plan_for", planned_clone)
     monkeypatch.setattr(snapshots, "describe", no_snapshot)
     monkeypatch.setattr(state_at, "local_sets", lambda instance, *states: [])
     return Repeated(protected, tmp_path, backup, moment(gone), gtids, old, new)
