@@ -11,6 +11,10 @@ from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
 
 
+_GREATEST_PID = 1 << 22
+"""The most that pid_max can be (proc(5))."""
+
+
 def extend(
     name: CloneName,
     ttl: Annotated[
@@ -99,7 +103,12 @@ def beat(
     process: Annotated[
         int | None,
         typer.Option(
-            "--while", metavar="PID", min=1, help="Beat until this process of this host ends.", show_default=False
+            "--while",
+            metavar="PID",
+            min=1,
+            max=_GREATEST_PID,
+            help="Beat until this process of this host ends.",
+            show_default=False,
         ),
     ] = None,
     config: ConfigFile = None,
