@@ -10,7 +10,6 @@ from zsnapdb.cli.clone.options import CloneName
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
 
-
 _GREATEST_PID = 1 << 22
 """The most that pid_max can be (proc(5))."""
 

@@ -301,9 +301,10 @@ def _store_early(request: _BackupRequest, early: EarlySet) -> BackupResult:
                 )
             request.events.warnings.extend(planned.observed.warnings)
             early.becomes_backup()
-            protect(early.names)
         with at_low_priority(may_stay_low=True):
             undo = early.stays_local
+            with undone_on_error(undo):
+                protect(early.names)
             journal = _write_journal(
                 request, instance, lambda: early.described, planned, repository, early.set, early.created, undo
             )

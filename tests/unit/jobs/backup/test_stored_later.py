@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 import pytest
 
 from tests.unit.support.world import Died, World
-from zsnapdb.base.errors import NotThere, PreflightError, RepositoryError
+from zsnapdb.base.errors import CommandError, NotThere, PreflightError, RepositoryError
 from zsnapdb.jobs.backup import local_manifests, local_snapshot
 from zsnapdb.jobs.backup import run as job
+from zsnapdb.zfs import snapshots
 
 
 def snapshot(world: World) -> str:
@@ -63,6 +65,23 @@ def test_a_set_that_is_not_here_or_that_nothing_describes_is_refused(world: Worl
     with pytest.raises(PreflightError, match="nothing on this host describes"):
         store(world, made)
     assert states(world, made) == {"local"}
+
+
+def test_a_set_that_cannot_be_bookmarked_stays_a_local_set(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = snapshot(world)
+
+    def refuse(names: Sequence[str]) -> None:
+        raise CommandError("zfs bookmark failed", hint="")
+
+    with monkeypatch.context() as without:
+        without.setattr(snapshots, "bookmark", refuse)
+        with pytest.raises(CommandError):
+            store(world, made)
+    assert states(world, made) == {"local"}
+    assert local_manifests.read(world.instance, made) is not None
+    world.backup()
+    assert states(world, made) == {"local"}
+    assert store(world, made).manifest.backup_id == made
 
 
 def test_a_set_whose_store_refuses_stays_a_local_set(world: World) -> None:
