@@ -67,7 +67,7 @@ class Simulated:
         return self.bodies[0 if index == 1 else 2 if index == self.count else 1]
 
 
-@pytest.mark.parametrize("count", [1_000, 10_000, 100_000])
+@pytest.mark.parametrize("count", [100, 1_000, 10_000])
 def test_the_work_grows_with_the_number_of_chunks_and_not_faster(count: int) -> None:
     simulated = Simulated(count)
     reader = _Reader(cast(Repository, simulated), 2, 1, SILENT)
