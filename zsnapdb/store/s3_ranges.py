@@ -10,15 +10,14 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError, IncompleteReadError
 
-from zsnapdb.base.errors import UnreachableError
-from zsnapdb.store.s3_client import error_code
+from zsnapdb.store.s3_client import error_code, http_status
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
@@ -30,6 +29,7 @@ LEAST = 4 << 20
 _FAST = 100e6
 """Bytes per second of one connection from which the line is not what a reader waits for."""
 _BLOCK = 1 << 20
+_NOT_IN_PARTS = {"PreconditionFailed", "InvalidRange", "NotImplemented"}
 _TOTAL = re.compile(r"bytes \d+-\d+/(\d+)")
 
 
@@ -71,7 +71,7 @@ class RangedReader:
     def read_into(self, key: str, target: memoryview) -> int:
         """Write as much of the object as fits to `target`. Return the object's full size in bytes.
 
-        After an error nothing writes to `target` any more. UnreachableError if the object was replaced meanwhile.
+        After an error nothing writes to `target` any more. An object that is replaced meanwhile is read anew.
         """
         if len(target) < 2 * LEAST or self.pace.is_fast:
             return self._whole(key, target)
@@ -87,36 +87,47 @@ class RangedReader:
         if total is None:
             # The server knows no ranges, and sends it all.
             return self._received(answer, target, began)
-        size = min(int(total[1]), len(target))
-        others = [(begin, min(begin + part, size)) for begin in range(part, size, part)]
-        running = [
-            self._pool().submit(self._part, key, target[begin:end], begin, answer.get("ETag", ""))
-            for begin, end in others
-        ]
+        if self._in_parts(key, target[: min(int(total[1]), len(target))], part, answer, began):
+            return int(total[1])
+        return self._whole(key, target)
+
+    def _in_parts(self, key: str, target: memoryview, part: int, first: GetObjectOutputTypeDef, began: float) -> bool:
+        """Fill the target, its first part with the answer. Afterwards nothing writes to it any more.
+
+        Return whether all parts are of one object, as the server says. Otherwise it is read in one request.
+        """
+        running: list[Future[bool]] = []
+        tag = first.get("ETag", "")
         try:
-            self._exactly(answer, target[: min(part, size)], began)
+            for begin in range(part, len(target), part):
+                one = self._pool().submit(self._part, key, target[begin : begin + part], begin, tag)
+                running.append(one)
+            self._exactly(first, target[:part], began)
+        except BaseException:
+            for one in running:
+                one.cancel()
+            raise
         finally:
             wait(running)
-        for one in running:
-            one.result()
-        return int(total[1])
+        return False not in {one.result() for one in running}
 
     def _whole(self, key: str, target: memoryview) -> int:
         began = time.monotonic()
         return self._received(self.get(key, {}), target, began)
 
-    def _part(self, key: str, target: memoryview, begin: int, tag: str) -> None:
+    def _part(self, key: str, target: memoryview, begin: int, tag: str) -> bool:
+        """Fill the target with that part. Return whether it is one of the object with the tag, as the server says."""
         began = time.monotonic()
-        same = {"IfMatch": tag} if tag else {}
+        # Who changes an answer on its way makes its tag a weak one (RFC 9110), and no weak tag matches.
+        same = {"IfMatch": tag} if tag and not tag.startswith("W/") else {}
         try:
             answer = self.get(key, {"Range": f"bytes={begin}-{begin + len(target) - 1}", **same})
         except ClientError as error:
-            if error_code(error) in ("PreconditionFailed", "412", "InvalidRange"):
-                raise UnreachableError(
-                    f"object {key} was replaced while it was read", hint="see who else writes to the store"
-                ) from error
+            if error_code(error) in _NOT_IN_PARTS or http_status(error) in (412, 416, 501):
+                return False
             raise
         self._exactly(answer, target, began)
+        return True
 
     def _exactly(self, answer: GetObjectOutputTypeDef, target: memoryview, began: float) -> None:
         """Fill the target with the answer. IncompleteReadError unless it has exactly that size."""

@@ -28,16 +28,16 @@ def free_memory(root: Path = Path("/")) -> int | None:
     """Return how many bytes a new program can have without swapping; None if the kernel does not say.
 
     MemAvailable (proc(5)) does not count the ARC, which gives its memory back late. A container may have less than its
-    host: the limits of its control groups (cgroups(7), memory.max) bound the answer.
+    host: what the limits of its control groups leave (cgroups(7), memory.max and memory.current) bounds the answer.
     """
     available = _bytes_of("MemAvailable:", _text(root / "proc/meminfo"))
     bounds = [available] if available is not None else []
     _, _, path = _text(root / "proc/self/cgroup").partition("0::/")
     here = Path(path.partition("\n")[0])
     for group in (here, *here.parents) if ".." not in here.parts else ():
-        most = _text(root / "sys/fs/cgroup" / group / "memory.max").strip()
+        most, used = (_text(root / "sys/fs/cgroup" / group / name).strip() for name in ("memory.max", "memory.current"))
         if most.isdecimal():
-            bounds.append(int(most))
+            bounds.append(max(0, int(most) - (int(used) if used.isdecimal() else 0)))
     return min(bounds, default=None)
 
 

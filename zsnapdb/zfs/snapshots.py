@@ -226,18 +226,29 @@ def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
         raise
 
 
-def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, str]) -> None:
+def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, str]) -> bool:
     """Hold the snapshots of one pool under our tag, set user properties on them, and bookmark them.
 
     `others` are snapshots of this pool, by full name, that are held too, each under its tag, unless they are already.
-    All is requested at once, so that it shares a transaction group as a rule. All has ended afterwards.
+    All is requested at once, so that it shares a transaction group as a rule. All has ended afterwards. Return whether
+    the others are held: if one of them is not there any more, none is held by this call.
     """
-    holding = PendingSnapshots(lambda: _hold_all({**dict.fromkeys(names, HOLD_TAG), **others}))
+    missed: list[NotThere] = []
+
+    def hold_all() -> None:
+        try:
+            _hold_all({**dict.fromkeys(names, HOLD_TAG), **others})
+        except NotThere as error:
+            missed.append(error)
+            _hold_all(dict.fromkeys(names, HOLD_TAG))
+
+    holding = PendingSnapshots(hold_all)
     holding.start()
     try:
         set_and_bookmark(names, values)
     finally:
         holding.finish()
+    return not missed
 
 
 def _hold_all(tags: Mapping[str, str]) -> None:

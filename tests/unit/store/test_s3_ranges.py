@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError, IncompleteReadError
 from botocore.response import StreamingBody
 
 from tests.unit.support.s3 import bucket
-from zsnapdb.base.errors import NotThere, UnreachableError
+from zsnapdb.base.errors import NotThere
 from zsnapdb.store.s3 import S3Store
 from zsnapdb.store.s3_ranges import LEAST, PARTS, Pace, RangedReader
 
@@ -123,18 +123,45 @@ def test_after_an_answer_that_breaks_off_nothing_writes_to_the_memory_any_more(c
     assert not any(target)
 
 
-def test_an_object_that_is_replaced_meanwhile_is_never_a_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_that_is_replaced_meanwhile_is_never_a_mixture() -> None:
     there = object_of(4 * LEAST)
-    get = there.get
+    get, after = there.get, bytes(4 * LEAST)
 
     def replaced(key: str, more: Mapping[str, str]) -> Any:
         answer = get(key, more)
-        there.body = bytes(4 * LEAST)
+        there.body = after
         return answer
 
-    with pytest.raises(UnreachableError) as caught:
-        RangedReader(replaced, 2).read_into("k", memoryview(bytearray(4 * LEAST)))
-    assert "replaced" in caught.value.message
+    target = bytearray(4 * LEAST)
+    assert RangedReader(replaced, 2).read_into("k", memoryview(target)) == 4 * LEAST
+    assert target == after
+
+
+@pytest.mark.parametrize("status", [412, 501])
+def test_a_server_that_refuses_parts_is_asked_for_the_whole(status: int) -> None:
+    there = object_of(4 * LEAST)
+
+    def refusing(key: str, more: Mapping[str, str]) -> Any:
+        if not more.get("Range", "bytes=0-").startswith("bytes=0-"):
+            answer: Any = {"Error": {}, "ResponseMetadata": {"HTTPStatusCode": status}}
+            raise ClientError(answer, "GetObject")
+        return there.get(key, more)
+
+    target = bytearray(4 * LEAST)
+    assert RangedReader(refusing, 2).read_into("k", memoryview(target)) == 4 * LEAST
+    assert target == there.body
+
+
+def test_a_weak_tag_is_no_condition() -> None:
+    there = object_of(4 * LEAST)
+
+    def weak(key: str, more: Mapping[str, str]) -> Any:
+        assert "IfMatch" not in more
+        return {**there.get(key, more), "ETag": 'W/"x"'}
+
+    target = bytearray(4 * LEAST)
+    RangedReader(weak, 2).read_into("k", memoryview(target))
+    assert (bytes(target), len(there.requests)) == (there.body, PARTS)
 
 
 def test_a_bucket_is_read_by_ranges() -> None:

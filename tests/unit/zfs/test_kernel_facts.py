@@ -46,6 +46,15 @@ def test_what_the_kernel_does_not_show_is_not_known(tmp_path: Path) -> None:
             },
             1 << 20,
         ),
+        (
+            {
+                "proc/meminfo": "MemAvailable:  4000 kB\n",
+                "proc/self/cgroup": "0::/x\n",
+                "sys/fs/cgroup/x/memory.max": "1048576\n",
+                "sys/fs/cgroup/x/memory.current": "1000000\n",
+            },
+            48576,
+        ),
         # A container sees its own group as the top.
         (
             {

@@ -19,7 +19,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.repository.manifest import Manifest, VolumePart, decode
 from zsnapdb.stream.chunks import Codec
-from zsnapdb.zfs import snapshots, version
+from zsnapdb.zfs import datasets, snapshots, version
 
 IN_NO_REPOSITORY = "local"
 """The repository id of such a manifest."""
@@ -92,10 +92,27 @@ def remove(instance: Instance, backup_id: str) -> None:
         (folder(instance) / backup_id).unlink(missing_ok=True)
 
 
-def remove_stale(instance: Instance, here: Collection[str]) -> None:
-    """Remove the manifests of sets of which nothing is left. `here` are the ids of the sets with a snapshot here."""
-    for backup_id in _names(instance):
-        if backup_id not in here:
+def names(instance: Instance) -> list[str]:
+    """Return the ids of the sets that have a manifest on this host."""
+    try:
+        return sorted(path.name for path in folder(instance).iterdir() if is_backup_id(path.name))
+    except OSError:
+        return []
+
+
+def remove_stale(instance: Instance, known: Collection[str], here: Collection[str]) -> None:
+    """Remove the manifests of sets of which nothing is left.
+
+    `known` are the `names` as they were before the snapshots were listed: a set that was made since has its manifest
+    and is not among those that were seen. `here` are the ids of the sets with a snapshot on the instance's volumes. A
+    set may lie on volumes that were the instance's before.
+    """
+    for backup_id in known:
+        if backup_id in here:
+            continue
+        manifest = read(instance, backup_id)
+        there = () if manifest is None else [f"{one.dataset}@{one.snapshot}" for one in manifest.volumes]
+        if not any(datasets.exists(name) for name in there):
             remove(instance, backup_id)
 
 
@@ -113,7 +130,7 @@ def read(instance: Instance, backup_id: str) -> Manifest | None:
 
 def load(instance: Instance) -> list[Manifest]:
     """Return the manifests of the sets whose snapshots are all here, oldest first."""
-    manifests = [manifest for name in _names(instance) if (manifest := read(instance, name)) is not None]
+    manifests = [manifest for name in names(instance) if (manifest := read(instance, name)) is not None]
     here = snapshots.send_points_there({volume.dataset for manifest in manifests for volume in manifest.volumes})
     return [
         manifest
@@ -124,10 +141,3 @@ def load(instance: Instance) -> list[Manifest]:
             for volume in manifest.volumes
         )
     ]
-
-
-def _names(instance: Instance) -> list[str]:
-    try:
-        return sorted(path.name for path in folder(instance).iterdir() if is_backup_id(path.name))
-    except OSError:
-        return []

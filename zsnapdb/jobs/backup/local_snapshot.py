@@ -144,7 +144,7 @@ def snapshot(instance: Instance, *, opener: SourceOpener = open_source) -> Local
     """Make a local snapshot set. Afterwards it exists, its position is proved, and expired local sets are gone.
 
     Where there are thousands of sets, those that expire may stay for a few runs more (`_is_due`). The errors are those
-    of the source. An expired set that cannot be destroyed is a warning: the next run tries again.
+    of the source. An expired set that cannot be destroyed is a warning: the next run that looks tries again.
     """
     events = KeptWarnings(instance.events)
     instance = instance.with_events(events)
@@ -227,6 +227,7 @@ def _let_runs_skip(instance: Instance, count: int) -> None:
 
 def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:
     """Destroy the expired local sets. Return their ids."""
+    known = local_manifests.names(instance)
     seen = _own(instance)
     local = {one.backup_id: one for one in _sets(instance, seen, (LOCAL,))}
     gone = []
@@ -239,6 +240,6 @@ def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:
             events.warn(f"the expired local set {decision.backup_id} stays: {error.message}")
         else:
             gone.append(decision.backup_id)
-    local_manifests.remove_stale(instance, {one.properties[BACKUP_PROPERTY] for one in seen} - set(gone))
+    local_manifests.remove_stale(instance, known, {one.properties[BACKUP_PROPERTY] for one in seen} - set(gone))
     _let_runs_skip(instance, len({one.properties[BACKUP_PROPERTY] for one in seen}) - len(gone))
     return tuple(gone)

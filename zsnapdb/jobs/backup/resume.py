@@ -17,6 +17,8 @@ from zsnapdb.jobs.base.set_properties import (
     BASE_TAG,
     MARKS,
     REPOSITORY_PROPERTY,
+    STATE_PROPERTY,
+    STORED,
     of_sets,
     own_snapshots,
 )
@@ -224,10 +226,19 @@ def sweep(instance: Instance, repository: Repository) -> list[OwnedSnapshot]:
     stored = set(repository.backup_ids(instance.name))
     journalled = {file.name for file in journals(folder(instance))}
     volumes = set(instance.volumes.values())
-    marked = snapshots.owned(volumes, (*MARKS, REPOSITORY_PROPERTY, "userrefs"))
+    described = local_manifests.names(instance)
+    # Each snapshot has userrefs: the base of a killed run may be one that somebody else made.
+    marked = snapshots.owned(volumes, ("userrefs", *MARKS, REPOSITORY_PROPERTY))
     seen = of_sets(instance.name, marked)
     held = [one.snapshot.full_name for one in marked if one.properties["userrefs"] != "0"]
     snapshots.release(snapshots.held(held, BASE_TAG), BASE_TAG)
+    # A run that was killed between its last two requests left its hold on a set that is marked as stored.
+    settled = {
+        one.snapshot.full_name
+        for one in seen
+        if one.properties[STATE_PROPERTY] == STORED and one.properties[BACKUP_PROPERTY] not in journalled
+    }
+    snapshots.release(snapshots.held([name for name in held if name in settled]))
     left = {name: names for name, names in unfinished(seen).items() if name not in journalled}
     for backup_id, names in left.items():
         try:
@@ -241,7 +252,7 @@ def sweep(instance: Instance, repository: Repository) -> list[OwnedSnapshot]:
             )
     if left:
         seen = own_snapshots(instance.name, volumes, (REPOSITORY_PROPERTY,))
-    local_manifests.remove_stale(instance, {one.properties[BACKUP_PROPERTY] for one in seen})
+    local_manifests.remove_stale(instance, described, {one.properties[BACKUP_PROPERTY] for one in seen})
     for item in announced(repository, instance.name, sorted(stored)):
         if item.host == socket.gethostname() and item.backup_id not in journalled:
             with contextlib.suppress(RepositoryError):

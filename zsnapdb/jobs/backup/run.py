@@ -282,7 +282,9 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
             )
 
             # 8. Store: send every volume, store and confirm its chunks, commit the manifest, keep the set as a base.
-            manifest = _store(instance, repository, journal, writer, bases=planned.sent_from)
+            # A base that somebody destroyed meanwhile may have left its bookmark.
+            bases = planned.sent_from if taken.holds_bases else None
+            manifest = _store(instance, repository, journal, writer, bases=bases)
     return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, ())
 
 

@@ -21,10 +21,11 @@ from zsnapdb.zfs import snapshots
 
 @dataclass(frozen=True)
 class Taken(Generic[P]):
-    """A snapshot set, and what its source proved of the set."""
+    """A snapshot set, and what its source proved of the set. `holds_bases`: whether what it is sent from is held."""
 
     set: SnapshotSet
     proof: P
+    holds_bases: bool = False
 
 
 def take(
@@ -51,8 +52,7 @@ def take(
         with at_low_priority():
             made = request.made()
             proof = source.prove(observed, hold, made)
-            if state == TAKEN:
-                snapshots.keep(request.names, proof.properties, dict.fromkeys(bases, BASE_TAG))
-            else:
+            if state != TAKEN:
                 snapshots.set_on(request.names, proof.properties)
-    return Taken(made, proof)
+                return Taken(made, proof)
+            return Taken(made, proof, snapshots.keep(request.names, proof.properties, dict.fromkeys(bases, BASE_TAG)))

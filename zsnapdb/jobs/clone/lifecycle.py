@@ -12,7 +12,16 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb.base.errors import ConfigError, LockNotGranted, NotThere, PreflightError, ServerError, UsageError
+from zsnapdb.base.errors import (
+    ConfigError,
+    LockNotGranted,
+    NotThere,
+    PreflightError,
+    ServerError,
+    UnknownNameError,
+    UsageError,
+    ZsnapdbError,
+)
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import ServerSettings, Settings
@@ -167,9 +176,11 @@ def beat(settings: Settings, name: str) -> CloneInfo:
 
 
 def beat_while(settings: Settings, name: str, process: int) -> CloneInfo:
-    """Beat until that process of this host has ended. Return the clone as it was at the last beat.
+    """Beat until that process of this host has ended. Return the clone as it was last.
 
-    NotThere if there is no such process; UnknownNameError as soon as the clone is gone.
+    NotThere if there is no such process, and the errors of `beat` at the first beat. Later only the end of the clone
+    is one: UnknownNameError, or PreflightError as soon as it is being destroyed. What else goes wrong with a look at
+    the clone says nothing about its holder.
     """
     try:
         watched = os.pidfd_open(process)
@@ -178,12 +189,22 @@ def beat_while(settings: Settings, name: str, process: int) -> CloneInfo:
             f"there is no process {process} to beat for: {error.strerror}", hint="name a process that runs"
         ) from error
     try:
-        while True:
-            info = beat(settings, name)
-            every = info.lease.heartbeat.every if info.lease.heartbeat is not None else 0
-            # Three beats in the time of one: one that is late ends no clone.
-            if select.select([watched], [], [], every / 3)[0]:
-                return info
+        info = beat(settings, name)
+        every = info.lease.heartbeat.every if info.lease.heartbeat is not None else 0
+        # Three beats in the time of one: one that is late ends no clone.
+        while not select.select([watched], [], [], every / 3)[0]:
+            with contextlib.suppress(PreflightError):
+                heartbeat.beat(name)
+            try:
+                info = ready(settings, name)
+            except UnknownNameError:
+                heartbeat.forget(name)
+                raise
+            except PreflightError:
+                raise
+            except ZsnapdbError:
+                continue
+        return info
     finally:
         os.close(watched)
 

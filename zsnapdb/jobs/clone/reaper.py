@@ -16,7 +16,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import catalogue, foreign, locks, properties, reusable_sets, room
+from zsnapdb.jobs.clone import catalogue, foreign, heartbeat, locks, properties, reusable_sets, room
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.destroy import destroy_locked, unused_live
 from zsnapdb.jobs.clone.lifecycle import session
@@ -157,8 +157,15 @@ def _judge_clone(
 
 
 def _remove_clone(settings: Settings, info: CloneInfo, also: Collection[GoesToo]) -> None:
+    beats = info.lease.heartbeat
     if info.phase in HALF_MADE:
         _remove_half_made(info, also)
+    elif (
+        beats is not None
+        and beats.is_over(now())
+        and not heartbeat.heartbeat(info.name, beats.every, beats.last).is_over(now())
+    ):
+        raise PreflightError(f"the holder of clone {info.name} is there again", hint="nothing was removed")
     else:
         destroy_locked(settings, info.name, also)
 

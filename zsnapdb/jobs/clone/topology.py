@@ -76,6 +76,11 @@ def plan_set(
             "the servers of a set are always started", hint="leave out --no-start, or make the clones one by one"
         )
     names = planning.names(request.name or random_name(instance), count, topology)
+    if request.heartbeat is not None:
+        raise UsageError(
+            "a set of clones with a heartbeat: nobody could beat for its first clones while the others are made",
+            hint="give the set a --ttl, or make the clones one by one",
+        )
     first = create_plan.plan(settings, instance, replace(request, name=names[0]))
     if topology is CloneTopology.REPLICATION:
         has_binlog = first.origin.variables.get("log_bin") == "ON"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from zsnapdb.base.errors import ExistsError, NotThere, PreflightError, UsageError
 from zsnapdb.base.model import Flavour, pool_of
-from zsnapdb.config.settings import Settings
+from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
@@ -43,7 +43,7 @@ from zsnapdb.planning.restore.steps import (
     Step,
 )
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, ago, parse_target
-from zsnapdb.planning.server_copy.buffer_pool import buffer_pool
+from zsnapdb.planning.server_copy.buffer_pool import buffer_pool, still
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.known_damage import known_damage
@@ -165,7 +165,7 @@ def _without_steps(
         layout=layout,
         key_files=facts.key_files,
         repository_name=instance.other_repository,
-        buffer_pool=buffer_pool(server.options, facts.variables, free_memory(), server.memory),
+        buffer_pool=_buffer_pool(server, facts.variables),
     )
 
 
@@ -253,6 +253,10 @@ def client_programs(instance: Instance, flavour: Flavour, version: str) -> tuple
     return tool, client
 
 
+def _buffer_pool(server: ServerSettings, variables: Mapping[str, str]) -> int | None:
+    return buffer_pool(server.options, variables, free_memory(), server.memory)
+
+
 def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
     """Return the restored files as a copy on which a server can be started."""
     layout = planned.layout
@@ -266,7 +270,7 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
         root,
         instance.settings.server,
         planned.key_files,
-        planned.buffer_pool,
+        still(planned.buffer_pool, _buffer_pool(instance.settings.server, planned.variables)),
     )
 
 

@@ -17,6 +17,8 @@ _CHUNK = 128 << 20
 """A server rounds the size up to a multiple of its chunk (refman 8.4, "innodb_buffer_pool_chunk_size")."""
 _OF_FREE = 0.5
 """What the host may have to give besides: the ARC during a receive, production beside the restored server."""
+_UNKNOWN = 8 << 30
+"""Enough where the backup does not say what its server had, as those of before do not."""
 _OF_LIMIT = 0.6
 """A server takes more memory than its buffer pool, and is killed where it takes more than server.memory."""
 
@@ -36,10 +38,14 @@ def buffer_pool(
     if limit is not None:
         bounds.append(int(limit * _OF_LIMIT))
     had = variables.get(OPTION, "")
-    if had.isdecimal():
-        bounds.append(int(had))
+    bounds.append(int(had) if had.isdecimal() else _UNKNOWN)
     least = min(bounds) // _CHUNK * _CHUNK
     return least if least > DEFAULT else None
+
+
+def still(planned: int | None, now: int | None) -> int | None:
+    """Return the planned size as far as there is still room for it: memory may be less when a restore goes on."""
+    return min(planned, now) if planned is not None and now is not None else None
 
 
 def lines(size: int | None) -> tuple[str, ...]:

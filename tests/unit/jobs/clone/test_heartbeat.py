@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
-from zsnapdb.base.errors import NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import CommandError, NotThere, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import catalogue, destroy, heartbeat, lifecycle, reaper
+from zsnapdb.planning.clone import lease
 from zsnapdb.planning.clone.lease import LeaseVerdict, stamp
 from zsnapdb.report.clone.list import ClonesView
 
@@ -123,3 +124,44 @@ def test_beating_for_a_process_ends_with_it_and_with_the_clone(pool: ClonePool) 
     destroy.destroy(SETTINGS, "ci")
     with pytest.raises(ZsnapdbError, match="ci"):
         lifecycle.beat_while(SETTINGS, "ci", os.getpid())
+
+
+def test_a_holder_that_beats_after_the_judgement_keeps_its_clone(
+    pool: ClonePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(pool, "60", age=3600)
+    judged = lease.judge
+
+    def late(*words: object) -> object:
+        verdict = judged(*words)  # type: ignore[arg-type]
+        heartbeat.beat("ci")
+        return verdict
+
+    monkeypatch.setattr("zsnapdb.jobs.clone.reaper.judge", late)
+    (outcome,) = [item for item in reaper.reap(SETTINGS) if item.what == "clone"]
+    assert outcome.verdict is LeaseVerdict.KEEP
+    assert "is there again" in str(outcome.error)
+    assert catalogue.listing(SETTINGS)[0].name == "ci"
+
+
+def test_while_zfs_does_not_answer_the_holder_is_there_all_the_same(
+    pool: ClonePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(pool, "1", age=3600)
+    holder = subprocess.Popen(["sleep", "1.2"])
+    looks = []
+
+    def fails_after_the_first(settings: Settings, name: str) -> catalogue.CloneInfo:
+        looks.append(name)
+        if len(looks) > 1:
+            raise CommandError("zfs did not answer", hint="")
+        return catalogue.ready(settings, name)
+
+    monkeypatch.setattr(lifecycle, "ready", fails_after_the_first)
+    try:
+        lifecycle.beat_while(SETTINGS, "ci", holder.pid)
+    finally:
+        holder.kill()
+        holder.wait()
+    assert len(looks) > 2
+    assert verdict() is LeaseVerdict.KEEP

@@ -135,11 +135,17 @@ def test_a_set_that_lost_a_snapshot_has_another_pool_or_server_or_no_description
         assert host.plan("latest", origin=RestoreOrigin.AUTO).backup_id == BACKUPS[0]
     file.write_bytes(whole)
     assert host.plan("latest", origin=RestoreOrigin.AUTO).backup_id == SET
-    local.popitem()
+    name, _ = local.popitem()
     assert host.plan("latest", origin=RestoreOrigin.AUTO).backup_id == BACKUPS[0]
-    local_manifests.remove_stale(host.instance, {SET})
+    local_manifests.remove_stale(host.instance, [SET], {SET})
     assert file.exists()
-    local_manifests.remove_stale(host.instance, {BACKUPS[0]})
+    local_manifests.remove_stale(host.instance, [], {BACKUPS[0]})
+    assert file.exists(), "it was made after the snapshots were listed"
+    host.datasets.add(name)
+    local_manifests.remove_stale(host.instance, [SET], {BACKUPS[0]})
+    assert file.exists(), "a snapshot of it is there, on a volume that is none of the instance now"
+    host.datasets.remove(name)
+    local_manifests.remove_stale(host.instance, [SET], {BACKUPS[0]})
     assert not file.exists()
 
 

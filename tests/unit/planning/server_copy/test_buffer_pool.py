@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.planning.server_copy.buffer_pool import DEFAULT, buffer_pool, lines
+from zsnapdb.planning.server_copy.buffer_pool import DEFAULT, buffer_pool, lines, still
 
 GIB = 1 << 30
 BIG = {"innodb_buffer_pool_size": str(100 * GIB)}
@@ -19,6 +19,7 @@ BIG = {"innodb_buffer_pool_size": str(100 * GIB)}
         ((), {"innodb_buffer_pool_size": str(2 * GIB)}, 32 * GIB, None, 2 * GIB),
         # An older manifest does not say what the server had.
         ((), {}, 8 * GIB, None, 4 * GIB),
+        ((), {}, 800 * GIB, None, 8 * GIB),
         ((), BIG, 32 * GIB, 10 * GIB, 6 * GIB),
         # The site's own size stays, however it is written.
         (("innodb_buffer_pool_size=1G",), BIG, 32 * GIB, None, None),
@@ -49,3 +50,10 @@ def test_it_is_never_more_than_there_is_and_never_less_than_the_default(
         assert lines(size) == (f"innodb_buffer_pool_size={size}",)
     else:
         assert lines(size) == ()
+
+
+def test_a_restore_that_goes_on_takes_no_more_than_there_is_by_then() -> None:
+    assert still(4 * GIB, 8 * GIB) == 4 * GIB
+    assert still(4 * GIB, 2 * GIB) == 2 * GIB
+    assert still(4 * GIB, None) is None
+    assert still(None, 8 * GIB) is None
