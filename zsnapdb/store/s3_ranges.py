@@ -1,7 +1,6 @@
 """Reads a large object over several connections at once, where one connection is slow.
 
-A provider gives each connection a share of the line: 50 to 90 MB/s are usual. Where a connection is faster, an object
-comes in one request.
+A provider gives each connection a share of the line. Where one connection is fast, an object comes in one request.
 """
 
 from __future__ import annotations

@@ -131,8 +131,8 @@ class Core:
     ) -> bool:
         """Set the user properties on all snapshots, and make each bookmark, by full name, of its snapshot.
 
-        All are of one pool and share one transaction group. Return whether all is done. Only root may do this, and a
-        module before OpenZFS 2.1 makes no bookmarks so (zfs-program(8)); the commands say why something fails.
+        All are of one pool and share one transaction group. Return whether all is done. Only root may do this,
+        and a module that has no zfs.sync.bookmark fails (zfs-program(8)); the commands say why something fails.
         """
         with self._lists() as make, self._failed() as answer:
             arguments = make()

@@ -6,7 +6,6 @@ import hashlib
 import io
 import random
 import threading
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,10 +13,21 @@ import pytest
 from botocore.exceptions import ClientError, IncompleteReadError
 from botocore.response import StreamingBody
 
-from tests.unit.support.s3 import bucket
+from tests.unit.support.s3 import bucket, s3
 from zsnapdb.base.errors import NotThere
-from zsnapdb.store.s3 import S3Store
 from zsnapdb.store.s3_ranges import LEAST, PARTS, Pace, RangedReader
+
+
+class Ending(io.BytesIO):
+    """An answer that tells when it was closed."""
+
+    def __init__(self, body: bytes, closed: threading.Event) -> None:
+        super().__init__(body)
+        self._closed = closed
+
+    def close(self) -> None:
+        super().close()
+        self._closed.set()
 
 
 class Objects:
@@ -29,7 +39,8 @@ class Objects:
         self.knows_ranges = True
         self.cut: set[int] = set()
         """The numbers of the requests whose answer breaks off."""
-        self.delay = 0.0
+        self.is_broken = threading.Event()
+        """Until then the other parts wait, if one is cut."""
         self._lock = threading.Lock()
 
     def tag(self) -> str:
@@ -39,8 +50,8 @@ class Objects:
         with self._lock:
             number = len(self.requests)
             self.requests.append(more)
-        if number:
-            time.sleep(self.delay)
+        if number and self.cut and number not in self.cut:
+            assert self.is_broken.wait(30)
         if more.get("IfMatch", self.tag()) != self.tag():
             raise ClientError({"Error": {"Code": "PreconditionFailed"}}, "GetObject")
         body, answer = self.body, {"ETag": self.tag()}
@@ -51,7 +62,8 @@ class Objects:
             body = self.body[begin : end + 1]
             answer["ContentRange"] = f"bytes {begin}-{begin + len(body) - 1}/{len(self.body)}"
         sent = body[: len(body) // 2] if number in self.cut else body
-        return {**answer, "ContentLength": len(body), "Body": StreamingBody(io.BytesIO(sent), len(body))}
+        stream = Ending(sent, self.is_broken) if number in self.cut else io.BytesIO(sent)
+        return {**answer, "ContentLength": len(body), "Body": StreamingBody(stream, len(body))}
 
 
 def object_of(size: int) -> Objects:
@@ -114,12 +126,13 @@ def test_the_pace_follows_what_connections_bring_and_short_answers_say_nothing()
 @pytest.mark.parametrize("cut", range(PARTS))
 def test_after_an_answer_that_breaks_off_nothing_writes_to_the_memory_any_more(cut: int) -> None:
     there = object_of(4 * LEAST)
-    there.cut, there.delay = {cut}, 0.05
-    target = bytearray(4 * LEAST)
+    there.cut = {cut}
+    target, reader = bytearray(4 * LEAST), RangedReader(there.get, 2)
     with pytest.raises(IncompleteReadError):
-        RangedReader(there.get, 2).read_into("k", memoryview(target))
+        reader.read_into("k", memoryview(target))
     target[:] = bytes(len(target))
-    time.sleep(0.15)
+    for pool in reader._pools:
+        pool.shutdown()
     assert not any(target)
 
 
@@ -169,14 +182,7 @@ def test_a_bucket_is_read_by_ranges() -> None:
         body = random.Random(1).randbytes(3 * LEAST + 5)
         client.put_object(Bucket="backups", Key="k", Body=body)
         client.put_object(Bucket="backups", Key="empty", Body=b"")
-        store = S3Store(
-            "backups",
-            endpoint=None,
-            region="us-east-1",
-            credentials_file=None,
-            addressing="auto",
-            connections=2,
-        )
+        store = s3()
         for extra in (0, 7, 5 * LEAST):
             target = bytearray(len(body) + extra)
             assert store.read_into("k", memoryview(target)) == len(body)

@@ -190,6 +190,8 @@ _PER_SKIP = 200
 ZFS takes about as long for each snapshot that it lists. So the looks cost less than the snapshots do, however many
 there are, and a set outlives its rule by no more than a two-hundredth part of the sets.
 """
+_MOST_SKIPS = 1000
+"""A note of more is not ours."""
 
 
 def _skips_file(instance: Instance) -> Path:
@@ -208,9 +210,6 @@ def _is_due(instance: Instance) -> bool:
         # Without the file nothing was skipped yet. If it cannot be written, nothing is skipped.
         return True
     return False
-
-
-_MOST_SKIPS = 1000
 
 
 def _let_runs_skip(instance: Instance, count: int) -> None:

@@ -230,15 +230,15 @@ def sweep(instance: Instance, repository: Repository) -> list[OwnedSnapshot]:
     # Each snapshot has userrefs: the base of a killed run may be one that somebody else made.
     marked = snapshots.owned(volumes, ("userrefs", *MARKS, REPOSITORY_PROPERTY))
     seen = of_sets(instance.name, marked)
-    held = [one.snapshot.full_name for one in marked if one.properties["userrefs"] != "0"]
-    snapshots.release(snapshots.held(held, BASE_TAG), BASE_TAG)
+    with_holds = [one.snapshot.full_name for one in marked if one.properties["userrefs"] != "0"]
+    snapshots.release(snapshots.held(with_holds, BASE_TAG), BASE_TAG)
     # A run that was killed between its last two requests left its hold on a set that is marked as stored.
     settled = {
         one.snapshot.full_name
         for one in seen
         if one.properties[STATE_PROPERTY] == STORED and one.properties[BACKUP_PROPERTY] not in journalled
     }
-    snapshots.release(snapshots.held([name for name in held if name in settled]))
+    snapshots.release(snapshots.held([name for name in with_holds if name in settled]))
     left = {name: names for name, names in unfinished(seen).items() if name not in journalled}
     for backup_id, names in left.items():
         try:

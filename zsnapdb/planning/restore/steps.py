@@ -375,7 +375,7 @@ class RestorePlan:
     repository_name: str | None = None
     """The configured repository if it is not the instance's own."""
     buffer_pool: int | None = None
-    """The size in bytes of the buffer pool of the server that recovers and replays; None: the server's own."""
+    """The most that the buffer pool of the server that recovers and replays has, in bytes; None: the server's own."""
 
     @property
     def top(self) -> str:

@@ -180,9 +180,9 @@ def test_where_there_are_many_sets_most_runs_list_none_and_what_expires_goes_soo
     owned = snapshots.owned
 
     def counted(places: Collection[str], names: Sequence[str]) -> object:
-        found = owned(places, names)
-        looks.append(len(found))
-        return found
+        listed = owned(places, names)
+        looks.append(len(listed))
+        return listed
 
     monkeypatch.setattr(snapshots, "owned", counted)
     most = 0
