@@ -260,6 +260,32 @@ def test_decisions_have_no_clock_and_no_io(path: Path) -> None:
     assert not names & {"now", "utcnow", "today"}
 
 
+def test_the_jobs_get_time_and_host_from_their_caller() -> None:
+    """A job on a host that a test makes then sees nothing of this one. What makes the default is `jobs/base`."""
+    reading = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in MODULES
+        if room(path) == "jobs" and sub_room(path) != "jobs.base" and _reads_this_host(path)
+    }
+    assert reading == set()
+
+
+def _reads_this_host(path: Path) -> bool:
+    names = {"zsnapdb.jobs.base.clock", "zsnapdb.jobs.base.host.THIS_HOST"}
+    imported = {
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    read = {
+        node.attr if isinstance(node, ast.Attribute) else node.id
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.Attribute | ast.Name)
+    }
+    return bool(names & (imported | set(imports(path)))) or "THIS_HOST" in read
+
+
 def test_no_command_goes_through_a_shell() -> None:
     for path in MODULES:
         for node in ast.walk(_tree(path)):

@@ -69,9 +69,10 @@ def repositories(incomplete: str) -> list[str]:
 def clones(incomplete: str) -> list[str]:
     """Return the clones on this host with this beginning."""
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone.catalogue import listing
 
-    return _names(lambda: [clone.name for clone in listing(load(None))], incomplete)
+    return _names(lambda: [clone.name for clone in listing(load(None), THIS_HOST)], incomplete)
 
 
 def backups(incomplete: str) -> list[str]:

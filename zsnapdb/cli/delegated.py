@@ -195,19 +195,20 @@ def _run() -> None:
     # Errors and evidence name the command that is run.
     sys.argv[1:] = request.words
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import login_file, ownership
 
     settings = load()
     if request.clone and request.command != "create":
-        ownership.require_owner(settings, request.clone, caller.name)
+        ownership.require_owner(settings, THIS_HOST, request.clone, caller.name)
     if request.source:
         ownership.require_own_source(settings, request.source, caller.name)
     if request.command != "login" or not request.wants_login_file:
         _zsnapdb(request.words)
     if request.wants_login_file:
         # Another clone may have the name by now.
-        ownership.require_owner(settings, request.clone, caller.name)
-        path = login_file.write_login(settings, request.clone, caller.uid, caller.gid)
+        ownership.require_owner(settings, THIS_HOST, request.clone, caller.name)
+        path = login_file.write_login(settings, THIS_HOST, request.clone, caller.uid, caller.gid)
         print(_login_line(path), file=sys.stdout if request.command == "login" else sys.stderr)
     elif request.command == "destroy" and "--plan" not in request.words:
         login_file.forget_login(request.clone)

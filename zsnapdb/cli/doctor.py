@@ -97,12 +97,13 @@ def _ask(commands: Iterable[str], json: bool) -> None:
 def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, json: bool) -> list[Diagnosis]:  # noqa: A002
     """Return the diagnoses. An error is told in the form of the answer, and ends the command."""
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.doctor import diagnose as job
     from zsnapdb.report import document
     from zsnapdb.report.doctor import nagios_line
 
     try:
-        return job.diagnose(load(config), instance)
+        return job.diagnose(load(config), THIS_HOST, instance)
     except ZsnapdbError as error:
         if format is DoctorFormat.JSON and not json:
             print(document.error(error))

@@ -106,7 +106,7 @@ def test_doctor_changes_only_what_it_was_allowed_to_and_looks_again(
 ) -> None:
     changes: list[tuple[str, dict[str, str]]] = []
     monkeypatch.setattr(datasets, "set_properties", lambda name, values: changes.append((name, dict(values))))
-    monkeypatch.setattr(job, "diagnose", lambda settings, only: [GOOD if changes else BAD])
+    monkeypatch.setattr(job, "diagnose", lambda settings, host, only: [GOOD if changes else BAD])
     done = CliRunner().invoke(app, [*words, "--config", written(tmp_path)])
     assert changes == ([("tank/data", {"compression": "lz4"})] if is_set else [])
     if code == 64:

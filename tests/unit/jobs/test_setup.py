@@ -355,7 +355,7 @@ def test_an_instance_that_is_given_up_leaves_the_other_its_repository_and_all_da
     host: FakeHost, second: SetupAnswers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(removal, "exclusive", lambda name, doing: (tmp_path / "lock").open("a"))
-    monkeypatch.setattr(catalogue, "listing", lambda settings: [])
+    monkeypatch.setattr(catalogue, "listing", lambda settings, host: [])
     volumes = {"data": "tank/mysql/data"}
     monkeypatch.setattr(removal, "with_volumes", lambda instance: instance.with_volumes(volumes))
     monkeypatch.setattr(removal, "UNIT_FILE", str(tmp_path / "no-unit"))

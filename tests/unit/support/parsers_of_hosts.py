@@ -15,6 +15,7 @@ from tests.unit.support.parsers_of_repositories import ID, INSTANCE, NOW, reposi
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.base.model import BinlogCoordinates, Flavour, Position
 from zsnapdb.config.settings import CloneSettings, Settings
+from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts
 from zsnapdb.jobs.clone import catalogue as clone_catalogue
 from zsnapdb.jobs.clone import credentials as clone_credentials
@@ -169,7 +170,7 @@ def clone(body: bytes, folder: Path) -> None:
         mock.patch.object(datasets, "children", return_value=members),
     ):
         for info in clone_catalogue.listing(
-            Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME))
+            Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME)), THIS_HOST
         ):
             assert str(info.mount).startswith("/")
             assert ".." not in info.mount.parts

@@ -22,10 +22,11 @@ def commit(
 ) -> None:
     """Snapshot a clone in its present state. The commit can be cloned like a backup."""
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import lifecycle, plans
     from zsnapdb.report.clone import change as report
 
     if plan:
-        show(report.IntentionView(plans.commit(load(config), name, message), "commit"), json)
+        show(report.IntentionView(plans.commit(load(config), THIS_HOST, name, message), "commit"), json)
         return
-    show(report.CommittedView(lifecycle.commit(load(config), name, message)), json)
+    show(report.CommittedView(lifecycle.commit(load(config), THIS_HOST, name, message)), json)

@@ -30,11 +30,12 @@ def connect(
 ) -> None:
     """Connect to a clone with the server's own client. The words after NAME are passed to the client."""
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import client, lifecycle
     from zsnapdb.report.clone import connect as report
 
     settings = load(config)
     if dsn or env or json:
-        show(report.LoginView(lifecycle.login(settings, name), as_environment=env), json)
+        show(report.LoginView(lifecycle.login(settings, THIS_HOST, name), as_environment=env), json)
         return
-    client.open_client(settings, name, context.args)
+    client.open_client(settings, THIS_HOST, name, context.args)

@@ -20,6 +20,7 @@ def destroy(
     error.
     """
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import destroy as job
     from zsnapdb.jobs.copies.sweeping import GoesToo
     from zsnapdb.report.clone import destroy as report
@@ -27,6 +28,6 @@ def destroy(
     settings = load(config)
     also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
     if plan:
-        show(report.DestroyPlanView(job.plan(settings, name, also), name), json)
+        show(report.DestroyPlanView(job.plan(settings, THIS_HOST, name, also), name), json)
         return
-    show(report.DestroyedView(job.destroy(settings, name, also), name), json)
+    show(report.DestroyedView(job.destroy(settings, THIS_HOST, name, also), name), json)

@@ -14,14 +14,15 @@ def detach(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, j
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import detach as job
     from zsnapdb.report.clone import change as report
 
     settings = load(config)
     if plan:
-        show(report.DetachPlanView(job.detach_plan(settings, name)), json)
+        show(report.DetachPlanView(job.detach_plan(settings, THIS_HOST, name)), json)
         return
     terminal = Terminal()
-    done = job.detach(settings, name, terminal)
+    done = job.detach(settings, THIS_HOST, name, terminal)
     terminal.end()
     show(report.DetachedView(done), json)

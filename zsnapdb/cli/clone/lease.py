@@ -41,29 +41,31 @@ def extend(
     """Extend the lease of a clone, or what it may write. A lease is never shortened."""
     from zsnapdb.base.quantities import parse_duration, parse_size
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import lifecycle, plans, room
     from zsnapdb.report.clone import change as report
 
     if quota is not None:
         wanted = parse_size(quota)
         if plan:
-            show(report.IntentionView(plans.quota(load(config), name, wanted), "extend"), json)
+            show(report.IntentionView(plans.quota(load(config), THIS_HOST, name, wanted), "extend"), json)
             return
-        changed = room.extend(load(config), name, wanted)
+        changed = room.extend(load(config), THIS_HOST, name, wanted)
         if ttl is None:
             show(report.ChangedView(changed, "extended"), json)
             return
     if plan:
         show(
             report.IntentionView(
-                plans.extend(load(config), name, parse_duration(ttl) if ttl is not None else None), "extend"
+                plans.extend(load(config), THIS_HOST, name, parse_duration(ttl) if ttl is not None else None), "extend"
             ),
             json,
         )
         return
     show(
         report.ChangedView(
-            lifecycle.extend(load(config), name, parse_duration(ttl) if ttl is not None else None), "extended"
+            lifecycle.extend(load(config), THIS_HOST, name, parse_duration(ttl) if ttl is not None else None),
+            "extended",
         ),
         json,
     )
@@ -87,13 +89,14 @@ def protect(
     """Protect a clone from `zsnapdb reap` for some time."""
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import lifecycle, plans
     from zsnapdb.report.clone import change as report
 
     if plan:
-        show(report.IntentionView(plans.protect(load(config), name, parse_duration(time)), "protect"), json)
+        show(report.IntentionView(plans.protect(load(config), THIS_HOST, name, parse_duration(time)), "protect"), json)
         return
-    info = lifecycle.protect(load(config), name, parse_duration(time))
+    info = lifecycle.protect(load(config), THIS_HOST, name, parse_duration(time))
     show(report.ChangedView(info, "protected"), json)
 
 
@@ -115,9 +118,14 @@ def beat(
 ) -> None:
     """Say that the holder of a clone is there. A clone made with --heartbeat goes when nobody says so any more."""
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
 
     settings = load(config)
-    info = lifecycle.beat(settings, name) if process is None else lifecycle.beat_while(settings, name, process)
+    info = (
+        lifecycle.beat(settings, THIS_HOST, name)
+        if process is None
+        else lifecycle.beat_while(settings, THIS_HOST, name, process)
+    )
     show(report.ChangedView(info, "in use"), json)

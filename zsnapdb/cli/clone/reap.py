@@ -17,6 +17,7 @@ def reap(
     Servers that such runs left are ended.
     """
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import reaper
     from zsnapdb.jobs.copies.sweeping import GoesToo
     from zsnapdb.jobs.doctor import orphans
@@ -25,9 +26,9 @@ def reap(
 
     settings = load(config)
     also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
-    clones = reaper.plan(settings) if plan else reaper.reap(settings, also)
+    clones = reaper.plan(settings, THIS_HOST) if plan else reaper.reap(settings, THIS_HOST, also)
     outcomes = [*clones, *(orphans.plan(settings) if plan else orphans.reap(settings))]
-    outcomes += vm_reaper.sweep(settings, act=not plan, also=also)
+    outcomes += vm_reaper.sweep(settings, THIS_HOST, act=not plan, also=also)
     show(report.ReapPlanView(outcomes) if plan else report.ReapView(outcomes), json)
     for item in outcomes:
         if item.error is not None:

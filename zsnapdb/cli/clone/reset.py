@@ -33,15 +33,16 @@ def reset(
     """Give a clone the data again that it was created from, or other data. Port, credentials and lease stay."""
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import catalogue
     from zsnapdb.jobs.clone import reset as job
     from zsnapdb.report.clone import change as report
 
-    settings = catalogue.with_binary(load(config), name, binary)
+    settings = catalogue.with_binary(load(config), THIS_HOST, name, binary)
     if plan:
-        show(report.ResetPlanView(job.reset_plan(settings, name, source, accepts_older=accepts_older)), json)
+        show(report.ResetPlanView(job.reset_plan(settings, THIS_HOST, name, source, accepts_older=accepts_older)), json)
         return
     terminal = Terminal()
-    info = job.reset(settings, name, source, terminal, accepts_older=accepts_older)
+    info = job.reset(settings, THIS_HOST, name, source, terminal, accepts_older=accepts_older)
     terminal.end()
     show(report.ChangedView(info, "reset to the data it was created from" if info.has_original else "reset"), json)

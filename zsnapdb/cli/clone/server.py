@@ -16,23 +16,25 @@ def start(
 ) -> None:
     """Start the server of a stopped clone and check it again."""
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import catalogue, lifecycle, plans
     from zsnapdb.report.clone import change as report
 
-    settings = catalogue.with_binary(load(config), name, binary)
+    settings = catalogue.with_binary(load(config), THIS_HOST, name, binary)
     if plan:
-        show(report.IntentionView(plans.start(settings, name), "start"), json)
+        show(report.IntentionView(plans.start(settings, THIS_HOST, name), "start"), json)
         return
-    show(report.ChangedView(lifecycle.start(settings, name), "started"), json)
+    show(report.ChangedView(lifecycle.start(settings, THIS_HOST, name), "started"), json)
 
 
 def stop(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
     """Shut the server of a clone down cleanly. The data stays."""
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import lifecycle, plans
     from zsnapdb.report.clone import change as report
 
     if plan:
-        show(report.IntentionView(plans.stop(load(config), name), "stop"), json)
+        show(report.IntentionView(plans.stop(load(config), THIS_HOST, name), "stop"), json)
         return
-    show(report.ChangedView(lifecycle.stop(load(config), name), "stopped"), json)
+    show(report.ChangedView(lifecycle.stop(load(config), THIS_HOST, name), "stopped"), json)

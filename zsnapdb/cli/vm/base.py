@@ -49,6 +49,7 @@ def create(
     """Make a base from an image, or from a domain that is shut off. Machines are cloned from a base."""
     from zsnapdb.base.quantities import parse_size
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.vm import base as job
     from zsnapdb.report.vm import base as report
 
@@ -57,7 +58,7 @@ def create(
     if plan:
         show(report.BasePlanView(job.plan(settings, request)), json)
         return
-    show(report.BaseCreatedView(job.create(settings, request)), json)
+    show(report.BaseCreatedView(job.create(settings, THIS_HOST, request)), json)
 
 
 def list_bases(config: ConfigFile = None, json: AsJson = False) -> None:

@@ -79,6 +79,7 @@ def clone(
     from zsnapdb.base.quantities import parse_duration, parse_size
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.vm import create as job
     from zsnapdb.jobs.vm import readiness
     from zsnapdb.report.vm import machines as report
@@ -98,9 +99,9 @@ def clone(
         identity=job.chosen_identity(identity),
     )
     if plan:
-        show(report.MachinesPlanView(job.plan(settings, request)), json)
+        show(report.MachinesPlanView(job.plan(settings, THIS_HOST, request)), json)
         return
     terminal = Terminal()
-    made = job.create(settings, request, terminal)
+    made = job.create(settings, THIS_HOST, request, terminal)
     terminal.end()
     show(report.MachinesMadeView(made), json)

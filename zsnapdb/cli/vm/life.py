@@ -14,12 +14,12 @@ from zsnapdb.cli.vm.options import MachineName, WaitFor
 def list_machines(config: ConfigFile = None, json: AsJson = False) -> None:
     """List the virtual machines that were cloned."""
     from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.clock import now
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.vm import life
     from zsnapdb.report.vm import machines as report
 
     known = life.listing(load(config))
-    show(report.MachinesView(known.copies, now(), known.unreadable), json)
+    show(report.MachinesView(known.copies, THIS_HOST.now(), known.unreadable), json)
 
 
 def start(
@@ -87,11 +87,12 @@ def extend(
     """Extend the lease of a virtual machine. A lease is never shortened."""
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.vm import life
     from zsnapdb.report.vm import machines as report
 
     seconds = parse_duration(ttl) if ttl is not None else None
-    show(report.MachineChangedView(life.extend(load(config), name, seconds), "extended"), json)
+    show(report.MachineChangedView(life.extend(load(config), THIS_HOST, name, seconds), "extended"), json)
 
 
 def protect(
@@ -111,10 +112,13 @@ def protect(
     """Protect a virtual machine from `zsnapdb reap` for some time."""
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.vm import life
     from zsnapdb.report.vm import machines as report
 
-    show(report.MachineChangedView(life.protect(load(config), name, parse_duration(time)), "protected"), json)
+    show(
+        report.MachineChangedView(life.protect(load(config), THIS_HOST, name, parse_duration(time)), "protected"), json
+    )
 
 
 def destroy(

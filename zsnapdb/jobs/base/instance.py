@@ -165,6 +165,10 @@ class Instance:
         """Return the instance with jobs that report to these events."""
         return replace(self, events=events)
 
+    def on_host(self, host: Host) -> Instance:
+        """Return the instance with jobs that run on this host."""
+        return replace(self, host=host)
+
     def waiting(self, seconds: float) -> Instance:
         """Return the instance with jobs that wait this long for another run."""
         return replace(self, wait=seconds)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
 from zsnapdb.jobs.clone import heartbeat
 from zsnapdb.jobs.clone import properties as clone_properties
@@ -160,19 +162,19 @@ def homes(settings: Settings) -> list[str]:
     return copies.homes(settings.clones.dataset, _HOME)
 
 
-def known(settings: Settings) -> KnownCopies[CloneInfo]:
+def known(settings: Settings, host: Host) -> KnownCopies[CloneInfo]:
     """Return the clones on this host, oldest first, even if their instance is no longer configured."""
-    seen = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, _info)
+    seen = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, partial(_info, host))
     ordered = sorted(seen.copies, key=lambda info: (info.created, info.name))
     return KnownCopies(seen.what, ordered, seen.unreadable)
 
 
-def listing(settings: Settings) -> list[CloneInfo]:
+def listing(settings: Settings, host: Host) -> list[CloneInfo]:
     """Return the clones on this host that can be read, oldest first."""
-    return list(known(settings).copies)
+    return list(known(settings, host).copies)
 
 
-def _info(found: CopyDatasets) -> CloneInfo:
+def _info(host: Host, found: CopyDatasets) -> CloneInfo:
     value, top, facts, members = found.text, found.anchor, found.facts, found.members
     port = found.number(clone_properties.PORT_PROPERTY)
     if not 0 <= port <= _LAST_PORT:
@@ -211,7 +213,7 @@ def _info(found: CopyDatasets) -> CloneInfo:
         position=value(POSITION_PROPERTY),
         phase=found.phase(),
         owner=value(copy_properties.OWNER_PROPERTY),
-        lease=replace(found.lease(), heartbeat=_heartbeat(found)),
+        lease=replace(found.lease(), heartbeat=_heartbeat(host, found)),
         profile=ServerProfile(value(clone_properties.PROFILE_PROPERTY)),
         rights=AccountRights(value(clone_properties.RIGHTS_PROPERTY)),
         used=value(clone_properties.USED_PROPERTY),
@@ -232,12 +234,12 @@ def _info(found: CopyDatasets) -> CloneInfo:
     )
 
 
-def _heartbeat(found: CopyDatasets) -> Heartbeat | None:
+def _heartbeat(host: Host, found: CopyDatasets) -> Heartbeat | None:
     recorded = found.facts[clone_properties.HEARTBEAT_PROPERTY]
     if not recorded.is_local or recorded.value == clone_properties.NO_HEARTBEAT:
         return None
     every = found.number(clone_properties.HEARTBEAT_PROPERTY)
-    return heartbeat.heartbeat(found.name, every, read_stamp(found.text(copy_properties.CREATED_PROPERTY)))
+    return heartbeat.heartbeat(host, found.name, every, read_stamp(found.text(copy_properties.CREATED_PROPERTY)))
 
 
 def _masked(volumes: Iterable[Properties]) -> str | None:
@@ -247,25 +249,25 @@ def _masked(volumes: Iterable[Properties]) -> str | None:
     return max(mark.value for mark in marks) if is_masked else None
 
 
-def find(settings: Settings, name: str) -> CloneInfo:
+def find(settings: Settings, host: Host, name: str) -> CloneInfo:
     """Return the clone of that name. UnknownNameError (with the existing names), DamagedError if it cannot be read."""
     if clone_properties.is_clone_name(name):
-        one = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, _info, only=name)
+        one = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, partial(_info, host), only=name)
         info = copies.find_or_none(one, name)
         if info is not None:
             return info
     # All are listed only to say which there are.
-    return copies.find(known(settings), name)
+    return copies.find(known(settings, host), name)
 
 
-def with_binary(settings: Settings, name: str, binary: Path | None) -> Settings:
+def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) -> Settings:
     """Return the settings with this server program for the instance of the clone. None changes nothing.
 
     The errors are those of `find`.
     """
-    return settings if binary is None else settings.with_binary(find(settings, name).instance, binary)
+    return settings if binary is None else settings.with_binary(find(settings, host, name).instance, binary)
 
 
-def ready(settings: Settings, name: str) -> CloneInfo:
+def ready(settings: Settings, host: Host, name: str) -> CloneInfo:
     """Return the clone of that name. PreflightError if it is still being made, or is being destroyed."""
-    return copies.complete("clone", find(settings, name))
+    return copies.complete("clone", find(settings, host, name))

@@ -9,21 +9,22 @@ from typing import NoReturn
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import credentials, lifecycle
 from zsnapdb.jobs.clone.catalogue import find
 from zsnapdb.mysql.process import server_program
 from zsnapdb.planning.family import family
 
 
-def open_client(settings: Settings, name: str, words: Sequence[str]) -> NoReturn:
+def open_client(settings: Settings, host: Host, name: str, words: Sequence[str]) -> NoReturn:
     """Replace this process by the client, logged in with the clone's password; `words` are its arguments.
 
     The client gets its option file as an open file. The credentials file of the clone lies where its server can replace
     it, for example by one that names a plugin, which the client would load as root.
     ServerError if the clone's server does not run. PreflightError if this host has no client program.
     """
-    login = lifecycle.login(settings, name)
-    info = find(settings, name)
+    login = lifecycle.login(settings, host, name)
+    info = find(settings, host, name)
     beside = server_program.chosen(lifecycle.server_settings(settings, info), info.flavour, info.origin.version).parent
     path = os.pathsep.join((str(beside), str(beside.parent / "bin"), os.environ.get("PATH", os.defpath)))
     installed = (shutil.which(name, path=path) for name in family(info.flavour).client_programs)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from pydantic import SecretStr
 
 from zsnapdb.base.model import Position
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
-from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
@@ -119,18 +119,18 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
         with undone_on_error(lambda: drop_live(source)), at_low_priority():
             planned, server_id = _make_datasets(settings, instance, request, source)
             cloned = time.monotonic()
-            with undone_on_error(lambda: remove_all(planned.anchor, planned.name, planned.copy.root)):
+            with undone_on_error(lambda: remove_all(instance.host, planned.anchor, planned.name, planned.copy.root)):
                 separated = _separate(settings, instance, planned, server_id, request.follows)
                 facts = {
                     POSITION_PROPERTY: separated.position.short(_POSITION_BYTES),
                     copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.starts else CopyPhase.NEW,
-                    properties.USED_PROPERTY: stamp(now()),
+                    properties.USED_PROPERTY: stamp(instance.host.now()),
                 }
                 if planned.heartbeat is not None:
                     # Its holder could not beat as long as it was being made.
-                    heartbeat.beat(planned.name)
+                    heartbeat.beat(instance.host, planned.name)
                 datasets.set_properties(planned.anchor, facts)
-    reusable_sets.mark_used(planned.anchor.rpartition("/")[0], planned.set_id)
+    reusable_sets.mark_used(planned.anchor.rpartition("/")[0], planned.set_id, instance.host.now())
     masking_seconds = separated.masking.seconds if separated.masking is not None else 0.0
     seconds = CreateDurations(
         source=obtained - began,
@@ -138,7 +138,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
         identity=separated.separate_at - cloned - masking_seconds,
         start=time.monotonic() - separated.separate_at,
     )
-    info = find(settings, planned.name)
+    info = find(settings, instance.host, planned.name)
     return Created(info, separated.password, separated.position, seconds, separated.masking)
 
 
@@ -181,6 +181,7 @@ def _separate(
         return _Separated(position, None, None, time.monotonic())
     report = masking_policy.ensure(
         instance.settings.masking,
+        instance.host,
         clone,
         position,
         instance=instance.name,
@@ -207,15 +208,18 @@ def _make_datasets(
         # Under this lock no two runs take the same name or port. The slow parts run after it.
         planned = plan_from(settings, instance, request, source)
         datasets.ensure(planned.anchor.rpartition("/")[0], NOT_MOUNTED)
-        datasets.create(planned.anchor, {**NOT_MOUNTED, **_facts(planned, server_id)})
+        datasets.create(planned.anchor, {**NOT_MOUNTED, **_facts(planned, server_id, instance.host.now())})
         room.guard(settings)
-    with undone_on_error(lambda: remove_all(planned.anchor, planned.name, planned.copy.root)), locks.turn():
+    with (
+        undone_on_error(lambda: remove_all(instance.host, planned.anchor, planned.name, planned.copy.root)),
+        locks.turn(),
+    ):
         clone_volumes(source, planned.layout, {CLONE_PROPERTY: planned.name}, planned.quota)
         mount_for_good(planned.layout.datasets.values())
     return planned, server_id
 
 
-def _facts(planned: ClonePlan, server_id: int) -> dict[str, str]:
+def _facts(planned: ClonePlan, server_id: int, created: datetime) -> dict[str, str]:
     requested = properties.requested_text(planned.requested)
     original = f"@{planned.set_id}" if planned.kind is SourceKind.SNAPSHOT else planned.set_id
     return {
@@ -231,7 +235,7 @@ def _facts(planned: ClonePlan, server_id: int) -> dict[str, str]:
         properties.PORT_PROPERTY: str(planned.port),
         properties.BIND_PROPERTY: planned.bind_address,
         properties.SERVER_ID_PROPERTY: str(server_id),
-        copy_properties.CREATED_PROPERTY: stamp(now()),
+        copy_properties.CREATED_PROPERTY: stamp(created),
         properties.FLAVOUR_PROPERTY: planned.origin.flavour,
         properties.ROOT_PROPERTY: str(planned.copy.root),
         properties.REVISION_PROPERTY: "1",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from zsnapdb.base.errors import ExistsError, UsageError
 from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import account, catalogue, fetch, masking_policy, room
 from zsnapdb.jobs.clone.catalogue import home
@@ -224,7 +224,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         )
     limits = settings.clones
     free = datasets.available(pool)
-    lease, port = _admitted(settings, request, free)
+    lease, port = _admitted(settings, instance.host, request, free)
     root = limits.mount_root / name
     if root.exists() and any(root.iterdir()):
         raise ExistsError(
@@ -268,17 +268,17 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     )
 
 
-def _admitted(settings: Settings, request: CloneRequest, free: int) -> tuple[CloneLease, int]:
+def _admitted(settings: Settings, host: Host, request: CloneRequest, free: int) -> tuple[CloneLease, int]:
     """Return the lease and the port of a new clone. PreflightError if a quota, the lease or the ports forbid it.
 
     `free`: the free bytes of its pool.
     """
-    limits, known = settings.clones, catalogue.known(settings)
+    limits, known = settings.clones, catalogue.known(settings, host)
     clones = known.copies
     quota = Quota(limits.per_owner, limits.total, limits.free_floor)
     # A clone that cannot be read is somebody's, and takes its room all the same.
     owners = [*(info.owner for info in clones), *("" for _ in known.unreadable)]
     admit(quota, request.owner, owners, free)
-    lease = first_lease(request.ttl, policy(limits), now())
+    lease = first_lease(request.ttl, policy(limits), host.now())
     used = {info.port for info in clones} | set(limits.reserved_ports)
     return lease, choose_port(limits.first_port, limits.last_port, used, port_is_free)

@@ -10,6 +10,7 @@ from zsnapdb.base.errors import NotThere
 from zsnapdb.base.model import SNAPSHOT_PREFIX, SnapshotSet
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import if_free
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LIVE
 from zsnapdb.jobs.clone import foreign, locks
@@ -36,19 +37,19 @@ class DestroyPlan:
     foreign: tuple[ForeignSnapshot, ...] = ()
 
 
-def plan(settings: Settings, name: str, also: Collection[GoesToo] = ()) -> tuple[DestroyPlan, ...]:
+def plan(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = ()) -> tuple[DestroyPlan, ...]:
     """Return what `destroy` would do for each clone of that name: one clone, or the clones of a set, replicas first.
 
     Empty if there is no such clone or set. Nothing is changed. PreflightError if something depends on a clone that
     cannot take over the commit that it was made from, or if a clone has snapshots of others that are not in `also`.
     """
-    return tuple(_plan_one(info, also) for info in _named(settings, name))
+    return tuple(_plan_one(info, also) for info in _named(settings, host, name))
 
 
-def _named(settings: Settings, name: str) -> list[CloneInfo]:
+def _named(settings: Settings, host: Host, name: str) -> list[CloneInfo]:
     with contextlib.suppress(NotThere):
-        return [find(settings, name)]
-    members = [info for info in listing(settings) if info.set_name == name]
+        return [find(settings, host, name)]
+    members = [info for info in listing(settings, host) if info.set_name == name]
     return sorted(members, key=lambda info: (info.part == SOURCE_PART, info.name))
 
 
@@ -60,26 +61,26 @@ def _plan_one(info: CloneInfo, also: Collection[GoesToo]) -> DestroyPlan:
     return DestroyPlan(info, tuple(commits_among(seen)), planned, tuple(going))
 
 
-def destroy(settings: Settings, name: str, also: Collection[GoesToo] = ()) -> tuple[DestroyPlan, ...]:
+def destroy(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = ()) -> tuple[DestroyPlan, ...]:
     """Stop the server and destroy exactly the datasets of the clone, or of each clone of the set of that name.
 
     Empty if there is no such clone or set, so it can be repeated. Every dataset must carry the clone's name, set
     locally; else nothing of the clone is destroyed. `reap` finishes an interrupted destroy.
     """
-    done, named = [], _named(settings, name)
+    done, named = [], _named(settings, host, name)
     if len(named) > 1:
         # What is refused of one clone of a set keeps all of them.
-        plan(settings, name, also)
+        plan(settings, host, name, also)
     for info in named:
         with locks.on_clone(info.name):
-            done += destroy_locked(settings, info.name, also)
+            done += destroy_locked(settings, host, info.name, also)
     return tuple(done)
 
 
-def destroy_locked(settings: Settings, name: str, also: Collection[GoesToo] = ()) -> list[DestroyPlan]:
+def destroy_locked(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = ()) -> list[DestroyPlan]:
     """Destroy the clone, if it exists; the caller holds the clone's lock."""
     try:
-        planned = _plan_one(find(settings, name), also)
+        planned = _plan_one(find(settings, host, name), also)
     except NotThere:
         return []
     info, instance, origins = planned.info, settings.instance.get(planned.info.instance), list[str]()
@@ -88,11 +89,11 @@ def destroy_locked(settings: Settings, name: str, also: Collection[GoesToo] = ()
         seen = datasets.properties_of(list(info.volumes.values()), ["origin"])
         origins = [values["origin"].value for values in seen.values()]
     foreign.let_go(planned.foreign, name)
-    remove_all(info.top, name, info.mount, None if planned.foreign else planned.removal)
+    remove_all(host, info.top, name, info.mount, None if planned.foreign else planned.removal)
     if origins:
         names = {origin.partition(f"@{SNAPSHOT_PREFIX}")[2] for origin in origins}
         for backup_id in sorted(names - {""}):
-            drop_unused_live(Instance.of(settings, info.instance), backup_id)
+            drop_unused_live(Instance.of(settings, info.instance).on_host(host), backup_id)
     return [planned]
 
 

@@ -8,6 +8,7 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Progress
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import foreign, locks, properties, room, volumes
@@ -37,12 +38,12 @@ class DetachPlan:
     available: int
 
 
-def detach_plan(settings: Settings, name: str) -> DetachPlan:
+def detach_plan(settings: Settings, host: Host, name: str) -> DetachPlan:
     """Return what `detach` would cost; change nothing.
 
     PreflightError if the pool has not enough free space, or if the clone is independent already.
     """
-    info = ready(settings, name)
+    info = ready(settings, host, name)
     if info.is_independent:
         raise PreflightError(f"clone {name} is independent already", hint="there is nothing to detach")
     _refuse_clear(info)
@@ -75,13 +76,13 @@ def _refuse_clear(info: CloneInfo) -> None:
             )
 
 
-def detach(settings: Settings, name: str, events: Events) -> DetachPlan:
+def detach(settings: Settings, host: Host, name: str, events: Events) -> DetachPlan:
     """Copy the clone's data by send and receive. Afterwards the clone depends on no snapshot of its source.
 
     The clone's server is stopped during the copy, and started again if it was running.
     """
     with locks.on_clone(name):
-        planned = detach_plan(settings, name)
+        planned = detach_plan(settings, host, name)
         info = planned.info
         foreign.warn_of_kept(info.top, name, events)
         if info.phase is CopyPhase.CHANGING:
@@ -103,14 +104,14 @@ def detach(settings: Settings, name: str, events: Events) -> DetachPlan:
         datasets.set_properties(
             info.top, {properties.REVISION_PROPERTY: str(revision), copy_properties.PHASE_PROPERTY: phase_after}
         )
-        changed = find(settings, name)
+        changed = find(settings, host, name)
         drop_leftovers(changed)
         volumes.mount_for_good(changed.volumes.values())
         if info.source == SourceKind.LIVE:
-            drop_unused_live(with_volumes(Instance.of(settings, info.instance)), info.backup_id)
+            drop_unused_live(with_volumes(Instance.of(settings, info.instance).on_host(host)), info.backup_id)
         if was_running:
-            start_locked(settings, changed)
-        return replace(planned, info=find(settings, name))
+            start_locked(settings, host, changed)
+        return replace(planned, info=find(settings, host, name))
 
 
 def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> None:

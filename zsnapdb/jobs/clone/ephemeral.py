@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import SILENT
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import create, credentials, destroy, locks
 from zsnapdb.jobs.clone.catalogue import CloneInfo
@@ -56,9 +57,9 @@ def make(settings: Settings, instance: Instance, request: CloneRequest) -> Runni
     return RunningClone(made.info, login.user, login.password, internal)
 
 
-def destroy_clone(settings: Settings, name: str) -> None:
+def destroy_clone(settings: Settings, host: Host, name: str) -> None:
     """Destroy the clone of that name."""
-    destroy.destroy(settings, name)
+    destroy.destroy(settings, host, name)
 
 
 @contextlib.contextmanager
@@ -73,4 +74,4 @@ def ephemeral_clone(settings: Settings, instance: Instance, request: CloneReques
         try:
             yield made
         finally:
-            destroy_clone(settings, made.info.name)
+            destroy_clone(settings, instance.host, made.info.name)

@@ -73,7 +73,11 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
         request = RestoreRequest(to=set_id, top=f"{anchor}/c", makes_parent=True)
         planned = make(_with_own_mount_root(settings, set_id), instance, repository, request)
         datasets.create(
-            anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin_in(manifest), SourceKind.REPOSITORY)}
+            anchor,
+            {
+                **NOT_MOUNTED,
+                **facts_of(set_id, instance.name, origin_in(manifest), SourceKind.REPOSITORY, instance.host.now()),
+            },
         )
         with undone_on_error(lambda: reusable_sets.remove_if_exists(home, RECEIVED, set_id)):
             work = ServerWork(settings, instance, repository, planned)
@@ -133,7 +137,9 @@ def reach(
     with locks.on_reusable_set(RECEIVED, set_id):
         anchor = _fresh_anchor(home, set_id)
         origin = origin_in(first_manifest(instance, repository, planned))
-        datasets.create(anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin, SourceKind.POINT)})
+        datasets.create(
+            anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin, SourceKind.POINT, instance.host.now())}
+        )
         with undone_on_error(lambda: reusable_sets.remove_if_exists(home, RECEIVED, set_id)):
             work = ServerWork(own_settings, instance, repository, planned)
             local = find_local(settings, instance, planned.backup_id)

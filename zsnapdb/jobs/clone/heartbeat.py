@@ -12,18 +12,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.planning.clone.lease import Heartbeat
 
 
-def _file(name: str) -> Path:
-    return THIS_HOST.run / "heartbeats" / name
+def file_of(host: Host, name: str) -> Path:
+    """Return the file whose time is that of the newest heartbeat of the clone."""
+    return host.run / "heartbeats" / name
 
 
-def beat(name: str) -> None:
+def beat(host: Host, name: str) -> None:
     """Note that the holder of the clone is there now. PreflightError if it cannot be noted."""
-    file = _file(name)
+    file = file_of(host, name)
     make_private(file.parent)
     try:
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
@@ -34,15 +35,15 @@ def beat(name: str) -> None:
         ) from error
 
 
-def heartbeat(name: str, every: int, created: datetime) -> Heartbeat:
+def heartbeat(host: Host, name: str, every: int, created: datetime) -> Heartbeat:
     """Return the heartbeat of a clone that was made at `created` and expects one each `every` seconds."""
     last = created
     with contextlib.suppress(OSError):
-        last = max(last, datetime.fromtimestamp(os.lstat(_file(name)).st_mtime, UTC))
+        last = max(last, datetime.fromtimestamp(os.lstat(file_of(host, name)).st_mtime, UTC))
     return Heartbeat(every, last)
 
 
-def forget(name: str) -> None:
+def forget(host: Host, name: str) -> None:
     """Forget the heartbeats of a clone that is gone."""
     with contextlib.suppress(OSError):
-        _file(name).unlink(missing_ok=True)
+        file_of(host, name).unlink(missing_ok=True)

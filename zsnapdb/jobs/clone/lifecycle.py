@@ -25,7 +25,7 @@ from zsnapdb.base.errors import (
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import ServerSettings, Settings
-from zsnapdb.jobs.base.clock import fresh_backup_id, now
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, snapshot_name
@@ -87,23 +87,23 @@ def server_of(settings: Settings, info: CloneInfo) -> CloneServer:
     )
 
 
-def start(settings: Settings, name: str) -> CloneInfo:
+def start(settings: Settings, host: Host, name: str) -> CloneInfo:
     """Start and check the clone's server: after a stop, after a reboot, or for the first time.
 
     A running server is left alone. Only the clone's datasets are needed: a lost option file or credentials file is
     written again. Lost credentials get a new password.
     """
     with locks.on_clone(name):
-        info = ready(settings, name)
+        info = ready(settings, host, name)
         if info.pid is None:
-            start_locked(settings, info)
+            start_locked(settings, host, info)
             # An interrupted reset leaves its new data never started, beside the old.
             if info.leftovers:
                 drop_leftovers(info)
-        return find(settings, name)
+        return find(settings, host, name)
 
 
-def start_locked(settings: Settings, info: CloneInfo, password: SecretStr | None = None) -> None:
+def start_locked(settings: Settings, host: Host, info: CloneInfo, password: SecretStr | None = None) -> None:
     """Start the clone's server; the caller holds the clone's lock.
 
     `password` is the password that the clone's account gets at a first start (None: a new password).
@@ -111,10 +111,11 @@ def start_locked(settings: Settings, info: CloneInfo, password: SecretStr | None
     volumes.mount(info.volumes.values())
     clone = server_of(settings, info)
     if info.phase is CopyPhase.NEW:
-        instance = Instance.of(settings, info.instance)
+        instance = Instance.of(settings, info.instance).on_host(host)
         position = contract.make_separate(clone, tail_record.read(instance, info.flavour))
         masking_policy.ensure(
             settings.instance[info.instance].masking,
+            host,
             clone,
             position,
             instance=info.instance,
@@ -129,7 +130,7 @@ def start_locked(settings: Settings, info: CloneInfo, password: SecretStr | None
             {
                 copy_properties.PHASE_PROPERTY: CopyPhase.READY,
                 POSITION_PROPERTY: position.short(4000),
-                properties.USED_PROPERTY: stamp(now()),
+                properties.USED_PROPERTY: stamp(host.now()),
             },
         )
         return
@@ -139,43 +140,48 @@ def start_locked(settings: Settings, info: CloneInfo, password: SecretStr | None
         with session(info) as opened:
             # A replica of a set continues to replicate. A replica that was reset has no source any more.
             applier.go_on(opened)
-    datasets.set_properties(info.top, {properties.USED_PROPERTY: stamp(now())})
+    datasets.set_properties(info.top, {properties.USED_PROPERTY: stamp(host.now())})
 
 
-def stop(settings: Settings, name: str) -> CloneInfo:
+def stop(settings: Settings, host: Host, name: str) -> CloneInfo:
     """Shut the clone's server down cleanly, if it runs."""
     with locks.on_clone(name):
-        info = ready(settings, name)
+        info = ready(settings, host, name)
         info.process.stop(timeout=server_settings(settings, info).start_timeout)
-        return find(settings, name)
+        return find(settings, host, name)
 
 
-def extend(settings: Settings, name: str, seconds: float | None) -> CloneInfo:
+def extend(settings: Settings, host: Host, name: str, seconds: float | None) -> CloneInfo:
     """Extend the lease to `seconds` from now (None: clones.ttl). The lease is never made shorter."""
     terms = policy(settings.clones)
     return _with_lease(
-        settings, name, lambda lease: leases.extended(lease, terms.ttl if seconds is None else seconds, terms, now())
+        settings,
+        host,
+        name,
+        lambda lease: leases.extended(lease, terms.ttl if seconds is None else seconds, terms, host.now()),
     )
 
 
-def protect(settings: Settings, name: str, seconds: float) -> CloneInfo:
+def protect(settings: Settings, host: Host, name: str, seconds: float) -> CloneInfo:
     """Protect the clone from the reaper for `seconds` from now; 0 removes the protection."""
-    return _with_lease(settings, name, lambda lease: leases.protected(lease, seconds, policy(settings.clones), now()))
+    return _with_lease(
+        settings, host, name, lambda lease: leases.protected(lease, seconds, policy(settings.clones), host.now())
+    )
 
 
-def beat(settings: Settings, name: str) -> CloneInfo:
+def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
     """Note that the holder of the clone is there. PreflightError if no heartbeats are expected of it."""
-    info = ready(settings, name)
+    info = ready(settings, host, name)
     if info.lease.heartbeat is None:
         raise PreflightError(
             f"no heartbeats are expected for clone {name}", hint="make a clone with --heartbeat, such as 60s"
         )
-    heartbeat.beat(name)
-    now_there = Heartbeat(info.lease.heartbeat.every, now())
+    heartbeat.beat(host, name)
+    now_there = Heartbeat(info.lease.heartbeat.every, host.now())
     return replace(info, lease=replace(info.lease, heartbeat=now_there))
 
 
-def beat_while(settings: Settings, name: str, process: int) -> CloneInfo:
+def beat_while(settings: Settings, host: Host, name: str, process: int) -> CloneInfo:
     """Beat until that process of this host has ended. Return the clone as it was last.
 
     NotThere if there is no such process, and the errors of `beat` at the first beat. Later only the end of the clone
@@ -189,16 +195,16 @@ def beat_while(settings: Settings, name: str, process: int) -> CloneInfo:
             f"there is no process {process} to beat for: {error.strerror}", hint="name a process that runs"
         ) from error
     try:
-        info = beat(settings, name)
+        info = beat(settings, host, name)
         every = info.lease.heartbeat.every if info.lease.heartbeat is not None else 0
         # Three beats in the time of one: one that is late ends no clone.
         while not select.select([watched], [], [], every / 3)[0]:
             with contextlib.suppress(PreflightError):
-                heartbeat.beat(name)
+                heartbeat.beat(host, name)
             try:
-                info = ready(settings, name)
+                info = ready(settings, host, name)
             except UnknownNameError:
-                heartbeat.forget(name)
+                heartbeat.forget(host, name)
                 raise
             except PreflightError:
                 raise
@@ -209,17 +215,17 @@ def beat_while(settings: Settings, name: str, process: int) -> CloneInfo:
         os.close(watched)
 
 
-def _with_lease(settings: Settings, name: str, change: Callable[[CloneLease], CloneLease]) -> CloneInfo:
+def _with_lease(settings: Settings, host: Host, name: str, change: Callable[[CloneLease], CloneLease]) -> CloneInfo:
     with locks.on_clone(name):
-        info = ready(settings, name)
+        info = ready(settings, host, name)
         lease = change(info.lease)
         datasets.set_properties(info.top, copy_properties.lease_values(lease))
         return replace(info, lease=lease)
 
 
-def login(settings: Settings, name: str) -> credentials.Login:
+def login(settings: Settings, host: Host, name: str) -> credentials.Login:
     """Return how a client reaches the clone. ServerError if its server does not run or its credentials are lost."""
-    info = ready(settings, name)
+    info = ready(settings, host, name)
     masking_policy.refuse_unmasked(settings, info)
     if info.pid is None:
         raise ServerError(f"the server of clone {name} does not run", hint=f"run `zsnapdb clone start {name}`")
@@ -265,7 +271,7 @@ def message_text(message: str) -> str:
     return text
 
 
-def commit(settings: Settings, name: str, message: str) -> Committed:
+def commit(settings: Settings, host: Host, name: str, message: str) -> Committed:
     """Snapshot all volumes of the clone at one moment, whether its server runs or not.
 
     The new snapshot set can be cloned like a backup. Writers of the clone wait during the snapshot (FLUSH TABLES WITH
@@ -273,18 +279,18 @@ def commit(settings: Settings, name: str, message: str) -> Committed:
     """
     text = message_text(message)
     with locks.on_clone(name):
-        info = ready(settings, name)
+        info = ready(settings, host, name)
         if info.phase is not CopyPhase.READY:
             raise PreflightError(
                 f"the server of clone {name} was never started ({info.phase})", hint=f"run `zsnapdb clone start {name}`"
             )
-        commit_id = fresh_backup_id()
+        commit_id = host.new_backup_id()
         facts = {
             properties.COMMIT_PROPERTY: commit_id,
             BACKUP_PROPERTY: commit_id,
             properties.MESSAGE_PROPERTY: text,
             copy_properties.OWNER_PROPERTY: info.owner,
-            copy_properties.CREATED_PROPERTY: stamp(now()),
+            copy_properties.CREATED_PROPERTY: stamp(host.now()),
             **_facts_of_data(info),
         }
         short = snapshot_name(commit_id)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from zsnapdb.base.server_files import Owner, write_text
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.private_folder import make_passable
 from zsnapdb.jobs.clone import credentials, lifecycle
 
@@ -16,12 +17,12 @@ FOLDER = Path("/run/zsnapdb-clone")
 """Others may pass through it to files that are theirs, and cannot list it."""
 
 
-def write_login(settings: Settings, name: str, uid: int, gid: int, folder: Path = FOLDER) -> Path:
+def write_login(settings: Settings, host: Host, name: str, uid: int, gid: int, folder: Path = FOLDER) -> Path:
     """Write the login of a running clone to a file that this account alone can read. Return the file.
 
     ServerError if the clone's server does not run. PreflightError if the folder cannot be made.
     """
-    login = lifecycle.login(settings, name)
+    login = lifecycle.login(settings, host, name)
     make_passable(folder)
     file = folder / f"{name}.cnf"
     write_text(file, credentials.text(login.password, login.host, login.port), Owner(uid, gid), 0o400)

@@ -11,7 +11,7 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Position
 from zsnapdb.config.settings import MaskingSettings, Settings
-from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import masking
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
@@ -36,6 +36,7 @@ def masks_new_clone(settings: MaskingSettings, *, requested: bool) -> bool:
 
 def ensure(
     settings: MaskingSettings,
+    host: Host,
     clone: CloneServer,
     position: Position,
     *,
@@ -64,7 +65,7 @@ def ensure(
     if report is not None:
         _refuse_snapshots(volumes)
     if report is not None or inherited:
-        facts = {MASKED_PROPERTY: stamp(now())}
+        facts = {MASKED_PROPERTY: stamp(host.now())}
         if report is not None:
             facts[ORIGIN_PROPERTY] = without_binlogs(clone.origin, position).encode()
         datasets.set_on_all(list(volumes), facts)

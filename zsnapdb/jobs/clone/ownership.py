@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zsnapdb.base.errors import NotAllowedError
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone.catalogue import listing
 from zsnapdb.jobs.clone.sources import find_commit
 from zsnapdb.jobs.copies.properties import owner_text
@@ -11,7 +12,7 @@ from zsnapdb.jobs.copies.properties import owner_text
 _ROOT = "root"
 
 
-def require_owner(settings: Settings, name: str, account: str) -> None:
+def require_owner(settings: Settings, host: Host, name: str, account: str) -> None:
     """NotAllowedError unless the clone, or each clone of the set of that name, is the account's. Root may all.
 
     A name that nothing has is not refused: whoever asks for it is told so by the job.
@@ -20,7 +21,7 @@ def require_owner(settings: Settings, name: str, account: str) -> None:
         return
     others = {
         info.owner
-        for info in listing(settings)
+        for info in listing(settings, host)
         if name in (info.name, info.set_name) and info.owner != owner_text(account)
     }
     if others:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import lifecycle, masking_policy, room
 from zsnapdb.jobs.clone.catalogue import CloneInfo, home, ready
@@ -34,9 +34,9 @@ class Intention:
     steps: tuple[str, ...]
 
 
-def start(settings: Settings, name: str) -> Intention:
+def start(settings: Settings, host: Host, name: str) -> Intention:
     """Return what a start would do. Raises the errors of a start that are known before it."""
-    info = ready(settings, name)
+    info = ready(settings, host, name)
     if info.pid is not None:
         return Intention(info, ())
     program = server_program.fitting(lifecycle.server_settings(settings, info), info.flavour, info.origin.version)
@@ -53,34 +53,34 @@ def start(settings: Settings, name: str) -> Intention:
     return Intention(info, (how,))
 
 
-def stop(settings: Settings, name: str) -> Intention:
+def stop(settings: Settings, host: Host, name: str) -> Intention:
     """Return what a stop would do."""
-    info = ready(settings, name)
+    info = ready(settings, host, name)
     return Intention(info, (f"shut down process {info.pid} cleanly; the data stays",) if info.pid is not None else ())
 
 
-def extend(settings: Settings, name: str, seconds: float | None) -> Intention:
+def extend(settings: Settings, host: Host, name: str, seconds: float | None) -> Intention:
     """Return when the lease would end after an extension."""
-    info, terms = ready(settings, name), policy(settings.clones)
-    lease = leases.extended(info.lease, terms.ttl if seconds is None else seconds, terms, now())
+    info, terms = ready(settings, host, name), policy(settings.clones)
+    lease = leases.extended(info.lease, terms.ttl if seconds is None else seconds, terms, host.now())
     same = lease.expires == info.lease.expires
     return Intention(
         info, () if same else (f"extend the lease to {stamp(lease.expires)} instead of {stamp(info.lease.expires)}",)
     )
 
 
-def quota(settings: Settings, name: str, wanted: int) -> Intention:
+def quota(settings: Settings, host: Host, name: str, wanted: int) -> Intention:
     """Return what the clone may have of its own after a change of its quota. The errors are those of the change."""
-    info = ready(settings, name)
+    info = ready(settings, host, name)
     room.refuse(settings, info, wanted)
     step = f"let the clone have {size(wanted)} of its own instead of {size(info.quota) if info.quota else 'any size'}"
     return Intention(info, () if wanted == info.quota else (step,))
 
 
-def protect(settings: Settings, name: str, seconds: float) -> Intention:
+def protect(settings: Settings, host: Host, name: str, seconds: float) -> Intention:
     """Return when the protection would end."""
-    info = ready(settings, name)
-    lease = leases.protected(info.lease, seconds, policy(settings.clones), now())
+    info = ready(settings, host, name)
+    lease = leases.protected(info.lease, seconds, policy(settings.clones), host.now())
     until = (
         f"protect the clone until {stamp(lease.protected_until)}"
         if lease.protected_until is not None
@@ -89,10 +89,10 @@ def protect(settings: Settings, name: str, seconds: float) -> Intention:
     return Intention(info, () if lease.protected_until == info.lease.protected_until else (until,))
 
 
-def commit(settings: Settings, name: str, message: str) -> Intention:
+def commit(settings: Settings, host: Host, name: str, message: str) -> Intention:
     """Return what a commit would snapshot."""
     lifecycle.message_text(message)
-    info = ready(settings, name)
+    info = ready(settings, host, name)
     if info.phase is not CopyPhase.READY:
         raise PreflightError(
             f"the server of clone {name} was never started ({info.phase})", hint=f"run `zsnapdb clone start {name}`"

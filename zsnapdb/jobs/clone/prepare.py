@@ -59,7 +59,9 @@ def _prepare(settings: Settings, instance: Instance, top: str, source: CloneSour
     root = settings.clones.mount_root / f".{set_id}"
     layout = layout_of(source.origin, f"{anchor}/c", root)
     copy = copy_of(source.origin, layout, root, instance.settings.server, settings.clones)
-    datasets.create(anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, source.origin, source.kind)})
+    datasets.create(
+        anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, source.origin, source.kind, instance.host.now())}
+    )
 
     def undo() -> None:
         copy.process().kill()

@@ -13,8 +13,8 @@ from functools import partial
 from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.exclusion import if_free
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue, foreign, heartbeat, locks, properties, reusable_sets, room
 from zsnapdb.jobs.clone.catalogue import CloneInfo
@@ -37,13 +37,13 @@ from zsnapdb.planning.clone.lease import CloneUse, JudgedLease, LeaseVerdict, ju
 from zsnapdb.zfs import datasets, owned
 
 
-def leaks(settings: Settings) -> list[Leak]:
+def leaks(settings: Settings, host: Host) -> list[Leak]:
     """Return what runs that died left behind. What another process works on now is not a leak."""
-    moment = now()
-    result = list(sweeping.leaks(_clones(settings, moment, act=False)))
+    moment = host.now()
+    result = list(sweeping.leaks(_clones(settings, host, moment, act=False)))
     for kind in (RECEIVED, PREPARED):
         result += sweeping.leaks(_reusable_sets(settings, kind, moment))
-    for instance, live in _unused_live(settings):
+    for instance, live in _unused_live(settings, host):
         result.append(Leak("live set without a clone", live.backup_id, instance.name))
     return result
 
@@ -65,10 +65,10 @@ def _droppable(info: CloneInfo) -> list[str]:
     return [top for top in tops if not any(dataset == top or dataset.startswith(top + "/") for dataset in committed)]
 
 
-def _unused_live(settings: Settings) -> Iterator[tuple[Instance, SnapshotSet]]:
+def _unused_live(settings: Settings, host: Host) -> Iterator[tuple[Instance, SnapshotSet]]:
     """Yield the live sets that have no clones, while the lock of the instance's live sets is held."""
     for name in sorted(settings.instance):
-        instance = Instance.of(settings, name)
+        instance = Instance.of(settings, name).on_host(host)
         with if_free(f"live-{name}") as free:
             if not free:
                 continue
@@ -84,41 +84,45 @@ def _unused_live(settings: Settings) -> Iterator[tuple[Instance, SnapshotSet]]:
                 yield instance, live
 
 
-def plan(settings: Settings) -> list[ReapOutcome]:
+def plan(settings: Settings, host: Host) -> list[ReapOutcome]:
     """Return what `reap` would do now; change nothing."""
-    return list(_sweep(settings, now(), act=False))
+    return list(_sweep(settings, host, host.now(), act=False))
 
 
-def reap(settings: Settings, also: Collection[GoesToo] = ()) -> list[ReapOutcome]:
+def reap(settings: Settings, host: Host, also: Collection[GoesToo] = ()) -> list[ReapOutcome]:
     """Remove what runs that died left behind, and expired clones, at most `clones.reap_limit` clones in one sweep.
 
     Each clone is judged under its lock, by what its properties say at that moment. A clone that another process is
     changing is skipped. An error with one clone does not stop the sweep. A clone with snapshots that others made stays,
     unless `also` lets them go.
     """
-    outcomes = list(_sweep(settings, now(), act=True, also=also))
+    outcomes = list(_sweep(settings, host, host.now(), act=True, also=also))
     room.guard(settings)
     return outcomes
 
 
-def _sweep(settings: Settings, moment: datetime, *, act: bool, also: Collection[GoesToo] = ()) -> Iterator[ReapOutcome]:
-    clones = _clones(settings, moment, act=act, also=also)
+def _sweep(
+    settings: Settings, host: Host, moment: datetime, *, act: bool, also: Collection[GoesToo] = ()
+) -> Iterator[ReapOutcome]:
+    clones = _clones(settings, host, moment, act=act, also=also)
     yield from sweeping.sweep(clones, act=act, limit=settings.clones.reap_limit)
     for kind in (RECEIVED, PREPARED):
         yield from sweeping.sweep(_reusable_sets(settings, kind, moment), act=act)
     # These come last: what a removed clone was made of has no clone then.
-    yield from _sweep_live(settings, act=act)
-    yield from _sweep_replaced(settings, moment, act=act)
+    yield from _sweep_live(settings, host, act=act)
+    yield from _sweep_replaced(settings, host, moment, act=act)
 
 
-def _clones(settings: Settings, moment: datetime, *, act: bool, also: Collection[GoesToo] = ()) -> CopyKind[CloneInfo]:
+def _clones(
+    settings: Settings, host: Host, moment: datetime, *, act: bool, also: Collection[GoesToo] = ()
+) -> CopyKind[CloneInfo]:
     return CopyKind[CloneInfo](
         what="clone",
-        known=lambda: catalogue.known(settings),
+        known=lambda: catalogue.known(settings, host),
         lock=lambda info: locks.name_of_clone(info.name),
         leaks=_leaks_of,
         judge=lambda info: _judge_clone(settings, info, moment, act=act, also=also),
-        remove=lambda info: _remove_clone(settings, info, also),
+        remove=lambda info: _remove_clone(settings, host, info, also),
     )
 
 
@@ -156,18 +160,18 @@ def _judge_clone(
     return SweepVerdict(verdict.verdict, f"{verdict.reason}{note}")
 
 
-def _remove_clone(settings: Settings, info: CloneInfo, also: Collection[GoesToo]) -> None:
+def _remove_clone(settings: Settings, host: Host, info: CloneInfo, also: Collection[GoesToo]) -> None:
     beats = info.lease.heartbeat
     if info.phase in HALF_MADE:
-        _remove_half_made(info, also)
+        _remove_half_made(host, info, also)
     elif (
         beats is not None
-        and beats.is_over(now())
-        and not heartbeat.heartbeat(info.name, beats.every, beats.last).is_over(now())
+        and beats.is_over(host.now())
+        and not heartbeat.heartbeat(host, info.name, beats.every, beats.last).is_over(host.now())
     ):
         raise PreflightError(f"the holder of clone {info.name} is there again", hint="nothing was removed")
     else:
-        destroy_locked(settings, info.name, also)
+        destroy_locked(settings, host, info.name, also)
 
 
 def _is_abandoned(info: CloneInfo) -> bool:
@@ -178,9 +182,9 @@ def _is_abandoned(info: CloneInfo) -> bool:
         return is_free
 
 
-def _remove_half_made(info: CloneInfo, also: Collection[GoesToo]) -> None:
+def _remove_half_made(host: Host, info: CloneInfo, also: Collection[GoesToo]) -> None:
     _let_foreign_go(info.top, info.name, also)
-    remove_all(info.top, info.name, info.mount)
+    remove_all(host, info.top, info.name, info.mount)
 
 
 def _let_foreign_go(top: str, name: str, also: Collection[GoesToo]) -> None:
@@ -247,8 +251,8 @@ def _judge_reusable_set(settings: Settings, item: ReusableSet, moment: datetime)
     return SweepVerdict(LeaseVerdict.REAP, f"not used since {item.used}")
 
 
-def _sweep_live(settings: Settings, *, act: bool) -> Iterator[ReapOutcome]:
-    for _, live in _unused_live(settings):
+def _sweep_live(settings: Settings, host: Host, *, act: bool) -> Iterator[ReapOutcome]:
+    for _, live in _unused_live(settings, host):
         names = [snapshot.full_name for snapshot in live.snapshots.values()]
         outcome = ReapOutcome(
             "live set", live.backup_id, LeaseVerdict.REAP, "it was taken for a clone and has no clone"
@@ -256,10 +260,10 @@ def _sweep_live(settings: Settings, *, act: bool) -> Iterator[ReapOutcome]:
         yield carried_out(outcome, partial(owned.destroy_set, names, live.backup_id), act=act)
 
 
-def _sweep_replaced(settings: Settings, moment: datetime, *, act: bool) -> Iterator[ReapOutcome]:
+def _sweep_replaced(settings: Settings, host: Host, moment: datetime, *, act: bool) -> Iterator[ReapOutcome]:
     for name in sorted(settings.instance):
         try:
-            instance = with_volumes(Instance.of(settings, name))
+            instance = with_volumes(Instance.of(settings, name).on_host(host))
             servers = replaced.listing(instance)
         except ZsnapdbError:
             # The volumes are neither configured nor known from the server: nothing is removed.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import SNAPSHOT_PREFIX
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import foreign, heartbeat, locks, reusable_sets, room
 from zsnapdb.jobs.clone.foreign import SeenSnapshots
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, clone_mark
@@ -111,7 +112,7 @@ def refuse_obstacles(name: str, planned: CloneRemoval) -> None:
         )
 
 
-def remove_all(anchor: str, name: str, root: Path, planned: CloneRemoval | None = None) -> None:
+def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRemoval | None = None) -> None:
     """End the clone's server, destroy the anchor and all datasets below it, and remove the mount folders.
 
     Every dataset is proved to carry the clone's name first. A commit that another clone depends on is handed over to
@@ -147,7 +148,7 @@ def remove_all(anchor: str, name: str, root: Path, planned: CloneRemoval | None 
         for dataset in {step.dataset for step in planned.steps.promotions}:
             _destroy_commits(planned.steps, dataset)
     remove_folders(root)
-    heartbeat.forget(name)
+    heartbeat.forget(host, name)
 
 
 def _revision_of(anchor: str, dataset: str) -> str:

@@ -9,6 +9,7 @@ from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.base.model import SnapshotSet, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
@@ -43,17 +44,19 @@ class ResetPlan:
     drops: str
 
 
-def reset_plan(settings: Settings, name: str, requested: str | None, *, accepts_older: bool = False) -> ResetPlan:
+def reset_plan(
+    settings: Settings, host: Host, name: str, requested: str | None, *, accepts_older: bool = False
+) -> ResetPlan:
     """Return what `reset` would do; change nothing."""
-    info = ready(settings, name)
+    info = ready(settings, host, name)
     live = info.backup_id if info.source == SourceKind.LIVE else ""
     if requested == LIVE_STATE:
         return ResetPlan(info, "", {}, is_original=False, drops=live)
     source: CloneSource | RemoteBackup
     if requested is None:
-        source = _original(settings, info)
+        source = _original(settings, host, info)
     else:
-        instance = with_volumes(Instance.of(settings, info.instance))
+        instance = with_volumes(Instance.of(settings, info.instance).on_host(host))
         source = locate(settings, instance, requested, accepts_older=accepts_older)
     set_id = source.manifest.backup_id if isinstance(source, RemoteBackup) else source.set.backup_id
     made = {} if isinstance(source, RemoteBackup) else source.set.snapshots
@@ -62,7 +65,7 @@ def reset_plan(settings: Settings, name: str, requested: str | None, *, accepts_
     return ResetPlan(info, set_id, names, is_original=set_id == info.original.removeprefix("@"), drops=drops)
 
 
-def _original(settings: Settings, info: CloneInfo) -> CloneSource | RemoteBackup:
+def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | RemoteBackup:
     """Return the snapshot set that the clone was created from, whatever data it has been given since.
 
     PreflightError if that set is neither on this host nor in the repository any more.
@@ -75,7 +78,7 @@ def _original(settings: Settings, info: CloneInfo) -> CloneSource | RemoteBackup
         described = dict(zip(names, snapshots.describe(list(names.values())), strict=True))
         return CloneSource(SourceKind(info.source), SnapshotSet(info.backup_id, described), info.origin)
     try:
-        return locate(settings, with_volumes(Instance.of(settings, info.instance)), info.original)
+        return locate(settings, with_volumes(Instance.of(settings, info.instance).on_host(host)), info.original)
     except NotThere as error:
         raise PreflightError(
             f"clone {info.name} was created from the snapshot set {info.original}, which does not exist any more",
@@ -84,7 +87,7 @@ def _original(settings: Settings, info: CloneInfo) -> CloneSource | RemoteBackup
 
 
 def reset(
-    settings: Settings, name: str, requested: str | None, events: Events, *, accepts_older: bool = False
+    settings: Settings, host: Host, name: str, requested: str | None, events: Events, *, accepts_older: bool = False
 ) -> CloneInfo:
     """Give the clone its original data again (`requested` None), or the data of the requested snapshot set.
 
@@ -93,28 +96,30 @@ def reset(
     the clone's commits stay. `accepts_older` is as for `locate`.
     """
     with locks.on_clone(name):
-        info = ready(settings, name)
+        info = ready(settings, host, name)
         foreign.warn_of_kept(info.top, name, events)
         if requested != LIVE_STATE:
-            source = _source(settings, info, requested, events, accepts_older=accepts_older)
-            return _replace_data(settings, info, source, _clone_beside(settings, info, source), requested, events)
-        instance = with_volumes(Instance.of(settings, info.instance, events))
+            source = _source(settings, host, info, requested, events, accepts_older=accepts_older)
+            return _replace_data(settings, host, info, source, _clone_beside(settings, info, source), requested, events)
+        instance = with_volumes(Instance.of(settings, info.instance, events).on_host(host))
         with locks.on_live_sets(instance.name):
             live = take_live(instance)
             with undone_on_error(lambda: drop_live(live)):
                 revision = _clone_beside(settings, info, live)
-        return _replace_data(settings, info, live, revision, requested, events)
+        return _replace_data(settings, host, info, live, revision, requested, events)
 
 
 def _source(
-    settings: Settings, info: CloneInfo, requested: str | None, events: Events, *, accepts_older: bool
+    settings: Settings, host: Host, info: CloneInfo, requested: str | None, events: Events, *, accepts_older: bool
 ) -> CloneSource:
     if requested is None:
-        source = _original(settings, info)
+        source = _original(settings, host, info)
         if isinstance(source, CloneSource):
             return source
-        return fetch.bring_here(settings, with_volumes(Instance.of(settings, info.instance, events)), source)
-    instance = with_volumes(Instance.of(settings, info.instance, events))
+        return fetch.bring_here(
+            settings, with_volumes(Instance.of(settings, info.instance, events).on_host(host)), source
+        )
+    instance = with_volumes(Instance.of(settings, info.instance, events).on_host(host))
     return fetch.bring_here(settings, instance, locate(settings, instance, requested, accepts_older=accepts_older))
 
 
@@ -133,7 +138,13 @@ def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource) -> i
 
 
 def _replace_data(
-    settings: Settings, info: CloneInfo, source: CloneSource, revision: int, requested: str | None, events: Events
+    settings: Settings,
+    host: Host,
+    info: CloneInfo,
+    source: CloneSource,
+    revision: int,
+    requested: str | None,
+    events: Events,
 ) -> CloneInfo:
     """Make the new revision the current one, start its server, and remove the old revision.
 
@@ -152,14 +163,14 @@ def _replace_data(
         info.process.kill()
         hide_volumes(info)
         datasets.set_properties(info.top, facts)
-        changed = find(settings, info.name)
+        changed = find(settings, host, info.name)
     try:
-        start_locked(settings, changed, password)
+        start_locked(settings, host, changed, password)
     except BaseException as error:
         error.add_note(f"clone {info.name} has its new data and is not started: `zsnapdb clone start {info.name}` does")
         raise
     datasets.set_on_all(list(changed.volumes.values()), {"canmount": "on"})
     drop_leftovers(changed)
     if info.source == SourceKind.LIVE:
-        drop_unused_live(with_volumes(Instance.of(settings, info.instance)), info.backup_id)
-    return find(settings, info.name)
+        drop_unused_live(with_volumes(Instance.of(settings, info.instance).on_host(host)), info.backup_id)
+    return find(settings, host, info.name)

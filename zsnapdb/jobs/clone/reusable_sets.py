@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY, snapshot_name
 from zsnapdb.jobs.clone import locks, properties
 from zsnapdb.jobs.clone.catalogue import homes
@@ -185,15 +185,15 @@ def prepared_form(home: str, source: CloneSource) -> CloneSource:
     )
 
 
-def mark_used(home: str, set_id: str) -> None:
-    """Record that a clone was made from the set now. The reaper then keeps the set longer."""
+def mark_used(home: str, set_id: str, at: datetime) -> None:
+    """Record that a clone was made from the set then. The reaper then keeps the set longer."""
     for kind in (RECEIVED, PREPARED):
         if datasets.exists(f"{_beside(home, kind)}/{set_id}"):
-            datasets.set_properties(f"{_beside(home, kind)}/{set_id}", {properties.USED_PROPERTY: stamp(now())})
+            datasets.set_properties(f"{_beside(home, kind)}/{set_id}", {properties.USED_PROPERTY: stamp(at)})
 
 
-def facts_of(set_id: str, instance: str, origin: Origin, kind: SourceKind) -> dict[str, str]:
-    """Return the properties of the anchor of a set that is being made."""
+def facts_of(set_id: str, instance: str, origin: Origin, kind: SourceKind, begun: datetime) -> dict[str, str]:
+    """Return the properties of the anchor of a set whose making has begun then."""
     return {
         **NO_SNAPSHOTS,
         KEPT_PROPERTY: set_id,
@@ -202,8 +202,8 @@ def facts_of(set_id: str, instance: str, origin: Origin, kind: SourceKind) -> di
         properties.SOURCE_PROPERTY: kind,
         ORIGIN_PROPERTY: origin.encode(),
         copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
-        copy_properties.CREATED_PROPERTY: stamp(now()),
-        properties.USED_PROPERTY: stamp(now()),
+        copy_properties.CREATED_PROPERTY: stamp(begun),
+        properties.USED_PROPERTY: stamp(begun),
     }
 
 

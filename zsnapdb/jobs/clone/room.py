@@ -14,6 +14,7 @@ from zsnapdb.base.errors import CommandError, PreflightError, UsageError
 from zsnapdb.base.model import PROPERTY, pool_of
 from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, homes, listing, ready
 from zsnapdb.jobs.clone.locks import on_clone
 from zsnapdb.jobs.copies.properties import HALF_MADE
@@ -33,9 +34,9 @@ class RoomObjection:
     hint: str
 
 
-def objections(settings: Settings, instance: str) -> list[RoomObjection]:
+def objections(settings: Settings, host: Host, instance: str) -> list[RoomObjection]:
     """Return what is wrong with the space of the instance's clones: no quota, or too little free in their pool."""
-    found, own = [], [info for info in listing(settings) if info.instance == instance]
+    found, own = [], [info for info in listing(settings, host) if info.instance == instance]
     for info in own:
         # One that is being made gets its quota with its first volume.
         if settings.clones.quota and not info.quota and info.phase not in HALF_MADE:
@@ -131,14 +132,14 @@ def guard(settings: Settings) -> None:
             datasets.set_properties(home, {"quota": str(wanted), _GUARD: str(wanted)})
 
 
-def extend(settings: Settings, name: str, quota: int) -> CloneInfo:
+def extend(settings: Settings, host: Host, name: str, quota: int) -> CloneInfo:
     """Give the clone another quota, in bytes. The errors are those of `refuse`."""
     with on_clone(name):
-        info = ready(settings, name)
+        info = ready(settings, host, name)
         refuse(settings, info, quota)
         datasets.set_properties(info.current, {"quota": str(quota)})
         guard(settings)
-        return find(settings, name)
+        return find(settings, host, name)
 
 
 def refuse(settings: Settings, info: CloneInfo, quota: int) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from zsnapdb.base.errors import ConsistencyError, ServerError, UsageError
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.undo import undone_on_error
@@ -104,7 +105,7 @@ def create_set(
     name = planned.names[0].rpartition("-")[0]
     next_request = replace(_as_planned(request, planned.first), requested=request.names_source)
     made: list[RunningClone] = []
-    with undone_on_error(lambda: _destroy_all(settings, made)):
+    with undone_on_error(lambda: _destroy_all(settings, instance.host, made)):
         for member in planned.names:
             follows = made[0].info.port if made and topology is CloneTopology.REPLICATION else None
             made.append(make(settings, instance, replace(next_request, name=member, follows=follows)))
@@ -133,11 +134,11 @@ def _source_of_next(request: CloneRequest, first: RunningClone) -> str:
     return request.source if request.source.startswith("@") else first.info.backup_id
 
 
-def _destroy_all(settings: Settings, made: list[RunningClone]) -> None:
+def _destroy_all(settings: Settings, host: Host, made: list[RunningClone]) -> None:
     failures = []
     for clone in reversed(made):
         try:
-            destroy_clone(settings, clone.info.name)
+            destroy_clone(settings, host, clone.info.name)
         except Exception as error:
             failures.append(str(error))
     if failures:

@@ -11,7 +11,6 @@ from zsnapdb.base.errors import PreflightError, ZsnapdbError
 from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import Observed
-from zsnapdb.jobs.base import clock
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql import account_rights
 from zsnapdb.mysql.binlog import listing
@@ -92,7 +91,7 @@ def gather(instance: Instance, session: Session, observed: Observed) -> AdviceFa
     volumes = reader.read("the properties of the volumes", lambda: _volumes(observed, release))
     privileges = reader.read("the privileges of the account", lambda: account_rights.account_privileges(session))
     return AdviceFacts(
-        at=clock.now(),
+        at=instance.host.now(),
         zfs_release=release,
         volumes=volumes or (),
         pool=reader.read(f"the pool {pool}", lambda: pool_facts.read_pool(pool)),

@@ -15,6 +15,7 @@ from zsnapdb.base.quantities import counted, size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.backup.vm_source import open_machine
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import account, room
 from zsnapdb.jobs.clone.reaper import leaks
@@ -64,12 +65,15 @@ class Diagnosis:
         return next((s for s in order if any(f.severity is s for f in self.findings)), Severity.OK)
 
 
-def diagnose(settings: Settings, only: str | None) -> list[Diagnosis]:
+def diagnose(settings: Settings, host: Host, only: str | None) -> list[Diagnosis]:
     """Return the diagnosis of the named instance, or of all instances. ConfigError if a silence names no rule."""
     names = [settings.one_instance(only)[0]] if only else sorted(settings.instance)
     silenced = {name: silences(settings, name) for name in names}
-    clone_leaks = _leaks(settings)
-    return [_diagnose_one(settings, Instance.of(settings, name), clone_leaks, silenced[name]) for name in names]
+    clone_leaks = _leaks(settings, host)
+    return [
+        _diagnose_one(settings, Instance.of(settings, name).on_host(host), clone_leaks, silenced[name])
+        for name in names
+    ]
 
 
 def safe_changes(diagnoses: Iterable[Diagnosis]) -> tuple[PropertyChange, ...]:
@@ -302,9 +306,9 @@ def _objectives(instance: Instance, stored: Stored) -> list[FitnessFinding]:
     ]
 
 
-def _leaks(settings: Settings) -> list[Leak]:
+def _leaks(settings: Settings, host: Host) -> list[Leak]:
     try:
-        return [*leaks(settings), *orphans.leaks(settings), *vm_reaper.leaks(settings)]
+        return [*leaks(settings, host), *orphans.leaks(settings), *vm_reaper.leaks(settings, host)]
     except ZsnapdbError:
         # Without ZFS there are no clones. The findings of each instance report that ZFS is missing.
         return []
@@ -325,7 +329,9 @@ def _account_of_clones(settings: Settings, instance: Instance) -> list[FitnessFi
 def _room_of_clones(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     """Return a warning for each way in which clones of the instance may take production's space."""
     try:
-        return [warning("clones", item.text, item.hint) for item in room.objections(settings, instance.name)]
+        return [
+            warning("clones", item.text, item.hint) for item in room.objections(settings, instance.host, instance.name)
+        ]
     except ZsnapdbError:
         # Without ZFS there are no clones.
         return []

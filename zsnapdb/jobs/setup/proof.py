@@ -57,7 +57,7 @@ def prove(plan: SetupPlan, events: Events) -> Iterator[ProofResult]:
 
 def _result(action: SetupAction | None, settings: Settings, instance: Instance) -> ProofResult:
     if action is SetupAction.DOCTOR:
-        (diagnosis,) = diagnose.diagnose(settings, instance.name)
+        (diagnosis,) = diagnose.diagnose(settings, instance.host, instance.name)
         return SetupCheck(diagnosis)
     if action is SetupAction.BACKUP:
         return run.backup(instance)

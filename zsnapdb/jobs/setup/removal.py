@@ -50,7 +50,7 @@ def plan(instance: str | None, configuration: Path | None) -> RemovalPlan:
             datasets=_datasets(chosen),
             repository=chosen.repository.url,
             identity=str(identity) if identity is not None else "",
-            clones=sum(clone.instance == name for clone in catalogue.listing(settings)),
+            clones=sum(clone.instance == name for clone in catalogue.listing(settings, chosen.host)),
         )
     )
 

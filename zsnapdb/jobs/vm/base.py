@@ -10,7 +10,7 @@ from zsnapdb.base.errors import ConsistencyError, ExistsError, PreflightError, U
 from zsnapdb.base.model import pool_of
 from zsnapdb.base.text_files import read_text
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.copies import catalogue as copies
@@ -133,7 +133,7 @@ def _of_domain(settings: Settings, hypervisor: Hypervisor, name: str, domain_nam
     )
 
 
-def create(settings: Settings, wanted: BaseRequest) -> MachineBasePlan:
+def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePlan:
     """Make the base as planned, and return the plan. After an error nothing of it is left."""
     with locks.on_base(wanted.name):
         planned = plan(settings, wanted)
@@ -143,7 +143,7 @@ def create(settings: Settings, wanted: BaseRequest) -> MachineBasePlan:
         facts = {
             properties.BASE_PROPERTY: wanted.name,
             copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
-            copy_properties.CREATED_PROPERTY: stamp(now()),
+            copy_properties.CREATED_PROPERTY: stamp(host.now()),
             properties.MADE_OF_PROPERTY: planned.made_of,
             properties.DOMAIN_PROPERTY: properties.encode_domain(planned.xml),
         }

@@ -8,13 +8,14 @@ import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from zsnapdb.base import whole_file
 from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.private_folder import make_passable
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.copies import properties as copy_properties
@@ -106,14 +107,14 @@ def chosen_identity(text: str) -> GuestIdentity:
     return seed.guest_identity(text)
 
 
-def plan(settings: Settings, wanted: MachinesRequest) -> MachinesPlan:
+def plan(settings: Settings, host: Host, wanted: MachinesRequest) -> MachinesPlan:
     """Return what `create` would do; change nothing. The errors say what is in the way."""
     _refuse_wrong_usage(settings, wanted)
     with connected(settings.vms.uri) as hypervisor:
-        return _plan(settings, hypervisor, wanted)
+        return _plan(settings, host, hypervisor, wanted)
 
 
-def _plan(settings: Settings, hypervisor: Hypervisor, wanted: MachinesRequest) -> MachinesPlan:
+def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: MachinesRequest) -> MachinesPlan:
     names = request.names(wanted.template, wanted.count)
     if wanted.starts:
         readiness.refuse_unreachable(wanted.marker, _chosen_network(settings, wanted.network).words)
@@ -135,7 +136,7 @@ def _plan(settings: Settings, hypervisor: Hypervisor, wanted: MachinesRequest) -
         origin=origin,
         machines=tuple(_machine(settings, origin, name, wanted) for name in names),
         network=_network(settings, wanted, hypervisor),
-        lease=first_lease(wanted.ttl, catalogue.lease_policy(settings), now()),
+        lease=first_lease(wanted.ttl, catalogue.lease_policy(settings), host.now()),
         owner=owner_text(wanted.owner),
         starts=wanted.starts,
         marker=wanted.marker,
@@ -199,7 +200,7 @@ def _machine(settings: Settings, origin: MachineOrigin, name: str, wanted: Machi
     return PlannedMachine(name, anchor, own, volumes, clone_xml(origin.xml, identity))
 
 
-def create(settings: Settings, wanted: MachinesRequest, events: Events) -> MadeMachines:
+def create(settings: Settings, host: Host, wanted: MachinesRequest, events: Events) -> MadeMachines:
     """Make all machines that were requested, and start them if requested.
 
     After an error none of them is left. If something cannot be removed, `doctor` names it and `reap` removes it.
@@ -211,24 +212,24 @@ def create(settings: Settings, wanted: MachinesRequest, events: Events) -> MadeM
         for name in request.names(wanted.template, wanted.count):
             locked.enter_context(locks.on_machine(name))
         with locks.names():
-            planned = _plan(settings, hypervisor, wanted)
+            planned = _plan(settings, host, hypervisor, wanted)
             datasets.ensure(planned.machines[0].anchor.rpartition("/")[0], properties.NO_FILES)
             locked.enter_context(undone_on_error(lambda: _remove_all(settings, hypervisor, planned)))
             for machine in planned.machines:
-                datasets.create(machine.anchor, {**properties.NO_FILES, **_facts(planned, machine)})
+                datasets.create(machine.anchor, {**properties.NO_FILES, **_facts(planned, machine, host.now())})
         _execute(settings, hypervisor, planned, phases, events)
         names = {machine.name for machine in planned.machines}
         made = [machine for machine in catalogue.machines(settings) if machine.name in names]
         return MadeMachines(planned, tuple(catalogue.seen(hypervisor, m) for m in made), phases.seconds)
 
 
-def _facts(planned: MachinesPlan, machine: PlannedMachine) -> dict[str, str]:
+def _facts(planned: MachinesPlan, machine: PlannedMachine, created: datetime) -> dict[str, str]:
     return {
         properties.MACHINE_PROPERTY: machine.name,
         properties.BASE_PROPERTY: planned.origin.name,
         **({properties.GRADE_PROPERTY: planned.origin.grade} if planned.origin.grade is not None else {}),
         copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
-        copy_properties.CREATED_PROPERTY: stamp(now()),
+        copy_properties.CREATED_PROPERTY: stamp(created),
         copy_properties.OWNER_PROPERTY: planned.owner,
         **copy_properties.lease_values(planned.lease),
         properties.UUID_PROPERTY: machine.uuid,

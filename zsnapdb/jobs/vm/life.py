@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.catalogue import KnownCopies
@@ -154,16 +154,16 @@ def reset(settings: Settings, name: str, shows: ReadyMarker) -> SeenMachine:
         return catalogue.seen(hypervisor, replace(machine, phase=CopyPhase.READY))
 
 
-def extend(settings: Settings, name: str, ttl: float | None) -> SeenMachine:
+def extend(settings: Settings, host: Host, name: str, ttl: float | None) -> SeenMachine:
     """Extend the machine's lease; it is never shortened."""
     limits = catalogue.lease_policy(settings)
-    return _lease(settings, name, lambda lease: leases.extended(lease, ttl or limits.ttl, limits, now()))
+    return _lease(settings, name, lambda lease: leases.extended(lease, ttl or limits.ttl, limits, host.now()))
 
 
-def protect(settings: Settings, name: str, seconds: float) -> SeenMachine:
+def protect(settings: Settings, host: Host, name: str, seconds: float) -> SeenMachine:
     """Protect the machine from the reaper for some time; 0 ends the protection."""
     limits = catalogue.lease_policy(settings)
-    return _lease(settings, name, lambda lease: leases.protected(lease, seconds, limits, now()))
+    return _lease(settings, name, lambda lease: leases.protected(lease, seconds, limits, host.now()))
 
 
 def _lease(settings: Settings, name: str, change: Callable[[CloneLease], CloneLease]) -> SeenMachine:

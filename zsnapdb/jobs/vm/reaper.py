@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.clock import now
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.copies import sweeping
 from zsnapdb.jobs.copies.catalogue import KnownCopies
 from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
@@ -23,9 +23,9 @@ _UNUSED = CloneUse(0, None)
 """Who uses a machine is not asked: its lease alone says how long it stays."""
 
 
-def leaks(settings: Settings) -> list[Leak]:
+def leaks(settings: Settings, host: Host) -> list[Leak]:
     """Return what runs that died left behind. What another process works on now is not a leak."""
-    kinds = sweeping.leaks(_machines(settings)), sweeping.leaks(_bases(settings))
+    kinds = sweeping.leaks(_machines(settings, host)), sweeping.leaks(_bases(settings))
     return [*itertools.chain(*kinds), *_orphaned_domains(settings)]
 
 
@@ -58,24 +58,24 @@ def _orphaned_domains(settings: Settings) -> list[Leak]:
     ]
 
 
-def sweep(settings: Settings, *, act: bool, also: Collection[GoesToo] = ()) -> list[ReapOutcome]:
+def sweep(settings: Settings, host: Host, *, act: bool, also: Collection[GoesToo] = ()) -> list[ReapOutcome]:
     """Remove half-made and expired machines and half-made bases, or say what would be removed (`act` false).
 
     One with snapshots that others made stays, unless `also` lets them go.
     """
     limit = settings.clones.reap_limit
-    machines = sweeping.sweep(_machines(settings, also), act=act, limit=limit)
+    machines = sweeping.sweep(_machines(settings, host, also), act=act, limit=limit)
     return [*machines, *sweeping.sweep(_bases(settings, also), act=act)]
 
 
-def _machines(settings: Settings, also: Collection[GoesToo] = ()) -> CopyKind[Machine]:
+def _machines(settings: Settings, host: Host, also: Collection[GoesToo] = ()) -> CopyKind[Machine]:
     may_go = GoesToo.FOREIGN_SNAPSHOTS in also
     return CopyKind[Machine](
         what="vm",
         known=lambda: catalogue.known_machines(settings),
         lock=lambda machine: locks.name_of_machine(machine.name),
         leaks=_leaks_of_machine,
-        judge=lambda machine: _judge_machine(settings, machine),
+        judge=lambda machine: _judge_machine(settings, host, machine),
         remove=lambda machine: _remove_machine(settings, machine, snapshots_may_go=may_go),
     )
 
@@ -98,12 +98,12 @@ def _half_made_bases(settings: Settings) -> KnownCopies[MachineBase]:
     return replace(known, copies=[base for base in known.copies if base.phase in HALF_MADE])
 
 
-def _judge_machine(settings: Settings, machine: Machine) -> SweepVerdict:
+def _judge_machine(settings: Settings, host: Host, machine: Machine) -> SweepVerdict:
     if machine.phase in HALF_MADE:
         return SweepVerdict.leak(f"half made (phase {machine.phase})")
     foreign = removal.others(machine.anchor, properties.machine_mark(machine.name))
     obstacles = [f"{clone} is a clone of it" for clone in foreign.clones]
-    verdict = judge(machine.lease, obstacles, _UNUSED, catalogue.lease_policy(settings), now())
+    verdict = judge(machine.lease, obstacles, _UNUSED, catalogue.lease_policy(settings), host.now())
     return SweepVerdict(verdict.verdict, verdict.reason)
 
 

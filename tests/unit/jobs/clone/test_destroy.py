@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,10 +49,10 @@ def left(pool: ClonePool) -> set[str]:
 
 def test_a_plain_commit_goes_with_its_clone_and_the_plan_says_so(pool: ClonePool, settings: Settings) -> None:
     pool.commit(life(pool), SECOND)
-    plans = destroy.plan(settings, "life")
+    plans = destroy.plan(settings, THIS_HOST, "life")
     assert f"commit {SECOND} goes with the clone" in DestroyPlanView(plans, "life").text()
     assert pool.commands == []
-    destroy.destroy(settings, "life")
+    destroy.destroy(settings, THIS_HOST, "life")
     assert left(pool) == set()
 
 
@@ -59,13 +60,13 @@ def test_a_clone_that_was_reset_from_its_own_commit_can_be_destroyed(pool: Clone
     base = pool.commit(life(pool), SECOND)
     pool.volume("life", 2, base)
     pool.things[f"{HOME}/life"].properties["zsnapdb:revision"] = "2"
-    destroy.destroy(settings, "life")
+    destroy.destroy(settings, THIS_HOST, "life")
     assert left(pool) == set()
 
 
 def test_an_expired_clone_with_a_commit_is_taken_by_the_reaper(pool: ClonePool, settings: Settings) -> None:
     pool.commit(life(pool, expires="2020-01-01T00:00:00Z"), SECOND)
-    (outcome,) = [item for item in reaper.reap(settings) if item.what == "clone"]
+    (outcome,) = [item for item in reaper.reap(settings, THIS_HOST) if item.what == "clone"]
     assert (outcome.verdict, outcome.error) == (LeaseVerdict.REAP, None)
     assert left(pool) == set()
 
@@ -75,7 +76,7 @@ def test_a_commit_that_another_clone_was_made_from_becomes_a_commit_of_that_clon
 ) -> None:
     base = pool.commit(life(pool), SECOND)
     pool.clone("child", base, source="commit", port="33071")
-    (plan,) = destroy.destroy(settings, "life")
+    (plan,) = destroy.destroy(settings, THIS_HOST, "life")
     assert plan.removal.steps.kept == {SECOND: "child"}
     assert left(pool) == {f"{HOME}/child", f"{HOME}/child/r1", f"{HOME}/child/r1@zsnapdb-{SECOND}"}
     assert [(made.set.backup_id, made.clone) for made in commits(HOME)] == [(SECOND, "child")]
@@ -90,8 +91,8 @@ def test_a_dataset_of_somebody_else_keeps_the_clone_and_its_server(
     killed: list[ServerProcess] = []
     monkeypatch.setattr(ServerProcess, "kill", killed.append)
     with pytest.raises(PreflightError, match="tank/mine, which is not ours"):
-        destroy.destroy(settings, "life")
-    (outcome,) = [item for item in reaper.reap(settings) if item.what == "clone"]
+        destroy.destroy(settings, THIS_HOST, "life")
+    (outcome,) = [item for item in reaper.reap(settings, THIS_HOST) if item.what == "clone"]
     assert outcome.verdict is LeaseVerdict.KEEP
     assert "tank/mine" in outcome.reason
     assert (killed, [words for words in pool.commands if words[0] == "destroy"]) == ([], [])
@@ -100,19 +101,19 @@ def test_a_dataset_of_somebody_else_keeps_the_clone_and_its_server(
 def test_the_name_of_a_set_destroys_its_clones_the_source_last(pool: ClonePool, settings: Settings) -> None:
     for number, part in ((1, "source"), (2, "replica"), (3, "replica")):
         pool.clone(f"team-{number}", f"{SOURCE}@zsnapdb-{FIRST}", set=f"team {part}", port=str(33070 + number))
-    done = destroy.destroy(settings, "team")
+    done = destroy.destroy(settings, THIS_HOST, "team")
     assert [plan.info.name for plan in done] == ["team-2", "team-3", "team-1"]
     assert left(pool) == set()
-    assert destroy.destroy(settings, "team") == ()
+    assert destroy.destroy(settings, THIS_HOST, "team") == ()
 
 
 def test_a_clone_says_its_set_what_was_requested_and_whether_it_is_masked(pool: ClonePool, settings: Settings) -> None:
     base = f"{SOURCE}@zsnapdb-{FIRST}"
     dataset = pool.clone("life", base, set="team source", requested="2026-11-20T10:00:00Z")
-    (info,) = catalogue.listing(settings)
+    (info,) = catalogue.listing(settings, THIS_HOST)
     assert (info.set_name, info.part, info.requested, info.masked) == ("team", "source", "2026-11-20T10:00:00Z", None)
     pool.things[dataset].properties["zsnapdb:masked"] = "2026-11-22T00:00:01Z"
-    (info,) = catalogue.listing(settings)
+    (info,) = catalogue.listing(settings, THIS_HOST)
     assert info.masked == "2026-11-22T00:00:01Z"
 
 
@@ -129,9 +130,9 @@ def test_the_original_data_of_a_clone_is_what_it_was_created_from_whatever_it_wa
 
     monkeypatch.setattr(reset, "locate", locate)
     monkeypatch.setattr(reset, "with_volumes", lambda instance: instance)
-    monkeypatch.setattr(Instance, "of", lambda *words: None)
-    info = catalogue.find(settings, "life")
-    plan = reset.reset_plan(settings, "life", None)
+    monkeypatch.setattr(Instance, "of", lambda *words: SimpleNamespace(on_host=lambda host: None))
+    info = catalogue.find(settings, THIS_HOST, "life")
+    plan = reset.reset_plan(settings, THIS_HOST, "life", None)
     assert (located, plan.set_id, plan.is_original) == ([FIRST], FIRST, True)
-    plan = reset.reset_plan(settings, "life", SECOND)
+    plan = reset.reset_plan(settings, THIS_HOST, "life", SECOND)
     assert (plan.set_id, plan.is_original) == (SECOND, False)

@@ -9,6 +9,7 @@ import pytest
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Snapshot
+from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import destroy as job
 from zsnapdb.jobs.clone import foreign
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY
@@ -42,9 +43,9 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(owned, "destroy_snapshots_on", lambda names, *marks: made.extend(names))
     info: Any = SimpleNamespace(top=TOP, name="life", instance="main", source="backup", mount="/none", volumes={})
     monkeypatch.setattr(job, "plan_removal", lambda top, name, seen: CloneRemoval(removal({}, (), {})))
-    monkeypatch.setattr(job, "find", lambda settings, name: info)
+    monkeypatch.setattr(job, "find", lambda settings, host, name: info)
     monkeypatch.setattr(job, "commits_among", lambda seen: [])
-    monkeypatch.setattr(job, "remove_all", lambda anchor, name, root, planned: made.append(f"remove {anchor}"))
+    monkeypatch.setattr(job, "remove_all", lambda host, anchor, name, root, planned: made.append(f"remove {anchor}"))
     return made
 
 
@@ -57,10 +58,10 @@ def test_what_is_neither_a_commit_nor_of_a_detach_is_of_others(changes: list[str
 
 def test_a_clone_with_a_snapshot_of_others_is_not_touched(changes: list[str]) -> None:
     with pytest.raises(PreflightError, match=r"autosnap_one \(made by sanoid\)"):
-        job.destroy_locked(SETTINGS, "life")
+        job.destroy_locked(SETTINGS, THIS_HOST, "life")
     assert changes == []
 
 
 def test_with_the_option_the_snapshot_goes_first_and_then_the_clone(changes: list[str]) -> None:
-    job.destroy_locked(SETTINGS, "life", [GoesToo.FOREIGN_SNAPSHOTS])
+    job.destroy_locked(SETTINGS, THIS_HOST, "life", [GoesToo.FOREIGN_SNAPSHOTS])
     assert changes == [THEIRS.full_name, f"remove {TOP}"]

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.base.errors import CommandError, NotThere, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import CloneSettings, Settings
-from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.clone import catalogue, destroy, heartbeat, lifecycle, reaper
 from zsnapdb.planning.clone import lease
 from zsnapdb.planning.clone.lease import LeaseVerdict, stamp
@@ -23,11 +23,15 @@ SETTINGS = Settings.model_construct(instance={}, repository={}, clones=CloneSett
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClonePool:
-    pool, host = ClonePool(), replace(THIS_HOST, run=tmp_path)
+def host(tmp_path: Path) -> Host:
+    return replace(THIS_HOST, run=tmp_path)
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch, host: Host) -> ClonePool:
+    pool = ClonePool()
     pool.install(monkeypatch)
-    for module in ("base.exclusion", "clone.heartbeat"):
-        monkeypatch.setattr(f"zsnapdb.jobs.{module}.THIS_HOST", host)
+    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", host)
     pool.snapshot(f"{SOURCE}@zsnapdb-20261120T100000Z-0001")
     return pool
 
@@ -44,124 +48,126 @@ def made(pool: ClonePool, every: str, age: int = 0) -> None:
     )
 
 
-def verdict() -> LeaseVerdict:
-    (outcome,) = [item for item in reaper.plan(SETTINGS) if item.what == "clone"]
+def verdict(host: Host) -> LeaseVerdict:
+    (outcome,) = [item for item in reaper.plan(SETTINGS, host) if item.what == "clone"]
     return outcome.verdict
 
 
-def beat_file(seconds_ago: float) -> None:
-    file = heartbeat._file("ci")
+def beat_file(host: Host, seconds_ago: float) -> None:
+    file = heartbeat.file_of(host, "ci")
     at = datetime.now(UTC).timestamp() - seconds_ago
     os.utime(file, (at, at))
 
 
-def test_a_clone_stays_as_long_as_its_holder_beats_and_goes_when_it_stops(pool: ClonePool) -> None:
+def test_a_clone_stays_as_long_as_its_holder_beats_and_goes_when_it_stops(pool: ClonePool, host: Host) -> None:
     made(pool, "60", age=3600)
-    assert verdict() is LeaseVerdict.REAP
-    info = lifecycle.beat(SETTINGS, "ci")
+    assert verdict(host) is LeaseVerdict.REAP
+    info = lifecycle.beat(SETTINGS, host, "ci")
     assert info.lease.heartbeat is not None
-    assert verdict() is LeaseVerdict.KEEP
-    beat_file(59)
-    assert verdict() is LeaseVerdict.KEEP
-    beat_file(62)
-    assert verdict() is LeaseVerdict.REAP
-    beat_file(-3600)
-    assert verdict() is LeaseVerdict.KEEP
+    assert verdict(host) is LeaseVerdict.KEEP
+    beat_file(host, 59)
+    assert verdict(host) is LeaseVerdict.KEEP
+    beat_file(host, 62)
+    assert verdict(host) is LeaseVerdict.REAP
+    beat_file(host, -3600)
+    assert verdict(host) is LeaseVerdict.KEEP
     assert pool.commands == [], "a beat changes no property"
 
 
-def test_after_its_creation_the_first_heartbeat_is_waited_for(pool: ClonePool) -> None:
+def test_after_its_creation_the_first_heartbeat_is_waited_for(pool: ClonePool, host: Host) -> None:
     made(pool, "60", age=30)
-    assert verdict() is LeaseVerdict.KEEP
+    assert verdict(host) is LeaseVerdict.KEEP
 
 
-def test_a_new_clone_of_that_name_does_not_live_by_the_heartbeats_of_the_old_one(pool: ClonePool) -> None:
+def test_a_new_clone_of_that_name_does_not_live_by_the_heartbeats_of_the_old_one(pool: ClonePool, host: Host) -> None:
     made(pool, "60")
-    lifecycle.beat(SETTINGS, "ci")
-    destroy.destroy(SETTINGS, "ci")
-    assert not heartbeat._file("ci").exists()
+    lifecycle.beat(SETTINGS, host, "ci")
+    destroy.destroy(SETTINGS, host, "ci")
+    assert not heartbeat.file_of(host, "ci").exists()
 
 
-def test_where_no_heartbeat_is_expected_none_ends_the_clone_and_none_is_taken(pool: ClonePool) -> None:
+def test_where_no_heartbeat_is_expected_none_ends_the_clone_and_none_is_taken(pool: ClonePool, host: Host) -> None:
     made(pool, "no", age=3600)
-    assert verdict() is LeaseVerdict.KEEP
+    assert verdict(host) is LeaseVerdict.KEEP
     with pytest.raises(PreflightError, match="no heartbeats are expected"):
-        lifecycle.beat(SETTINGS, "ci")
+        lifecycle.beat(SETTINGS, host, "ci")
 
 
 @pytest.mark.parametrize("every", ["", "0x10", "-5", "60 ", "\u0661", "9" * 400])
-def test_a_heartbeat_that_cannot_be_read_leaves_the_clone_to_the_doctor(pool: ClonePool, every: str) -> None:
+def test_a_heartbeat_that_cannot_be_read_leaves_the_clone_to_the_doctor(
+    pool: ClonePool, host: Host, every: str
+) -> None:
     made(pool, every, age=3600)
-    known = catalogue.known(SETTINGS)
-    assert verdict() is LeaseVerdict.KEEP
+    known = catalogue.known(SETTINGS, host)
+    assert verdict(host) is LeaseVerdict.KEEP
     if known.unreadable:
         listed = ClonesView(known.copies, datetime.now(UTC), known.unreadable)
         assert "the clone ci cannot be read: zsnapdb:heartbeat" in listed.text()
         assert listed.fields()["unreadable"][0]["dataset"] == f"{HOME}/ci"
 
 
-def test_a_link_in_place_of_the_file_is_not_followed(pool: ClonePool, tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_file_is_not_followed(pool: ClonePool, host: Host, tmp_path: Path) -> None:
     made(pool, "60")
-    lifecycle.beat(SETTINGS, "ci")
-    heartbeat._file("ci").unlink()
-    heartbeat._file("ci").symlink_to(tmp_path / "elsewhere")
+    lifecycle.beat(SETTINGS, host, "ci")
+    heartbeat.file_of(host, "ci").unlink()
+    heartbeat.file_of(host, "ci").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PreflightError):
-        lifecycle.beat(SETTINGS, "ci")
+        lifecycle.beat(SETTINGS, host, "ci")
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_beating_for_a_process_ends_with_it_and_with_the_clone(pool: ClonePool) -> None:
+def test_beating_for_a_process_ends_with_it_and_with_the_clone(pool: ClonePool, host: Host) -> None:
     made(pool, "1", age=3600)
     holder = subprocess.Popen(["sleep", "60"])
     try:
         holder.kill()
-        info = lifecycle.beat_while(SETTINGS, "ci", holder.pid)
+        info = lifecycle.beat_while(SETTINGS, host, "ci", holder.pid)
         assert info.name == "ci"
     finally:
         holder.wait()
     with pytest.raises(NotThere, match="no process"):
-        lifecycle.beat_while(SETTINGS, "ci", holder.pid)
-    destroy.destroy(SETTINGS, "ci")
+        lifecycle.beat_while(SETTINGS, host, "ci", holder.pid)
+    destroy.destroy(SETTINGS, host, "ci")
     with pytest.raises(ZsnapdbError, match="ci"):
-        lifecycle.beat_while(SETTINGS, "ci", os.getpid())
+        lifecycle.beat_while(SETTINGS, host, "ci", os.getpid())
 
 
 def test_a_holder_that_beats_after_the_judgement_keeps_its_clone(
-    pool: ClonePool, monkeypatch: pytest.MonkeyPatch
+    pool: ClonePool, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(pool, "60", age=3600)
     judged = lease.judge
 
     def late(*words: object) -> object:
         verdict = judged(*words)  # type: ignore[arg-type]
-        heartbeat.beat("ci")
+        heartbeat.beat(host, "ci")
         return verdict
 
     monkeypatch.setattr("zsnapdb.jobs.clone.reaper.judge", late)
-    (outcome,) = [item for item in reaper.reap(SETTINGS) if item.what == "clone"]
+    (outcome,) = [item for item in reaper.reap(SETTINGS, host) if item.what == "clone"]
     assert outcome.verdict is LeaseVerdict.KEEP
     assert "is there again" in str(outcome.error)
-    assert catalogue.listing(SETTINGS)[0].name == "ci"
+    assert catalogue.listing(SETTINGS, host)[0].name == "ci"
 
 
 def test_while_zfs_does_not_answer_the_holder_is_there_all_the_same(
-    pool: ClonePool, monkeypatch: pytest.MonkeyPatch
+    pool: ClonePool, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(pool, "1", age=3600)
     holder = subprocess.Popen(["sleep", "1.2"])
     looks = []
 
-    def fails_after_the_first(settings: Settings, name: str) -> catalogue.CloneInfo:
+    def fails_after_the_first(settings: Settings, host: Host, name: str) -> catalogue.CloneInfo:
         looks.append(name)
         if len(looks) > 1:
             raise CommandError("zfs did not answer", hint="")
-        return catalogue.ready(settings, name)
+        return catalogue.ready(settings, host, name)
 
     monkeypatch.setattr(lifecycle, "ready", fails_after_the_first)
     try:
-        lifecycle.beat_while(SETTINGS, "ci", holder.pid)
+        lifecycle.beat_while(SETTINGS, host, "ci", holder.pid)
     finally:
         holder.kill()
         holder.wait()
     assert len(looks) > 2
-    assert verdict() is LeaseVerdict.KEEP
+    assert verdict(host) is LeaseVerdict.KEEP

@@ -44,12 +44,12 @@ def planned_preparation(host: PlanningHost, accepts_older: bool) -> str:
 
 
 def planned_reset(host: PlanningHost, accepts_older: bool) -> str:
-    return reset.reset_plan(host.settings, "clone", "latest", accepts_older=accepts_older).set_id
+    return reset.reset_plan(host.settings, host.instance.host, "clone", "latest", accepts_older=accepts_older).set_id
 
 
 def reset_clone(host: PlanningHost, accepts_older: bool) -> str:
     with pytest.raises(SourceFoundError) as ended:
-        reset.reset(host.settings, "clone", "latest", SILENT, accepts_older=accepts_older)
+        reset.reset(host.settings, host.instance.host, "clone", "latest", SILENT, accepts_older=accepts_older)
     return str(ended.value)
 
 

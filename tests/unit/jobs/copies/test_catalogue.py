@@ -13,6 +13,7 @@ from tests.unit.support.clone_pool import Thing
 from tests.unit.support.machine_pool import MachinePool
 from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
 from zsnapdb.config.settings import CloneSettings, MachineSettings, Settings
+from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import catalogue as clones
 from zsnapdb.jobs.clone import reusable_sets
 from zsnapdb.jobs.clone.reusable_sets import RECEIVED
@@ -26,7 +27,7 @@ NAMES = ("one", "two")
 JUNK = ("", "-", "redy", "no\x0bline", "\x1b[2J", "-7", "9" * 40, "../../etc")
 Known = Callable[[Settings], KnownCopies[Any]]
 KINDS: dict[str, tuple[Known, str, tuple[str, str]]] = {
-    "clone": (clones.known, clone_pool.HOME, NAMES),
+    "clone": (lambda settings: clones.known(settings, THIS_HOST), clone_pool.HOME, NAMES),
     "machine": (machines.known_machines, f"{machine_pool.HOME}/machines", NAMES),
     "base": (machines.known_bases, f"{machine_pool.HOME}/bases", NAMES),
     "received set": (lambda settings: reusable_sets.known(settings, RECEIVED), "tank/zsnapdb/received", SETS),

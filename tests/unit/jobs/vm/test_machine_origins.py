@@ -15,6 +15,7 @@ from zsnapdb.config import settings as config
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.events import Silent
+from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.vm import base, catalogue, create, life
 from zsnapdb.jobs.vm.base import BaseRequest
 from zsnapdb.jobs.vm.create import MachinesRequest
@@ -59,7 +60,7 @@ class BackedUp:
             self.pool.things[name] = Thing({**properties, "volsize": "33554432"}, txg=self.pool.txg)
 
     def clone(self, source: str, count: int = 2) -> create.MadeMachines:
-        return create.create(self.settings, MachinesRequest(source, "ada", "copy{n}", count), Silent())
+        return create.create(self.settings, THIS_HOST, MachinesRequest(source, "ada", "copy{n}", count), Silent())
 
     def foreign(self) -> tuple[dict[str, dict[str, str]], object]:
         """Return all datasets that are not below our home, with their properties, and the machine's domain."""
@@ -106,7 +107,7 @@ def test_machines_are_cloned_from_the_named_or_newest_backup_with_its_grade(
 
 def test_the_plan_names_the_backup_its_grade_and_its_snapshots_and_changes_nothing(host: BackedUp) -> None:
     before = set(host.pool.things)
-    text = MachinesPlanView(create.plan(host.settings, MachinesRequest("web", "ada", "copy{n}"))).text()
+    text = MachinesPlanView(create.plan(host.settings, THIS_HOST, MachinesRequest("web", "ada", "copy{n}"))).text()
     for words in (f"backup    web@{NEW}", "grade frozen", f"zfs clone tank/vms/gold@zsnapdb-{NEW}", "zsnapdb-isolated"):
         assert words in text
     assert set(host.pool.things) == before
@@ -183,13 +184,13 @@ def test_what_cannot_be_cloned_is_refused_with_the_reason(
     host: BackedUp, source: str, error: type[ZsnapdbError], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        create.plan(host.settings, MachinesRequest(source, "ada", "copy{n}"))
+        create.plan(host.settings, THIS_HOST, MachinesRequest(source, "ada", "copy{n}"))
 
 
 def test_a_base_comes_before_an_instance_of_its_name_and_latest_names_the_instance(host: BackedUp) -> None:
     uuid = host.libvirt.named("gold").domain.uuid
     host.libvirt.known[uuid] = (host.libvirt.known[uuid][0], MachineState.OFF)
-    base.create(host.settings, BaseRequest("web", from_domain="gold"))
+    base.create(host.settings, THIS_HOST, BaseRequest("web", from_domain="gold"))
     assert host.clone("web", 1).plan.origin.name == "web"
     life.destroy(host.settings, "copy1", snapshots_may_go=False)
     assert host.clone("web@latest", 1).plan.origin.name == f"web@{NEW}"

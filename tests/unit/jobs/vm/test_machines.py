@@ -24,6 +24,7 @@ from zsnapdb.base.errors import (
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.events import Silent
+from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.copies.sweeping import GoesToo
 from zsnapdb.jobs.vm import base, catalogue, create, life, reaper, removal
 from zsnapdb.jobs.vm.base import BaseRequest
@@ -52,7 +53,7 @@ class House:
 
     def clone(self, count: int = 3, **more: object) -> create.MadeMachines:
         request = MachinesRequest("pxc", "ada", "pxc{n}", count, **more)  # type: ignore[arg-type]
-        return create.create(self.settings, request, Silent())
+        return create.create(self.settings, THIS_HOST, request, Silent())
 
     def state(self) -> tuple[set[str], set[str]]:
         """Return all datasets and snapshots, and all domains."""
@@ -69,7 +70,7 @@ def house(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> House:
     nvram.write_bytes(b"variables")
     libvirt.add(GOLD.replace("/var/lib/libvirt/qemu/nvram/gold_VARS.fd", str(nvram)))
     made = House(machine_pool.settings(tmp_path), pool, libvirt)
-    base.create(made.settings, BaseRequest("pxc", from_domain="gold"))
+    base.create(made.settings, THIS_HOST, BaseRequest("pxc", from_domain="gold"))
     return made
 
 
@@ -108,13 +109,13 @@ def test_a_name_that_is_no_host_name_is_refused_with_cloud_init_before_anything_
     before = house.state()
     request = MachinesRequest("pxc", "ada", "pxc{n}-", 2, identity=GuestIdentity.CLOUD_INIT)
     with pytest.raises(UsageError, match="hyphen"):
-        create.create(house.settings, request, Silent())
+        create.create(house.settings, THIS_HOST, request, Silent())
     assert house.state() == before
 
 
 def test_a_plan_changes_nothing_and_says_what_the_clones_will_be(house: House) -> None:
     before = house.state()
-    planned = create.plan(house.settings, MachinesRequest("pxc", "ada", "pxc{n}", 2))
+    planned = create.plan(house.settings, THIS_HOST, MachinesRequest("pxc", "ada", "pxc{n}", 2))
     assert house.state() == before
     text = MachinesPlanView(planned).text()
     for words in ("volblocksize 16384", "reserves nothing (thin)", "network zsnapdb-isolated", "zfs clone", "pxc2"):
@@ -142,7 +143,7 @@ def test_an_error_at_any_step_leaves_no_machine_at_all(house: House, step: str) 
         house.clone()
     assert house.state()[1] == before[1]
     assert house.state()[0] - before[0] == {f"{HOME}/machines"}
-    assert reaper.leaks(house.settings) == []
+    assert reaper.leaks(house.settings, THIS_HOST) == []
 
 
 def test_a_disk_that_cannot_be_cloned_leaves_no_machine_though_others_are_cloned_at_the_same_time(
@@ -175,11 +176,15 @@ def test_what_a_failed_run_cannot_remove_doctor_names_and_reap_removes(house: Ho
     house.libvirt.fails_at = {"start", "power_off"}
     with pytest.raises(CommandError, match="failed"):
         house.clone()
-    assert [leak.where.rpartition("/")[2] for leak in reaper.leaks(house.settings)] == ["pxc1", "pxc2", "pxc3"]
+    assert [leak.where.rpartition("/")[2] for leak in reaper.leaks(house.settings, THIS_HOST)] == [
+        "pxc1",
+        "pxc2",
+        "pxc3",
+    ]
     house.libvirt.fails_at = set()
-    swept = reaper.sweep(house.settings, act=True)
+    swept = reaper.sweep(house.settings, THIS_HOST, act=True)
     assert [item.verdict for item in swept] == [LeaseVerdict.REAP] * 3
-    assert reaper.leaks(house.settings) == []
+    assert reaper.leaks(house.settings, THIS_HOST) == []
     assert house.state()[1] == before[1]
 
 
@@ -276,8 +281,8 @@ def test_an_expired_machine_is_reaped_and_a_protected_one_stays(house: House) ->
     past = {"zsnapdb:expires": stamp(now() - timedelta(hours=1))}
     for name in ("pxc1", "pxc2"):
         house.pool.things[f"{HOME}/machines/{name}"].properties |= past
-    life.protect(house.settings, "pxc2", 3600)
-    swept = {item.name: item.verdict for item in reaper.sweep(house.settings, act=True)}
+    life.protect(house.settings, THIS_HOST, "pxc2", 3600)
+    swept = {item.name: item.verdict for item in reaper.sweep(house.settings, THIS_HOST, act=True)}
     assert swept == {"pxc1": LeaseVerdict.REAP, "pxc2": LeaseVerdict.KEEP}
     assert [machine.name for machine in catalogue.machines(house.settings)] == ["pxc2"]
 
@@ -316,7 +321,7 @@ def test_a_domain_that_cannot_be_a_base_is_refused_and_nothing_changes(
     change(house)
     before = house.state()
     with pytest.raises(PreflightError, match=reason):
-        base.create(house.settings, BaseRequest("second", from_domain="gold"))
+        base.create(house.settings, THIS_HOST, BaseRequest("second", from_domain="gold"))
     assert house.state() == before
 
 
@@ -324,7 +329,7 @@ def test_a_base_that_cannot_be_finished_leaves_nothing(house: House, tmp_path: P
     before = house.state()
     (tmp_path / "gold_VARS.fd").unlink()
     with pytest.raises(PreflightError, match="NVRAM"):
-        base.create(house.settings, BaseRequest("second", from_domain="gold"))
+        base.create(house.settings, THIS_HOST, BaseRequest("second", from_domain="gold"))
     assert house.state() == before
 
 
@@ -338,7 +343,7 @@ def test_the_domain_of_a_base_is_kept_whole(house: House) -> None:
 @pytest.mark.parametrize("name", ["", "nothing", "../pxc"])
 def test_a_base_or_machine_that_does_not_exist_is_not_there(house: House, name: str) -> None:
     with pytest.raises(ZsnapdbError):
-        create.plan(house.settings, MachinesRequest(name, "ada", "pxc{n}"))
+        create.plan(house.settings, THIS_HOST, MachinesRequest(name, "ada", "pxc{n}"))
     with pytest.raises(NotThere):
         life.stop(house.settings, "nothing")
 
@@ -353,10 +358,10 @@ def test_a_machine_whose_phase_was_altered_is_named_and_kept_until_it_is_mended(
     house.clone(2)
     expire(house, "pxc1", "pxc2")
     datasets.set_properties(f"{HOME}/machines/pxc1", {"zsnapdb:phase": "redy"})
-    (leak,) = reaper.leaks(house.settings)
+    (leak,) = reaper.leaks(house.settings, THIS_HOST)
     assert ("zsnapdb:phase is 'redy'" in leak.what, leak.where) == (True, f"{HOME}/machines/pxc1")
     assert f"zfs get all {HOME}/machines/pxc1" in leak.hint
-    swept = {item.name: item.verdict for item in reaper.sweep(house.settings, act=True)}
+    swept = {item.name: item.verdict for item in reaper.sweep(house.settings, THIS_HOST, act=True)}
     assert swept == {"pxc1": LeaseVerdict.KEEP, "pxc2": LeaseVerdict.REAP}
     with pytest.raises(ExistsError, match="there is a virtual machine pxc1 already"):
         house.clone(1)
@@ -380,7 +385,9 @@ def test_an_error_with_one_machine_does_not_end_the_sweep(house: House, monkeypa
         return others(anchor, mark)
 
     monkeypatch.setattr(removal, "others", broken)
-    swept = {item.name: (item.verdict, item.error is not None) for item in reaper.sweep(house.settings, act=True)}
+    swept = {
+        item.name: (item.verdict, item.error is not None) for item in reaper.sweep(house.settings, THIS_HOST, act=True)
+    }
     assert swept == {
         "pxc1": (LeaseVerdict.KEEP, True),
         "pxc2": (LeaseVerdict.REAP, False),
@@ -392,8 +399,8 @@ def test_snapshots_of_others_keep_an_expired_machine_unless_the_caller_lets_them
     house.clone(1)
     expire(house, "pxc1")
     house.pool.snapshot(f"{HOME}/machines/pxc1/vda@sanoid")
-    (kept,) = reaper.sweep(house.settings, act=True)
+    (kept,) = reaper.sweep(house.settings, THIS_HOST, act=True)
     assert kept.error is not None
     assert "@sanoid" in kept.error.message
-    (gone,) = reaper.sweep(house.settings, act=True, also=[GoesToo.FOREIGN_SNAPSHOTS])
+    (gone,) = reaper.sweep(house.settings, THIS_HOST, act=True, also=[GoesToo.FOREIGN_SNAPSHOTS])
     assert (gone.verdict, gone.error) == (LeaseVerdict.REAP, None)
