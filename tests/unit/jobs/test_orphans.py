@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.unit.support.planning_host import PlanningHost
-from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.exclusion import exclusive, if_free
 from zsnapdb.jobs.doctor import orphans
-from zsnapdb.jobs.doctor.orphans import Orphan
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.mysql.process import running
 from zsnapdb.mysql.process.running import RunningServer
@@ -78,15 +78,18 @@ def test_a_server_that_was_handed_over_is_neither_named_nor_ended(
 def test_a_server_that_is_handed_over_while_reap_works_is_not_ended(
     host: PlanningHost, ended: list[RunningServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journals = Journals(host.settings.restore.journal)
-    find_all = orphans._orphans
+    journals, looks = Journals(host.settings.restore.journal), Counter[str]()
 
-    def then_handed_over(settings: Settings) -> Iterator[Orphan]:
-        known = list(find_all(settings))
-        for journal in journals.under_way("main"):
-            journals.forget(journal.plan.layout.top)
-        yield from known
+    @contextmanager
+    def handed_over_before_the_second_look(lock: str) -> Iterator[bool]:
+        looks[lock] += 1
+        if looks[lock] == 2:
+            for journal in journals.under_way("main"):
+                journals.forget(journal.plan.layout.top)
+        with if_free(lock) as is_free:
+            yield is_free
 
-    monkeypatch.setattr(orphans, "_orphans", then_handed_over)
+    monkeypatch.setattr(orphans, "if_free", handed_over_before_the_second_look)
     assert [outcome.name for outcome in orphans.reap(host.settings)] == ["process 2"]
     assert [server.pid for server in ended] == [2]
+    assert set(looks.values()) == {2}

@@ -6,12 +6,12 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.lab import campaign
 from tests.lab.cache import Cache
+from tests.lab.campaign import Outcome
 from tests.lab.guest import Guest, Lab
 from tests.lab.host import LabError
 
@@ -66,21 +66,19 @@ def test_an_interrupt_ends_a_campaign_that_runs_on_the_host(monkeypatch: pytest.
     script = "import os\nimport time\n\nON_HOST = True\n\nos.write(1, b'up')\ntime.sleep(600)\n"
     (tmp_path / "slow.py").write_text(script)
     monkeypatch.setattr(campaign, "FOLDER", tmp_path)
-    codes: list[int] = []
-    ended = threading.Event()
-    on_host = campaign._on_host
+    outcomes: list[Outcome] = []
 
-    def noted(*words: Any) -> int:
-        codes.append(on_host(*words))
-        ended.set()
-        return codes[-1]
+    def noted(flavour: str) -> Outcome:
+        outcomes.append(Outcome(flavour))
+        return outcomes[-1]
 
-    monkeypatch.setattr(campaign, "_on_host", noted)
+    monkeypatch.setattr(campaign, "Outcome", noted)
     monkeypatch.setattr(campaign, "_Lines", lambda _: lambda *_: interrupt())
     with pytest.raises(KeyboardInterrupt):
         campaign.run(LAB, "slow", ["mysql"], [], timeout=300)
-    assert ended.wait(60)
-    assert codes == [-signal.SIGKILL]
+    (outcome,) = outcomes
+    assert outcome.is_final.wait(60)
+    assert outcome.code == -signal.SIGKILL
 
 
 def test_what_begins_after_the_interrupt_is_ended_at_once() -> None:

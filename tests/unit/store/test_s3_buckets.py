@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.unit.support.s3 import bucket, s3
+from tests.unit.support.s3 import answer_with, bucket, s3
 from zsnapdb.base.errors import NotThere, RepositoryError
 from zsnapdb.store.base import Afterlife, ObjectHold
 
@@ -62,9 +62,9 @@ def test_a_versioned_bucket_tells_how_long_removed_objects_stay(locked_bucket: S
 def test_a_refused_removal_is_an_error_that_names_the_object(
     locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = s3()
     refused = {"Errors": [{"Key": "a", "Code": "AccessDenied", "Message": "no"}]}
-    monkeypatch.setattr(store._client, "delete_objects", lambda **_: refused)
+    answer_with(monkeypatch, "delete_objects", lambda **_: refused)
+    store = s3()
     with pytest.raises(RepositoryError, match=r"removing a in .* no \(AccessDenied\)"):
         store.delete_many(["a", "b"])
 
@@ -72,14 +72,13 @@ def test_a_refused_removal_is_an_error_that_names_the_object(
 def test_a_provider_without_batches_is_asked_one_by_one(
     locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = s3()
-    for key in ("a", "b", "c"):
-        store.put(key, b"")
-
     def not_there(**_: object) -> None:
         raise ClientError({"Error": {"Code": "NotImplemented"}}, "DeleteObjects")
 
-    monkeypatch.setattr(store._client, "delete_objects", not_there)
+    answer_with(monkeypatch, "delete_objects", not_there)
+    store = s3()
+    for key in ("a", "b", "c"):
+        store.put(key, b"")
     store.delete_many(["a", "b"])
     assert [o.key for o in store.list("")] == ["c"]
 
@@ -88,13 +87,13 @@ def test_a_missing_object_is_missing_although_the_provider_denies_to_read_it(
     locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S3 answers 403 for a missing object to an account whose right to list has a condition."""
-    store = s3()
-    store.put("secret", b"")
 
     def denied(**_: object) -> None:
         raise ClientError({"Error": {"Code": "AccessDenied"}}, "GetObject")
 
-    monkeypatch.setattr(store._client, "get_object", denied)
+    answer_with(monkeypatch, "get_object", denied)
+    store = s3()
+    store.put("secret", b"")
     for read in (store.get, lambda key: store.read_into(key, memoryview(bytearray(1)))):
         with pytest.raises(NotThere):
             read("none")

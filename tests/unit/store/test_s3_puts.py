@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, SSLError
 
-from tests.unit.support.s3 import bucket
+from tests.unit.support.s3 import bucket, watch_clients
 from zsnapdb.base.errors import RepositoryError, UnreachableError
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.s3 import S3Store
@@ -39,20 +39,12 @@ def s3(options: S3Options | None = None) -> S3Store:
 
 
 class Recorder:
-    """Replaces a client's put_object. Refuses the configured calls and passes the others on."""
+    """Replaces put_object of later stores' clients. Refuses the configured calls and passes the others on."""
 
-    def __init__(self, store: S3Store, monkeypatch: pytest.MonkeyPatch, refuse: Any = None) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, refuse: Any = None) -> None:
         self.requests: list[dict[str, Any]] = []
         self.refuse = refuse
-        connect = store._connect
-
-        def connected() -> Any:
-            client = connect()
-            self.watch(client, monkeypatch)
-            return client
-
-        self.watch(store._client, monkeypatch)
-        monkeypatch.setattr(store, "_connect", connected)
+        watch_clients(monkeypatch, lambda client: self.watch(client, monkeypatch))
 
     def watch(self, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         put = client.put_object
@@ -72,8 +64,8 @@ def refused(code: str, status: int = 400) -> ClientError:
 
 
 def test_the_hash_that_is_known_travels_with_the_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Recorder(monkeypatch)
     store = s3()
-    seen = Recorder(store, monkeypatch)
     digest = hashlib.sha256(BODY)
     store.put("k", memoryview(BODY), sha256=digest.hexdigest())
     store.put("k", BODY)
@@ -82,10 +74,8 @@ def test_the_hash_that_is_known_travels_with_the_object(monkeypatch: pytest.Monk
 
 
 def test_an_endpoint_that_refuses_the_checksum_is_used_without_and_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Recorder(monkeypatch, lambda words: refused("NotImplemented", 501) if "ChecksumSHA256" in words else None)
     store = s3()
-    seen = Recorder(
-        store, monkeypatch, lambda words: refused("NotImplemented", 501) if "ChecksumSHA256" in words else None
-    )
     store.put("a", BODY)
     store.put("b", BODY)
     assert ["ChecksumSHA256" in words for words in seen.requests] == [True, False, False]
@@ -95,10 +85,10 @@ def test_an_endpoint_that_refuses_the_checksum_is_used_without_and_asked_once(mo
 def test_where_it_is_not_the_checksum_the_first_answer_counts_and_checksums_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store = s3()
     seen: Recorder = Recorder(
-        store, monkeypatch, lambda words: refused("InvalidArgument") if len(seen.requests) <= 2 else None
+        monkeypatch, lambda words: refused("InvalidArgument") if len(seen.requests) <= 2 else None
     )
+    store = s3()
     with pytest.raises(RepositoryError, match="InvalidArgument"):
         store.put("a", BODY)
     store.put("a", BODY)
@@ -106,8 +96,8 @@ def test_where_it_is_not_the_checksum_the_first_answer_counts_and_checksums_stay
 
 
 def test_a_checksum_that_must_be_is_never_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    Recorder(monkeypatch, lambda words: refused("NotImplemented", 501))
     store = s3(S3Options(checksum="sha256"))
-    Recorder(store, monkeypatch, lambda words: refused("NotImplemented", 501))
     with pytest.raises(RepositoryError):
         store.put("a", BODY)
 
@@ -115,8 +105,8 @@ def test_a_checksum_that_must_be_is_never_left_out(monkeypatch: pytest.MonkeyPat
 def test_class_and_encryption_are_asked_for_and_small_objects_stay_in_the_standard_class(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    seen = Recorder(monkeypatch)
     store = s3(S3Options("STANDARD_IA", "aws:kms", "key-1", "none"))
-    seen = Recorder(store, monkeypatch)
     store.put("chunk", BODY)
     store.put("manifest", b"{}")
     headers = [
@@ -145,8 +135,8 @@ def test_class_and_encryption_are_asked_for_and_small_objects_stay_in_the_standa
 def test_what_may_succeed_later_is_told_from_what_will_not(
     monkeypatch: pytest.MonkeyPatch, error: Exception, again: bool
 ) -> None:
+    Recorder(monkeypatch, lambda words: error)
     store = s3(S3Options(checksum="none"))
-    Recorder(store, monkeypatch, lambda words: error)
     with pytest.raises(RepositoryError) as caught:
         store.put("a", BODY)
     assert isinstance(caught.value, UnreachableError) is again
@@ -216,10 +206,15 @@ def without(answer: Any, *names: str) -> Any:
     return call
 
 
+def losing(monkeypatch: pytest.MonkeyPatch, call: str, name: str) -> None:
+    """Let the answers of later stores' clients to this call lack a field."""
+    watch_clients(monkeypatch, lambda client: monkeypatch.setattr(client, call, without(getattr(client, call), name)))
+
+
 def test_an_object_without_a_version_is_read_and_never_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    losing(monkeypatch, "get_object", "ETag")
     store = s3()
     store.put("a", BODY)
-    monkeypatch.setattr(store._client, "get_object", without(store._client.get_object, "ETag"))
     assert store.get("a") == BODY
     with pytest.raises(RepositoryError, match="named no version"):
         store.replace("a", b"new", tag=store.read_version("a").tag)
@@ -229,8 +224,8 @@ def test_an_object_without_a_version_is_read_and_never_replaced(monkeypatch: pyt
 def test_an_answer_that_lacks_what_every_s3_server_says_is_an_error_of_the_repository(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    losing(monkeypatch, "list_objects_v2", "Size")
     store = s3()
     store.put("a", BODY)
-    monkeypatch.setattr(store._client, "list_objects_v2", without(store._client.list_objects_v2, "Size"))
     with pytest.raises(RepositoryError, match="the provider's answer has no Size"):
         list(store.list(""))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+import mmap
 
 import pytest
 
 from tests.unit.stream.test_stream import MemoryChunks
 from tests.unit.support.streams import stream_of
-from zsnapdb.stream import memory
 from zsnapdb.stream.chunks import Codec, room_for
 from zsnapdb.stream.download import download
 from zsnapdb.stream.memory import SlotPool, TransferMemory
@@ -22,13 +21,13 @@ CHUNK = 4096
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of all slots that were made."""
     sizes: list[int] = []
-    new_slot: Callable[[int, int], memoryview] = memory._new_slot
+    new = mmap.mmap
 
-    def counted(size: int, filled: int) -> memoryview:
+    def counted(file: int, size: int) -> mmap.mmap:
         sizes.append(size)
-        return new_slot(size, filled)
+        return new(file, size)
 
-    monkeypatch.setattr(memory, "_new_slot", counted)
+    monkeypatch.setattr("zsnapdb.stream.memory.mmap.mmap", counted)
     return sizes
 
 

@@ -7,16 +7,18 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import boto3
 import pytest
 from botocore.awsrequest import AWSRequest
+from botocore.session import Session
 from moto import mock_aws
 from moto.core.botocore_stubber import BotocoreStubber
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
+from zsnapdb.store import s3_client
 from zsnapdb.store.s3 import S3Store
 
 if TYPE_CHECKING:
@@ -41,6 +43,30 @@ def s3_that_ignores(header: str) -> S3Store:
 
     store._client.meta.events.register("before-sign.s3.PutObject", lose)
     return store
+
+
+def watch_clients(monkeypatch: pytest.MonkeyPatch, change: Callable[[S3Client], None]) -> None:
+    """Let `change` have each client that a store is given from now on, before the store has it."""
+    core_of = s3_client.client_core
+
+    def changing() -> Session:
+        core = core_of()
+        create = core.create_client
+
+        def created(*words: Any, **named: Any) -> Any:
+            client = create(*words, **named)
+            change(cast("S3Client", client))
+            return client
+
+        monkeypatch.setattr(core, "create_client", created)
+        return core
+
+    monkeypatch.setattr("zsnapdb.store.s3.client_core", changing)
+
+
+def answer_with(monkeypatch: pytest.MonkeyPatch, call: str, answer: Callable[..., Any]) -> None:
+    """Let each client that a store is given from now on answer this call so."""
+    watch_clients(monkeypatch, lambda client: monkeypatch.setattr(client, call, answer))
 
 
 @functools.cache

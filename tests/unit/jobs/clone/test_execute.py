@@ -12,6 +12,7 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.clone import create_plan, fetch, reusable_sets, topology
 from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.clone.sources import RemoteBackup
+from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial import drill, rescue
 from zsnapdb.planning.clone.topology import CloneTopology
 from zsnapdb.planning.restore.steps import RestorePlan
@@ -30,9 +31,10 @@ def test_a_clone_at_a_point_is_made_by_the_plan_that_was_made_for_it(
     used: list[RestorePlan] = []
     monkeypatch.setattr(fetch, "find_local", lambda *words: None)
     monkeypatch.setattr(fetch, "run_steps", lambda work, steps, handlers: used.append(work.plan))
-    monkeypatch.setattr(fetch, "_replay", lambda work: used.append(work.plan))
-    monkeypatch.setattr(fetch, "_fresh_anchor", lambda home, set_id: f"tank/zsnapdb/received/{set_id}")
-    monkeypatch.setattr(fetch, "snapshot", lambda *words: None)
+    monkeypatch.setattr(reusable_sets, "remove_if_exists", lambda *words: None)
+    monkeypatch.setattr(Copy, "remove_identity", lambda copy: None)
+    for name in ("snapshot", "mount"):
+        monkeypatch.setattr(fetch, name, lambda *words: None)
     monkeypatch.setattr(reusable_sets, "find_received", lambda home, set_id: made)
     for name in ("create", "unmount", "set_properties"):
         monkeypatch.setattr(datasets, name, lambda *words: None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -15,8 +15,10 @@ import pytest
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.planning_host import no_snapshot
 from zsnapdb.base.errors import AmbiguousPointError, NotThere, UsageError
+from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY
 from zsnapdb.jobs.clone import create_plan, query, state_at
 from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.clone.state_at import Candidate, Moment, MomentMatch
@@ -26,7 +28,7 @@ from zsnapdb.mysql.process import programs as client_programs
 from zsnapdb.planning.restore.steps import Replay, RestorePlan
 from zsnapdb.planning.restore.targets import parse_time
 from zsnapdb.planning.table_name import TableName
-from zsnapdb.zfs import snapshots
+from zsnapdb.zfs import datasets, snapshots
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,21 @@ class Repeated:
     @property
     def instance(self) -> Instance:
         return self.protected.instance()
+
+
+def host_has(monkeypatch: pytest.MonkeyPatch, sets: Sequence[Candidate]) -> None:
+    """Let the host have these snapshot sets."""
+    made = {one.backup_id: Snapshot("tank/mysql", f"zsnapdb-{one.backup_id}", 1, 1) for one in sets}
+    values = {
+        made[one.backup_id].full_name: {
+            "creation": datasets.Property(f"{one.made.timestamp():.0f}", "-"),
+            POSITION_PROPERTY: datasets.Property(one.position, "local"),
+        }
+        for one in sets
+    }
+    known = [SnapshotSet(backup_id, {"data": snapshot}) for backup_id, snapshot in made.items()]
+    monkeypatch.setattr(state_at, "local_sets", lambda instance, *states: known)
+    monkeypatch.setattr(datasets, "properties", lambda name, names: values[name])
 
 
 def moment(server_clock: int) -> str:
@@ -169,7 +186,7 @@ def test_a_snapshot_set_does_not_answer_for_a_moment_in_two_histories(
         state_at.Candidate(repeated.backup, made, "binlog.000001:500 " + f"{repeated.protected.server.uuid}:1"),
         state_at.Candidate("20300101T000000Z-0001", made, f"binlog.000002:500 {repeated.gtids}"),
     ]
-    monkeypatch.setattr(state_at, "_candidates", lambda instance: known)
+    host_has(monkeypatch, known)
     for point in (repeated.time, repeated.gtids):
         with pytest.raises(AmbiguousPointError):
             state_at.find(repeated.settings, repeated.instance, point)
@@ -189,7 +206,7 @@ def test_the_latest_state_of_a_question_is_what_the_archive_leads_to_or_a_newer_
         Candidate(backup_id, datetime.fromisoformat(f"{made}T00:00:00Z"), "binlog.000001:157")
         for backup_id, made in ((repeated.backup, "2020-01-01"), ("20400101T000000Z-0001", newest))
     ]
-    monkeypatch.setattr(state_at, "_candidates", lambda instance: sets)
+    host_has(monkeypatch, sets)
     latest = state_at.find(repeated.settings, repeated.instance, "latest")
     assert latest.match is match
     backup = state_at.find(repeated.settings, repeated.instance, "latest-backup")
@@ -230,7 +247,7 @@ def compare(repeated: Repeated, monkeypatch: pytest.MonkeyPatch) -> Callable[...
         )
 
     monkeypatch.setattr(query, "past", past)
-    monkeypatch.setattr(state_at, "_candidates", lambda instance: [stored])
+    host_has(monkeypatch, [stored])
     return compared
 
 

@@ -8,6 +8,7 @@ import io
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,7 @@ from zsnapdb.report.repository.show import BackupDetailView
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.writer_lease import WriterLease
+from zsnapdb.stream.upload import Uploaded
 from zsnapdb.zfs import datasets, version
 
 
@@ -109,7 +111,7 @@ def test_the_new_backup_is_full_and_is_the_original_in_all_else(pool: Pool, monk
     kept = {"source", "created", "createtxg", "pool_guid", "repository_id", "instance"}
     assert {name: getattr(made, name) for name in kept} == {name: getattr(original, name) for name in kept}
     instance = pool.site.instance()
-    monkeypatch.setattr(inventory, "_local_guids", lambda *words: set())
+    monkeypatch.setattr(datasets, "exists", lambda name: False)
     detail = inventory.detail(pool.site.instance(), made.backup_id)
     assert "consolidated from a chain" in BackupDetailView(detail).text()
     assert "consolidated" not in BackupDetailView(inventory.detail(pool.site.instance(), names[2])).text()
@@ -171,14 +173,14 @@ def test_a_run_that_fails_leaves_no_chunks(pool: Pool, monkeypatch: pytest.Monke
 
 def test_a_backup_that_was_removed_meanwhile_does_not_come_back(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     names = pool.site.fill([None, 0])
-    send = job._send
+    store = backup_send.store_stream
 
-    def removing(*words: object) -> Manifest:
-        made = send(*words)  # type: ignore[arg-type]
+    def removing(*words: Any) -> Uploaded:
+        stored = store(*words)
         pool.site.instance().open_repository().delete(layout.manifest("main", names[1]))
-        return made
+        return stored
 
-    monkeypatch.setattr(job, "_send", removing)
+    monkeypatch.setattr(job, "store_stream", removing)
     with pytest.raises(NotThere, match="was removed from the repository meanwhile"):
         pool.consolidate()
     assert pool.listed() == names[:1]

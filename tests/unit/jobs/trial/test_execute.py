@@ -12,12 +12,26 @@ from pydantic import SecretStr
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.base.errors import DamagedBackupError, PreflightError
+from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.trial import delivery, drill, rescue, scratch_restore
 from zsnapdb.jobs.trial.rescue import Destination, RescueRequest
+from zsnapdb.jobs.trial.server_checks import CheckOutcome
 from zsnapdb.planning.table_name import TableName
 from zsnapdb.planning.trial.rescue import DumpFile
 from zsnapdb.report.trial.drill import DrillPlanView
+from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.known_damage import known_damage
+
+
+def boots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the restored server start, with no tables to check."""
+    isolated = SimpleNamespace(
+        start=lambda: SimpleNamespace(flavour=Flavour.MARIADB, version="11.8.6"),
+        check=lambda facts: CheckOutcome("the server", Outcome.PASSED, ""),
+        end=lambda: None,
+    )
+    monkeypatch.setattr(drill, "Isolated", lambda *words: isolated)
+    monkeypatch.setattr(drill, "check_tables", lambda *words: ())
 
 
 def test_a_drill_executes_the_plan_that_was_shown_though_a_newer_backup_came(
@@ -27,7 +41,7 @@ def test_a_drill_executes_the_plan_that_was_shown_though_a_newer_backup_came(
     shown = drill.plan(host.settings, host.instance, repository, "latest-backup", seed=1, whole=True)
     host.store(BACKUPS[1])
     monkeypatch.setattr(drill, "check_pages", lambda *words: ())
-    monkeypatch.setattr(drill, "_boot_and_ask", lambda *words: None)
+    boots(monkeypatch)
     done = drill.execute(host.settings, host.instance, repository, shown)
     assert all(plan is shown.restore for plan in host.executed)
     assert host.received == [BACKUPS[0]]
@@ -43,7 +57,7 @@ def test_a_drill_of_a_random_backup_restores_the_one_that_was_shown(
     shown = drill.plan(host.settings, host.instance, repository, "random", seed=3, whole=True)
     host.store(BACKUPS[2])
     monkeypatch.setattr(drill, "check_pages", lambda *words: ())
-    monkeypatch.setattr(drill, "_boot_and_ask", lambda *words: None)
+    boots(monkeypatch)
     drill.execute(host.settings, host.instance, repository, shown)
     assert host.received == [shown.restore.backup_id]
 
@@ -63,7 +77,7 @@ def test_a_drill_without_innochecksum_is_refused_beforehand_or_goes_on_and_says_
     settings = instance.settings.drill.model_copy(update={"pages": "if-possible"})
     instance = replace(instance, settings=instance.settings.model_copy(update={"drill": settings}))
     monkeypatch.setattr(drill, "check_pages", None)
-    monkeypatch.setattr(drill, "_boot_and_ask", lambda *words: None)
+    boots(monkeypatch)
     shown = drill.plan(host.settings, instance, repository, "latest-backup", seed=1, whole=True)
     assert "this host has no innochecksum" in DrillPlanView(shown).text()
     evidence = drill.execute(host.settings, instance, repository, shown).evidence
@@ -86,7 +100,7 @@ def test_a_rescue_executes_the_plan_that_was_shown_though_a_newer_backup_came(
     )
     monkeypatch.setattr(rescue, "Isolated", lambda *words: isolated)
     monkeypatch.setattr(delivery, "check_there", lambda *words: None)
-    monkeypatch.setattr(rescue, "_deliver", lambda planned, isolated: SimpleNamespace())
+    monkeypatch.setattr(delivery, "to_file", lambda *words: SimpleNamespace())
     done = rescue.execute(host.settings, host.instance, repository, shown)
     assert done.plan is shown
     assert all(plan is shown.restore for plan in host.executed)

@@ -146,10 +146,9 @@ def killed(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> MachineDrillPlan:
     plan = planned(yard)
     with monkeypatch.context() as patch:
         patch.setattr("zsnapdb.jobs.trial.scratch.remove", lambda *words: None)
-        patch.setattr(machine_drill, "_boot", _die)
+        patch.setattr(yard.libvirt, "agent_answers", _die)
         with pytest.raises(KeyboardInterrupt):
             executed(yard, plan)
-    yard.libvirt.start(plan.define.uuid)
     return plan
 
 
