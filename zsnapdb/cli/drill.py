@@ -61,8 +61,6 @@ def drill(
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.restore.restore_run import refuse_unfit
-    from zsnapdb.jobs.restore.run import examine
     from zsnapdb.jobs.trial import drill as job
     from zsnapdb.report.trial import drill as report
 
@@ -87,7 +85,7 @@ def drill(
             history=history,
         )
         show(report.DrillPlanView(planned), json)
-        refuse_unfit(examine(settings, chosen, opened, planned.restore), chosen.events)
+        job.refuse_unfit(settings, chosen, opened, planned)
         return
     done = job.drill(settings, chosen, to, seed=seed, whole=whole, accepts_older=accepts_older, history=history)
     terminal.end()

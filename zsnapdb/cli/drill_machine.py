@@ -27,8 +27,7 @@ class MachineDrillOptions:
 
 def drill_machine(settings: Settings, instance: Instance, options: MachineDrillOptions, json: bool) -> int:
     """Drill the machine, or show the plan, and return the exit code."""
-    from zsnapdb.jobs.restore.machine_run import MachineWork, examine
-    from zsnapdb.jobs.restore.restore_run import refuse_unfit
+    from zsnapdb.jobs.restore.machine_run import MachineWork
     from zsnapdb.jobs.trial import drill, machine_drill
     from zsnapdb.report.trial.drill import DrillView
     from zsnapdb.report.trial.machine_drill import MachineDrillPlanView
@@ -38,7 +37,7 @@ def drill_machine(settings: Settings, instance: Instance, options: MachineDrillO
         repository = instance.open_repository()
         planned = machine_drill.plan(settings, instance, repository, request)
         show(MachineDrillPlanView(planned), json)
-        refuse_unfit(examine(MachineWork(settings, instance, repository, planned.restore)), instance.events)
+        machine_drill.refuse_unfit(MachineWork(settings, instance, repository, planned.restore))
         return 0
     done = machine_drill.drill(settings, instance, request)
     show(DrillView(done), json)

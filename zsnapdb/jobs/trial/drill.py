@@ -16,6 +16,7 @@ from zsnapdb.base.errors import (
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.restore import restore_run, run
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial import scratch, scratch_restore
 from zsnapdb.jobs.trial.drill_log import DrillLog, DrillResult, DrillSubject
@@ -82,6 +83,14 @@ def plan(
     return DrillPlan(
         drill_id, requested, planned, place, chosen_seed, budget, len(instance.settings.drill.probe), innochecksum
     )
+
+
+def refuse_unfit(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> None:
+    """Raise the error with which this drill would be refused now; warnings go to the instance's events.
+
+    The preflight of its restore decides. Nothing is changed.
+    """
+    restore_run.refuse_unfit(run.examine(settings, instance, repository, planned.restore), instance.events)
 
 
 def innochecksum_for(instance: Instance, flavour: Flavour, binary: Path) -> Path | None:

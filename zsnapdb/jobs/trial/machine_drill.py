@@ -20,7 +20,7 @@ from zsnapdb.base.errors import (
 )
 from zsnapdb.config.settings import ProbeSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.restore import machine_plan, machine_run
+from zsnapdb.jobs.restore import machine_plan, machine_run, restore_run
 from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest
 from zsnapdb.jobs.restore.machine_run import MachineWork
 from zsnapdb.jobs.trial import machine_checks, machine_scratch, scratch, scratch_restore
@@ -129,6 +129,14 @@ def plan(
         instance.settings.drill.probe,
         None if request.whole else instance.settings.drill.sample,
     )
+
+
+def refuse_unfit(work: MachineWork) -> None:
+    """Raise the error with which a drill by the plan of this work would be refused now; warnings go to its events.
+
+    Nothing is changed.
+    """
+    restore_run.refuse_unfit(machine_run.examine(work), work.events)
 
 
 def client_of(configured: tuple[str, ...] | None, server: ServerInsidePart | None) -> tuple[str, ...] | None:

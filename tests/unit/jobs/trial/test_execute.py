@@ -16,6 +16,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.trial import delivery, drill, rescue, scratch_restore
 from zsnapdb.jobs.trial.rescue import Destination, RescueRequest
 from zsnapdb.jobs.trial.server_checks import CheckOutcome
+from zsnapdb.planning.backup.fitness import unfit
 from zsnapdb.planning.table_name import TableName
 from zsnapdb.planning.trial.rescue import DumpFile
 from zsnapdb.report.trial.drill import DrillPlanView
@@ -82,6 +83,19 @@ def test_a_drill_without_innochecksum_is_refused_beforehand_or_goes_on_and_says_
     assert "this host has no innochecksum" in DrillPlanView(shown).text()
     evidence = drill.execute(host.settings, instance, repository, shown).evidence
     assert "this host has no innochecksum: the checksums of the pages were not checked" in evidence.notes
+
+
+def test_a_shown_plan_is_refused_by_what_would_refuse_the_drill(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = host.instance.open_repository()
+    shown = drill.plan(host.settings, host.instance, repository, "latest-backup", seed=1, whole=True)
+    drill.refuse_unfit(host.settings, host.instance, repository, shown)
+    full = unfit("space", "tank has 1 MiB free, at least 9 MiB are needed", "free space")
+    monkeypatch.setattr("zsnapdb.jobs.restore.run.preflight", lambda work, step: [full])
+    with pytest.raises(PreflightError, match="at least 9 MiB are needed"):
+        drill.refuse_unfit(host.settings, host.instance, repository, shown)
+    assert host.received == []
 
 
 def rescue_request(folder: Path) -> RescueRequest:
