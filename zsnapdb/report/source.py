@@ -9,7 +9,8 @@ from typing_extensions import TypedDict
 from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.report.document import Dumped
 from zsnapdb.repository.machine_source import BoundPart, FreezePart, MachineSourcePart, ServerInsidePart
-from zsnapdb.repository.manifest import ChannelPart, LockPart, PositionPart, ServerSourcePart, SourcePart
+from zsnapdb.repository.manifest import SourcePart
+from zsnapdb.repository.server_source import ChannelPart, LockPart, PositionPart, ServerSourcePart
 
 
 class ServerFields(TypedDict):

@@ -20,7 +20,7 @@ from zsnapdb.jobs.restore import plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.mysql.process import server as programs
 from zsnapdb.planning.restore.steps import RestorePlan
-from zsnapdb.repository.manifest import PositionPart, ServerPart, ServerSourcePart
+from zsnapdb.repository.server_source import PositionPart, ServerPart, ServerSourcePart
 from zsnapdb.zfs import datasets
 
 

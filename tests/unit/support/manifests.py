@@ -5,18 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from zsnapdb.base.model import Flavour
-from zsnapdb.repository.manifest import (
-    FilesystemType,
-    KeyPart,
-    LockPart,
-    Manifest,
-    OtherSourcePart,
-    PositionPart,
-    ServerPart,
-    ServerSourcePart,
-    VolumePart,
-    ZvolType,
-)
+from zsnapdb.repository.manifest import FilesystemType, KeyPart, Manifest, OtherSourcePart, VolumePart, ZvolType
+from zsnapdb.repository.server_source import LockPart, PositionPart, ServerPart, ServerSourcePart
 from zsnapdb.stream.chunks import Chunk, Codec
 
 

@@ -31,7 +31,7 @@ from zsnapdb.planning.backup.at_rest import CLEAR
 from zsnapdb.planning.restore.handover_steps import HandoverStep
 from zsnapdb.planning.restore.steps import MakeTop, MountVolumes, Preflight, Receive, Recover, RestorePlan
 from zsnapdb.repository import layout
-from zsnapdb.repository.manifest import ServerSourcePart
+from zsnapdb.repository.server_source import ServerSourcePart
 from zsnapdb.zfs import datasets, encryption, snapshots
 
 NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)

@@ -39,14 +39,8 @@ from zsnapdb.planning.facts import Channel
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.identity import RECORDED, binlog_paths
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
-from zsnapdb.repository.manifest import (
-    ChannelPart,
-    FilesystemType,
-    LockPart,
-    PositionPart,
-    ServerPart,
-    ServerSourcePart,
-)
+from zsnapdb.repository.manifest import FilesystemType
+from zsnapdb.repository.server_source import ChannelPart, LockPart, PositionPart, ServerPart, ServerSourcePart
 from zsnapdb.zfs import snapshot_files
 
 _CATCH_UP_SECONDS = 30.0

@@ -41,8 +41,9 @@ from zsnapdb.planning.repository.host_record import StoredFinding as StoredFindi
 from zsnapdb.planning.repository.writers import WrittenLink, writers
 from zsnapdb.repository.binlog_contents import Archive, load
 from zsnapdb.repository.catalogue import Summaries, Summary
-from zsnapdb.repository.manifest import Manifest, ServerSourcePart
+from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.server_source import ServerSourcePart
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 

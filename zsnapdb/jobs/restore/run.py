@@ -54,8 +54,8 @@ from zsnapdb.planning.restore.steps import (
     Step,
     TakeUp,
 )
-from zsnapdb.repository.manifest import PositionPart
 from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.server_source import PositionPart
 
 __all__ = [
     "RestorePlan",

@@ -34,8 +34,9 @@ from zsnapdb.planning.restore.steps import (
     TakeUp,
 )
 from zsnapdb.planning.server_copy.identity import Access
-from zsnapdb.repository.manifest import FilesystemType, Manifest, PositionPart, expected_stream
+from zsnapdb.repository.manifest import FilesystemType, Manifest, expected_stream
 from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.server_source import PositionPart
 from zsnapdb.stream.download import download
 from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.zfs import datasets, mounting, owned, snapshots

@@ -36,8 +36,9 @@ from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import CloneSnapshot, Recover, RestorePlan
 from zsnapdb.planning.table_name import TableName, parse_table
 from zsnapdb.planning.trial.rescue import DumpFile, LiveServer, ServerKind, Transport, new_name, parse_destination
-from zsnapdb.repository.manifest import Manifest, PositionPart
+from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.server_source import PositionPart
 from zsnapdb.zfs import datasets, mounting
 
 _NEEDED = ("version", "version_comment", "innodb_page_size", "log_bin", "datadir")

@@ -6,7 +6,8 @@ from tests.unit.support.manifests import manifest
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.clone.sources import origin_in
-from zsnapdb.repository.manifest import PositionPart, server_source
+from zsnapdb.repository.manifest import server_source
+from zsnapdb.repository.server_source import PositionPart
 
 UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 

@@ -26,7 +26,7 @@ from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import Recover, RestorePlan
-from zsnapdb.repository.manifest import ServerSourcePart
+from zsnapdb.repository.server_source import ServerSourcePart
 from zsnapdb.zfs import snapshots, version
 from zsnapdb.zfs.snapshots import SendPoints
 

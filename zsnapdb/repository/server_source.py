@@ -1,0 +1,139 @@
+"""What a manifest says about a database server that was backed up."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, parse_gtids
+from zsnapdb.base.patterns import (
+    Count,
+    FileName,
+    GtidText,
+    Line,
+    Port,
+    Seconds,
+    ServerUuid,
+    Sha256,
+    ShortLine,
+    VariableName,
+    Words,
+)
+from zsnapdb.planning.facts import Channel
+from zsnapdb.repository.part import Part
+
+
+class PositionPart(Part):
+    """A position as it is stored: binlog file and offset, GTIDs as the server prints them, and their source.
+
+    `binlog_fingerprint` is the SHA-256 of the head of the binlog, as in the archive. `last_gtid` is the GTID of the
+    last transaction before the offset in that binlog. Both are None if they are not known.
+    """
+
+    binlog_file: FileName | None
+    binlog_offset: Count | None
+    gtids: GtidText | None
+    source: Words
+    binlog_fingerprint: Sha256 | None = None
+    last_gtid: GtidText | None = None
+
+    def position(self, flavour: Flavour) -> Position:
+        """Return the position as a value of the model. ValueError if the GTIDs are malformed."""
+        coordinates = None
+        if self.binlog_file is not None and self.binlog_offset is not None:
+            coordinates = BinlogCoordinates(self.binlog_file, self.binlog_offset)
+        gtids = parse_gtids(flavour, self.gtids) if self.gtids is not None else None
+        last = str(parse_gtids(flavour, self.last_gtid)) if self.last_gtid is not None else None
+        return Position(flavour, coordinates, gtids, self.source, self.binlog_fingerprint, last)
+
+    @classmethod
+    def of(cls, position: Position) -> PositionPart:
+        """Return the stored form of a position."""
+        return cls(
+            binlog_file=position.coordinates.file if position.coordinates else None,
+            binlog_offset=position.coordinates.offset if position.coordinates else None,
+            gtids=str(position.gtids) if position.gtids is not None else None,
+            source=position.source,
+            binlog_fingerprint=position.fingerprint,
+            last_gtid=position.last_gtid,
+        )
+
+
+class LockPart(Part):
+    """The lock of the server: its strategy, the reason for this strategy, and for how many milliseconds it was held.
+
+    `waited` names what waited meanwhile (None: a backup that does not say it).
+    """
+
+    strategy: ShortLine
+    reason: Words
+    held_ms: Seconds
+    waited: Words | None = None
+
+
+class ChannelPart(Part):
+    """The position of a replica in its source.
+
+    `exact`: the replica's applier was stopped for the snapshot. Otherwise the position is approximate.
+    """
+
+    name: Words
+    host: Words
+    port: Port
+    binlog_file: FileName | None
+    binlog_offset: Count | None
+    gtids: GtidText
+    exact: bool
+
+    @classmethod
+    def of(cls, channel: Channel) -> ChannelPart:
+        """Return the stored form of a replication channel."""
+        at = channel.coordinates
+        return cls(
+            name=channel.name,
+            host=channel.host,
+            port=channel.port,
+            binlog_file=at.file if at else None,
+            binlog_offset=at.offset if at else None,
+            gtids=channel.gtids,
+            exact=not channel.applying,
+        )
+
+
+class ServerPart(Part):
+    """The identity of a server, and the settings that a server needs to start on its files.
+
+    `absolute_tablespaces` are the paths of tablespaces outside the data directory. `engines` says how many user tables
+    have each storage engine. `key_files` are the files with the keys of encrypted tables; they may be in no backup.
+    `binlog_key` is the name of the key that the newest binlog was encrypted with.
+    """
+
+    flavour: Flavour
+    version: ShortLine
+    server_uuid: ServerUuid | None
+    server_id: Count
+    variables: dict[VariableName, Line]
+    absolute_tablespaces: tuple[Line, ...] = ()
+    engines: dict[ShortLine, Count] = Field(default_factory=dict)
+    key_files: tuple[Line, ...] = ()
+    binlog_key: Line | None = None
+
+
+class ServerSourcePart(Part):
+    """The source of a backup of a database server: the server, its position, its lock and its replication channels."""
+
+    kind: Literal["server"] = "server"
+    server: ServerPart
+    position: PositionPart
+    lock: LockPart
+    channels: tuple[ChannelPart, ...] = ()
+
+    @model_validator(mode="after")
+    def _gtids_are_of_the_flavour(self) -> Self:
+        self.position.position(self.server.flavour)
+        return self
+
+    def summary(self) -> ServerSourcePart:
+        """Return the source without the server's variables, which are long."""
+        return self.model_copy(update={"server": self.server.model_copy(update={"variables": {}})})
