@@ -13,13 +13,13 @@ import pytest
 
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import ExistsError, NotThere, ZsnapdbError
-from zsnapdb.zfs import core, datasets, loaded_module, snapshot_files, snapshots, version
+from zsnapdb.zfs import core, datasets, holds, loaded_module, snapshot_files, snapshots, version
 
 from .in_guest import zfs
 
 pytestmark = [pytest.mark.usefixtures("first"), pytest.mark.any_server]
 
-TAG = snapshots.HOLD_TAG
+TAG = holds.HOLD_TAG
 
 
 @pytest.fixture(params=["library", "command"])
@@ -84,27 +84,27 @@ def pair(scratch: list[str]) -> Iterator[list[str]]:
     zfs("snapshot", *names)
     yield names
     for name in zfs("list", "-H", "-r", "-t", "snapshot", "-o", "name", scratch[0]):
-        for tag in snapshots.hold_tags(name):
+        for tag in holds.hold_tags(name):
             zfs("release", tag, name)
 
 
 def test_a_hold_is_on_all_snapshots_and_can_be_asked_for_again_and_released_again(way: str, pair: list[str]) -> None:
-    snapshots.hold(pair[:1])
-    assert snapshots.held(pair) == pair[:1]
-    snapshots.ensure_held(pair, TAG)
-    assert [snapshots.hold_tags(name) for name in pair] == [(TAG,), (TAG,)]
+    holds.hold(pair[:1])
+    assert holds.held(pair) == pair[:1]
+    holds.ensure_held(pair, TAG)
+    assert [holds.hold_tags(name) for name in pair] == [(TAG,), (TAG,)]
     with pytest.raises(ZsnapdbError):
-        snapshots.hold(pair)
+        holds.hold(pair)
     zfs("release", TAG, pair[0])
-    snapshots.release(pair)
-    snapshots.release(pair)
-    assert snapshots.held(pair) == []
+    holds.release(pair)
+    holds.release(pair)
+    assert holds.held(pair) == []
 
 
 def test_what_is_not_there_cannot_be_held_or_bookmarked_and_the_reason_is_told(way: str, pair: list[str]) -> None:
     zfs("destroy", pair[1])
     with pytest.raises(NotThere) as caught:
-        snapshots.hold(pair)
+        holds.hold(pair)
     assert pair[1] in caught.value.message
     with pytest.raises(NotThere):
         snapshots.bookmark(pair)
@@ -120,26 +120,26 @@ def test_a_hold_that_meets_a_missing_snapshot_holds_none_and_names_exactly_the_m
     for name in gone:
         zfs("destroy", name)
     with pytest.raises(NotThere) as caught:
-        snapshots.hold(pair)
+        holds.hold(pair)
     assert gone[0] in caught.value.message
     assert way == "command" or [name for name in pair if name in caught.value.message] == gone
-    assert [snapshots.hold_tags(name) for name in there] == [("somebody",)] * len(there)
+    assert [holds.hold_tags(name) for name in there] == [("somebody",)] * len(there)
 
 
 def test_a_hold_that_one_snapshot_has_already_leaves_the_other_without_one(way: str, pair: list[str]) -> None:
     for order in (pair, pair[::-1]):
-        snapshots.hold(pair[:1])
+        holds.hold(pair[:1])
         with pytest.raises(ZsnapdbError):
-            snapshots.hold(order)
-        assert [snapshots.hold_tags(name) for name in pair] == [(TAG,), ()]
-        snapshots.release(pair)
+            holds.hold(order)
+        assert [holds.hold_tags(name) for name in pair] == [(TAG,), ()]
+        holds.release(pair)
 
 
 def test_a_hold_that_somebody_else_released_counts_as_released(way: str, pair: list[str]) -> None:
-    snapshots.hold(pair)
+    holds.hold(pair)
     zfs("release", TAG, pair[1])
-    snapshots.release(pair)
-    assert snapshots.held(pair) == []
+    holds.release(pair)
+    assert holds.held(pair) == []
 
 
 def test_each_snapshot_has_one_bookmark_however_often_it_is_asked_for(way: str, pair: list[str]) -> None:
@@ -154,8 +154,8 @@ def test_each_snapshot_has_one_bookmark_however_often_it_is_asked_for(way: str, 
 
 def test_a_hold_and_properties_are_set_together_and_any_text_stays_as_it_is(way: str, pair: list[str]) -> None:
     values = {"zsnapdb:position": "x" * 8191, "zsnapdb:lock": 'a "b" = \\ ]] \u00e4\n--'}
-    snapshots.keep(pair, values, {})
-    assert snapshots.held(pair) == pair
+    holds.keep(pair, values, {})
+    assert holds.held(pair) == pair
     for name in pair:
         seen = zfs("get", "-H", "-p", "-o", "value", ",".join(values), name)
         assert "\n".join(seen) == "\n".join(values.values())
@@ -168,25 +168,25 @@ def test_what_a_backup_is_made_of_is_held_and_bookmarked_with_its_base_and_given
     zfs("snapshot", *bases)
     # A killed run has left a hold on one of them.
     zfs("hold", "zsnapdb:base", next(iter(bases)))
-    snapshots.keep(pair, {"zsnapdb:state": "taken"}, bases)
-    assert snapshots.held(pair) == pair
-    assert snapshots.held(list(bases), "zsnapdb:base") == list(bases)
+    holds.keep(pair, {"zsnapdb:state": "taken"}, bases)
+    assert holds.held(pair) == pair
+    assert holds.held(list(bases), "zsnapdb:base") == list(bases)
     marked = [snapshots.bookmarks(dataset) for dataset in scratch]
     assert [list(each.values()) for each in marked] == [[name.replace("@", "#")] for name in pair]
-    snapshots.keep(pair, {"zsnapdb:state": "again"}, bases)
-    snapshots.give_back(pair, {"zsnapdb:state": "stored"}, bases)
-    snapshots.give_back(pair, {"zsnapdb:state": "stored"}, bases)
+    holds.keep(pair, {"zsnapdb:state": "again"}, bases)
+    holds.give_back(pair, {"zsnapdb:state": "stored"}, bases)
+    holds.give_back(pair, {"zsnapdb:state": "stored"}, bases)
     for name in (*pair, *bases):
-        assert snapshots.hold_tags(name) == ()
+        assert holds.hold_tags(name) == ()
     assert [zfs("get", "-H", "-o", "value", "zsnapdb:state", name) for name in pair] == [["stored"], ["stored"]]
     assert [snapshots.bookmarks(dataset) for dataset in scratch] == marked
 
 
 def test_a_property_that_is_too_long_is_refused_with_the_reason_of_the_command(way: str, pair: list[str]) -> None:
     with pytest.raises(ZsnapdbError) as caught:
-        snapshots.keep(pair, {"zsnapdb:position": "x" * 8193}, {})
+        holds.keep(pair, {"zsnapdb:position": "x" * 8193}, {})
     assert "zfs set" in caught.value.message
-    assert snapshots.held(pair) == pair, "the hold has ended when the error is raised"
+    assert holds.held(pair) == pair, "the hold has ended when the error is raised"
 
 
 def test_the_library_sets_the_properties_of_a_set_without_a_command(
@@ -197,7 +197,7 @@ def test_the_library_sets_the_properties_of_a_set_without_a_command(
 
     with monkeypatch.context() as without:
         without.setattr(snapshots, "run", refuse)
-        snapshots.keep(pair, {"zsnapdb:state": "taken"}, {})
+        holds.keep(pair, {"zsnapdb:state": "taken"}, {})
     for name in pair:
         assert zfs("get", "-H", "-o", "value,source", "zsnapdb:state", name) == ["taken\tlocal"]
 
@@ -241,15 +241,15 @@ def test_without_the_right_to_mount_the_files_of_a_snapshot_are_below_zfs(
 
 AS_DELEGATED = """
 import sys
-from zsnapdb.zfs import core, snapshots
+from zsnapdb.zfs import core, holds, snapshots
 names = sys.argv[1:]
 assert core.load() is not None
 made = snapshots.PendingSnapshots.of(names, {"zsnapdb:state": "taken"})
 made.start()
 made.finish()
-snapshots.keep(names, {"zsnapdb:position": "proved"}, {})
-print(*snapshots.held(names))
-snapshots.release(names)
+holds.keep(names, {"zsnapdb:position": "proved"}, {})
+print(*holds.held(names))
+holds.release(names)
 """
 
 
@@ -264,7 +264,7 @@ def test_an_account_with_delegated_rights_changes_snapshots_as_root_does(scratch
         text=True,
     )
     assert (done.returncode, done.stdout.split()) == (0, names), done.stderr
-    assert snapshots.held(names) == []
+    assert holds.held(names) == []
     for dataset, name in zip(scratch, names, strict=True):
         assert zfs("get", "-H", "-o", "value", "zsnapdb:state,zsnapdb:position", name) == ["taken", "proved"]
         assert len(snapshots.bookmarks(dataset)) == 1

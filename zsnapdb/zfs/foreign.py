@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from zsnapdb.base.model import Snapshot
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
-from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs import datasets, holds, snapshots
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.owned import Mark
 
@@ -37,7 +37,7 @@ def among(
         foreign.append(
             ForeignSnapshot(
                 snapshot.full_name,
-                snapshots.hold_tags(snapshot.full_name) if values["userrefs"].value not in ("0", "-") else (),
+                holds.hold_tags(snapshot.full_name) if values["userrefs"].value not in ("0", "-") else (),
                 tuple(clones.split(",")) if clones not in ("", "-") else (),
             )
         )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from zsnapdb.base.errors import NotOursError, NotThere
 from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX
-from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs import datasets, holds, snapshots
 from zsnapdb.zfs.command import ZFS, number_in, run_when_free, table
 from zsnapdb.zfs.datasets import UNSET, Property
 
@@ -192,7 +192,7 @@ def destroy_set(names: Sequence[str], backup_id: str) -> None:
             bookmark = f"{snapshot.dataset}#{snapshot.name}"
             if _bookmark_guids(snapshot.dataset).get(bookmark) == snapshot.guid:
                 destroy_bookmark(bookmark, snapshot.guid)
-        snapshots.release([name])
+        holds.release([name])
         _destroy(name)
 
 

@@ -40,7 +40,7 @@ from zsnapdb.repository import catalogue
 from zsnapdb.repository.backup_journal import BackupJournal
 from zsnapdb.stream.chunks import Codec, Workspace, seal, unseal
 from zsnapdb.stream.records import Senders, Walker
-from zsnapdb.zfs import datasets, mounts, snapshots, version
+from zsnapdb.zfs import datasets, holds, mounts, snapshots, version
 from zsnapdb.zfs import streams as zfs_streams
 
 MACHINE = "11111111-2222-4333-8444-555555555555"
@@ -220,8 +220,8 @@ def zfs_output(body: bytes, folder: Path) -> None:
         lambda: snapshots.by_guid("tank/a"),
         lambda: snapshots.send_points(["tank/a"]),
         lambda: snapshots.bookmarks("tank/a"),
-        lambda: snapshots.hold_tags("tank/a@b"),
-        lambda: snapshots.held_snapshots(["tank/a"], "t"),
+        lambda: holds.hold_tags("tank/a@b"),
+        lambda: holds.held_snapshots(["tank/a"], "t"),
         lambda: datasets.children("tank/a", ["zsnapdb:backup"]),
         lambda: datasets.properties("tank/a", ["guid"]),
         lambda: datasets.guid("tank/a"),
@@ -235,6 +235,7 @@ def zfs_output(body: bytes, folder: Path) -> None:
     with (
         mock.patch("zsnapdb.zfs.command.run", return_value=text),
         mock.patch("zsnapdb.zfs.snapshots.run", return_value=text),
+        mock.patch("zsnapdb.zfs.holds.run", return_value=text),
         mock.patch("zsnapdb.zfs.datasets.run", return_value=text),
         mock.patch("zsnapdb.zfs.version.run", return_value=text),
     ):

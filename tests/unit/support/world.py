@@ -44,7 +44,7 @@ from zsnapdb.store.local import LocalStore
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.stream.download import download
 from zsnapdb.stream.upload import UploadSettings
-from zsnapdb.zfs import command, core, datasets, snapshots, version
+from zsnapdb.zfs import command, core, datasets, holds, snapshots, version
 
 CHUNK = 4096
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -317,7 +317,7 @@ def made(folder: Path) -> Iterator[World]:
     """Yield a world in which backups run."""
     with pytest.MonkeyPatch.context() as patch:
         world = World(folder)
-        for module in (command, snapshots, datasets):
+        for module in (command, holds, snapshots, datasets):
             patch.setattr(module, "run", world.run)
         patch.setattr(core, "load", lambda: None)
         patch.setattr(version, "userland", lambda: "zfs-2.3.9")

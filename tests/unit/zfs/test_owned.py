@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from zsnapdb.base.errors import CommandError, NotOursError, NotThere
-from zsnapdb.zfs import command, datasets, owned, snapshots
+from zsnapdb.zfs import command, datasets, holds, owned, snapshots
 from zsnapdb.zfs.owned import Mark
 
 MARK = Mark("zsnapdb:clone", "life")
@@ -89,7 +89,7 @@ class Zfs:
 @pytest.fixture
 def zfs(monkeypatch: pytest.MonkeyPatch) -> Zfs:
     scripted = Zfs()
-    for module in (command, datasets, snapshots):
+    for module in (command, datasets, holds, snapshots):
         monkeypatch.setattr(module, "run", scripted.run)
     scripted.objects = {
         ANCHOR: {"zsnapdb:clone": OURS},
@@ -189,10 +189,10 @@ def test_a_named_snapshot_goes_by_our_name_on_a_dataset_of_ours(zfs: Zfs) -> Non
 
 
 def test_a_set_that_came_to_nothing_goes_with_its_bookmarks_and_holds_and_can_go_twice(zfs: Zfs) -> None:
-    zfs.holds[SNAPSHOT] = {snapshots.HOLD_TAG}
+    zfs.holds[SNAPSHOT] = {holds.HOLD_TAG}
     for _ in range(2):
         owned.destroy_set([SNAPSHOT], "one")
-    assert zfs.changes == [f"destroy {BOOKMARK}", f"release {snapshots.HOLD_TAG} {SNAPSHOT}", f"destroy {SNAPSHOT}"]
+    assert zfs.changes == [f"destroy {BOOKMARK}", f"release {holds.HOLD_TAG} {SNAPSHOT}", f"destroy {SNAPSHOT}"]
 
 
 def test_a_bookmark_of_the_name_of_a_set_that_stands_for_another_snapshot_stays(zfs: Zfs) -> None:
@@ -202,7 +202,7 @@ def test_a_bookmark_of_the_name_of_a_set_that_stands_for_another_snapshot_stays(
 
 
 def test_a_set_of_another_backup_keeps_its_snapshots_and_holds(zfs: Zfs) -> None:
-    zfs.holds[SNAPSHOT] = {snapshots.HOLD_TAG}
+    zfs.holds[SNAPSHOT] = {holds.HOLD_TAG}
     with pytest.raises(NotOursError, match="zsnapdb:backup is one"):
         owned.destroy_set([SNAPSHOT], "two")
     assert zfs.changes == []

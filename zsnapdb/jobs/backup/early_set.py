@@ -24,7 +24,7 @@ from zsnapdb.jobs.base.exclusion import alone_at_source
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BASE_TAG, LOCAL, STATE_PROPERTY, TAKEN
 from zsnapdb.jobs.host.local_sets import local_sets
-from zsnapdb.zfs import snapshots
+from zsnapdb.zfs import holds, snapshots
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class EarlySet:
 
     def becomes_backup(self) -> None:
         """Make the set that of a backup that is not stored yet. The caller writes its journal next."""
-        snapshots.ensure_held(self.names, snapshots.HOLD_TAG)
+        holds.ensure_held(self.names, holds.HOLD_TAG)
         snapshots.set_on(self.names, {STATE_PROPERTY: TAKEN})
         local_manifests.remove(self.instance, self.set.backup_id)
 
@@ -56,7 +56,7 @@ class EarlySet:
         """Make the set a local one again, which stays although its backup failed."""
         snapshots.set_on(self.names, {STATE_PROPERTY: LOCAL})
         local_manifests.write(self.instance, self.described, self.set, self.created)
-        snapshots.release(self.names)
+        holds.release(self.names)
 
 
 def store_is_away(instance: Instance) -> UnreachableError | None:
@@ -100,7 +100,7 @@ def take_early(
         )
     local_manifests.write(instance, made.described, made.set, made.created)
     # Rules about local sets spare a set with this hold.
-    snapshots.ensure_held(made.names, BASE_TAG)
+    holds.ensure_held(made.names, BASE_TAG)
     return made
 
 
@@ -111,7 +111,7 @@ def kept_on_error(early: EarlySet) -> Iterator[None]:
         yield
     except BaseException as error:
         with contextlib.suppress(ZsnapdbError):
-            snapshots.release(early.names, BASE_TAG)
+            holds.release(early.names, BASE_TAG)
         error.add_note(
             f"the snapshot set {early.set.backup_id} of this run stays on this host (`zsnapdb list --local`), and"
             " expires by the rules of [instance.NAME.local]"

@@ -36,7 +36,7 @@ from zsnapdb.jobs.host.local_sets import as_backed_up_last
 from zsnapdb.planning.repository import local_retention
 from zsnapdb.planning.repository.local_retention import LocalSet
 from zsnapdb.planning.repository.retention import Decision
-from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs import datasets, holds, owned, snapshots
 from zsnapdb.zfs.command import is_number
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
@@ -92,9 +92,7 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
         used[backup_id] += use.used
         users[backup_id] += [f"clone {clone}" for clone in use.clones]
         if use.holds:
-            users[backup_id] += [
-                f"hold {tag} on {name}" for tag in snapshots.hold_tags(name) if tag != snapshots.HOLD_TAG
-            ]
+            users[backup_id] += [f"hold {tag} on {name}" for tag in holds.hold_tags(name) if tag != holds.HOLD_TAG]
     return [
         LocalSet(
             backup_id,

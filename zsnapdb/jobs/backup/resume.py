@@ -37,7 +37,7 @@ from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.unfinished import unfinished as announced
-from zsnapdb.zfs import owned, snapshots
+from zsnapdb.zfs import holds, owned, snapshots
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
@@ -211,7 +211,7 @@ def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
 
 def release_bases(volumes: Iterable[str]) -> None:
     """Release the holds of a killed run on its base snapshots. No backup of the instance may be running."""
-    snapshots.release(snapshots.held_snapshots(tuple(volumes), BASE_TAG), BASE_TAG)
+    holds.release(holds.held_snapshots(tuple(volumes), BASE_TAG), BASE_TAG)
 
 
 def sweep(instance: Instance, repository: Repository) -> list[OwnedSnapshot]:
@@ -231,14 +231,14 @@ def sweep(instance: Instance, repository: Repository) -> list[OwnedSnapshot]:
     marked = snapshots.owned(volumes, ("userrefs", *MARKS, REPOSITORY_PROPERTY))
     seen = of_sets(instance.name, marked)
     with_holds = [one.snapshot.full_name for one in marked if one.properties["userrefs"] != "0"]
-    snapshots.release(snapshots.held(with_holds, BASE_TAG), BASE_TAG)
+    holds.release(holds.held(with_holds, BASE_TAG), BASE_TAG)
     # A run that was killed between its last two requests left its hold on a set that is marked as stored.
     settled = {
         one.snapshot.full_name
         for one in seen
         if one.properties[STATE_PROPERTY] == STORED and one.properties[BACKUP_PROPERTY] not in journalled
     }
-    snapshots.release(snapshots.held([name for name in with_holds if name in settled]))
+    holds.release(holds.held([name for name in with_holds if name in settled]))
     left = {name: names for name, names in unfinished(seen).items() if name not in journalled}
     for backup_id, names in left.items():
         try:

@@ -42,7 +42,7 @@ from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.writer_lease import WriterLease, lease
-from zsnapdb.zfs import owned, snapshots
+from zsnapdb.zfs import holds, owned, snapshots
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
@@ -261,7 +261,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
             started = time.monotonic()
             backup_id = instance.host.new_backup_id()
             request.done.begins(backup_id, observed.volumes)
-            until_stored.enter_context(undone_on_error(lambda: snapshots.release(planned.to_hold, BASE_TAG)))
+            until_stored.enter_context(undone_on_error(lambda: holds.release(planned.to_hold, BASE_TAG)))
             with alone_at_source(instance):
                 taken = take(
                     source,

@@ -39,7 +39,7 @@ from zsnapdb.stream.chunks import Body, ChunkSink
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.stream.upload import KnownChunk, Uploaded, UploadSettings, upload
-from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs import datasets, holds, snapshots
 from zsnapdb.zfs.streams import SendStream, estimate
 
 
@@ -136,9 +136,9 @@ class Sender:
         """Make the snapshots of the committed backup a base, and let the snapshots go that it was sent from."""
         names = _there(self.journal)
         if names:
-            snapshots.give_back(names, _stored(self.repository), dict.fromkeys(bases, BASE_TAG))
+            holds.give_back(names, _stored(self.repository), dict.fromkeys(bases, BASE_TAG))
         else:
-            snapshots.release(bases, BASE_TAG)
+            holds.release(bases, BASE_TAG)
         _forget(self.instance.name, self.repository, self.journal)
 
     def _refuse_clear(self) -> None:
@@ -296,11 +296,11 @@ def _bases_held(volumes: Sequence[StartedVolume], known: Mapping[str, str] | Non
     bases = _found_bases(volumes)
     names = [name for name in bases.values() if "@" in name]
     try:
-        snapshots.ensure_held(names, BASE_TAG)
+        holds.ensure_held(names, BASE_TAG)
         yield bases
     except BaseException:
         with contextlib.suppress(ZsnapdbError):
-            snapshots.release(names, BASE_TAG)
+            holds.release(names, BASE_TAG)
         raise
 
 
@@ -350,7 +350,7 @@ def keep_as_base(names: Sequence[str], repository: Repository) -> None:
     """
     if names:
         protect(names)
-        snapshots.give_back(names, _stored(repository), {})
+        holds.give_back(names, _stored(repository), {})
 
 
 def _stored(repository: Repository) -> dict[str, str]:

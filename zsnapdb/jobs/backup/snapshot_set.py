@@ -16,7 +16,7 @@ from zsnapdb.jobs.backup.source import H, O, P, SnapshotRequest, Source
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.set_properties import BASE_TAG, TAKEN
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.zfs import snapshots
+from zsnapdb.zfs import holds, snapshots
 
 
 @dataclass(frozen=True)
@@ -55,4 +55,4 @@ def take(
             if state != TAKEN:
                 snapshots.set_on(request.names, proof.properties)
                 return Taken(made, proof)
-            return Taken(made, proof, snapshots.keep(request.names, proof.properties, dict.fromkeys(bases, BASE_TAG)))
+            return Taken(made, proof, holds.keep(request.names, proof.properties, dict.fromkeys(bases, BASE_TAG)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tests.unit.support.interruption import interrupt, warnings_of
 from tests.unit.support.world import World
 from zsnapdb.base.errors import CommandTimeout
 from zsnapdb.repository import keys, layout
-from zsnapdb.zfs import snapshots
+from zsnapdb.zfs import holds, snapshots
 
 
 def test_a_backup_that_cannot_be_continued_does_not_stand_in_the_way_of_new_ones(world: World) -> None:
@@ -25,9 +26,9 @@ def test_a_backup_that_cannot_be_continued_does_not_stand_in_the_way_of_new_ones
     world.check_settled()
 
 
-@pytest.mark.parametrize("question", ["send_points", "held"])
+@pytest.mark.parametrize(("module", "question"), [(snapshots, "send_points"), (holds, "held")])
 def test_a_question_that_is_not_answered_in_time_gives_no_backup_up(
-    world: World, monkeypatch: pytest.MonkeyPatch, question: str
+    world: World, monkeypatch: pytest.MonkeyPatch, module: ModuleType, question: str
 ) -> None:
     started = interrupt(world, "put main/chunks/", number=2)
 
@@ -35,7 +36,7 @@ def test_a_question_that_is_not_answered_in_time_gives_no_backup_up(
         raise CommandTimeout("`zfs list` did not end within 60 s", hint="see `zpool status`")
 
     with monkeypatch.context() as pool:
-        pool.setattr(snapshots, question, hang)
+        pool.setattr(module, question, hang)
         with pytest.raises(CommandTimeout):
             world.backup()
     assert [name for name in world.snapshots if started in name]

@@ -1,0 +1,136 @@
+"""Holds: what keeps a snapshot from being destroyed (zfs-hold(8)). A hold has a tag, which says whose it is."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+
+from zsnapdb.base.errors import ExistsError, NotThere, ZsnapdbError
+from zsnapdb.base.model import PROPERTY
+from zsnapdb.zfs import core, datasets
+from zsnapdb.zfs.command import ZFS, rows, run, table
+from zsnapdb.zfs.snapshots import PendingSnapshots, set_and_bookmark, set_on
+
+HOLD_TAG = f"{PROPERTY}:backup"
+
+
+def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
+    """Hold the snapshots of one pool under our tag: `zfs destroy` of them fails until released (zfs-hold(8)).
+
+    If one cannot be held, this call holds none. NotThere, which names it, if a snapshot is missing.
+    """
+    library = core.load()
+    if library is not None:
+        library.hold(dict.fromkeys(names, tag))
+        return
+    before = held(names, tag)
+    try:
+        run([ZFS, "hold", tag, *names])
+    except ZsnapdbError:
+        # The command holds one after the other, up to the one that fails and beyond it.
+        with contextlib.suppress(ZsnapdbError):
+            release([name for name in names if name not in before], tag)
+        raise
+
+
+def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, str]) -> bool:
+    """Hold the snapshots of one pool under our tag, set user properties on them, and bookmark them.
+
+    `others` are snapshots of this pool, by full name, that are held too, each under its tag, unless they are already.
+    All is requested at once, so that it shares a transaction group as a rule. All has ended afterwards. Return whether
+    the others are held: if one of them is not there any more, none is held by this call.
+    """
+    missed: list[NotThere] = []
+
+    def hold_all() -> None:
+        try:
+            _hold_all({**dict.fromkeys(names, HOLD_TAG), **others})
+        except NotThere as error:
+            missed.append(error)
+            _hold_all(dict.fromkeys(names, HOLD_TAG))
+
+    holding = PendingSnapshots(hold_all)
+    holding.start()
+    try:
+        set_and_bookmark(names, values)
+    finally:
+        holding.finish()
+    return not missed
+
+
+def _hold_all(tags: Mapping[str, str]) -> None:
+    library = core.load()
+    if library is not None:
+        # A killed run may have left a hold on one of them. Then none is held by this call.
+        with contextlib.suppress(ExistsError):
+            library.hold(tags)
+            return
+    for tag in sorted(set(tags.values())):
+        ensure_held([name for name, own in tags.items() if own == tag], tag)
+
+
+def give_back(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, str]) -> None:
+    """Release our hold on the snapshots of one pool and set user properties on them.
+
+    `others` are snapshots of this pool whose holds are released too, each by its tag. All is requested at once, so that
+    it shares a transaction group as a rule. All has ended afterwards.
+    """
+    releasing = PendingSnapshots(lambda: _release_all({**dict.fromkeys(names, HOLD_TAG), **others}))
+    releasing.start()
+    try:
+        set_on(names, values)
+    finally:
+        releasing.finish()
+
+
+def _release_all(tags: Mapping[str, str]) -> None:
+    library = core.load()
+    if library is not None:
+        library.release(tags)
+        return
+    for tag in sorted(set(tags.values())):
+        release([name for name, own in tags.items() if own == tag], tag)
+
+
+def hold_tags(name: str) -> tuple[str, ...]:
+    """Return the tags of the holds on the snapshot."""
+    return tuple(row[1] for row in rows([ZFS, "holds", "-H", name]) if len(row) > 1)
+
+
+def held(names: Sequence[str], tag: str = HOLD_TAG) -> list[str]:
+    """Return those of the snapshots that have a hold with our tag."""
+    if not names:
+        return []
+    with_tag = {row[0] for row in rows([ZFS, "holds", "-H", *names]) if len(row) > 1 and row[1] == tag}
+    return [name for name in names if name in with_tag]
+
+
+def ensure_held(names: Sequence[str], tag: str) -> None:
+    """Hold the snapshots of one pool under the tag, but for those that have such a hold."""
+    known = held(names, tag)
+    missing = [name for name in names if name not in known]
+    if missing:
+        hold(missing, tag)
+
+
+def held_snapshots(places: Collection[str], tag: str) -> list[str]:
+    """Return the own snapshots of those of the datasets that exist, if they have a hold with the tag."""
+    # userrefs is the number of holds (zfsprops(7)). Listing the holds of each of thousands of snapshots takes long.
+    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs"]
+    try:
+        listed = table([*argv, *places], 2) if places else []
+    except NotThere:
+        there = [place for place in places if datasets.exists(place)]
+        listed = table([*argv, *there], 2) if there else []
+    return held([name for name, count in listed if count not in ("0", "-")], tag)
+
+
+def release(names: Sequence[str], tag: str = HOLD_TAG) -> None:
+    """Release our hold on each snapshot that has it. The snapshots are of one pool."""
+    library = core.load()
+    if names and library is not None:
+        library.release(dict.fromkeys(names, tag))
+        return
+    known = held(names, tag)
+    if known:
+        run([ZFS, "release", tag, *known])
