@@ -40,6 +40,7 @@ def backup(
     from zsnapdb.cli import log
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import load
+    from zsnapdb.jobs.backup import plan as backup_plan
     from zsnapdb.jobs.backup import run as job
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.report import backup as report
@@ -49,7 +50,7 @@ def backup(
     if plan and local_set is not None:
         raise UsageError("--plan does not apply to --set", hint="see the set with `zsnapdb list --local`")
     if plan:
-        show(report.BackupPlanView(job.plan_now(chosen, full=full, fresh=fresh)), json)
+        show(report.BackupPlanView(backup_plan.plan_now(chosen, full=full, fresh=fresh)), json)
         return
     if local_set is not None:
         result = job.backup_local_set(chosen, local_set, full=full, fresh=fresh)

@@ -8,8 +8,9 @@ from typing import ClassVar, NotRequired
 from typing_extensions import TypedDict
 
 from zsnapdb.base.quantities import size
+from zsnapdb.jobs.backup.plan import BackupPlan
 from zsnapdb.jobs.backup.preflight import Observed
-from zsnapdb.jobs.backup.run import BackupPlan, BackupResult
+from zsnapdb.jobs.backup.run import BackupResult
 from zsnapdb.planning.backup.lock_strategy import LockChoice
 from zsnapdb.planning.backup.resume import ResumeDecision
 from zsnapdb.report.findings import FindingFields, finding_fields, finding_lines

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.base.errors import CommandError, CommandTimeout, ConsistencyError, DamagedError, NotThere
+from zsnapdb.base.errors import CommandError, CommandTimeout, ConsistencyError, DamagedError
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.jobs.backup import resume as interrupted
-from zsnapdb.jobs.backup.chosen_form import choose
 from zsnapdb.jobs.backup.early_set import EarlySet, kept_on_error, store_is_away, take_early, wait_for_store
 from zsnapdb.jobs.backup.hooks import DoneHooks
 from zsnapdb.jobs.backup.low_priority import at_low_priority
+from zsnapdb.jobs.backup.plan import BackupPlan, plan, refuse_clear
 from zsnapdb.jobs.backup.resume import InterruptedBackup
 from zsnapdb.jobs.backup.send import Sender, protect
 from zsnapdb.jobs.backup.snapshot_set import take
-from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
+from zsnapdb.jobs.backup.source import SourceDescription, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.backup.started_backup import started_backup
 from zsnapdb.jobs.backup.stored_later import open_set
@@ -27,45 +27,13 @@ from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BASE_TAG
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.record.host_record import StoredCheck
-from zsnapdb.planning.backup import fitness
-from zsnapdb.planning.backup.at_rest import judge_sent
 from zsnapdb.planning.backup.resume import Cause, ResumeDecision, ResumeJudgement
-from zsnapdb.planning.backup.send_form import FormChoice
-from zsnapdb.planning.chain import BasePlan, choose_base
-from zsnapdb.planning.damage import DamageRegister, sentences
 from zsnapdb.repository.backup_journal import DISK, BackupJournal
-from zsnapdb.repository.catalogue import Summaries, Summary
-from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.writer_lease import WriterLease, lease
-from zsnapdb.zfs import holds, owned, snapshots
-from zsnapdb.zfs.snapshots import OwnedSnapshot
-
-
-@dataclass(frozen=True)
-class BackupPlan:
-    """What a backup would do: the checks, the hooks, the deadline of the lock in seconds, the base with its reasons.
-
-    `form` is that of the streams. `interrupted` are the unfinished backups of earlier runs, each with its decision.
-    `sent_from` is the local snapshot or bookmark of the base by role, by its full name; empty for a full backup.
-    """
-
-    observed: Observation
-    hooks: tuple[str, ...]
-    deadline: float
-    base: BasePlan[Summary]
-    form: FormChoice
-    interrupted: tuple[InterruptedBackup, ...] = ()
-    sent_from: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def to_hold(self) -> list[str]:
-        """The snapshots that the backup is sent from. A bookmark cannot be held."""
-        return [name for name in self.sent_from.values() if "@" in name]
+from zsnapdb.zfs import holds, owned
 
 
 @dataclass(frozen=True)
@@ -96,86 +64,6 @@ class _BackupRequest:
     def warn(self, text: str) -> None:
         """Report a warning, which is also in the result."""
         self.events.warn(text)
-
-
-def plan(
-    instance: Instance,
-    observed: Observation,
-    repository: Repository | None,
-    *,
-    full: bool = False,
-    fresh: bool = False,
-    before: int | None = None,
-    seen: Sequence[OwnedSnapshot] | None = None,
-) -> BackupPlan:
-    """Return what a backup would do now. Reads the repository and the local snapshots; changes nothing.
-
-    `before` is the transaction group of a set that was made earlier: no later backup can be its base. `seen`: the
-    snapshots of the instance's sets on this host, if the caller has just read them.
-    """
-    known = instance.summaries(repository) if repository is not None else Summaries((), {})
-    damage = known_damage(repository, instance.name) if repository is not None else DamageRegister()
-    damaged = [
-        fitness.warning("repository", f"{error.message}; this backup is skipped", error.hint)
-        for error in known.unreadable.values()
-    ]
-    listed = damage.of(backup.backup_id for backup in known.backups)
-    damaged += [fitness.warning("repository", text, "see `zsnapdb verify`") for text in sentences(listed)]
-    checked = StoredCheck()
-    if repository is not None:
-        checked = host_record.check(
-            instance, repository, known.backups, tuple(known.unreadable), is_writing=True, seen=seen
-        )
-        damaged += [fitness.warning("repository", f.text, f.hint) for f in checked.findings if f.is_warning]
-    hooks = tuple(hook.describe() for hook in instance.hooks())
-    local = _local_guids(instance)
-    base = choose_base(
-        [backup for backup in known.backups if before is None or backup.createtxg < before],
-        local,
-        instance.send_flags(),
-        now=instance.host.now(),
-        policy=instance.chain_policy(),
-        full=full,
-        damaged={name: item.describe() for name, item in damage.stored().items()},
-        future=checked.future,
-    )
-    unfinished = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
-    form = choose(instance, observed.volumes, base.base, known.backups)
-    sent_from = {volume.role: local[volume.role][volume.guid] for volume in base.base.volumes} if base.base else {}
-    deadline = instance.settings.lock.deadline
-    return BackupPlan(observed.with_findings(damaged), hooks, deadline, base, form, unfinished, sent_from)
-
-
-def plan_now(
-    instance: Instance, *, full: bool = False, fresh: bool = False, opener: SourceOpener = open_source
-) -> BackupPlan:
-    """Observe the source, read the repository, and return what a backup would do now; changes nothing."""
-    with opener(instance) as source:
-        observed = source.observe()
-    _refuse_clear(instance, observed)
-    instance = instance.with_volumes(observed.volumes)
-    try:
-        repository = instance.open_repository()
-    except NotThere:
-        # The first backup creates the repository. A missing bucket is an error, which this check raises.
-        instance.open_store()[0].check()
-        repository = None
-    return plan(instance, observed, repository, full=full, fresh=fresh)
-
-
-def _refuse_clear(instance: Instance, observed: Observation) -> None:
-    """Raise PreflightError if a volume that ZFS encrypts would be stored in the clear, or another one raw."""
-    is_encrypting, form = bool(instance.repository.encryption.recipients), instance.repository.stream.send
-    findings = judge_sent(observed.volumes.values(), observed.ciphers, form, is_encrypting=is_encrypting)
-    error = fitness.objection(findings)
-    if error is not None:
-        raise error
-
-
-def _local_guids(instance: Instance) -> dict[str, dict[int, str]]:
-    """Return the possible bases of an increment per role: name by GUID, snapshots before bookmarks."""
-    points = snapshots.send_points(instance.volumes.values())
-    return {role: points[dataset].names for role, dataset in instance.volumes.items()}
 
 
 def backup(
@@ -244,7 +132,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
                 # 2. Observe: check that the source is fit for a backup, and learn its volumes.
                 observed = source.observe()
                 instance = instance.with_volumes(observed.volumes)
-                _refuse_clear(instance, observed)
+                refuse_clear(instance, observed)
 
                 # 3. Exclude others: become the only writer of the instance's backups, on all hosts.
                 repository = instance.open_or_create_repository()
@@ -293,7 +181,7 @@ def _store_early(request: _BackupRequest, early: EarlySet) -> BackupResult:
     instance, started = early.instance, time.monotonic()
     with contextlib.ExitStack() as until_stored:
         with kept_on_error(early):
-            _refuse_clear(instance, early.observed)
+            refuse_clear(instance, early.observed)
             repository = instance.open_or_create_repository()
             writer = until_stored.enter_context(_only_writer(request, repository))
             with at_low_priority():

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.support.interruption import interrupt
 from tests.unit.support.world import World
-from zsnapdb.jobs.backup import run as job
+from zsnapdb.jobs.backup import plan as backup_plan
 from zsnapdb.jobs.repository import verify
 from zsnapdb.planning.chain import Why
 from zsnapdb.repository import layout
@@ -39,7 +39,7 @@ def test_the_next_backup_is_full_and_says_why(world: World, damaged: int) -> Non
     flip(world, backup_id)
     assert world.backup().manifest.is_full is False, "nobody knows of the damage yet"
     read_all(world)
-    planned = job.plan_now(world.instance, opener=world.open_source)
+    planned = backup_plan.plan_now(world.instance, opener=world.open_source)
     base = planned.base
     assert (base.base, base.why) == (None, Why.DAMAGED)
     assert [finding for finding in planned.observed.findings if f"backup {backup_id} is damaged" in finding.detail]
@@ -55,9 +55,9 @@ def test_a_backup_that_reading_found_whole_again_is_a_base_again(world: World) -
     read_all(world)
     world.local.put(layout.chunk("main", backup_id, "data", 1), good)
     verify.verify(world.instance, Depth.LISTED)
-    assert job.plan_now(world.instance, opener=world.open_source).base.why is Why.DAMAGED
+    assert backup_plan.plan_now(world.instance, opener=world.open_source).base.why is Why.DAMAGED
     read_all(world)
-    assert job.plan_now(world.instance, opener=world.open_source).base.why is Why.INCREMENT
+    assert backup_plan.plan_now(world.instance, opener=world.open_source).base.why is Why.INCREMENT
 
 
 def test_an_interrupted_increment_of_a_damaged_backup_is_given_up(world: World) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.support.world import World
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.jobs.backup import run as job
+from zsnapdb.jobs.backup import plan as backup_plan
 from zsnapdb.repository import layout
 
 
@@ -40,7 +40,7 @@ def test_a_manifest_from_the_future_is_no_base_though_it_names_snapshots_of_this
     honest = world.backup().manifest
     forged = honest.model_copy(update={"backup_id": "20991111T000000Z-0001"})
     world.local.put(layout.manifest("main", forged.backup_id), forged.encode() + b"\n")
-    base = job.plan_now(world.instance, opener=world.open_source).base
+    base = backup_plan.plan_now(world.instance, opener=world.open_source).base
     assert base.base is not None
     assert base.base.backup_id == honest.backup_id
     assert "from the future" in str(base.reasons[0])

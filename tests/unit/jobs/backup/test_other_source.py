@@ -14,7 +14,7 @@ from tests.unit.support.world import Died, World, made
 from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config.repository import KeepSettings
-from zsnapdb.jobs.backup import run as job
+from zsnapdb.jobs.backup import plan as backup_plan
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import copy, prune, verify
 from zsnapdb.jobs.repository.status import status
@@ -131,7 +131,7 @@ def test_it_is_copied_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_its_plan_and_its_result_can_be_shown(world: World) -> None:
-    plan = job.plan_now(world.instance, opener=world.open_source)
+    plan = backup_plan.plan_now(world.instance, opener=world.open_source)
     assert (plan.observed.volumes, plan.base.base is not None) == (VOLUMES, True)
     assert "snapshot" in BackupPlanView(plan).text()
     assert BackupPlanView(plan).fields()["server"] is None
