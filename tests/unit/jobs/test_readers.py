@@ -22,8 +22,8 @@ from zsnapdb.mysql.readers import ReplicaIdentity
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.restore.handover_steps import LeaveStopped, Promote, PromotePart
+from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan, RestorePoint
 from zsnapdb.planning.restore.readers import RegisteredReplica, SeenReaders
-from zsnapdb.planning.restore.steps import RestoreLayout, RestorePlan, RestorePoint
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.datasets import Property
 

@@ -20,8 +20,8 @@ from zsnapdb.planning.restore.handover_steps import (
     PromotePart,
     RunBeside,
 )
+from zsnapdb.planning.restore.plan import ArchivedTransaction, RestoreLayout, RestorePlan, RestorePoint
 from zsnapdb.planning.restore.steps import (
-    ArchivedTransaction,
     CheckServer,
     LogPart,
     MakeTop,
@@ -31,9 +31,6 @@ from zsnapdb.planning.restore.steps import (
     Receive,
     Recover,
     Replay,
-    RestoreLayout,
-    RestorePlan,
-    RestorePoint,
 )
 from zsnapdb.planning.server_copy.versions import objection_to
 

@@ -19,7 +19,7 @@ from zsnapdb.jobs.repository.status import ProtectionStatus, status
 from zsnapdb.jobs.restore import plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.mysql.process import server as programs
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.repository.server_source import PositionPart, ServerPart, ServerSourcePart
 from zsnapdb.zfs import datasets
 

@@ -45,7 +45,7 @@ from zsnapdb.jobs.restore.without_store import reopen
 from zsnapdb.planning.clone.contract import ACCOUNT
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets
 

@@ -26,13 +26,15 @@ from zsnapdb.jobs.restore.clone_volume import clone_snapshot
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import RestoreRequest, make
 from zsnapdb.jobs.restore.preflight import preflight
+from zsnapdb.jobs.restore.receiving import make_top, receive, restored_property
 from zsnapdb.jobs.restore.replay import replay
-from zsnapdb.jobs.restore.steps import ServerWork, check, make_top, receive, recover, restored_property
+from zsnapdb.jobs.restore.steps import ServerWork, check, recover
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.jobs.steps.executor import Handlers, run_steps
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.restore.handover_steps import LeaveStopped
 from zsnapdb.planning.restore.origin import RestoreOrigin
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import (
     CheckServer,
     CloneSnapshot,
@@ -42,7 +44,6 @@ from zsnapdb.planning.restore.steps import (
     Receive,
     Recover,
     Replay,
-    RestorePlan,
     Step,
 )
 from zsnapdb.repository.repository import Repository

@@ -29,7 +29,7 @@ from zsnapdb.jobs.clone.create_plan import CloneRequest, plan
 from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.planning.family import family
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.targets import AtBackup, AtTime, BeforeGtid, Latest, ago, parse_target
 from zsnapdb.zfs import datasets
 

@@ -24,7 +24,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import topology as planning
 from zsnapdb.planning.clone.contract import REPLICA_ACCOUNT as _ACCOUNT
 from zsnapdb.planning.clone.topology import CloneTopology
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.zfs import datasets
 
 _ARRIVAL_SECONDS = 60.0

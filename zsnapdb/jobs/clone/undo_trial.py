@@ -31,7 +31,7 @@ from zsnapdb.planning.binlog.undo_proof import (
     tables_of,
 )
 from zsnapdb.planning.restore.origin import RestoreOrigin
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 
 _HINT = "restore beside the server, or rescue the table: `zsnapdb rescue --to before-GTID`"
 _LONGEST_SECONDS = 86400.0

@@ -6,7 +6,7 @@ from zsnapdb.base.model import parse_gtids, server_name
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.backup_point import points_of
 from zsnapdb.planning.binlog.repeated_gtids import RepeatedGtids, given_again, repeated_gtids
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.repository import Repository

@@ -17,9 +17,10 @@ from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.planning.binlog.route import RouteFile, commit_time
 from zsnapdb.planning.restore import contained, points
 from zsnapdb.planning.restore.boundaries import Boundary, boundary_in, restore_point, start_in
+from zsnapdb.planning.restore.plan import ArchivedTransaction, RestorePoint
 from zsnapdb.planning.restore.points import RestoreRoute
 from zsnapdb.planning.restore.replays import replays
-from zsnapdb.planning.restore.steps import ArchivedTransaction, Replay, RestorePoint
+from zsnapdb.planning.restore.steps import Replay
 from zsnapdb.planning.restore.targets import AtBackup, Target
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.manifest import Manifest

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from zsnapdb.base.errors import NotThere, PreflightError
-from zsnapdb.jobs.restore.steps import ServerWork, restored_mark, restored_property
+from zsnapdb.jobs.restore.receiving import restored_mark, restored_property
+from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import CloneSnapshot
 from zsnapdb.zfs import datasets, owned, snapshots

@@ -17,15 +17,16 @@ from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import copy_of, local_binlogs, located_in, with_replayer
+from zsnapdb.jobs.restore.receiving import restored_mark
 from zsnapdb.jobs.restore.restore_run import Confirm
 from zsnapdb.jobs.restore.run import RestoreResult, execute_continued
-from zsnapdb.jobs.restore.steps import restored_mark
 from zsnapdb.jobs.restore.without_store import archive_of, open_for_restore
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.handover_steps import LeaveStopped, LookAround
 from zsnapdb.planning.restore.origin import RestoreOrigin
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.replays import beyond
-from zsnapdb.planning.restore.steps import CheckServer, Replay, RestorePlan, TakeUp
+from zsnapdb.planning.restore.steps import CheckServer, Replay, TakeUp
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, ago, parse_target
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, owned

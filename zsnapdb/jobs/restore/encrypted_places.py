@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from zsnapdb.base.errors import CommandError, PreflightError
 from zsnapdb.planning.backup.at_rest import CLEAR, AtRest, NameChange, judge_key, objection_to
 from zsnapdb.planning.backup.fitness import FitnessFinding
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.zfs import datasets, encryption
 
 

@@ -14,7 +14,7 @@ from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY, RESTORED_PROP
 from zsnapdb.jobs.host import production
 from zsnapdb.planning.restore.exchange import Exchange, ExchangeState, NamedDataset, judge, names_in, ways_back
 from zsnapdb.planning.restore.handover_steps import Promote
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.zfs import datasets, mounting, owned
 from zsnapdb.zfs.command import number_in
 from zsnapdb.zfs.owned import Mark

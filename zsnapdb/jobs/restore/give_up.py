@@ -16,7 +16,7 @@ from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.steps import remove_all
 from zsnapdb.jobs.restore.under_way import alone_with_journal, clear_foreign
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 
 
 @dataclass(frozen=True)

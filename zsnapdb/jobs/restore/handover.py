@@ -15,13 +15,9 @@ from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.production import dataset_of
 from zsnapdb.jobs.restore import encrypted_places, exchange
 from zsnapdb.jobs.restore.look import HandedOver, check_point, look_around
+from zsnapdb.jobs.restore.receiving import restored_mark
 from zsnapdb.jobs.restore.replay import served
-from zsnapdb.jobs.restore.steps import (
-    ServerWork,
-    be_mounted,
-    restored_mark,
-    step_snapshots,
-)
+from zsnapdb.jobs.restore.steps import ServerWork, be_mounted, step_snapshots
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.replication import replica
@@ -37,7 +33,8 @@ from zsnapdb.planning.restore.handover_steps import (
     PromotePart,
     RunBeside,
 )
-from zsnapdb.planning.restore.steps import Recover, RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.steps import Recover
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.planning.server_copy.origin import Origin, Place
 from zsnapdb.zfs import datasets, mounting, owned

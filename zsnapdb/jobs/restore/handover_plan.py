@@ -28,7 +28,7 @@ from zsnapdb.planning.restore.handover_steps import (
     RunBeside,
     replaced_suffix,
 )
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 

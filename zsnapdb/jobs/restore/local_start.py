@@ -11,7 +11,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record.record_file import BACKUPS, read
 from zsnapdb.planning.repository.host_record import BackupRecord
 from zsnapdb.planning.restore.origin import RestoreOrigin, SetStanding
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.targets import AtBackup, Target
 from zsnapdb.repository.manifest import Manifest, is_of_server
 from zsnapdb.repository.repository import Repository

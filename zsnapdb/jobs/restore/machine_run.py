@@ -15,8 +15,8 @@ from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.jobs.restore import machine_plan, raw_keys, stored_chain
 from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest, refuse_existing, refuse_taken
 from zsnapdb.jobs.restore.preflight import judge_pool
+from zsnapdb.jobs.restore.receiving import make_top, receive, restored_mark
 from zsnapdb.jobs.restore.restore_run import Confirm, RestoreRun, always, refuse_unfit
-from zsnapdb.jobs.restore.steps import make_top, receive, restored_mark
 from zsnapdb.jobs.restore.under_way import alone, alone_with_journal, clear_foreign, refuse_begun
 from zsnapdb.jobs.steps.executor import Executor, Handlers
 from zsnapdb.jobs.steps.journal import Done

@@ -22,7 +22,7 @@ from zsnapdb.mysql.process.service import ServerService, ServingProcess, service
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.restore.exchange import ExchangeState, names_in
 from zsnapdb.planning.restore.handover_steps import Promote
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 
 _POLL_SECONDS = 0.05
 _LONGEST_OPTION_FILE = 64 << 10

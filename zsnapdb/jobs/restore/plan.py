@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from zsnapdb.base.errors import ExistsError, NotThere, PreflightError, UsageError
-from zsnapdb.base.model import Flavour, pool_of
+from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.host.pools import pool_for_copy
-from zsnapdb.jobs.restore import encrypted_places, newest, raw_keys
+from zsnapdb.jobs.restore import encrypted_places, newest
 from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.local_start import is_local_set, names_local_set, standing_of, with_local_sets
+from zsnapdb.jobs.restore.volume_steps import receiving, recovering
 from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.prepare import Copy, lay_out, refuse_absolute
 from zsnapdb.mysql.process import programs, server, server_program
@@ -25,23 +25,9 @@ from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.origin import OriginChoice, RestoreOrigin, choose_origin, standing_note
+from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan, RestorePoint
 from zsnapdb.planning.restore.replays import located, mode_objection
-from zsnapdb.planning.restore.steps import (
-    CheckServer,
-    CloneSnapshot,
-    MakeTop,
-    MountPart,
-    MountVolumes,
-    Preflight,
-    Receive,
-    Recover,
-    Replay,
-    Replayer,
-    RestoreLayout,
-    RestorePlan,
-    RestorePoint,
-    Step,
-)
+from zsnapdb.planning.restore.steps import CheckServer, Replay, Replayer
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, ago, parse_target
 from zsnapdb.planning.server_copy.buffer_pool import buffer_pool, still
 from zsnapdb.planning.server_copy.identity import Access, PathMap
@@ -134,8 +120,8 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     last = handover_step(settings, instance, repository, planned, request.handover)
     # A server that the handover starts is checked by the handover.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
-    made = _receiving(instance, chain, layout, sum(step.size for step in replays), origin)
-    whole = replace(planned, steps=(*made, *_recovering(manifest, layout), *replays, *checks, last))
+    made = receiving(instance, chain, layout, sum(step.size for step in replays), origin)
+    whole = replace(planned, steps=(*made, *recovering(manifest, layout), *replays, *checks, last))
     encrypted_places.refuse_exchange(whole)
     return whole
 
@@ -325,91 +311,3 @@ def refuse_existing(layout: RestoreLayout) -> None:
             f"the mount point {mount} of the restored files is not empty",
             hint="name another target, or empty the folder",
         )
-
-
-def _receiving(
-    instance: Instance, chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int, origin: OriginChoice
-) -> list[Step]:
-    volumes = [
-        (manifest, volume)
-        for manifest in chain
-        for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))
-    ]
-    facts = server_source(chain[-1]).server
-    features = 0
-    for _, volume in volumes:
-        features |= volume.features
-    # A clone shares every block with its snapshot.
-    received, fetched = (
-        (0, 0)
-        if origin.snapshots
-        else (sum(manifest.plain_size for manifest in chain), sum(manifest.stored_size for manifest in chain))
-    )
-    steps: list[Step] = [
-        Preflight(
-            pool=pool_of(layout.top),
-            parent=layout.top.rpartition("/")[0],
-            # Each replayed transaction needs space three times: in a relay log, in a binlog, and in the tables.
-            plain_bytes=received + 3 * binlogs,
-            stored_bytes=fetched + binlogs,
-            features=0 if origin.snapshots else features,
-            zfs_version=chain[-1].zfs_version,
-            flavour=facts.flavour,
-            server_version=facts.version,
-            backups=tuple(manifest.backup_id for manifest in chain),
-            fetches=not origin.snapshots,
-            encrypted=() if origin.snapshots else chain[-1].encrypted,
-            raw=() if origin.snapshots else chain[-1].raw,
-        )
-    ]
-    if layout.top not in layout.datasets.values():
-        steps.append(MakeTop(layout.top))
-    if origin.snapshots:
-        return [*steps, *_cloning(chain[-1], layout, origin)]
-    for manifest, volume in volumes:
-        steps.append(
-            Receive(
-                backup_id=manifest.backup_id,
-                role=volume.role,
-                dataset=layout.datasets[volume.role],
-                mountpoint=layout.mountpoints[volume.role],
-                snapshot=volume.snapshot,
-                guid=volume.guid,
-                from_guid=volume.from_guid,
-                plain_bytes=volume.plain_size,
-                stored_bytes=volume.stored_size,
-                key_location=raw_keys.key_location(instance) if volume.is_raw else None,
-            )
-        )
-    return steps
-
-
-def _cloning(manifest: Manifest, layout: RestoreLayout, origin: OriginChoice) -> list[CloneSnapshot]:
-    return [
-        CloneSnapshot(
-            backup_id=manifest.backup_id,
-            role=volume.role,
-            dataset=layout.datasets[volume.role],
-            mountpoint=layout.mountpoints[volume.role],
-            origin=origin.snapshots[volume.role],
-            snapshot=volume.snapshot,
-            guid=volume.guid,
-        )
-        for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))
-    ]
-
-
-def _recovering(manifest: Manifest, layout: RestoreLayout) -> list[Step]:
-    parts = [
-        MountPart(
-            role=volume.role,
-            dataset=layout.datasets[volume.role],
-            mountpoint=layout.mountpoints[volume.role],
-            snapshot=volume.snapshot,
-            guid=volume.guid,
-            properties={name: value for name, value in volume.filesystem.properties.items() if name in KEPT_PROPERTIES},
-        )
-        for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))
-    ]
-    position = server_source(manifest).position
-    return [MountVolumes(tuple(parts)), Recover(position.gtids, position.binlog_file, position.binlog_offset)]

@@ -32,9 +32,10 @@ from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.exchange import ExchangeState
 from zsnapdb.planning.restore.handover_steps import Promote
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.readers import SeenReaders
 from zsnapdb.planning.restore.rewound import ServerIds, StartedServer, differences
-from zsnapdb.planning.restore.steps import CheckServer, Recover, RestorePlan
+from zsnapdb.planning.restore.steps import CheckServer, Recover
 
 _BACKUP_PATIENCE = 30.0
 """For how many seconds the backup at the end waits for a store that is away."""

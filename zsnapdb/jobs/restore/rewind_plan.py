@@ -20,7 +20,7 @@ from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.handover_steps import Promote
 from zsnapdb.planning.restore.origin import RestoreOrigin
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.targets import ago
 
 

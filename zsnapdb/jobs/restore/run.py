@@ -23,17 +23,10 @@ from zsnapdb.jobs.restore.handover import hand_over
 from zsnapdb.jobs.restore.look import HandedOver
 from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of, origin_of
 from zsnapdb.jobs.restore.preflight import preflight
+from zsnapdb.jobs.restore.receiving import make_top, receive
 from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.restore_run import Confirm, RestoreRun, always, refuse_unfit
-from zsnapdb.jobs.restore.steps import (
-    ServerWork,
-    check,
-    make_top,
-    mount,
-    receive,
-    recover,
-    take_up,
-)
+from zsnapdb.jobs.restore.steps import ServerWork, check, mount, recover, take_up
 from zsnapdb.jobs.restore.under_way import alone, alone_with_journal, clear_foreign, refuse_begun
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.steps.executor import Executor, Handlers
@@ -41,6 +34,7 @@ from zsnapdb.jobs.steps.journal import Done
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity
 from zsnapdb.planning.restore.handover_steps import HandoverStep
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import (
     CheckServer,
     CloneSnapshot,
@@ -50,7 +44,6 @@ from zsnapdb.planning.restore.steps import (
     Receive,
     Recover,
     Replay,
-    RestorePlan,
     Step,
     TakeUp,
 )

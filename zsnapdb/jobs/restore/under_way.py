@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.restore.steps import restored_mark
+from zsnapdb.jobs.restore.receiving import restored_mark
 from zsnapdb.jobs.steps.journal import JournalFolder, StepJournal, SteppedPlan
 from zsnapdb.planning.foreign_snapshots import objection
 from zsnapdb.planning.restore.steps import Receive

@@ -25,7 +25,7 @@ from zsnapdb.mysql.binlog.opening import open_binlog
 from zsnapdb.mysql.binlog.transactions import read_head
 from zsnapdb.planning.restore.near_sets import SetOnHost, first_binlog
 from zsnapdb.planning.restore.origin import RestoreOrigin
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.targets import Target
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive

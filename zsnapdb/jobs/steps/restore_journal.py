@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from zsnapdb.base.errors import UnknownNameError
 from zsnapdb.jobs.steps.journal import JournalFolder, StepJournal
 from zsnapdb.planning.restore.machine import MachineRestorePlan
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 
 
 @dataclass(frozen=True)

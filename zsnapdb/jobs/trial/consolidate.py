@@ -27,7 +27,7 @@ from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.restore import steps, stored_chain
+from zsnapdb.jobs.restore import receiving, stored_chain
 from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.trial import scratch
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection
@@ -261,7 +261,7 @@ def _receive(work: _Work) -> None:
     planned = work.plan
     try:
         for step in planned.receives:
-            steps.receive(work, step)
+            receiving.receive(work, step)
     except (DamagedError, NotThere) as error:
         there = set(work.repository.backup_ids(planned.instance))
         gone = [manifest.backup_id for manifest in planned.chain if manifest.backup_id not in there]

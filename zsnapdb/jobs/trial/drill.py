@@ -6,13 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.base.errors import (
-    CommandError,
-    ConsistencyError,
-    DamagedError,
-    PreflightError,
-    ServerError,
-)
+from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, PreflightError, ServerError
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
@@ -22,7 +16,7 @@ from zsnapdb.jobs.trial import scratch, scratch_restore
 from zsnapdb.jobs.trial.drill_log import DrillLog, DrillResult, DrillSubject
 from zsnapdb.jobs.trial.server_checks import Isolated, check_pages, check_probes, check_tables
 from zsnapdb.mysql.process import programs, server_program
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.trial.drill import choose_backup, seed_of
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome, StepPart

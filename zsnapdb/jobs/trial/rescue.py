@@ -33,7 +33,8 @@ from zsnapdb.mysql.tls import NO_SETTINGS, Tls
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.family import family, flavour_of
 from zsnapdb.planning.restore.origin import RestoreOrigin
-from zsnapdb.planning.restore.steps import CloneSnapshot, Recover, RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.steps import CloneSnapshot, Recover
 from zsnapdb.planning.table_name import TableName, parse_table
 from zsnapdb.planning.trial.rescue import DumpFile, LiveServer, ServerKind, Transport, new_name, parse_destination
 from zsnapdb.repository.manifest import Manifest

@@ -17,8 +17,8 @@ from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial.scratch import Scratch
 from zsnapdb.planning.restore.origin import RestoreOrigin
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.runbook import size_of
-from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.repository.drills import StepPart
 from zsnapdb.repository.repository import Repository
 

@@ -9,9 +9,9 @@ from datetime import datetime
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
 from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.planning.binlog.route import BackupPoint, EndKind, Route
+from zsnapdb.planning.restore.plan import ArchivedTransaction, RestorePoint
 from zsnapdb.planning.restore.points import RestoreRoute
 from zsnapdb.planning.restore.replays import check_stop, reached_by
-from zsnapdb.planning.restore.steps import ArchivedTransaction, RestorePoint
 from zsnapdb.planning.restore.targets import AtGtids, AtTime, BeforeGtid, Latest, Target
 
 

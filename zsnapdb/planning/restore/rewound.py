@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains
 from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.planning.family import family
-from zsnapdb.planning.restore.steps import RestorePoint
+from zsnapdb.planning.restore.plan import RestorePoint
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import assert_never
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.handover_steps import LeaveStopped, LookAround, MakeReplica, Promote, RunBeside
 from zsnapdb.planning.restore.machine import MachineStep
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import (
     CheckServer,
     CloneSnapshot,
@@ -24,7 +25,6 @@ from zsnapdb.planning.restore.steps import (
     Receive,
     Recover,
     Replay,
-    RestorePlan,
     Step,
     TakeUp,
 )

@@ -1,4 +1,4 @@
-"""A restore as a list of typed steps, and the choice of the point it goes to. Pure.
+"""The typed steps of a restore. Pure.
 
 The executor (`jobs/restore/run.py`) runs the steps in order, a journal notes the finished steps, and a runbook prints
 all steps. A step contains everything that it needs. So a stored plan means the same later, whatever has changed in the
@@ -7,69 +7,12 @@ repository since.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Literal
 
 from zsnapdb.base.model import Flavour
-from zsnapdb.planning.restore.handover_steps import HandoverStep, Promote
-
-TimeOf = Literal["transaction", "binlog"]
-"""What a commit time belongs to: to the transaction, or to the latest one of its binlog."""
-
-
-@dataclass(frozen=True)
-class ArchivedTransaction:
-    """A transaction of the archive: its GTID, when it was committed (UTC), its binlog and the end offset in it.
-
-    `gtid` is None if the server's transactions have no GTIDs. `time_of` "binlog": the transaction itself was not read,
-    and `committed` is the latest commit time in its binlog. Its own is earlier if the server's clock was set back.
-    """
-
-    gtid: str | None
-    committed: datetime
-    file: str
-    end: int
-    time_of: TimeOf = "transaction"
-
-    def describe(self) -> str:
-        """Return the transaction in a few words."""
-        name, at = self.gtid or "(no GTID)", f"{self.committed:%Y-%m-%d %H:%M:%S.%f} UTC"
-        if self.time_of == "binlog":
-            return f"{name} at {self.file}:{self.end}, committed {at}, or before if the server's clock was set back"
-        return f"{name} committed {at}, at {self.file}:{self.end}"
-
-
-@dataclass(frozen=True)
-class RestorePoint:
-    """The state that a restore ends in: a transaction boundary.
-
-    `gtids` are all its transactions, as the server prints them (None: they have no GTIDs). `last` is the last replayed
-    transaction (None: nothing is replayed, the backup is the point). `following` is the first transaction that is left
-    out (None: the archive ends there).
-    """
-
-    gtids: str | None
-    last: ArchivedTransaction | None = None
-    following: ArchivedTransaction | None = None
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class RestoreLayout:
-    """Where the volumes go: dataset and mount point of each role.
-
-    `top` is the dataset above all others, `mount` the folder above all others. `places` are dataset and mount point of
-    each role where the backup was made.
-    """
-
-    top: str
-    datasets: Mapping[str, str]
-    mountpoints: Mapping[str, str]
-    mount: str
-    places: Mapping[str, tuple[str, str]]
+from zsnapdb.planning.restore.handover_steps import HandoverStep
 
 
 @dataclass(frozen=True)
@@ -347,84 +290,3 @@ Step = (
     | CheckServer
     | HandoverStep
 )
-
-
-@dataclass(frozen=True)
-class RestorePlan:
-    """What a restore does, in order. `requested` is the point as it was requested, `point` the point that is reached.
-
-    `variables` are the variables of the backup's server that another server needs to start on its files. `key_files`
-    are the files from which it read the keys of encrypted tables.
-    """
-
-    restore_id: str
-    instance: str
-    repository: str
-    requested: str
-    created: datetime
-    flavour: Flavour
-    server_version: str
-    server_id: int
-    server_uuid: str | None
-    variables: Mapping[str, str]
-    backup_id: str
-    point: RestorePoint
-    layout: RestoreLayout
-    steps: tuple[Step, ...] = field(default=())
-    key_files: tuple[str, ...] = ()
-    repository_name: str | None = None
-    """The configured repository if it is not the instance's own."""
-    buffer_pool: int | None = None
-    """The most that the buffer pool of the server that recovers and replays has, in bytes; None: the server's own."""
-
-    @property
-    def top(self) -> str:
-        """The dataset that the restore makes."""
-        return self.layout.top
-
-    @property
-    def mounts(self) -> tuple[str, ...]:
-        """The folders that the restore uses as mount points."""
-        return (self.layout.mount,)
-
-    @property
-    def point_identity(self) -> str:
-        """What the state at the point is made of: two plans with the same identity lead to the same state.
-
-        These are the backup and the ranges of archived binlogs that are replayed on it; not where they are replayed.
-        """
-        replayed = [(log.incarnation, log.file, log.start, log.stop) for step in self.replays for log in step.logs]
-        text = repr((self.repository, self.instance, self.backup_id, self.point.gtids, replayed))
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    def step(self, name: str) -> Step | None:
-        """Return the step of that name."""
-        return next((step for step in self.steps if step.name == name), None)
-
-    @property
-    def receives(self) -> tuple[Receive, ...]:
-        return tuple(step for step in self.steps if isinstance(step, Receive))
-
-    @property
-    def with_own_keys(self) -> tuple[str, ...]:
-        """The datasets that are encryption roots, as their streams are raw."""
-        return own_roots(self.receives)
-
-    @property
-    def promotion(self) -> Promote | None:
-        """The last step if it exchanges the server's datasets; None if the restore leaves them alone."""
-        last = self.steps[-1] if self.steps else None
-        return last if isinstance(last, Promote) else None
-
-    @property
-    def clones(self) -> tuple[CloneSnapshot, ...]:
-        return tuple(step for step in self.steps if isinstance(step, CloneSnapshot))
-
-    @property
-    def replays(self) -> tuple[Replay, ...]:
-        return tuple(step for step in self.steps if isinstance(step, Replay))
-
-    @property
-    def is_continued(self) -> bool:
-        """Whether it goes on from a restore that was finished before."""
-        return any(isinstance(step, TakeUp) for step in self.steps)

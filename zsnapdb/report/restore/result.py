@@ -11,15 +11,8 @@ from typing_extensions import TypedDict
 from zsnapdb.base.quantities import size
 from zsnapdb.jobs.restore.run import RestoreResult
 from zsnapdb.planning.backup.fitness import FitnessFinding
-from zsnapdb.planning.restore.steps import (
-    ArchivedTransaction,
-    Receive,
-    Replay,
-    RestorePlan,
-    RestorePoint,
-    Step,
-    TimeOf,
-)
+from zsnapdb.planning.restore.plan import ArchivedTransaction, RestorePlan, RestorePoint, TimeOf
+from zsnapdb.planning.restore.steps import Receive, Replay, Step
 from zsnapdb.report.findings import FindingFields, finding_fields
 from zsnapdb.report.view import View
 

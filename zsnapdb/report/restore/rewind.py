@@ -13,8 +13,8 @@ from zsnapdb.base.quantities import format_duration
 from zsnapdb.jobs.restore.rewind import Outage, RewindResult
 from zsnapdb.jobs.restore.rewind_plan import RewindPlan
 from zsnapdb.planning.backup.fitness import FitnessFinding
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.readers import SeenReaders, judge
-from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.report.findings import FindingFields, finding_fields
 from zsnapdb.report.manifest import ManifestFields, manifest_fields
 from zsnapdb.report.restore.result import PointFields, RestorePlanView, StepFields, point_fields, point_lines

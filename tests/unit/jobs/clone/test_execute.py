@@ -15,7 +15,7 @@ from zsnapdb.jobs.clone.sources import RemoteBackup
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial import drill, rescue
 from zsnapdb.planning.clone.topology import CloneTopology
-from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.table_name import TableName
 from zsnapdb.zfs import datasets
 

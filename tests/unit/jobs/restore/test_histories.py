@@ -14,7 +14,8 @@ from zsnapdb.jobs.binlog.new_history import NewHistoryWatch
 from zsnapdb.jobs.doctor import diagnose
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.binlog.history import EndKind
-from zsnapdb.planning.restore.steps import Replay, RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.steps import Replay
 from zsnapdb.report.repository.status import StatusView
 
 

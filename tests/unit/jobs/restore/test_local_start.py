@@ -25,7 +25,8 @@ from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.planning.restore.origin import RestoreOrigin
-from zsnapdb.planning.restore.steps import Recover, RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.steps import Recover
 from zsnapdb.repository.server_source import ServerSourcePart
 from zsnapdb.zfs import snapshots, version
 from zsnapdb.zfs.snapshots import SendPoints

@@ -14,11 +14,13 @@ from zsnapdb.base.errors import NotOursError, NotThere, PreflightError
 from zsnapdb.base.model import Snapshot, new_backup_id
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
-from zsnapdb.jobs.restore import give_up, steps, under_way
+from zsnapdb.jobs.restore import give_up, receiving, under_way
 from zsnapdb.jobs.restore import run as restoring
-from zsnapdb.jobs.restore.steps import ServerWork, receive, remove_all
+from zsnapdb.jobs.restore.receiving import receive
+from zsnapdb.jobs.restore.steps import ServerWork, remove_all
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
-from zsnapdb.planning.restore.steps import Receive, RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.steps import Receive
 from zsnapdb.zfs import datasets, owned, snapshots
 from zsnapdb.zfs.datasets import Property
 
@@ -143,7 +145,7 @@ def test_a_dataset_that_another_restore_received_is_not_taken_for_this_one(
     work = ServerWork(host.settings, host.instance, host.instance.open_repository(), planned)
     host.datasets.add(step.dataset)
     monkeypatch.setattr(snapshots, "by_guid", lambda dataset: {step.guid: f"{dataset}@{step.snapshot}"})
-    monkeypatch.setattr(steps, "ReceiveStream", None)
+    monkeypatch.setattr(receiving, "ReceiveStream", None)
     _marked(monkeypatch, new_backup_id(planned.created, 7))
     with pytest.raises(NotOursError, match="not ours"):
         receive(work, step)

@@ -25,7 +25,8 @@ from zsnapdb.jobs.clone.state_at import Candidate, Moment, MomentMatch
 from zsnapdb.jobs.trial import drill, rescue
 from zsnapdb.mysql.process import processes
 from zsnapdb.mysql.process import programs as client_programs
-from zsnapdb.planning.restore.steps import Replay, RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.steps import Replay
 from zsnapdb.planning.restore.targets import parse_time
 from zsnapdb.planning.table_name import TableName
 from zsnapdb.zfs import datasets, snapshots

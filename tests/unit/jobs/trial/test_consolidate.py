@@ -19,7 +19,7 @@ from zsnapdb.config.settings import parse
 from zsnapdb.jobs.backup import send as backup_send
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import inventory
-from zsnapdb.jobs.restore import steps, stored_chain
+from zsnapdb.jobs.restore import receiving, stored_chain
 from zsnapdb.jobs.trial import consolidate as job
 from zsnapdb.jobs.trial import scratch
 from zsnapdb.planning.backup.fitness import unfit
@@ -41,7 +41,7 @@ class Pool:
         self.received: list[Receive] = []
         self.made: list[str] = []
         self.guids: dict[str, int] = {}
-        patch.setattr(steps, "receive", self.receive)
+        patch.setattr(receiving, "receive", self.receive)
         patch.setattr(scratch, "home", lambda instance, volumes: "tank/zsnapdb/scratch/main")
         patch.setattr(scratch, "ephemeral", self.ephemeral)
         patch.setattr(datasets, "guid", lambda name: self.guids[name])

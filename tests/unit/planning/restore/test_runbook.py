@@ -23,9 +23,9 @@ from zsnapdb.planning.restore.handover_steps import (
     PromotePart,
     RunBeside,
 )
+from zsnapdb.planning.restore.plan import ArchivedTransaction, RestoreLayout, RestorePlan, RestorePoint
 from zsnapdb.planning.restore.runbook import Commands, Look, entries, pinned
 from zsnapdb.planning.restore.steps import (
-    ArchivedTransaction,
     CheckServer,
     CloneSnapshot,
     LogPart,
@@ -36,9 +36,6 @@ from zsnapdb.planning.restore.steps import (
     Receive,
     Recover,
     Replay,
-    RestoreLayout,
-    RestorePlan,
-    RestorePoint,
     Step,
     TakeUp,
 )

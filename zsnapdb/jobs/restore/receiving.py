@@ -1,0 +1,150 @@
+"""Receives the volumes of a backup into datasets of their own, whatever kind of source they are of."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+from zsnapdb.base.errors import CommandError, DamagedError
+from zsnapdb.base.model import Progress
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
+from zsnapdb.jobs.restore import stored_chain
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
+from zsnapdb.planning.restore.steps import MakeTop, Receive
+from zsnapdb.repository.manifest import FilesystemType, Manifest, expected_stream
+from zsnapdb.repository.repository import Repository
+from zsnapdb.stream.download import download
+from zsnapdb.stream.memory import TransferMemory
+from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs.streams import ReceiveStream
+
+_PATIENCE = 30.0
+
+
+class RestoreIdentity(Protocol):
+    """The part of a plan that says which restore it is."""
+
+    @property
+    def restore_id(self) -> str: ...
+
+
+class ReceivingWork(Protocol):
+    """The part of a restore under way that receives volumes, whatever kind of source they are of."""
+
+    @property
+    def instance(self) -> Instance: ...
+    @property
+    def repository(self) -> Repository: ...
+    @property
+    def plan(self) -> RestoreIdentity: ...
+    @property
+    def events(self) -> Events: ...
+    @property
+    def memory(self) -> TransferMemory: ...
+    @property
+    def is_first_run(self) -> bool:
+        """Whether the target did not exist when this run began: no earlier run left anything in it."""
+
+    def manifest(self, backup_id: str) -> Manifest:
+        """Return a backup's manifest."""
+
+
+def restored_mark(plan: RestoreIdentity) -> Mark:
+    """Return the mark of every dataset and step snapshot that this restore makes, and no other restore."""
+    return Mark(RESTORED_PROPERTY, plan.restore_id)
+
+
+def restored_property(plan: RestoreIdentity) -> dict[str, str]:
+    """Return the property that sets the mark."""
+    return {RESTORED_PROPERTY: plan.restore_id}
+
+
+def make_top(work: ReceivingWork, step: MakeTop, more: Mapping[str, str] | None = None) -> None:
+    """Make the dataset above volumes that lie side by side, unless this restore made it before.
+
+    It gets the properties `more` too.
+
+    NotOursError if somebody else made it.
+    """
+    if datasets.exists(step.dataset):
+        owned.prove([step.dataset], restored_mark(work.plan))
+        return
+    datasets.create(
+        step.dataset,
+        {"mountpoint": "none", "canmount": "off", **NO_SNAPSHOTS, **restored_property(work.plan), **(more or {})},
+    )
+
+
+def receive(work: ReceivingWork, step: Receive) -> None:
+    """Receive one volume's stream, unless this restore received it before.
+
+    Every chunk is verified, and the records in it are checked, before a byte of it is received. NotOursError if
+    somebody else made the dataset.
+    """
+    if not work.is_first_run and _is_received(work.plan, step):
+        return
+    manifest = work.manifest(step.backup_id)
+    volume = manifest.volume(step.role)
+    if volume is None or volume.guid != step.guid:
+        raise DamagedError(
+            f"backup {step.backup_id} was changed after the restore was planned",
+            hint="give the restore up with --abandon, and start again",
+        )
+    datasets.ensure(step.dataset.rpartition("/")[0], {"mountpoint": "none", "canmount": "off"})
+    properties: dict[str, str] = {}
+    if step.from_guid is None:
+        properties = {**NO_SNAPSHOTS, **restored_property(work.plan)}
+        if step.key_location is not None:
+            properties["keylocation"] = step.key_location
+        if isinstance(volume.type, FilesystemType):
+            properties |= {**datasets.SAFE_MOUNT, "canmount": "noauto", "mountpoint": step.mountpoint}
+    with ReceiveStream(step.dataset, properties) as stream:
+        # A broken pipe means that `zfs receive` failed; finish() says why.
+        with (
+            stored_chain.naming_restorable(work.instance, work.repository, manifest.backup_id),
+            contextlib.suppress(BrokenPipeError),
+        ):
+            stored = work.repository.chunks_of(manifest, step.role)
+            download(
+                stored,
+                volume.chunks,
+                volume.codec,
+                stream.pipe,
+                concurrency=work.instance.repository.stream.concurrency,
+                name=lambda index: f"chunk {stored.key(index)}",
+                ciphers=work.repository.ciphers(manifest),
+                expected=expected_stream(volume, volume.features),
+                memory=work.memory,
+                on_bytes=lambda done: work.events.progress(
+                    Progress(f"receive {step.role} of {step.backup_id}", done, step.plain_bytes)
+                ),
+            )
+        stream.finish()
+
+
+def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
+    """Whether the snapshot exists. This waits until an earlier `zfs receive` of a full stream removed its dataset.
+
+    NotOursError if the dataset has snapshots and is not of this restore.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while datasets.exists(step.dataset):
+        received = snapshots.by_guid(step.dataset)
+        if received:
+            owned.prove([step.dataset], restored_mark(plan))
+        if step.guid in received:
+            return True
+        if step.from_guid is not None:
+            return False
+        if time.monotonic() > deadline:
+            raise CommandError(
+                f"{step.dataset} exists without its snapshot",
+                hint="end any other `zfs receive` into the dataset; if there is none, destroy the dataset by hand",
+            )
+        time.sleep(0.2)
+    return False
