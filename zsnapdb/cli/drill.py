@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,11 @@ from zsnapdb.cli.options import (
     WaitTime,
 )
 from zsnapdb.cli.output import show
+
+if TYPE_CHECKING:
+    from zsnapdb.config.settings import Settings
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.trial.drill import DrillRequest
 
 
 def drill(
@@ -72,25 +77,25 @@ def drill(
         code = drill_machine(settings, chosen, MachineDrillOptions(to, seed, accepts_older, plan, whole), json)
         terminal.end()
         raise typer.Exit(code)
+    request = job.DrillRequest(to, seed, whole, accepts_older, history)
     if plan:
-        opened = chosen.open_repository()
-        planned = job.plan(
-            settings,
-            chosen,
-            opened,
-            to,
-            seed=seed,
-            whole=whole,
-            accepts_older=accepts_older,
-            history=history,
-        )
-        show(report.DrillPlanView(planned), json)
-        job.refuse_unfit(settings, chosen, opened, planned)
+        _show_plan(settings, chosen, request, json)
         return
-    done = job.drill(settings, chosen, to, seed=seed, whole=whole, accepts_older=accepts_older, history=history)
+    done = job.drill(settings, chosen, request)
     terminal.end()
     show(report.DrillView(done), json)
     raise typer.Exit(job.exit_code(done.evidence))
+
+
+def _show_plan(settings: Settings, instance: Instance, request: DrillRequest, json: bool) -> None:
+    """Show the plan. Raise the error with which the drill would be refused."""
+    from zsnapdb.jobs.trial import drill as job
+    from zsnapdb.report.trial import drill as report
+
+    repository = instance.open_repository()
+    planned = job.plan(settings, instance, repository, request)
+    show(report.DrillPlanView(planned), json)
+    job.refuse_unfit(settings, instance, repository, planned)
 
 
 def drills(

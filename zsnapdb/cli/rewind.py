@@ -23,7 +23,9 @@ from zsnapdb.cli.output import show
 
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore.rewind import Outage
+    from zsnapdb.jobs.restore.rewind_plan import RewindPlan
 
 RewindPoint = Annotated[
     str | None,
@@ -109,17 +111,25 @@ def rewind(
         request = plans.RewindRequest(plans.point_of(chosen, to or ""), origin_of(origin), server_id, history)
         planned = plans.plan(settings, chosen, request)
         if plan:
-            findings = plans.examine(settings, chosen, planned)
-            show(report.RewindPlanView(planned, findings), json)
-            expected = plans.expected_error(findings)
-            if expected is not None:
-                raise typer.Exit(expected.exit_code)
+            _show_plan(settings, chosen, planned, json)
             return
         result = job.rewind(settings, chosen, planned, ask, backs_up=not no_backup)
     terminal.end()
     show(report.RewindView(result), json)
     if result.backup_error is not None:
         raise typer.Exit(result.backup_error.exit_code)
+
+
+def _show_plan(settings: Settings, instance: Instance, planned: RewindPlan, json: bool) -> None:
+    """Show the plan and the findings of its preflight. Exit as the rewind would if it were refused."""
+    from zsnapdb.jobs.restore import rewind_plan as plans
+    from zsnapdb.report.restore import rewind as report
+
+    findings = plans.examine(settings, instance, planned)
+    show(report.RewindPlanView(planned, findings), json)
+    expected = plans.expected_error(findings)
+    if expected is not None:
+        raise typer.Exit(expected.exit_code)
 
 
 def _forget_readers(settings: Settings, name: str | None, json: bool) -> None:

@@ -16,6 +16,9 @@ from zsnapdb.cli.output import show, show_at_once
 from zsnapdb.cli.progress import Terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from zsnapdb.jobs.setup.proof import ProofResult
     from zsnapdb.report.view import View
 
 _REFUSED = 4
@@ -145,13 +148,20 @@ def setup(
     done = setup_steps.execute(
         made, terminal.tell, lambda settings, target: not send_test(settings, [target], terminal.tell)
     )
+    show(report.SetupView(done, _shown(setup_proof.prove(made, terminal), terminal, json)), json)
+
+
+def _shown(results: Iterable[ProofResult], terminal: Terminal, json: bool) -> list[ProofResult]:
+    """Return the results of the proof. Each is shown at once, unless one document shows all of them at the end."""
+    from zsnapdb.report import setup as report
+
     proof = []
-    for result in setup_proof.prove(made, terminal):
+    for result in results:
         terminal.end()
         proof.append(result)
         if not json:
             show_at_once(report.proof_view(result), json)
-    show(report.SetupView(done, proof), json)
+    return proof
 
 
 def _remove(repository: str | None, instance: str, config: Path | None, *, yes: bool, plan: bool, json: bool) -> None:

@@ -110,20 +110,9 @@ def examine(instance: Instance, session: Session) -> Examined:
     findings += judge_server(
         facts, str(instance.address), forced=setting != AUTO, stops_applier=instance.settings.lock.stop_applier
     )
-    if applier.is_forgotten(instance):
-        findings.append(
-            warning(
-                "replica",
-                "a killed run left the applier stopped, or a running backup has stopped the applier",
-                "run a backup: a backup starts the applier again",
-            )
-        )
-    try:
-        choice = choose(facts, setting, locks.STRATEGIES)
-        findings.append(judge_lock(choice))
-    except PreflightError as error:
-        findings.append(unfit("lock", error.message, error.hint))
-        choice = LockChoice(locks.properties("none"), error.message)
+    findings += _judge_applier(instance)
+    choice, lock_finding = _chosen_lock(facts, setting)
+    findings.append(lock_finding)
     mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
     paths = tuple(NamedPath(path.what, path.path) for path in written_paths(facts))
     volumes = dict(instance.settings.volumes or {})
@@ -165,6 +154,27 @@ def examine(instance: Instance, session: Session) -> Examined:
             binlog_key,
         ),
     )
+
+
+def _judge_applier(instance: Instance) -> list[FitnessFinding]:
+    if not applier.is_forgotten(instance):
+        return []
+    return [
+        warning(
+            "replica",
+            "a killed run left the applier stopped, or a running backup has stopped the applier",
+            "run a backup: a backup starts the applier again",
+        )
+    ]
+
+
+def _chosen_lock(facts: ServerFacts, setting: str) -> tuple[LockChoice, FitnessFinding]:
+    """Return the lock that a backup needs, and a finding about it; an objection if the server cannot be locked so."""
+    try:
+        choice = choose(facts, setting, locks.STRATEGIES)
+        return choice, judge_lock(choice)
+    except PreflightError as error:
+        return LockChoice(locks.properties("none"), error.message), unfit("lock", error.message, error.hint)
 
 
 def with_discovered_volumes(instance: Instance, facts: ServerFacts) -> Instance:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from zsnapdb.base.errors import ExistsError, UsageError
 from zsnapdb.base.model import pool_of
@@ -226,11 +227,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     free = datasets.available(pool)
     lease, port = _admitted(settings, instance.host, request, free)
     root = limits.mount_root / name
-    if root.exists() and any(root.iterdir()):
-        raise ExistsError(
-            f"the folder {root}, where the clone would be mounted, is not empty",
-            hint="choose another name, or empty the folder",
-        )
+    _refuse_files_in(root)
     layout = layout_of(origin, f"{anchor}/r1", root)
     options = (*instance.settings.server.options, *request.profile.options)
     copy = copy_of(origin, layout, root, instance.settings.server.model_copy(update={"options": options}), limits)
@@ -266,6 +263,15 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         requested=request.names_source,
         heartbeat=heartbeat_seconds(request.heartbeat) if request.heartbeat is not None else None,
     )
+
+
+def _refuse_files_in(root: Path) -> None:
+    """Raise ExistsError if the folder where the clone would be mounted is not empty."""
+    if root.exists() and any(root.iterdir()):
+        raise ExistsError(
+            f"the folder {root}, where the clone would be mounted, is not empty",
+            hint="choose another name, or empty the folder",
+        )
 
 
 def _admitted(settings: Settings, host: Host, request: CloneRequest, free: int) -> tuple[CloneLease, int]:

@@ -61,7 +61,7 @@ def _result(action: SetupAction | None, settings: Settings, instance: Instance) 
         return SetupCheck(diagnosis)
     if action is SetupAction.BACKUP:
         return run.backup(instance)
-    return drill.drill(settings, instance, "latest", seed=None, whole=False)
+    return drill.drill(settings, instance, drill.DrillRequest())
 
 
 def _check(result: ProofResult) -> None:

@@ -26,6 +26,20 @@ PAGES, START, TABLES, PROBES = "pages", "start", "tables", "probes"
 
 
 @dataclass(frozen=True)
+class DrillRequest:
+    """The requested drill: a point as for `restore`, or `random`, which the seed decides (None: a new seed).
+
+    `whole`: every page and every table is checked, and no sample. `accepts_older` and `history` are as for `restore`.
+    """
+
+    to: str = "latest"
+    seed: int | None = None
+    whole: bool = False
+    accepts_older: bool = False
+    history: str | None = None
+
+
+@dataclass(frozen=True)
 class DrillPlan:
     """What a drill will do: how it restores, and how many bytes of the copy it checks (`budget` None: all).
 
@@ -42,40 +56,33 @@ class DrillPlan:
     innochecksum: Path | None
 
 
-def plan(
-    settings: Settings,
-    instance: Instance,
-    repository: Repository,
-    requested: str,
-    *,
-    seed: int | None,
-    whole: bool,
-    accepts_older: bool = False,
-    history: str | None = None,
-) -> DrillPlan:
+def plan(settings: Settings, instance: Instance, repository: Repository, request: DrillRequest) -> DrillPlan:
     """Return the plan of a drill; nothing is changed.
 
     Raises an error for a point that does not exist, a broken chain, or a missing server program, or a missing
     innochecksum that the configuration requires.
-
-    `requested` is a point as for `restore`, or `random`: then the seed chooses a backup. `accepts_older` and `history`
-    are as for `restore`.
     """
     drill_id = instance.host.new_backup_id()
-    chosen_seed = seed_of(drill_id) if seed is None else seed
+    seed = seed_of(drill_id) if request.seed is None else request.seed
     known = repository.backup_ids(instance.name)
-    to = choose_backup(known, chosen_seed) if requested == "random" else requested
+    to = choose_backup(known, seed) if request.to == "random" else request.to
     place = scratch.place(
         scratch.home(instance, scratch_restore.datasets_of_newest(instance, repository)), drill_id, "drill"
     )
     planned = scratch_restore.plan(
-        settings, instance, repository, to, place, accepts_older=accepts_older, history=history
+        settings,
+        instance,
+        repository,
+        to,
+        place,
+        accepts_older=request.accepts_older,
+        history=request.history,
     )
     binary = server_program.fitting(instance.settings.server, planned.flavour, planned.server_version).path
     innochecksum = innochecksum_for(instance, planned.flavour, binary)
-    budget = None if whole else instance.settings.drill.sample
+    budget = None if request.whole else instance.settings.drill.sample
     return DrillPlan(
-        drill_id, requested, planned, place, chosen_seed, budget, len(instance.settings.drill.probe), innochecksum
+        drill_id, request.to, planned, place, seed, budget, len(instance.settings.drill.probe), innochecksum
     )
 
 
@@ -101,29 +108,10 @@ def innochecksum_for(instance: Instance, flavour: Flavour, binary: Path) -> Path
         raise PreflightError(error.message, hint=hint) from error
 
 
-def drill(
-    settings: Settings,
-    instance: Instance,
-    requested: str,
-    *,
-    seed: int | None,
-    whole: bool,
-    accepts_older: bool = False,
-    history: str | None = None,
-) -> DrillResult:
+def drill(settings: Settings, instance: Instance, request: DrillRequest) -> DrillResult:
     """Plan a drill and execute that plan. The errors are those of `plan` and `execute`."""
     repository = instance.open_repository()
-    planned = plan(
-        settings,
-        instance,
-        repository,
-        requested,
-        seed=seed,
-        whole=whole,
-        accepts_older=accepts_older,
-        history=history,
-    )
-    return execute(settings, instance, repository, planned)
+    return execute(settings, instance, repository, plan(settings, instance, repository, request))
 
 
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> DrillResult:

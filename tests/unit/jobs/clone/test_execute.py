@@ -115,7 +115,7 @@ def planned(host: PlanningHost, job: str) -> object:
         into = rescue.destination(host.settings, into="/nowhere/new.sql", instance=None, password_file=None)
         request = rescue.RescueRequest(TableName("shop", "orders"), BACKUPS[0], into, None, None, 60.0)
         return rescue.plan(host.settings, host.instance, repository, request)
-    return drill.plan(host.settings, host.instance, repository, BACKUPS[0], seed=1, whole=False)
+    return drill.plan(host.settings, host.instance, repository, drill.DrillRequest(BACKUPS[0], seed=1))
 
 
 @pytest.mark.parametrize("job", ["clone", "rescue", "drill"])

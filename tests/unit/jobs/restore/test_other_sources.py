@@ -43,7 +43,7 @@ def restored(settings: Settings, instance: Instance, to: str) -> object:
 
 
 def drilled(settings: Settings, instance: Instance, to: str) -> object:
-    return drill.plan(settings, instance, instance.open_repository(), to, seed=1, whole=False)
+    return drill.plan(settings, instance, instance.open_repository(), drill.DrillRequest(to, seed=1))
 
 
 def rescued(settings: Settings, instance: Instance, to: str) -> object:

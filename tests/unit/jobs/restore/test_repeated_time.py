@@ -120,7 +120,7 @@ def rescued(made: Repeated, to: str, history: str | None) -> RestorePlan:
 
 def drilled(made: Repeated, to: str, history: str | None) -> RestorePlan:
     repository = made.instance.open_repository()
-    return drill.plan(made.settings, made.instance, repository, to, seed=1, whole=False, history=history).restore
+    return drill.plan(made.settings, made.instance, repository, drill.DrillRequest(to, seed=1, history=history)).restore
 
 
 def cloned(made: Repeated, to: str, history: str | None) -> RestorePlan:

@@ -39,7 +39,9 @@ def test_a_drill_executes_the_plan_that_was_shown_though_a_newer_backup_came(
     host: PlanningHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = host.instance.open_repository()
-    shown = drill.plan(host.settings, host.instance, repository, "latest-backup", seed=1, whole=True)
+    shown = drill.plan(
+        host.settings, host.instance, repository, drill.DrillRequest("latest-backup", seed=1, whole=True)
+    )
     host.store(BACKUPS[1])
     monkeypatch.setattr(drill, "check_pages", lambda *words: ())
     boots(monkeypatch)
@@ -55,7 +57,7 @@ def test_a_drill_of_a_random_backup_restores_the_one_that_was_shown(
 ) -> None:
     host.store(BACKUPS[1])
     repository = host.instance.open_repository()
-    shown = drill.plan(host.settings, host.instance, repository, "random", seed=3, whole=True)
+    shown = drill.plan(host.settings, host.instance, repository, drill.DrillRequest("random", seed=3, whole=True))
     host.store(BACKUPS[2])
     monkeypatch.setattr(drill, "check_pages", lambda *words: ())
     boots(monkeypatch)
@@ -72,14 +74,14 @@ def test_a_drill_without_innochecksum_is_refused_beforehand_or_goes_on_and_says_
     monkeypatch.setattr("zsnapdb.mysql.process.programs.find", missing)
     repository = host.instance.open_repository()
     with pytest.raises(PreflightError, match="innochecksum") as refusal:
-        drill.plan(host.settings, host.instance, repository, "latest-backup", seed=1, whole=True)
+        drill.plan(host.settings, host.instance, repository, drill.DrillRequest("latest-backup", seed=1, whole=True))
     assert 'pages = "if-possible"' in refusal.value.hint
     instance = host.instance
     settings = instance.settings.drill.model_copy(update={"pages": "if-possible"})
     instance = replace(instance, settings=instance.settings.model_copy(update={"drill": settings}))
     monkeypatch.setattr(drill, "check_pages", None)
     boots(monkeypatch)
-    shown = drill.plan(host.settings, instance, repository, "latest-backup", seed=1, whole=True)
+    shown = drill.plan(host.settings, instance, repository, drill.DrillRequest("latest-backup", seed=1, whole=True))
     assert "this host has no innochecksum" in DrillPlanView(shown).text()
     evidence = drill.execute(host.settings, instance, repository, shown).evidence
     assert "this host has no innochecksum: the checksums of the pages were not checked" in evidence.notes
@@ -89,7 +91,9 @@ def test_a_shown_plan_is_refused_by_what_would_refuse_the_drill(
     host: PlanningHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = host.instance.open_repository()
-    shown = drill.plan(host.settings, host.instance, repository, "latest-backup", seed=1, whole=True)
+    shown = drill.plan(
+        host.settings, host.instance, repository, drill.DrillRequest("latest-backup", seed=1, whole=True)
+    )
     drill.refuse_unfit(host.settings, host.instance, repository, shown)
     full = unfit("space", "tank has 1 MiB free, at least 9 MiB are needed", "free space")
     monkeypatch.setattr("zsnapdb.jobs.restore.run.preflight", lambda work, step: [full])
@@ -126,7 +130,9 @@ def test_a_drill_that_meets_a_damaged_chunk_makes_that_backup_known_as_damaged(
     host: PlanningHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = host.instance.open_repository()
-    shown = drill.plan(host.settings, host.instance, repository, "latest-backup", seed=1, whole=True)
+    shown = drill.plan(
+        host.settings, host.instance, repository, drill.DrillRequest("latest-backup", seed=1, whole=True)
+    )
 
     def damaged(*words: object) -> None:
         raise DamagedBackupError("chunk 3 is missing", backup_id=BACKUPS[0])
