@@ -34,9 +34,9 @@ class LogStyle:
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> LogStyle:
         """Return the style that the environment asks for. What it does not know counts as left out."""
-        level, form = environment.get(LEVEL, ""), environment.get(FORMAT, "")
+        level, named = environment.get(LEVEL, ""), environment.get(FORMAT, "")
         has_progress = environment.get(PROGRESS, "").lower() in ("1", "true", "yes")
-        chosen = LogFormat(form) if form in set(LogFormat) else LogFormat.TEXT
+        chosen = LogFormat(named) if named in set(LogFormat) else LogFormat.TEXT
         return cls(
             LogLevel(level) if level in set(LogLevel) else LogLevel.INFO,
             LogFormat.JSON if has_progress else chosen,

@@ -43,7 +43,7 @@ VALUED_LOG_OPTIONS = ("--log-level", "--log-format")
 def log_options(*, hidden: bool) -> list[Any]:
     """Return new options of the log for a command. Commands hide them: the help of `zsnapdb` explains them once."""
     level = _option("--log-level", sets=_LEVEL, hidden=hidden, text="The least important lines on stderr.")
-    form = _option(
+    line_format = _option(
         "--log-format",
         sets=_FORMAT,
         hidden=hidden,
@@ -75,7 +75,7 @@ def log_options(*, hidden: bool) -> list[Any]:
 
     def command(
         log_level: Annotated[LogLevel | None, level] = None,
-        log_format: Annotated[LogFormat | None, form] = None,
+        log_format: Annotated[LogFormat | None, line_format] = None,
         quiet: Annotated[bool, quiet] = False,
         verbose: Annotated[bool, verbose] = False,
         json_progress: Annotated[bool, progress] = False,

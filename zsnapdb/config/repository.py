@@ -185,7 +185,7 @@ class RepositorySettings(ConfigSection):
 
     @model_validator(mode="after")
     def _known_scheme(self) -> RepositorySettings:
-        if not any(re.match(form, self.url) for form in STORE_ADDRESSES.values()):
+        if not any(re.match(pattern, self.url) for pattern in STORE_ADDRESSES.values()):
             raise ValueError(f"url {self.url!r} is neither {' nor '.join(STORE_ADDRESSES)}")
         if "@" in urlsplit(self.url).netloc:
             raise ValueError("url must not contain an account or a password; use credentials_file")

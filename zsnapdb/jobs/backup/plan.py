@@ -115,8 +115,8 @@ def plan_now(
 
 def refuse_clear(instance: Instance, observed: Observation) -> None:
     """Raise PreflightError if a volume that ZFS encrypts would be stored in the clear, or another one raw."""
-    is_encrypting, form = bool(instance.repository.encryption.recipients), instance.repository.stream.send
-    findings = judge_sent(observed.volumes.values(), observed.ciphers, form, is_encrypting=is_encrypting)
+    is_encrypting, send = bool(instance.repository.encryption.recipients), instance.repository.stream.send
+    findings = judge_sent(observed.volumes.values(), observed.ciphers, send, is_encrypting=is_encrypting)
     error = fitness.objection(findings)
     if error is not None:
         raise error

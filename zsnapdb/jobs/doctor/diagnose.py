@@ -128,8 +128,8 @@ def _at_rest(
     instance: Instance, volumes: Mapping[str, str], ciphers: Mapping[str, str], observed: Observed | None
 ) -> list[FitnessFinding]:
     """Return what is to be said about what would leave the host as it is, and about the key of raw backups."""
-    is_encrypting, form = bool(instance.repository.encryption.recipients), instance.repository.stream.send
-    findings = judge_sent(volumes.values(), ciphers, form, is_encrypting=is_encrypting)
+    is_encrypting, send = bool(instance.repository.encryption.recipients), instance.repository.stream.send
+    findings = judge_sent(volumes.values(), ciphers, send, is_encrypting=is_encrypting)
     is_raw = instance.sends_raw and bool(ciphers)
     if observed is not None:
         is_hidden = is_raw or observed.binlog_key is not None

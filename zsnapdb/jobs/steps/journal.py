@@ -87,10 +87,10 @@ J = TypeVar("J", bound=StepJournal[SteppedPlan])
 
 @dataclass(frozen=True)
 class JournalFolder(Generic[J]):
-    """The journals of one form in a folder."""
+    """The journals of one kind in a folder."""
 
     folder: Path
-    form: TypeAdapter[J]
+    adapter: TypeAdapter[J]
 
     def path(self, top: str) -> Path:
         """Return the path of the journal of a restore to this dataset."""
@@ -110,7 +110,7 @@ class JournalFolder(Generic[J]):
         except OSError as error:
             raise PreflightError(f"reading the journal {path}: {error.strerror}", hint="run zsnapdb as root") from error
         try:
-            return self.form.validate_json(body)
+            return self.adapter.validate_json(body)
         except ValidationError as error:
             raise DamagedError(
                 f"the journal {path} cannot be read: {error.errors()[0]['msg']}",
@@ -178,7 +178,7 @@ class JournalFolder(Generic[J]):
     def _write(self, path: Path, journal: J) -> None:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            whole_file.replace(path, self.form.dump_json(journal, indent=1))
+            whole_file.replace(path, self.adapter.dump_json(journal, indent=1))
         except OSError as error:
             raise PreflightError(
                 f"writing the journal {path}: {error.strerror}", hint="run zsnapdb as root, or set restore.journal"

@@ -25,13 +25,13 @@ def start(session: Session, flavour: Flavour, dialect: Dialect, names: Iterable[
         session.query(_of_channel(flavour, dialect.start_applier, name))
 
 
-def _of_channel(flavour: Flavour, form: str, name: str) -> str:
-    """Return the statement for the applier of one channel. The default channel has an empty name."""
+def _of_channel(flavour: Flavour, statement: str, name: str) -> str:
+    """Return the statement as it is for the applier of one channel. The default channel has an empty name."""
     value = "'" + name.replace("'", "''") + "'"
     return (
-        f"{form.removesuffix(' SQL_THREAD')} {value} SQL_THREAD"
+        f"{statement.removesuffix(' SQL_THREAD')} {value} SQL_THREAD"
         if family(flavour).names_connections
-        else f"{form} FOR CHANNEL {value}"
+        else f"{statement} FOR CHANNEL {value}"
     )
 
 

@@ -74,10 +74,10 @@ def judge_raw_drills(*, is_drilled: bool) -> list[FitnessFinding]:
 
 
 def judge_sent(
-    volumes: Iterable[str], ciphers: Mapping[str, str], form: str, *, is_encrypting: bool
+    volumes: Iterable[str], ciphers: Mapping[str, str], send: str, *, is_encrypting: bool
 ) -> list[FitnessFinding]:
-    """Return why the volumes must not be sent in this form (a value of the setting `send`) to the repository."""
-    if form == SendForm.RAW:
+    """Return why the volumes must not be sent as the setting `send` says to the repository."""
+    if send == SendForm.RAW:
         return judge_raw(volumes, ciphers)
     return judge_storing(ciphers, is_encrypting=is_encrypting)
 
