@@ -1,4 +1,4 @@
-"""Lists the clones on this host. The properties of their datasets say everything; no other file is read."""
+"""Lists the clones on this host. The properties of their datasets say everything but when a holder last beat."""
 
 from __future__ import annotations
 
