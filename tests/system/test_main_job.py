@@ -162,6 +162,22 @@ def test_setup_leads_from_a_host_without_zsnapdb_to_a_passed_drill(lab: Lab, tmp
         lab.sql("RENAME USER aside@localhost TO zsnapdb@localhost")
 
 
+def a_clone_from_its_making_to_its_end(lab: Lab, config: Path) -> None:
+    """One clone is extended and destroyed, another expires. A plan, a look, an unknown name are no deeds."""
+    create = ("clone", "create", "main", "--from", "latest", "--no-start", "--name")
+    assert lab.zsnapdb(*create, "seen", config=config).code == 0
+    # Its server does not run: nobody gets the login.
+    assert lab.zsnapdb("clone", "connect", "seen", "--dsn", config=config).code == 5
+    assert lab.zsnapdb("clone", "extend", "seen", "--ttl", "3h", "--plan", config=config).code == 0
+    assert lab.zsnapdb("clone", "extend", "seen", "--ttl", "3h", config=config).code == 0
+    assert lab.zsnapdb("clone", "destroy", "nobody", config=config).code == 0
+    assert lab.zsnapdb("clone", "list", config=config).code == 0
+    assert lab.zsnapdb("clone", "destroy", "seen", config=config).code == 0
+    assert lab.zsnapdb(*create, "unseen", "--ttl", "1s", config=config).code == 0
+    swept = lab.zsnapdb("reap", "--json", config=config).json["swept"]
+    assert [item["verdict"] for item in swept if item["name"] == "unseen"] == ["reap"]
+
+
 @pytest.mark.any_server
 def test_a_folder_repository_does_the_same_job(lab: Lab) -> None:
     folder = Path("/srv/s3/folder-repository")
@@ -172,8 +188,20 @@ def test_a_folder_repository_does_the_same_job(lab: Lab) -> None:
     restored = lab.zsnapdb("restore", "main", "--target", "tank/from-folder", "--json", config=config).json
     assert restored["gtids"] == backup["position"]["gtids"]
     assert lab.zsnapdb("report", "verify", "main", config=config).code == 0
+    a_clone_from_its_making_to_its_end(lab, config)
     records = sorted(folder.rglob("evidence/*.json"))
-    assert [json.loads(record.read_bytes())["job"] for record in records] == ["policy", "backup", "restore"]
+    shown = [json.loads(record.read_bytes()) for record in records]
+    assert [record["job"] for record in shown] == ["policy", "backup", "restore", *["clone"] * 6]
+    deeds = [(record["command"].split()[1:3], record["about"], record["exit_code"]) for record in shown[3:]]
+    assert deeds == [
+        (["clone", "create"], "seen", 0),
+        (["clone", "connect"], "seen", 5),
+        (["clone", "extend"], "seen", 0),
+        (["clone", "destroy"], "seen", 0),
+        (["clone", "create"], "unseen", 0),
+        (["reap", "--json"], f"unseen: {deeds[5][1].partition(': ')[2]}", 0),
+    ]
+    assert "expired" in deeds[5][1]
     records[1].write_bytes(records[1].read_bytes().replace(b'"backup"', b'"status"'))
     altered = lab.zsnapdb("report", "verify", "main", config=config)
     assert altered.code == 7, altered.stdout

@@ -9,6 +9,7 @@ A clone is changed only for its owner, the account that sudo names.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import re
@@ -194,6 +195,7 @@ def _run() -> None:
     request = parse(argv, caller.name)
     # Errors and evidence name the command that is run.
     sys.argv[1:] = request.words
+    from zsnapdb.cli.evidencing import evidence_of_clone
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import login_file, ownership
@@ -208,7 +210,10 @@ def _run() -> None:
     if request.wants_login_file:
         # Another clone may have the name by now.
         ownership.require_owner(settings, THIS_HOST, request.clone, caller.name)
-        path = login_file.write_login(settings, THIS_HOST, request.clone, caller.uid, caller.gid)
+        # The record of a new clone says that its owner has the login.
+        is_deed = request.command == "login"
+        with evidence_of_clone(settings, request.clone) if is_deed else contextlib.nullcontext():
+            path = login_file.write_login(settings, THIS_HOST, request.clone, caller.uid, caller.gid)
         print(_login_line(path), file=sys.stdout if request.command == "login" else sys.stderr)
     elif request.command == "destroy" and "--plan" not in request.words:
         login_file.forget_login(request.clone)

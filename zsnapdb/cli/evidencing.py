@@ -5,22 +5,26 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from zsnapdb.base.errors import ZsnapdbError
 
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.copies.sweeping import ReapOutcome
     from zsnapdb.jobs.health.evidence import PolicyChange
 
 Command = TypeVar("Command", bound=Callable[..., None])
+_CLONE = "clone"
 
 
-def evidencing(job: str, command: Command, only_with: str | None = None) -> Command:
+def evidencing(job: str, command: Command, only_with: str | None = None, about: str | None = None) -> Command:
     """Return the command, which now also writes into the evidence log how it ended. Showing a plan is no deed.
 
-    `only_with` is the parameter without which the command changes nothing (None: it always does).
+    `only_with` is the parameter without which the command changes nothing (None: it always does), `about` the one that
+    names what it is about (None: the instance).
     """
 
     @functools.wraps(command)
@@ -46,10 +50,75 @@ def evidencing(job: str, command: Command, only_with: str | None = None) -> Comm
             evidence.note_end(chosen, typed)
             command(*words, **options)
             return
-        with evidence.recorded(chosen, job, typed):
+        named = (about and options.get(about)) or ""
+        with evidence.recorded(chosen, job, typed, named):
             command(*words, **options)
 
     return run  # type: ignore[return-value]
+
+
+def evidencing_clone(command: Command) -> Command:
+    """Return the command on a clone, or on each clone of a set, which now also leaves evidence of how it ended."""
+
+    @functools.wraps(command)
+    def run(*words: Any, **options: Any) -> None:
+        from zsnapdb.config.settings import load
+
+        if options.get("plan"):
+            command(*words, **options)
+            return
+        with contextlib.ExitStack() as stack:
+            # The command says what is wrong with the configuration or the name.
+            with contextlib.suppress(ZsnapdbError):
+                stack.enter_context(evidence_of_clone(load(options.get("config")), str(options.get("name"))))
+            command(*words, **options)
+
+    return run  # type: ignore[return-value]
+
+
+@contextlib.contextmanager
+def evidence_of_clone(settings: Settings, name: str) -> Iterator[None]:
+    """Run the block, a deed on the clone (or set of clones) of that name, and write how it ended into evidence logs.
+
+    The log is that of the instance of the clone. Nothing is written where nothing has that name.
+    """
+    if not any(repository.evidence for repository in settings.repository.values()):
+        # Clones are looked for only if that can lead to a log.
+        yield
+        return
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.clone import ownership
+    from zsnapdb.jobs.health import evidence
+
+    with contextlib.ExitStack() as stack:
+        for instance in sorted(ownership.instances_of(settings, THIS_HOST, name)):
+            chosen = _keeping(settings, instance)
+            if chosen is not None:
+                stack.enter_context(evidence.recorded(chosen, _CLONE, ("zsnapdb", *sys.argv[1:]), name))
+        yield
+
+
+def evidence_of_removed(settings: Settings, outcomes: Iterable[ReapOutcome]) -> None:
+    """Write a record for each clone that this sweep has removed into the log of its instance."""
+    from zsnapdb.jobs.health import evidence
+
+    for item in outcomes:
+        if item.what == _CLONE and item.goes and item.instance:
+            chosen = _keeping(settings, item.instance)
+            if chosen is not None:
+                with evidence.recorded(chosen, _CLONE, ("zsnapdb", *sys.argv[1:]), f"{item.name}: {item.reason}"):
+                    pass
+
+
+def _keeping(settings: Settings, name: str) -> Instance | None:
+    """Return the instance if it is configured and its repository keeps an evidence log."""
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.jobs.base.instance import Instance
+
+    with contextlib.suppress(ZsnapdbError):
+        chosen = Instance.of(settings, name, Terminal())
+        return chosen if chosen.repository.evidence else None
+    return None
 
 
 @contextlib.contextmanager

@@ -38,6 +38,7 @@ class WhoPart(BaseModel):
 class EvidenceRecord(BaseModel):
     """What a run did. `command` are its words as they were typed. `exit_code` says how it ended.
 
+    `about` is what it was about, if that is less than the instance: a clone, and why it went if nobody asked for it.
     `changes`: the keys that it changed, or, if `job` is POLICY, what it found changed in the policy of its host.
     """
 
@@ -51,6 +52,7 @@ class EvidenceRecord(BaseModel):
     run_id: RunId
     job: Words
     command: Words
+    about: Words = ""
     who: WhoPart
     started: Moment
     finished: Moment

@@ -17,24 +17,24 @@ from zsnapdb.cli.clone import (
     server,
     upgrade,
 )
-from zsnapdb.cli.evidencing import evidencing
+from zsnapdb.cli.evidencing import evidencing, evidencing_clone
 from zsnapdb.cli.groups import CommandGroup
 
 app = typer.Typer(
     cls=CommandGroup, help="Run ephemeral servers on clones of snapshots.", no_args_is_help=True, rich_markup_mode=None
 )
-app.command("create")(evidencing("clone", create.create))
+app.command("create")(evidencing("clone", create.create, about="name"))
 app.command("prepare")(prepare.prepare)
 app.command("list")(inventory.list_clones)
 app.command("show")(inventory.show_clone)
 app.command("connect", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(connect.connect)
 app.command("start")(server.start)
 app.command("stop")(server.stop)
-app.command("reset")(reset.reset)
-app.command("extend")(lease.extend)
-app.command("protect")(lease.protect)
+app.command("reset")(evidencing_clone(reset.reset))
+app.command("extend")(evidencing_clone(lease.extend))
+app.command("protect")(evidencing_clone(lease.protect))
 app.command("beat")(lease.beat)
-app.command("commit")(commit.commit)
-app.command("detach")(detach.detach)
-app.command("destroy")(destroy.destroy)
+app.command("commit")(evidencing_clone(commit.commit))
+app.command("detach")(evidencing_clone(detach.detach))
+app.command("destroy")(evidencing_clone(destroy.destroy))
 app.command("upgrade-test")(upgrade.upgrade_test)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.clone.options import CloneName
+from zsnapdb.cli.evidencing import evidence_of_clone
 from zsnapdb.cli.options import AsJson, ConfigFile
 from zsnapdb.cli.output import show
 
@@ -35,7 +36,9 @@ def connect(
     from zsnapdb.report.clone import connect as report
 
     settings = load(config)
+    with evidence_of_clone(settings, name):
+        login = lifecycle.login(settings, THIS_HOST, name)
     if dsn or env or json:
-        show(report.LoginView(lifecycle.login(settings, THIS_HOST, name), as_environment=env), json)
+        show(report.LoginView(login, as_environment=env), json)
         return
-    client.open_client(settings, THIS_HOST, name, context.args)
+    client.open_client(settings, THIS_HOST, name, login, context.args)

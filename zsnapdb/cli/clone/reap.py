@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zsnapdb.cli.evidencing import evidence_of_removed
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, WithForeignSnapshots
 from zsnapdb.cli.output import show
 
@@ -27,6 +28,8 @@ def reap(
     settings = load(config)
     also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
     clones = reaper.plan(settings, THIS_HOST) if plan else reaper.reap(settings, THIS_HOST, also)
+    if not plan:
+        evidence_of_removed(settings, clones)
     outcomes = [*clones, *(orphans.plan(settings) if plan else orphans.reap(settings))]
     outcomes += vm_reaper.sweep(settings, THIS_HOST, act=not plan, also=also)
     show(report.ReapPlanView(outcomes) if plan else report.ReapView(outcomes), json)

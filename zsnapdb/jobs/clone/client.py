@@ -12,18 +12,18 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import credentials, lifecycle
 from zsnapdb.jobs.clone.catalogue import find
+from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.mysql.process import server_program
 from zsnapdb.planning.family import family
 
 
-def open_client(settings: Settings, host: Host, name: str, words: Sequence[str]) -> NoReturn:
-    """Replace this process by the client, logged in with the clone's password; `words` are its arguments.
+def open_client(settings: Settings, host: Host, name: str, login: Login, words: Sequence[str]) -> NoReturn:
+    """Replace this process by the client, logged in to the clone with its `login`; `words` are its arguments.
 
     The client gets its option file as an open file. The credentials file of the clone lies where its server can replace
     it, for example by one that names a plugin, which the client would load as root.
-    ServerError if the clone's server does not run. PreflightError if this host has no client program.
+    PreflightError if this host has no client program.
     """
-    login = lifecycle.login(settings, host, name)
     info = find(settings, host, name)
     beside = server_program.chosen(lifecycle.server_settings(settings, info), info.flavour, info.origin.version).parent
     path = os.pathsep.join((str(beside), str(beside.parent / "bin"), os.environ.get("PATH", os.defpath)))

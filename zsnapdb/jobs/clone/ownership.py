@@ -31,6 +31,11 @@ def require_owner(settings: Settings, host: Host, name: str, account: str) -> No
         )
 
 
+def instances_of(settings: Settings, host: Host, name: str) -> set[str]:
+    """Return the instances of the clone, or of the clones of the set, of that name; none if nothing has the name."""
+    return {info.instance for info in listing(settings, host) if name in (info.name, info.set_name)}
+
+
 def require_own_source(settings: Settings, source: str, account: str) -> None:
     """NotAllowedError if the source is a commit of a clone that is not the account's. Root may take all.
 

@@ -123,6 +123,7 @@ def _clones(
         leaks=_leaks_of,
         judge=lambda info: _judge_clone(settings, info, moment, act=act, also=also),
         remove=lambda info: _remove_clone(settings, host, info, also),
+        instance=lambda info: info.instance,
     )
 
 

@@ -34,13 +34,22 @@ class Leak:
 
 @dataclass(frozen=True)
 class ReapOutcome:
-    """What a sweep decided about a copy: keep or reap, why, and the error if it could not be removed."""
+    """What a sweep decided about a copy: keep or reap, why, and the error if it could not be removed.
+
+    `instance`: whose copy it is ("" where that is not said).
+    """
 
     what: str
     name: str
     verdict: LeaseVerdict
     reason: str
     error: ZsnapdbError | None = None
+    instance: str = ""
+
+    @property
+    def goes(self) -> bool:
+        """Whether the sweep removed the copy, or a plan says that it would."""
+        return self.verdict is LeaseVerdict.REAP
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,8 @@ class SweepVerdict:
 class CopyKind(Generic[C]):
     """Copies of one kind, called `what`: which there are, the lock of each, and what becomes of one.
 
-    `leaks` says what a run that died left of a copy on which nobody works, `judge` what is decided about it now.
+    `leaks` says what a run that died left of a copy on which nobody works, `judge` what is decided about it now,
+    `instance` whose copy it is.
     """
 
     what: str
@@ -74,6 +84,7 @@ class CopyKind(Generic[C]):
     leaks: Callable[[C], Sequence[Leak]]
     judge: Callable[[C], SweepVerdict]
     remove: Callable[[C], object]
+    instance: Callable[[C], str] = lambda _: ""
 
 
 def leaks(kind: CopyKind[C]) -> Iterator[Leak]:
@@ -112,7 +123,7 @@ def sweep(kind: CopyKind[C], *, act: bool, limit: int | None = None) -> Iterator
             if goes and not judged.is_leak and limit is not None and taken >= limit:
                 reason = f"{judged.reason}; the next sweep removes it: clones.reap_limit is {limit}"
                 judged = SweepVerdict(LeaseVerdict.KEEP, reason)
-            outcome = ReapOutcome(what, name, judged.verdict, judged.reason, judged.error)
+            outcome = ReapOutcome(what, name, judged.verdict, judged.reason, judged.error, kind.instance(copy))
             done = carried_out(outcome, partial(kind.remove, copy), act=act)
             taken += done.verdict is LeaseVerdict.REAP
             yield done

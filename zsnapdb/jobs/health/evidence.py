@@ -55,18 +55,21 @@ class EvidenceLog:
 
 
 @contextlib.contextmanager
-def recorded(instance: Instance, job: str, command: Sequence[str]) -> Iterator[None]:
+def recorded(instance: Instance, job: str, command: Sequence[str], about: str = "") -> Iterator[None]:
     """Run the block, a job of the instance, and write into the evidence log how it ended. Its exception goes on.
 
+    `about` names what the job was about, such as a clone.
     If the policy differs from the one that this host recorded last, that is written, too. A log that cannot be written
     is a warning: what was done is done.
     """
-    with recorded_keys((instance,), job, command):
+    with recorded_keys((instance,), job, command, about):
         yield
 
 
 @contextlib.contextmanager
-def recorded_keys(instances: Sequence[Instance], job: str, command: Sequence[str]) -> Iterator[list[PolicyChange]]:
+def recorded_keys(
+    instances: Sequence[Instance], job: str, command: Sequence[str], about: str = ""
+) -> Iterator[list[PolicyChange]]:
     """Do as `recorded` for each of the instances. The block adds the keys that it changed to the list."""
     at_work = [(instance, instance.host.now()) for instance in instances]
     code, changes = 0, list[PolicyChange]()
@@ -79,7 +82,7 @@ def recorded_keys(instances: Sequence[Instance], job: str, command: Sequence[str
     finally:
         for instance, started in at_work:
             draft = _draft(instance, job, command, started).model_copy(
-                update={"exit_code": code, "changes": tuple(changes)}
+                update={"exit_code": code, "changes": tuple(changes), "about": without_surrogates(about)}
             )
             _append(instance.impatient(_PATIENCE), draft)
 

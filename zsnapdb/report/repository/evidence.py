@@ -137,7 +137,7 @@ class EvidenceReportView(View):
             Section("Retention, immutability and keys", ("WHAT", "STATE"), self._protection()),
             Section("Changes of keys and policy", ("FOUND (UTC)", *_CHANGE), self._changes(), "none"),
             Section("Exceptions", ("WHEN (UTC)", "WHAT"), list(self._exceptions()), "none"),
-            Section("Runs", ("ENDED (UTC)", "JOB", "RESULT", "WHO", "RUN"), self._runs(), "none"),
+            Section("Runs", ("ENDED (UTC)", "JOB", "ABOUT", "RESULT", "WHO", "RUN"), self._runs(), "none"),
         )
 
     def fields(self) -> EvidenceReportDocument:
@@ -284,6 +284,7 @@ class EvidenceReportView(View):
             (
                 f"{record.finished:%Y-%m-%d %H:%M:%S}",
                 record.job,
+                record.about,
                 "good" if record.exit_code == 0 else f"FAILED with {record.exit_code}",
                 who_text(record),
                 record.run_id,
