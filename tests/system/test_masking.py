@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,6 +165,62 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
         assert lab.zsnapdb("clone", "destroy", "again").code == 0
     finally:
         assert lab.zsnapdb("clone", "destroy", "masked").code == 0
+
+
+def test_a_set_is_masked_once_and_its_clones_and_their_resets_never_again(
+    lab: Lab, private: None, tmp_path: Path
+) -> None:
+    before, sql, count = everything(), tmp_path / "mask.sql", tmp_path / "count"
+    sql.write_text("UPDATE private.people SET name = CONCAT('m', name), email = '', note = '';\n")
+    count.write_text(f"#!/bin/sh\necho masked >> {tmp_path}/runs\n")
+    count.chmod(0o700)
+    config = configured(lab, "required = true", f'run = ["{sql}", "{count}"]')
+
+    def clone(*words: str) -> dict[str, Any]:
+        done: dict[str, Any] = lab.zsnapdb("clone", *words, "--json", config=config).json
+        return done
+
+    def runs() -> int:
+        return len((tmp_path / "runs").read_text().splitlines())
+
+    def check(login: dict[str, Any]) -> None:
+        with connect(login) as here:
+            assert ask(here, "SELECT LEFT(name, 8), note FROM private.people WHERE id = 1") == [("mZSECRET", "")]
+            ask(here, "DELETE FROM private.people")
+
+    assert any(step.startswith("mask it") for step in clone("prepare", "main", "--plan")["steps"])
+    prepared = clone("prepare", "main")
+    assert (prepared["masked"], len(prepared["masking"]["steps"]), runs()) == (True, 2, 1)
+    assert (clone("prepare", "main", "--plan")["steps"], clone("prepare", "main")["masking"]) == ([], None)
+    planned = clone("create", "main", "--plan")
+    assert (planned["masks"], planned["masked_source"], planned["prepared"]) == (True, True, True)
+    made = clone("create", "main", "--name", "golden")
+    source = lab.zsnapdb("show", "main", prepared["backup_id"], "--json", config=config).json["backup"]
+    try:
+        assert (made["masking"], runs(), made["clone"]["masked"]) == (None, 1, True)
+        if lab.flavour == "mysql":
+            assert source["position"]["gtids"] in made["clone"]["position"]
+        check(made)
+        # What was written is gone, and nothing is masked again.
+        assert clone("reset", "golden")["clone"]["masked"]
+        check(made)
+        assert runs() == 1
+        # The form was masked by other rules: it is not used, by the reset of its own clone neither.
+        sql.write_text("UPDATE private.people SET name = CONCAT('mZSECRET', id), email = '', note = '';\n")
+        assert not clone("create", "main", "--plan")["masked_source"]
+        assert clone("reset", "golden")["clone"]["masked"]
+        assert runs() == 2
+        check(made)
+        again = clone("prepare", "main")
+        assert (again["masked"], again["snapshots"] != prepared["snapshots"], runs()) == (True, True, 3)
+        assert clone("reset", "golden")["clone"]["masked"]
+        assert runs() == 3
+        check(made)
+    finally:
+        assert lab.zsnapdb("clone", "destroy", "golden").code == 0
+    unused = lab.changed(("[repository.s3]\n", "[clones]\nkeep_unused = 0\n\n[repository.s3]\n"))
+    assert lab.zsnapdb("reap", config=unused).code == 0
+    assert everything() == before
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ class InstanceAgentSettings(_Section):
     verify: ScheduleSettings | None = None
     deep_verify: ScheduleSettings | None = None
     drill: ScheduleSettings | None = None
+    prepare: ScheduleSettings | None = None
     prune: ScheduleSettings | None = None
     purge: ScheduleSettings | None = None
     copy_to: CopyScheduleSettings | None = None

@@ -22,6 +22,7 @@ def prepare(
             autocompletion=completion.sources,
         ),
     ] = "latest",
+    mask: Annotated[bool, typer.Option("--mask", help="Mask it, also where the instance does not require it.")] = False,
     accepts_older: AcceptOlder = False,
     binary: ServerBinary = None,
     config: ConfigFile = None,
@@ -30,7 +31,8 @@ def prepare(
 ) -> None:
     """Prepare a snapshot set for clones that start fast.
 
-    A server recovers the snapshot set once and is shut down cleanly. Clones then start without recovery.
+    A server recovers the snapshot set once and is shut down cleanly; where clones are masked, it is masked once. Clones
+    of it, and their resets, then need neither.
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import load
@@ -42,10 +44,14 @@ def prepare(
 
     settings = load(config).with_binary(instance, binary)
     if plan:
-        intention = plans.prepare(settings, Instance.of(settings, instance), source, accepts_older=accepts_older)
+        intention = plans.prepare(
+            settings, Instance.of(settings, instance), source, masks=mask, accepts_older=accepts_older
+        )
         show(IntentionView(intention, "prepare"), json)
         return
     terminal = Terminal()
-    prepared = job.prepare(settings, Instance.of(settings, instance, terminal), source, accepts_older=accepts_older)
+    prepared = job.prepare(
+        settings, Instance.of(settings, instance, terminal), source, masks=mask, accepts_older=accepts_older
+    )
     terminal.end()
     show(PreparedView(prepared), json)

@@ -130,7 +130,8 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                     # Its holder could not beat as long as it was being made.
                     heartbeat.beat(instance.host, planned.name)
                 datasets.set_properties(planned.anchor, facts)
-    reusable_sets.mark_used(planned.anchor.rpartition("/")[0], planned.set_id, instance.host.now())
+    used = instance.host.now()
+    reusable_sets.mark_used(planned.anchor.rpartition("/")[0], planned.set_id, planned.rules, used)
     masking_seconds = separated.masking.seconds if separated.masking is not None else 0.0
     seconds = CreateDurations(
         source=obtained - began,

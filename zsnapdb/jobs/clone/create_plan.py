@@ -91,7 +91,8 @@ class ClonePlan:
     that leads to a point. None means a snapshot set that is taken now.
 
     `snapshots` (by role) are those that exist already. `receives` are the backups that are received first, oldest
-    first. `replays` counts the batches of archived binlogs that are replayed first.
+    first. `replays` counts the batches of archived binlogs that are replayed first. `masks`: whether it must be masked;
+    `rules` is the digest of the rules by which its source is masked already ("": it is not).
     """
 
     name: str
@@ -119,6 +120,7 @@ class ClonePlan:
     requested: str
     is_ephemeral: bool = False
     heartbeat: int | None = None
+    rules: str = ""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ class PlannedSource:
     receives: tuple[str, ...] = ()
     is_prepared: bool = False
     replays: int = 0
+    rules: str = ""
 
     @property
     def pool(self) -> str | None:
@@ -191,7 +194,8 @@ def planned_source(settings: Settings, instance: Instance, request: CloneRequest
         )
     if request.source == LIVE_STATE:
         return PlannedSource(SourceKind.LIVE, None, "", origin_of_live(instance))
-    source = locate(settings, instance, request.source, accepts_older=request.accepts_older)
+    rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
+    source = locate(settings, instance, request.source, rules, accepts_older=request.accepts_older)
     if isinstance(source, CloneSource):
         return _of_snapshots(source)
     receives = tuple(manifest.backup_id for manifest in source.chain)
@@ -202,7 +206,13 @@ def planned_source(settings: Settings, instance: Instance, request: CloneRequest
 def _of_snapshots(source: CloneSource) -> PlannedSource:
     names = {role: snapshot.full_name for role, snapshot in source.set.snapshots.items()}
     return PlannedSource(
-        source.kind, source, source.set.backup_id, source.origin, names, is_prepared=source.is_prepared
+        source.kind,
+        source,
+        source.set.backup_id,
+        source.origin,
+        names,
+        is_prepared=source.is_prepared,
+        rules=source.rules,
     )
 
 
@@ -262,6 +272,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         masks=masks,
         requested=request.names_source,
         heartbeat=heartbeat_seconds(request.heartbeat) if request.heartbeat is not None else None,
+        rules=made_from.rules,
     )
 
 

@@ -17,11 +17,12 @@ from zsnapdb.repository.manifest import Manifest, server_source
 
 
 def locate(
-    settings: Settings, instance: Instance, requested: str, *, accepts_older: bool = False
+    settings: Settings, instance: Instance, requested: str, rules: str = "", *, accepts_older: bool = False
 ) -> CloneSource | RemoteBackup:
     """Return the requested snapshot set, or the backup in the repository if this host does not have the set.
 
-    A set on this host is returned in its prepared form if there is one. A backup that was received earlier, or a point
+    A set on this host is returned in its prepared form if there is one: in that which is masked by the rules of this
+    digest (`masking_policy.rules_of`), else in that which is not masked. A backup that was received earlier, or a point
     that was reached earlier, is on this host. NotThere if neither this host nor the repository has the set.
 
     `latest` is not older than what this host stored: if this host no longer has its newest backup, the repository is
@@ -29,18 +30,18 @@ def locate(
     """
     local = find_local(settings, instance, requested)
     if local is not None and not (requested == LATEST and stored_after(instance, local.set.backup_id)):
-        return reusable_sets.prepared_form(home(settings, local.pool), local)
+        return reusable_sets.prepared_form(home(settings, local.pool), local, rules)
     repository = instance.open_repository()
     known = repository.backup_ids(instance.name)
     if requested == LATEST and known:
         newest = newest_backup(instance, repository, accepts_older=accepts_older)
         if local is not None and newest <= local.set.backup_id:
-            return reusable_sets.prepared_form(home(settings, local.pool), local)
+            return reusable_sets.prepared_form(home(settings, local.pool), local, rules)
         requested = newest
     if requested not in known:
         point = reusable_sets.find_point(settings, instance.name, requested)
         if point is not None:
-            return point
+            return reusable_sets.prepared_form(home(settings, point.pool), point, rules)
         raise NotThere(
             f"instance {instance.name} has no snapshot set {requested}, neither on this host nor in the repository",
             hint="run `zsnapdb list` to see the backups",
@@ -49,11 +50,11 @@ def locate(
     server_source(target)
     same = _same_set_here(settings, instance, target)
     if same is not None:
-        return reusable_sets.prepared_form(home(settings, same.pool), same)
+        return reusable_sets.prepared_form(home(settings, same.pool), same, rules)
     top = home(settings, pool_for(settings, [volume.dataset for volume in target.volumes]))
     received = reusable_sets.find_received(top, target.backup_id)
     if received is not None:
-        return reusable_sets.prepared_form(top, received)
+        return reusable_sets.prepared_form(top, received, rules)
     return RemoteBackup(restore_chain(repository.catalogue(instance.name).manifests, target))
 
 

@@ -6,6 +6,8 @@ It runs the site's SQL files and scripts, then it removes what is left of the ol
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -79,6 +81,25 @@ def check(masking: MaskingSettings) -> None:
                 f"masking.run {' '.join(words)} is not a readable SQL file",
                 hint="give the absolute path of the SQL file, without arguments",
             )
+
+
+def digest(masking: MaskingSettings) -> str:
+    """Return the SHA-256 of the rules: of the settings, and of the content of the files that they name first.
+
+    ConfigError if a file cannot be read. A file that a script reads by itself is not looked at.
+    """
+    rules = hashlib.sha256()
+    canaries = [value.get_secret_value() for value in masking.canaries]
+    rules.update(json.dumps([masking.run, masking.rebuild, masking.keep_history, canaries]).encode())
+    for words in masking.run:
+        try:
+            with open_regular(Path(words[0])) as file:
+                rules.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise ConfigError(
+                f"reading the masking file {words[0]}: {error.strerror}", hint="give the absolute path of a file"
+            ) from error
+    return rules.hexdigest()
 
 
 def _is_readable(file: Path) -> bool:

@@ -16,7 +16,7 @@ from zsnapdb.jobs.clone import masking
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.masking import MaskingReport
-from zsnapdb.jobs.clone.properties import MASKED_PROPERTY, NOT_MASKED
+from zsnapdb.jobs.clone.properties import MASKED_PROPERTY, NOT_MASKED, RULES_PROPERTY
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import is_masked
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
@@ -34,6 +34,14 @@ def masks_new_clone(settings: MaskingSettings, *, requested: bool) -> bool:
     return masks
 
 
+def rules_of(settings: MaskingSettings, *, requested: bool) -> str:
+    """Return the digest of the rules by which a clone must be masked; "" if it need not be.
+
+    The errors are those of `masks_new_clone`.
+    """
+    return masking.digest(settings) if masks_new_clone(settings, requested=requested) else ""
+
+
 def ensure(
     settings: MaskingSettings,
     host: Host,
@@ -49,9 +57,11 @@ def ensure(
     """Mask the clone of that name with these volumes, if the policy or its request (`is_requested`) says so.
 
     Return None if nothing was masked. PreflightError if a volume has a snapshot from before. The volumes are marked as
-    masked only when masking is complete. A clone of a masked clone's commit (`is_of_commit`) is masked already.
+    masked only when masking is complete. A clone of a masked clone's commit (`is_of_commit`), or of a prepared set that
+    was masked by the same rules, is masked already.
     """
-    inherited = is_of_commit and _are_of_masked(volumes)
+    rules = rules_of(settings, requested=is_requested)
+    inherited = (is_of_commit or bool(rules)) and _are_of_masked(volumes, rules)
     report = None
     if is_masked(required=settings.required, configured=bool(settings.run), requested=is_requested, already=inherited):
         report = masking.mask(
@@ -63,7 +73,7 @@ def ensure(
             clone=name,
         )
     if report is not None:
-        _refuse_snapshots(volumes)
+        refuse_snapshots(volumes)
     if report is not None or inherited:
         facts = {MASKED_PROPERTY: stamp(host.now())}
         if report is not None:
@@ -72,7 +82,7 @@ def ensure(
     return report
 
 
-def _refuse_snapshots(volumes: Collection[str]) -> None:
+def refuse_snapshots(volumes: Collection[str]) -> None:
     """Raise PreflightError if a volume has a snapshot: it was made before masking was complete.
 
     Whoever can read the mounted volume can read its snapshots in `.zfs/snapshot` (zfsprops(7), snapdir).
@@ -95,13 +105,24 @@ def without_binlogs(origin: Origin, position: Position) -> Origin:
     return origin.model_copy(update={"unlogged": str(position.gtids.union(origin.unlogged_gtids or GtidSet.parse("")))})
 
 
-def _are_of_masked(volumes: Collection[str]) -> bool:
-    """Return whether all of these datasets were cloned from a commit that says that its data is masked."""
+def _are_of_masked(volumes: Collection[str], rules: str) -> bool:
     origins = [values["origin"].value for values in datasets.properties_of(list(volumes), ["origin"]).values()]
-    if any(origin in ("", datasets.UNSET) for origin in origins):
-        return False
-    marks = datasets.properties_of(origins, [MASKED_PROPERTY])
-    return all(values[MASKED_PROPERTY].value not in (NOT_MASKED, datasets.UNSET) for values in marks.values())
+    return not any(origin in ("", datasets.UNSET) for origin in origins) and are_masked(origins, rules)
+
+
+def are_masked(made: Collection[str], rules: str) -> bool:
+    """Return whether all of these snapshots say of themselves that their data is masked.
+
+    They are those of a commit, or of a prepared set that was masked by the rules of this digest. What a snapshot
+    inherits says nothing: a masked clone may have become a server of its own since then.
+    """
+    marks = datasets.properties_of(list(made), [MASKED_PROPERTY, RULES_PROPERTY])
+    return all(
+        values[MASKED_PROPERTY].is_local
+        and values[MASKED_PROPERTY].value != NOT_MASKED
+        and (not values[RULES_PROPERTY].is_local or values[RULES_PROPERTY].value == rules)
+        for values in marks.values()
+    )
 
 
 def refuse_unmasked(settings: Settings, info: CloneInfo) -> None:

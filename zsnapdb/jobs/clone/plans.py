@@ -13,9 +13,10 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import lifecycle, masking_policy, room
+from zsnapdb.jobs.clone import prepare as job
 from zsnapdb.jobs.clone.catalogue import CloneInfo, home, ready
 from zsnapdb.jobs.clone.locate import locate
-from zsnapdb.jobs.clone.sources import RemoteBackup, with_volumes
+from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, with_volumes
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.mysql.process import server_program
 from zsnapdb.planning.clone import lease as leases
@@ -101,10 +102,19 @@ def commit(settings: Settings, host: Host, name: str, message: str) -> Intention
     return Intention(info, (*lock, f"snapshot {', '.join(info.volumes.values())} at one moment"))
 
 
-def prepare(settings: Settings, instance: Instance, requested: str, *, accepts_older: bool = False) -> Intention:
+def prepare(
+    settings: Settings, instance: Instance, requested: str, *, masks: bool = False, accepts_older: bool = False
+) -> Intention:
     """Return what preparing a snapshot set would do."""
-    source = locate(settings, with_volumes(instance), requested, accepts_older=accepts_older)
+    rules = masking_policy.rules_of(instance.settings.masking, requested=masks)
+    source = locate(settings, with_volumes(instance), requested, rules, accepts_older=accepts_older)
+    if isinstance(source, CloneSource):
+        rules = job.rules_for(source, rules)
+        if job.is_done(source, rules):
+            return Intention(None, ())
+    scripts = instance.settings.masking.run if rules else ()
     once = (
+        *(f"mask it: {' '.join(words)}" for words in scripts),
         "start its server once without network",
         "compare its position with the recorded position",
         "shut it down cleanly and snapshot its volumes",
@@ -112,6 +122,4 @@ def prepare(settings: Settings, instance: Instance, requested: str, *, accepts_o
     if isinstance(source, RemoteBackup):
         backup_id = source.manifest.backup_id
         return Intention(None, (f"receive backup {backup_id} from the repository", "clone the backup", *once))
-    if source.is_prepared:
-        return Intention(None, ())
     return Intention(None, (f"clone set {source.set.backup_id} beside {home(settings, source.pool)}", *once))

@@ -1,6 +1,11 @@
-"""Prepares a snapshot set: recovers its server once and shuts it down, so that clones of the set need no recovery."""
+"""Prepares a snapshot set: recovers its server once, masks it where clones are masked, and shuts it down cleanly.
+
+Clones of the prepared form need neither recovery nor masking.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from pydantic import SecretStr
 
@@ -10,12 +15,13 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.base.set_properties import snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import fetch, locks, reusable_sets
+from zsnapdb.jobs.clone import fetch, locks, masking, masking_policy, properties, reusable_sets
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.locate import locate
+from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
-from zsnapdb.jobs.clone.reusable_sets import PREPARED, anchor_of, facts_of, prepared_form
-from zsnapdb.jobs.clone.sources import CloneSource, with_volumes
+from zsnapdb.jobs.clone.reusable_sets import PREPARED, anchor_of, facts_of, name_of, prepared_form
+from zsnapdb.jobs.clone.sources import CloneSource, SourceKind, with_volumes
 from zsnapdb.jobs.clone.volumes import (
     NOT_MOUNTED,
     clone_volumes,
@@ -31,66 +37,122 @@ from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered
-from zsnapdb.mysql.binlog.known_tail import KnownTail
+from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.server_copy.identity import Access
+from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.zfs import datasets
 
 
-def prepare(settings: Settings, instance: Instance, requested: str, *, accepts_older: bool = False) -> CloneSource:
+@dataclass(frozen=True)
+class PreparedSet:
+    """A prepared form, and what masking did when it was made (None: nothing was masked now)."""
+
+    source: CloneSource
+    masking: MaskingReport | None = None
+
+
+def prepare(
+    settings: Settings, instance: Instance, requested: str, *, masks: bool = False, accepts_older: bool = False
+) -> PreparedSet:
     """Prepare the requested snapshot set and return its prepared form; a set that is prepared already is returned.
 
-    A backup that is only in the repository is received first. The server runs without network and without accounts
-    meanwhile. ConsistencyError if it does not come up with exactly the recorded GTIDs. After an error nothing of the
-    prepared form is left. `accepts_older` is as for `locate`.
+    It is masked if clones of the instance must be, or if the caller asks for it (`masks`). A backup that is only in the
+    repository is received first. The server runs without network and without accounts meanwhile. ConsistencyError if it
+    does not come up with exactly the recorded GTIDs, HookError if masking fails. After an error nothing of the prepared
+    form is left. `accepts_older` is as for `locate`.
     """
+    rules = masking_policy.rules_of(instance.settings.masking, requested=masks)
     instance = with_volumes(instance)
-    source = fetch.bring_here(settings, instance, locate(settings, instance, requested, accepts_older=accepts_older))
+    found = locate(settings, instance, requested, rules, accepts_older=accepts_older)
+    source = fetch.bring_here(settings, instance, found)
+    own = rules_for(source, rules)
+    if is_done(source, own):
+        return PreparedSet(source)
     top = home(settings, source.pool)
     datasets.ensure(top, NOT_MOUNTED)
-    with locks.on_reusable_set(PREPARED, source.set.backup_id):
-        existing = prepared_form(top, source)
-        return existing if existing.is_prepared else _prepare(settings, instance, top, source)
+    with locks.on_reusable_set(PREPARED, name_of(source.set.backup_id, own)):
+        existing = prepared_form(top, source, own)
+        return PreparedSet(existing) if is_done(existing, own) else _prepare(settings, instance, top, source, own)
 
 
-def _prepare(settings: Settings, instance: Instance, top: str, source: CloneSource) -> CloneSource:
+def rules_for(source: CloneSource, rules: str) -> str:
+    """Return the digest of the rules by which the source is still to be masked; "" if it is a masked clone's commit."""
+    return "" if _is_masked_commit(source) else rules
+
+
+def _is_masked_commit(source: CloneSource) -> bool:
+    names = [made.full_name for made in source.set.snapshots.values()]
+    return source.kind is SourceKind.COMMIT and not source.rules and masking_policy.are_masked(names, "")
+
+
+def is_done(source: CloneSource, rules: str) -> bool:
+    """Return whether the source is prepared, and masked by the rules of this digest ("": it need not be)."""
+    return source.is_prepared and source.rules == rules
+
+
+def _prepare(settings: Settings, instance: Instance, top: str, source: CloneSource, rules: str) -> PreparedSet:
     """Make the prepared form under its lock, and return it."""
-    set_id, anchor = source.set.backup_id, anchor_of(top, PREPARED, source.set.backup_id)
-    reusable_sets.remove_if_exists(top, PREPARED, set_id)
-    root = settings.clones.mount_root / f".{set_id}"
+    set_id, name = source.set.backup_id, name_of(source.set.backup_id, rules)
+    anchor = anchor_of(top, PREPARED, name)
+    reusable_sets.remove_if_exists(top, PREPARED, name)
+    root = settings.clones.mount_root / f".{name}"
     layout = layout_of(source.origin, f"{anchor}/c", root)
     copy = copy_of(source.origin, layout, root, instance.settings.server, settings.clones)
-    datasets.create(
-        anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, source.origin, source.kind, instance.host.now())}
-    )
+    facts = facts_of(set_id, instance.name, source.origin, source.kind, instance.host.now(), rules)
+    datasets.create(anchor, {**NOT_MOUNTED, **facts})
 
     def undo() -> None:
         copy.process().kill()
-        reusable_sets.remove_if_exists(top, PREPARED, set_id)
+        reusable_sets.remove_if_exists(top, PREPARED, name)
         remove_folders(root)
 
     with undone_on_error(undo):
-        clone_volumes(source, layout, {KEPT_PROPERTY: set_id})
-        known = tail_record.read(instance, source.origin.flavour)
-        _recover_once(copy, source, known, [dataset for _, dataset in outer_first(layout)])
-        snapshot(layout.datasets, snapshot_name(set_id), {KEPT_PROPERTY: set_id})
+        clone_volumes(source, layout, {KEPT_PROPERTY: name})
+        origin, report = _recover_once(instance, copy, source, [dataset for _, dataset in outer_first(layout)], rules)
+        marks = {KEPT_PROPERTY: name}
+        if rules:
+            masking_policy.refuse_snapshots(layout.datasets.values())
+            marks |= {properties.MASKED_PROPERTY: stamp(instance.host.now()), properties.RULES_PROPERTY: rules}
+        elif _is_masked_commit(source):
+            marks |= {properties.MASKED_PROPERTY: stamp(instance.host.now())}
+        snapshot(layout.datasets, snapshot_name(set_id), marks)
         for _, dataset in reversed(outer_first(layout)):
             datasets.unmount(dataset)
-        datasets.set_properties(anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
+        datasets.set_properties(
+            anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.READY, ORIGIN_PROPERTY: origin.encode()}
+        )
     remove_folders(root)
-    return prepared_form(top, source)
+    return PreparedSet(prepared_form(top, source, rules), report)
 
 
-def _recover_once(copy: Copy, source: CloneSource, known: KnownTail | None, volumes: list[str]) -> None:
-    """Start an unreachable server on the files, check its position, shut it down, and remove its identity."""
+def _recover_once(
+    instance: Instance, copy: Copy, source: CloneSource, volumes: list[str], rules: str
+) -> tuple[Origin, MaskingReport | None]:
+    """Start an unreachable server on the files, check its position, shut it down, and remove its identity.
+
+    With `rules` the files are masked first. Return the origin of the files, and what masking did.
+    """
     mount(volumes)
     server_files.remove_tree(copy.folder)
     give(copy)
     copy.make_private()
     copy.remove_identity()
-    position = copy.recorded_position(known, has_gtids=source.origin.has_gtids)
+    origin, report = source.origin, None
+    position = copy.recorded_position(tail_record.read(instance, origin.flavour), has_gtids=origin.has_gtids)
+    if rules:
+        report = masking.mask(
+            copy,
+            instance.settings.masking,
+            position,
+            origin.unlogged_gtids,
+            instance=instance.name,
+            clone=source.set.backup_id,
+        )
+        origin = masking_policy.without_binlogs(origin, position)
     identity = copy.identity(server_id=fresh_server_id(), port=None, access=Access.PRIVATE_SOCKET)
     with locks.turn(), copy.start(identity, "root", SecretStr("")) as session:
-        check_recovered(session, position, source.origin.unlogged_gtids)
+        check_recovered(session, position, origin.unlogged_gtids)
     copy.process().stop(timeout=copy.settings.start_timeout)
     copy.remove_identity()
     server_files.remove_tree(copy.folder)
+    return origin, report

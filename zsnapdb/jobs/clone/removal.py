@@ -51,8 +51,7 @@ def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> C
     own = _snapshots(snapshots.below(anchor, foreign.COLUMNS) if seen is None else seen)
     home = anchor.rpartition("/")[0]
     commits = sorted({snapshot.commit for snapshot in own if snapshot.commit})
-    sets = (reusable_sets.find(home, PREPARED, commit) for commit in commits)
-    prepared = tuple(item for item in sets if item is not None)
+    prepared = tuple(reusable_sets.prepared_forms(home, commits)) if commits else ()
     obstacles = [
         f"{', '.join(item.clones)} depends on the prepared form of commit {item.set_id}"
         for item in prepared
@@ -132,7 +131,7 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
         ServerProcess(root / PRIVATE_FOLDER).kill()
         drop_detaching(anchor, mark)
         for item in planned.prepared:
-            with locks.on_reusable_set(PREPARED, item.set_id):
+            with locks.on_reusable_set(PREPARED, item.name):
                 reusable_sets.remove(item)
         heirs = {_revision_of(anchor, step.dataset) for step in planned.steps.promotions}
         if heirs:

@@ -14,7 +14,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.base.uninterrupted import uninterrupted
-from zsnapdb.jobs.clone import credentials, fetch, foreign, locks, properties, room, volumes
+from zsnapdb.jobs.clone import credentials, fetch, foreign, locks, masking_policy, properties, room, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import start_locked
@@ -57,7 +57,7 @@ def reset_plan(
         source = _original(settings, host, info)
     else:
         instance = with_volumes(Instance.of(settings, info.instance).on_host(host))
-        source = locate(settings, instance, requested, accepts_older=accepts_older)
+        source = locate(settings, instance, requested, _rules(settings, info), accepts_older=accepts_older)
     set_id = source.manifest.backup_id if isinstance(source, RemoteBackup) else source.set.backup_id
     made = {} if isinstance(source, RemoteBackup) else source.set.snapshots
     names = {role: snapshot.full_name for role, snapshot in made.items()}
@@ -68,22 +68,46 @@ def reset_plan(
 def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | RemoteBackup:
     """Return the snapshot set that the clone was created from, whatever data it has been given since.
 
+    Where the clone must be masked, that is the form that is masked by the rules of now, if there is one.
     PreflightError if that set is neither on this host nor in the repository any more.
     """
-    seen = datasets.properties_of(list(info.volumes.values()), ["origin"])
-    names = {role: seen[dataset]["origin"].value for role, dataset in info.volumes.items()}
-    short = info.original[1:] if info.original.startswith("@") else snapshot_name(info.original)
-    if all(name.partition("@")[2] == short for name in names.values()):
-        # The data is of the original set now: what the datasets were cloned from is still there.
-        described = dict(zip(names, snapshots.describe(list(names.values())), strict=True))
-        return CloneSource(SourceKind(info.source), SnapshotSet(info.backup_id, described), info.origin)
+    rules, here = _rules(settings, info), _here(info)
+    if here is not None and (not rules or masking_policy.are_masked(_names(here), rules)):
+        return here
     try:
-        return locate(settings, with_volumes(Instance.of(settings, info.instance).on_host(host)), info.original)
+        found = locate(settings, with_volumes(Instance.of(settings, info.instance).on_host(host)), info.original, rules)
     except NotThere as error:
+        if here is not None:
+            return here
         raise PreflightError(
             f"clone {info.name} was created from the snapshot set {info.original}, which does not exist any more",
             hint="choose another snapshot set with --from",
         ) from error
+    return here if here is not None and not (isinstance(found, CloneSource) and found.rules) else found
+
+
+def _rules(settings: Settings, info: CloneInfo) -> str:
+    """Return the digest of the rules by which the clone must be masked; "" if it need not be."""
+    configured = settings.instance.get(info.instance)
+    if configured is None:
+        return ""
+    return masking_policy.rules_of(configured.masking, requested=info.asks_for_masking)
+
+
+def _names(source: CloneSource) -> list[str]:
+    return [snapshot.full_name for snapshot in source.set.snapshots.values()]
+
+
+def _here(info: CloneInfo) -> CloneSource | None:
+    """Return what the datasets of the clone were cloned from, if that is the set that it was created from."""
+    seen = datasets.properties_of(list(info.volumes.values()), ["origin"])
+    names = {role: seen[dataset]["origin"].value for role, dataset in info.volumes.items()}
+    short = info.original[1:] if info.original.startswith("@") else snapshot_name(info.original)
+    if not all(name.partition("@")[2] == short for name in names.values()):
+        return None
+    # The data is of the original set now: what the datasets were cloned from is still there.
+    described = dict(zip(names, snapshots.describe(list(names.values())), strict=True))
+    return CloneSource(SourceKind(info.source), SnapshotSet(info.backup_id, described), info.origin)
 
 
 def reset(
@@ -120,7 +144,9 @@ def _source(
             settings, with_volumes(Instance.of(settings, info.instance, events).on_host(host)), source
         )
     instance = with_volumes(Instance.of(settings, info.instance, events).on_host(host))
-    return fetch.bring_here(settings, instance, locate(settings, instance, requested, accepts_older=accepts_older))
+    rules = _rules(settings, info)
+    found = locate(settings, instance, requested, rules, accepts_older=accepts_older)
+    return fetch.bring_here(settings, instance, found)
 
 
 def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource) -> int:

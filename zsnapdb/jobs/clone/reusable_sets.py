@@ -1,13 +1,14 @@
 """Snapshot sets that this host keeps so that later clones start fast: received and prepared sets.
 
 A received set was received from the repository, or is a point that was reached by replay. A prepared set was recovered
-once and its server was shut down cleanly. Each set is an anchor (a dataset without files that carries every fact as a
-local property) and below the anchor the copy `c`. An anchor in phase `making` whose process is gone is a leak.
+once, masked where clones of the instance are, and its server was shut down cleanly. Each set is an anchor (a dataset
+without files that carries every fact as a local property) and below the anchor the copy `c`. An anchor in phase
+`making` whose process is gone is a leak.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -42,6 +43,8 @@ _COLUMNS = (
     properties.USED_PROPERTY,
     properties.ROLE_PROPERTY,
     properties.POINT_PROPERTY,
+    properties.RULES_PROPERTY,
+    BACKUP_PROPERTY,
     "used",
     "mountpoint",
 )
@@ -51,13 +54,17 @@ _COLUMNS = (
 class ReusableSet:
     """A received or prepared set.
 
-    `used` is the time when a clone was last made from the set. `volumes` are by role. `clones` are the datasets that
-    were cloned from the set. `point` is the identity of a point that was reached by replay, else `-`.
+    `name` is that of its anchor, `set_id` the set that it has the data of, `rules` the digest of the rules by which it
+    was masked ("": it is not masked). `used` is the time when a clone was last made from the set. `volumes` are by
+    role. `clones` are the datasets that were cloned from the set. `point` is the identity of a point that was reached
+    by replay, else `-`.
     """
 
     kind: str
     source: SourceKind
+    name: str
     set_id: str
+    rules: str
     instance: str
     phase: CopyPhase
     used: str
@@ -70,14 +77,9 @@ class ReusableSet:
     point: str
 
     @property
-    def name(self) -> str:
-        """The name of the copy: the id of the set."""
-        return self.set_id
-
-    @property
     def lock(self) -> str:
         """The name of the lock that a process holds while it makes or removes the set."""
-        return locks.name_of_reusable_set(self.kind, self.set_id)
+        return locks.name_of_reusable_set(self.kind, self.name)
 
 
 def _beside(home: str, kind: str) -> str:
@@ -85,9 +87,14 @@ def _beside(home: str, kind: str) -> str:
     return f"{home.rpartition('/')[0]}/{kind}"
 
 
-def anchor_of(home: str, kind: str, set_id: str) -> str:
-    """Return the name of the anchor of a set."""
-    return f"{_beside(home, kind)}/{set_id}"
+def anchor_of(home: str, kind: str, name: str) -> str:
+    """Return the dataset that is the anchor of the set of that name."""
+    return f"{_beside(home, kind)}/{name}"
+
+
+def name_of(set_id: str, rules: str) -> str:
+    """Return the name of a set with this data, masked by the rules of this digest ("": not masked)."""
+    return f"{set_id}-{rules[:8]}" if rules else set_id
 
 
 def known(settings: Settings, kind: str) -> KnownCopies[ReusableSet]:
@@ -119,10 +126,13 @@ def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> 
         if name not in ("", datasets.UNSET)
     }
     roles = {dataset: values[properties.ROLE_PROPERTY] for dataset, values in found.members.items()}
+    rules = found.facts[properties.RULES_PROPERTY]
     return ReusableSet(
         kind=kind,
         source=SourceKind(found.text(properties.SOURCE_PROPERTY)),
-        set_id=found.name,
+        name=found.name,
+        set_id=found.text(BACKUP_PROPERTY),
+        rules=rules.value if rules.is_local else "",
         instance=found.text(INSTANCE_PROPERTY),
         phase=found.phase(),
         used=found.text(properties.USED_PROPERTY),
@@ -136,20 +146,25 @@ def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> 
     )
 
 
-def find(home: str, kind: str, set_id: str) -> ReusableSet | None:
-    """Return the received or prepared set, complete or half made; None if there is no such set.
+def find(home: str, kind: str, name: str) -> ReusableSet | None:
+    """Return the received or prepared set of that name, complete or half made; None if there is no such set.
 
     DamagedError if its properties cannot be read.
     """
-    if not datasets.exists(f"{_beside(home, kind)}/{set_id}"):
+    if not datasets.exists(anchor_of(home, kind, name)):
         return None
-    return copies.find_or_none(_known(kind, [_beside(home, kind)]), set_id)
+    return copies.find_or_none(_known(kind, [_beside(home, kind)]), name)
+
+
+def prepared_forms(home: str, set_ids: Collection[str]) -> list[ReusableSet]:
+    """Return every prepared set with the data of one of these sets, masked or not, complete or half made."""
+    return [item for item in _known(PREPARED, [_beside(home, PREPARED)]).copies if item.set_id in set_ids]
 
 
 def _source_of(stored: ReusableSet, kind: SourceKind, *, is_prepared: bool) -> CloneSource:
     names = {role: f"{dataset}@{snapshot_name(stored.set_id)}" for role, dataset in stored.volumes.items()}
     described = dict(zip(names, snapshots.describe(list(names.values())), strict=True))
-    return CloneSource(kind, SnapshotSet(stored.set_id, described), stored.origin, is_prepared)
+    return CloneSource(kind, SnapshotSet(stored.set_id, described), stored.origin, is_prepared, stored.rules)
 
 
 def find_received(home: str, set_id: str) -> CloneSource | None:
@@ -175,28 +190,32 @@ def find_reached(settings: Settings, instance: str, identity: str) -> CloneSourc
     return _source_of(point, SourceKind.POINT, is_prepared=True) if point is not None else None
 
 
-def prepared_form(home: str, source: CloneSource) -> CloneSource:
-    """Return the prepared form of the source if there is one, else the source itself."""
-    stored = find(home, PREPARED, source.set.backup_id)
-    return (
-        _source_of(stored, source.kind, is_prepared=True)
-        if stored is not None and stored.phase is CopyPhase.READY
-        else source
-    )
+def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
+    """Return the prepared form of the source that is masked by the rules of this digest ("": not masked).
+
+    If there is none, the form that is not masked; if there is none either, the source itself.
+    """
+    for wanted in dict.fromkeys((rules, "")):
+        stored = find(home, PREPARED, name_of(source.set.backup_id, wanted))
+        if stored is not None and stored.phase is CopyPhase.READY and stored.rules == wanted:
+            return _source_of(stored, source.kind, is_prepared=True)
+    return source
 
 
-def mark_used(home: str, set_id: str, at: datetime) -> None:
+def mark_used(home: str, set_id: str, rules: str, at: datetime) -> None:
     """Record that a clone was made from the set then. The reaper then keeps the set longer."""
-    for kind in (RECEIVED, PREPARED):
-        if datasets.exists(f"{_beside(home, kind)}/{set_id}"):
-            datasets.set_properties(f"{_beside(home, kind)}/{set_id}", {properties.USED_PROPERTY: stamp(at)})
+    for anchor in (anchor_of(home, RECEIVED, set_id), anchor_of(home, PREPARED, name_of(set_id, rules))):
+        if datasets.exists(anchor):
+            datasets.set_properties(anchor, {properties.USED_PROPERTY: stamp(at)})
 
 
-def facts_of(set_id: str, instance: str, origin: Origin, kind: SourceKind, begun: datetime) -> dict[str, str]:
+def facts_of(
+    set_id: str, instance: str, origin: Origin, kind: SourceKind, begun: datetime, rules: str = ""
+) -> dict[str, str]:
     """Return the properties of the anchor of a set whose making has begun then."""
     return {
         **NO_SNAPSHOTS,
-        KEPT_PROPERTY: set_id,
+        KEPT_PROPERTY: name_of(set_id, rules),
         INSTANCE_PROPERTY: instance,
         BACKUP_PROPERTY: set_id,
         properties.SOURCE_PROPERTY: kind,
@@ -204,6 +223,7 @@ def facts_of(set_id: str, instance: str, origin: Origin, kind: SourceKind, begun
         copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
         copy_properties.CREATED_PROPERTY: stamp(begun),
         properties.USED_PROPERTY: stamp(begun),
+        **({properties.RULES_PROPERTY: rules} if rules else {}),
     }
 
 
@@ -224,9 +244,9 @@ def remove(stored: ReusableSet) -> None:
     owned.destroy_datasets(members, *_marks(stored), with_snapshots=True)
 
 
-def remove_if_exists(home: str, kind: str, set_id: str) -> None:
-    """Destroy what exists of the set, complete or half made."""
-    stored = find(home, kind, set_id)
+def remove_if_exists(home: str, kind: str, name: str) -> None:
+    """Destroy what exists of the set of that name, complete or half made."""
+    stored = find(home, kind, name)
     if stored is not None:
         remove(stored)
 
@@ -242,4 +262,4 @@ def _end_servers(members: list[str]) -> None:
 
 def _marks(stored: ReusableSet) -> tuple[Mark, Mark]:
     """Return the marks of the set's datasets. A dataset that is still being received carries the mark of a restore."""
-    return Mark(KEPT_PROPERTY, stored.set_id), Mark(RESTORED_PROPERTY)
+    return Mark(KEPT_PROPERTY, stored.name), Mark(RESTORED_PROPERTY)

@@ -53,13 +53,15 @@ class SourceKind(StrEnum):
 class CloneSource:
     """A snapshot set on this host, and what is known of its server.
 
-    `is_prepared`: the server was recovered and shut down cleanly before the snapshots.
+    `is_prepared`: the server was recovered and shut down cleanly before the snapshots. `rules`: the digest of the rules
+    by which it was masked then (`masking.digest`; "" if it was not).
     """
 
     kind: SourceKind
     set: SnapshotSet
     origin: Origin
     is_prepared: bool = False
+    rules: str = ""
 
     @property
     def pool(self) -> str:

@@ -24,6 +24,7 @@ class JobKind(StrEnum):
     VERIFY = "verify"
     DEEP_VERIFY = "deep-verify"
     DRILL = "drill"
+    PREPARE = "prepare"
     PRUNE = "prune"
     PURGE = "purge"
     COPY = "copy"
@@ -100,6 +101,7 @@ def _of_instances(settings: Settings) -> Iterator[PlannedJob]:
             (JobKind.VERIFY, jobs.verify, ("verify", name)),
             (JobKind.DEEP_VERIFY, jobs.deep_verify, ("verify", name, "--deep")),
             (JobKind.DRILL, jobs.drill, ("drill", name)),
+            (JobKind.PREPARE, jobs.prepare, ("clone", "prepare", name)),
             (JobKind.PRUNE, jobs.prune, ("prune", name)),
             (JobKind.PURGE, jobs.purge, ("binlog", "purge", name)),
             (JobKind.COPY, copies, ("copy", name, "--to", copies.to if copies is not None else "")),

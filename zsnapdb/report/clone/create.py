@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from zsnapdb.jobs.clone.create import Created
 from zsnapdb.jobs.clone.create_plan import ClonePlan
-from zsnapdb.jobs.clone.sources import CloneSource
+from zsnapdb.jobs.clone.prepare import PreparedSet
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import planned_lines
 from zsnapdb.report.clone.fields import CloneFields, clone_fields
@@ -56,6 +56,7 @@ class ClonePlanDocument(TypedDict):
     profile: str
     starts: bool
     masks: bool
+    masked_source: bool
 
 
 class PreparedDocument(TypedDict):
@@ -63,6 +64,8 @@ class PreparedDocument(TypedDict):
 
     backup_id: str
     snapshots: dict[str, str]
+    masked: bool
+    masking: MaskingFields | None
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,9 @@ class ClonePlanView(View):
             lines.append(f"  replay {plan.replays} batches of archived binlogs on the backup, once")
         for role, dataset in sorted(plan.layout.datasets.items()):
             lines.append(f"  zfs clone {plan.snapshots.get(role, f'the snapshot of {role}')} to {dataset}")
-        if plan.masks:
+        if plan.masks and plan.rules:
+            lines.append("  its source was masked when it was prepared, by the rules of now")
+        elif plan.masks:
             lines.append("  mask the clone; nobody can connect to it during that time")
             lines += [f"  {line}" for line in planned_lines(plan.origin.flavour)]
         recovery = "no recovery: it was shut down cleanly" if plan.is_prepared else "with crash recovery"
@@ -171,22 +176,28 @@ class ClonePlanView(View):
             "profile": plan.profile.value,
             "starts": plan.starts,
             "masks": plan.masks,
+            "masked_source": bool(plan.rules),
         }
 
 
 @dataclass(frozen=True)
 class PreparedView(View):
-    """A snapshot set that was recovered and shut down cleanly."""
+    """A snapshot set that was recovered, masked where clones are, and shut down cleanly."""
 
-    source: CloneSource
+    prepared: PreparedSet
     kind: ClassVar[str] = "clone-prepared"
 
     def text(self) -> str:
-        return f"snapshot set {self.source.set.backup_id} is prepared: its clones need no recovery"
+        source, report = self.prepared.source, self.prepared.masking
+        needs = "neither recovery nor masking" if source.rules else "no recovery"
+        lines = [f"snapshot set {source.set.backup_id} is prepared: its clones need {needs}"]
+        return "\n".join(lines + (masking_lines(report) if report is not None else []))
 
     def fields(self) -> PreparedDocument:
-        snapshots = {role: snapshot.full_name for role, snapshot in self.source.set.snapshots.items()}
+        source, report = self.prepared.source, self.prepared.masking
         return {
-            "backup_id": self.source.set.backup_id,
-            "snapshots": snapshots,
+            "backup_id": source.set.backup_id,
+            "snapshots": {role: snapshot.full_name for role, snapshot in source.set.snapshots.items()},
+            "masked": bool(source.rules),
+            "masking": masking_fields(report) if report is not None else None,
         }

@@ -124,7 +124,7 @@ def test_the_original_data_of_a_clone_is_what_it_was_created_from_whatever_it_wa
     pool.clone("life", base, original=f"{FIRST} latest")
     located: list[str] = []
 
-    def locate(_settings: Any, _instance: Any, requested: str, **_named: Any) -> Any:
+    def locate(_settings: Any, _instance: Any, requested: str, *_words: Any, **_named: Any) -> Any:
         located.append(requested)
         return CloneSource(SourceKind.BACKUP, SnapshotSet(requested, {}), info.origin)
 

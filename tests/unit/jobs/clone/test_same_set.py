@@ -42,7 +42,7 @@ def test_the_set_on_this_host_is_cloned_if_its_guids_are_those_of_the_backup(
     monkeypatch.setattr(locate, "home", lambda *words: "tank/zsnapdb/clones")
     monkeypatch.setattr(locate, "pool_for", lambda *words: "tank")
     monkeypatch.setattr(reusable_sets, "find_received", lambda *words: None)
-    monkeypatch.setattr(reusable_sets, "prepared_form", lambda home, source: source)
+    monkeypatch.setattr(reusable_sets, "prepared_form", lambda home, source, rules: source)
     located = locate.locate(host.settings, host.instance, CONSOLIDATED)
     assert (located is here) is (difference == 0)
     assert isinstance(located, RemoteBackup) is (difference == 1)
