@@ -5,7 +5,7 @@ A server that is not separate is stopped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -78,18 +78,21 @@ def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
     return copy.recorded_position(known, has_gtids=clone.origin.has_gtids)
 
 
-def first_start(clone: CloneServer, position: Position, password: SecretStr) -> None:
+def first_start(clone: CloneServer, position: Position, password: SecretStr) -> Position:
     """Start the server, check that it comes up at exactly the position, and check it. On any error it is stopped.
 
-    Afterwards the account of its users has this password and the clone's rights. Before the check it does not exist.
+    Return the position with all its GTIDs: `position` lacks those that are in no binlog of the copy, such as one whose
+    binlogs masking removed. Afterwards the account of its users has this password and the clone's rights. Before the
+    check it does not exist.
     """
     internal = fresh_password()
     with locks.turn(), undone_on_error(clone.copy.process().kill), _started_with_account(clone, internal) as session:
         applier.forget(session)
-        facts, _ = check_recovered(session, position, clone.origin.unlogged_gtids)
+        facts, reached = check_recovered(session, position, clone.origin.unlogged_gtids)
         check(session, facts, clone)
         _make_users(session, clone, password)
     _write_files_for_later_starts(clone, password, internal)
+    return replace(position, gtids=reached.gtids) if position.gtids is not None else position
 
 
 def start_again(clone: CloneServer) -> None:

@@ -193,7 +193,7 @@ def _separate(
     )
     separate_at = time.monotonic()
     password = fresh_password()
-    contract.first_start(clone, position, password)
+    position = contract.first_start(clone, position, password)
     return _Separated(position, password, report, separate_at)
 
 

@@ -124,7 +124,7 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
             is_of_commit=info.source == SourceKind.COMMIT,
             volumes=info.volumes.values(),
         )
-        contract.first_start(clone, position, password or fresh_password())
+        position = contract.first_start(clone, position, password or fresh_password())
         datasets.set_properties(
             info.top,
             {
