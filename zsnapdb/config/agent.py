@@ -67,6 +67,7 @@ class InstanceAgentSettings(_Section):
     deep_verify: ScheduleSettings | None = None
     drill: ScheduleSettings | None = None
     prepare: ScheduleSettings | None = None
+    pool: ScheduleSettings | None = None
     prune: ScheduleSettings | None = None
     purge: ScheduleSettings | None = None
     copy_to: CopyScheduleSettings | None = None

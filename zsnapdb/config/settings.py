@@ -20,6 +20,7 @@ from zsnapdb.config.doctor import DoctorSettings
 from zsnapdb.config.errors import every_error, explain
 from zsnapdb.config.notifications import NotificationSettings
 from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.pool import PoolSettings
 from zsnapdb.config.references import unknown_names
 from zsnapdb.config.repository import ConfigSection, KeepRules, KeepSettings, RepositorySettings
 from zsnapdb.config.vm import VmSourceSettings
@@ -200,6 +201,7 @@ class InstanceSettings(ConfigSection):
     chain: ChainSettings = ChainSettings()
     encryption: DatasetKeySettings = DatasetKeySettings()
     masking: MaskingSettings = MaskingSettings()
+    pool: PoolSettings | None = None
     upgrade_queries: tuple[str, ...] = ()
     drill: DrillSettings = DrillSettings()
     binlog: BinlogSettings = BinlogSettings()

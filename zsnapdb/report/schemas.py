@@ -28,7 +28,7 @@ from zsnapdb.report import (
     setup_removal,
     undo,
 )
-from zsnapdb.report.clone import change, connect, create, destroy, topology, upgrade
+from zsnapdb.report.clone import change, connect, create, destroy, pool, topology, upgrade
 from zsnapdb.report.clone import list as clones
 from zsnapdb.report.clone import query as answers
 from zsnapdb.report.document import VERSION, ErrorDocument
@@ -94,12 +94,19 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "binlog status": _types(binlog.BinlogArchiveView),
     "clone commit": _types(change.CommittedView, change.IntentionView),
     "clone connect": _types(connect.LoginView),
-    "clone create": _types(create.CreatedView, create.ClonePlanView, topology.CloneSetView, topology.CloneSetPlanView),
+    "clone create": _types(
+        create.CreatedView,
+        create.ClonePlanView,
+        create.HandOutPlanView,
+        topology.CloneSetView,
+        topology.CloneSetPlanView,
+    ),
     "clone destroy": _types(destroy.DestroyedView, destroy.DestroyPlanView),
     "clone detach": _types(change.DetachedView, change.DetachPlanView),
     "clone extend": _CHANGED,
     "clone list": _types(clones.ClonesView),
     "clone prepare": _types(create.PreparedView, change.IntentionView),
+    "clone pool": _types(pool.FilledPoolView, pool.PoolPlanView),
     "clone protect": _CHANGED,
     "clone beat": _CHANGED,
     "clone reset": _types(change.ChangedView, change.ResetPlanView),

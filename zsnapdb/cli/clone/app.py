@@ -12,6 +12,7 @@ from zsnapdb.cli.clone import (
     detach,
     inventory,
     lease,
+    pool,
     prepare,
     reset,
     server,
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command("create")(evidencing("clone", create.create, about="name"))
 app.command("prepare")(prepare.prepare)
+app.command("pool")(pool.pool)
 app.command("list")(inventory.list_clones)
 app.command("show")(inventory.show_clone)
 app.command("connect", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(connect.connect)

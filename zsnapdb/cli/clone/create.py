@@ -106,6 +106,10 @@ NoStart = Annotated[
     ),
 ]
 
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Make a clone of the newest set now, also if one waits in the pool.")
+]
+
 
 def _owner() -> str:
     import getpass
@@ -129,6 +133,7 @@ def create(
     mask: Mask = False,
     admin: Admin = False,
     no_start: NoStart = False,
+    fresh: Fresh = False,
     accepts_older: AcceptOlder = False,
     history: History = None,
     binary: ServerBinary = None,
@@ -138,7 +143,7 @@ def create(
 ) -> None:
     """Clone a snapshot set and start a server on the clone.
 
-    The server is isolated from its source.
+    The server is isolated from its source. Where the instance has a pool, a clone that waits there is handed out.
     """
     from zsnapdb.jobs.backup.low_priority import at_low_priority
 
@@ -148,8 +153,8 @@ def create(
         from zsnapdb.cli.progress import Terminal
         from zsnapdb.config.settings import load
         from zsnapdb.jobs.base.instance import Instance
-        from zsnapdb.jobs.clone import create as job
         from zsnapdb.jobs.clone import create_plan
+        from zsnapdb.jobs.clone import pool as job
         from zsnapdb.report.clone import create as report
 
         _check_point(source, at, history)
@@ -175,9 +180,13 @@ def create(
         create_set(settings, chosen, request, count or 0, topology.value, terminal, plan=plan, json=json)
         return
     if plan:
+        slot = None if fresh else job.candidate(settings, chosen, request)
+        if slot is not None:
+            show(report.HandOutPlanView(slot, request), json)
+            return
         show(report.ClonePlanView(create_plan.plan(settings, chosen, request)), json)
         return
-    result = job.create(settings, chosen, request)
+    result = job.obtain(settings, chosen, request, fresh=fresh)
     terminal.end()
     show(report.CreatedView(result), json)
 

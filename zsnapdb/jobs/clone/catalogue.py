@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from zsnapdb.base.errors import ExistsError
 from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
-from zsnapdb.jobs.clone import heartbeat
+from zsnapdb.jobs.clone import heartbeat, locks
 from zsnapdb.jobs.clone import properties as clone_properties
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
@@ -31,6 +33,7 @@ from zsnapdb.zfs import datasets
 _HOME = "zsnapdb/clones"
 _COLUMNS = (
     clone_properties.ROLE_PROPERTY,
+    clone_properties.LABEL_PROPERTY,
     BACKUP_PROPERTY,
     POSITION_PROPERTY,
     ORIGIN_PROPERTY,
@@ -56,6 +59,8 @@ _COLUMNS = (
     clone_properties.HEARTBEAT_PROPERTY,
     clone_properties.FOLLOWS_PROPERTY,
     clone_properties.MASK_PROPERTY,
+    clone_properties.POOL_PROPERTY,
+    clone_properties.RULES_PROPERTY,
     "used",
     "quota",
     "origin",
@@ -67,6 +72,7 @@ _LAST_PORT = 65535
 class CloneInfo:
     """A clone as the properties of its datasets describe it.
 
+    `name` is that of its dataset, which never changes; `label` is what people call it.
     `top` is the anchor. `datasets` are the anchor and all datasets below it that carry the clone's name, outer datasets
     first. `volumes` (by role) are the datasets of the current revision; `leftovers` are those of other revisions.
     `source` is the kind of source that the data is of, `requested` what the user named to get this data. `original` is
@@ -113,6 +119,11 @@ class CloneInfo:
     """Whether a command made it for itself. The clone goes when that command is gone (`locks.as_maker`)."""
     follows: int | None = None
     """The port of the clone that it replicates from."""
+    label: str = ""
+    waits: bool = False
+    """Whether it waits in the pool of its instance and is nobody's yet."""
+    rules: str = ""
+    """Of a clone that was made for a pool: the digest of the rules by which it was masked."""
     asks_for_masking: bool = False
     """Whether its request asks for masking, at every first start of new files."""
 
@@ -192,10 +203,12 @@ def _info(host: Host, found: CopyDatasets) -> CloneInfo:
     inside = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")} | {top}
     mount = Path(value(clone_properties.ROOT_PROPERTY))
     follows = facts[clone_properties.FOLLOWS_PROPERTY]
+    label = facts[clone_properties.LABEL_PROPERTY]
     original, _, original_request = value(clone_properties.ORIGINAL_PROPERTY).partition(" ")
     set_name, _, part = value(clone_properties.SET_PROPERTY).partition(" ")
     return CloneInfo(
         name=found.name,
+        label=label.value if label.is_local and clone_properties.is_clone_name(label.value) else found.name,
         instance=value(INSTANCE_PROPERTY),
         backup_id=value(BACKUP_PROPERTY),
         source=value(clone_properties.SOURCE_PROPERTY),
@@ -229,6 +242,8 @@ def _info(host: Host, found: CopyDatasets) -> CloneInfo:
         origin=decode(value(ORIGIN_PROPERTY), top),
         pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(),
         is_ephemeral=facts[clone_properties.EPHEMERAL_PROPERTY] == datasets.Property("yes", "local"),
+        waits=facts[clone_properties.POOL_PROPERTY] == datasets.Property(clone_properties.WAITS, "local"),
+        rules=facts[clone_properties.RULES_PROPERTY].value if facts[clone_properties.RULES_PROPERTY].is_local else "",
         follows=found.number(clone_properties.FOLLOWS_PROPERTY) if follows.is_local else None,
         asks_for_masking=facts[clone_properties.MASK_PROPERTY] == datasets.Property("yes", "local"),
     )
@@ -250,14 +265,44 @@ def _masked(volumes: Iterable[Properties]) -> str | None:
 
 
 def find(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone of that name. UnknownNameError (with the existing names), DamagedError if it cannot be read."""
+    """Return the clone that has this label, or this name where no other has it as label.
+
+    UnknownNameError (with the existing labels), DamagedError if it cannot be read.
+    """
     if clone_properties.is_clone_name(name):
         one = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, partial(_info, host), only=name)
         info = copies.find_or_none(one, name)
         if info is not None:
             return info
-    # All are listed only to say which there are.
-    return copies.find(known(settings, host), name)
+    # Only a clone that was renamed, or that came out of a pool, has another label than its dataset's name.
+    everything = known(settings, host)
+    labelled = next((info for info in everything.copies if info.label == name), None)
+    return labelled or copies.find(everything, name)
+
+
+def refuse_label(others: Iterable[CloneInfo], label: str) -> None:
+    """Raise ExistsError if one of these clones is called so, or has a dataset of that name."""
+    other = next((info for info in others if label in (info.label, info.name)), None)
+    if other is not None:
+        raise ExistsError(
+            f"the clone {label} exists: {other.top}",
+            hint=f"choose another name, or run `zsnapdb clone destroy {label}`",
+        )
+
+
+@contextlib.contextmanager
+def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
+    """Be the only process that changes the clone of that label or name, and yield it as it is under its lock.
+
+    The errors are those of `ready`.
+    """
+    with locks.on_clone(find(settings, host, name).name if not _is_dataset(settings, name) else name):
+        yield ready(settings, host, name)
+
+
+def _is_dataset(settings: Settings, name: str) -> bool:
+    possible = [f"{above}/{name}" for above in homes(settings)] if clone_properties.is_clone_name(name) else []
+    return any(datasets.exists(dataset) for dataset in possible)
 
 
 def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) -> Settings:

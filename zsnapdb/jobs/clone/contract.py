@@ -90,7 +90,7 @@ def first_start(clone: CloneServer, position: Position, password: SecretStr) -> 
         applier.forget(session)
         facts, reached = check_recovered(session, position, clone.origin.unlogged_gtids)
         check(session, facts, clone)
-        _make_users(session, clone, password)
+        make_users(session, clone, password)
     _write_files_for_later_starts(clone, password, internal)
     return replace(position, gtids=reached.gtids) if position.gtids is not None else position
 
@@ -110,16 +110,17 @@ def start_again(clone: CloneServer) -> None:
                 if password is not None:
                     return
                 password = fresh_password()
-                _make_users(session, clone, password)
+                make_users(session, clone, password)
         else:
             internal, password = fresh_password(), password or fresh_password()
             with _started_with_account(clone, internal) as session:
                 check(session, probe(session), clone)
-                _make_users(session, clone, password)
+                make_users(session, clone, password)
     _write_files_for_later_starts(clone, password, internal)
 
 
-def _make_users(session: Session, clone: CloneServer, password: SecretStr) -> None:
+def make_users(session: Session, clone: CloneServer, password: SecretStr) -> None:
+    """Make the account of the clone's users anew, with this password and the clone's rights."""
     hosts = credentials.hosts_of_users(clone.bind_address)
     accounts.make_users(session, ACCOUNT, hosts, password, clone.rights, clone.origin.flavour)
 

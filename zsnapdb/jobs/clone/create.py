@@ -68,13 +68,16 @@ class CreateDurations:
 
 @dataclass(frozen=True)
 class Created:
-    """A new clone. `password` is None if its server was not started yet."""
+    """A new clone. `password` is None if its server was not started yet.
+
+    `is_of_pool`: it waited in the pool of its instance, and was not made now.
+    """
 
     info: CloneInfo
     password: SecretStr | None
-    position: Position
     seconds: CreateDurations
     masking: MaskingReport | None = None
+    is_of_pool: bool = False
 
     @property
     def login(self) -> credentials.Login | None:
@@ -107,6 +110,8 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
     instance = with_volumes(instance)
     request = replace(request, name=request.name or random_name(instance))
     began = time.monotonic()
+    # Those of now: if the rules change while the clone is masked, its slot is dropped.
+    rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks) if request.waits else ""
     with contextlib.ExitStack() as locked:
         locked.enter_context(locks.on_clone(str(request.name), patience=0))
         with at_low_priority():
@@ -126,6 +131,9 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                     copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.starts else CopyPhase.NEW,
                     properties.USED_PROPERTY: stamp(instance.host.now()),
                 }
+                if request.waits:
+                    facts |= {properties.POOL_PROPERTY: properties.WAITS}
+                    facts |= {properties.RULES_PROPERTY: rules} if rules else {}
                 if planned.heartbeat is not None:
                     # Its holder could not beat as long as it was being made.
                     heartbeat.beat(instance.host, planned.name)
@@ -140,7 +148,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
         start=time.monotonic() - separated.separate_at,
     )
     info = find(settings, instance.host, planned.name)
-    return Created(info, separated.password, separated.position, seconds, separated.masking)
+    return Created(info, separated.password, seconds, separated.masking)
 
 
 def _obtain(

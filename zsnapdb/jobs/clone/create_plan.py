@@ -73,6 +73,8 @@ class CloneRequest:
     """Whether the newest state may be older than something that was stored and cannot be used."""
     is_ephemeral: bool = False
     """Whether the caller makes the clone for itself, and holds `locks.as_maker` of it until it is destroyed."""
+    waits: bool = False
+    """Whether the clone waits in the pool of its instance until somebody asks for one."""
     follows: int | None = None
     """The port of the clone on this host that the clone will replicate from: it may connect to it."""
 
@@ -235,7 +237,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         )
     limits = settings.clones
     free = datasets.available(pool)
-    lease, port = _admitted(settings, instance.host, request, free)
+    lease, port = _admitted(settings, instance.host, request, name, free)
     root = limits.mount_root / name
     _refuse_files_in(root)
     layout = layout_of(origin, f"{anchor}/r1", root)
@@ -285,13 +287,14 @@ def _refuse_files_in(root: Path) -> None:
         )
 
 
-def _admitted(settings: Settings, host: Host, request: CloneRequest, free: int) -> tuple[CloneLease, int]:
+def _admitted(settings: Settings, host: Host, request: CloneRequest, name: str, free: int) -> tuple[CloneLease, int]:
     """Return the lease and the port of a new clone. PreflightError if a quota, the lease or the ports forbid it.
 
-    `free`: the free bytes of its pool.
+    ExistsError if another clone is called so. `free`: the free bytes of its pool.
     """
     limits, known = settings.clones, catalogue.known(settings, host)
     clones = known.copies
+    catalogue.refuse_label(clones, name)
     quota = Quota(limits.per_owner, limits.total, limits.free_floor)
     # A clone that cannot be read is somebody's, and takes its room all the same.
     owners = [*(info.owner for info in clones), *("" for _ in known.unreadable)]

@@ -11,8 +11,8 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import foreign, locks, properties, room, volumes
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
+from zsnapdb.jobs.clone import foreign, properties, room, volumes
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, ready
 from zsnapdb.jobs.clone.destroy import drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import server_settings, start_locked
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, clone_mark
@@ -43,9 +43,12 @@ def detach_plan(settings: Settings, host: Host, name: str) -> DetachPlan:
 
     PreflightError if the pool has not enough free space, or if the clone is independent already.
     """
-    info = ready(settings, host, name)
+    return _planned(settings, ready(settings, host, name))
+
+
+def _planned(settings: Settings, info: CloneInfo) -> DetachPlan:
     if info.is_independent:
-        raise PreflightError(f"clone {name} is independent already", hint="there is nothing to detach")
+        raise PreflightError(f"clone {info.label} is independent already", hint="there is nothing to detach")
     _refuse_clear(info)
     cost = sum(
         int(datasets.properties(dataset, ["referenced"])["referenced"].value) for dataset in info.volumes.values()
@@ -81,10 +84,9 @@ def detach(settings: Settings, host: Host, name: str, events: Events) -> DetachP
 
     The clone's server is stopped during the copy, and started again if it was running.
     """
-    with locks.on_clone(name):
-        planned = detach_plan(settings, host, name)
-        info = planned.info
-        foreign.warn_of_kept(info.top, name, events)
+    with held(settings, host, name) as info:
+        planned = _planned(settings, info)
+        foreign.warn_of_kept(info.top, info.name, events)
         if info.phase is CopyPhase.CHANGING:
             drop_leftovers(info)
         was_running = info.pid is not None
@@ -104,14 +106,14 @@ def detach(settings: Settings, host: Host, name: str, events: Events) -> DetachP
         datasets.set_properties(
             info.top, {properties.REVISION_PROPERTY: str(revision), copy_properties.PHASE_PROPERTY: phase_after}
         )
-        changed = find(settings, host, name)
+        changed = find(settings, host, info.name)
         drop_leftovers(changed)
         volumes.mount_for_good(changed.volumes.values())
         if info.source == SourceKind.LIVE:
             drop_unused_live(with_volumes(Instance.of(settings, info.instance).on_host(host)), info.backup_id)
         if was_running:
             start_locked(settings, host, changed)
-        return replace(planned, info=find(settings, host, name))
+        return replace(planned, info=find(settings, host, info.name))
 
 
 def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> None:

@@ -30,8 +30,8 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import contract, credentials, heartbeat, locks, masking_policy, properties, volumes
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
+from zsnapdb.jobs.clone import contract, credentials, heartbeat, masking_policy, properties, volumes
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, ready
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.revision import drop_leftovers
 from zsnapdb.jobs.clone.sources import SourceKind
@@ -93,14 +93,13 @@ def start(settings: Settings, host: Host, name: str) -> CloneInfo:
     A running server is left alone. Only the clone's datasets are needed: a lost option file or credentials file is
     written again. Lost credentials get a new password.
     """
-    with locks.on_clone(name):
-        info = ready(settings, host, name)
+    with held(settings, host, name) as info:
         if info.pid is None:
             start_locked(settings, host, info)
             # An interrupted reset leaves its new data never started, beside the old.
             if info.leftovers:
                 drop_leftovers(info)
-        return find(settings, host, name)
+        return find(settings, host, info.name)
 
 
 def start_locked(settings: Settings, host: Host, info: CloneInfo, password: SecretStr | None = None) -> None:
@@ -145,10 +144,9 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
 
 def stop(settings: Settings, host: Host, name: str) -> CloneInfo:
     """Shut the clone's server down cleanly, if it runs."""
-    with locks.on_clone(name):
-        info = ready(settings, host, name)
+    with held(settings, host, name) as info:
         info.process.stop(timeout=server_settings(settings, info).start_timeout)
-        return find(settings, host, name)
+        return find(settings, host, info.name)
 
 
 def extend(settings: Settings, host: Host, name: str, seconds: float | None) -> CloneInfo:
@@ -176,7 +174,7 @@ def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
         raise PreflightError(
             f"no heartbeats are expected for clone {name}", hint="make a clone with --heartbeat, such as 60s"
         )
-    heartbeat.beat(host, name)
+    heartbeat.beat(host, info.name)
     now_there = Heartbeat(info.lease.heartbeat.every, host.now())
     return replace(info, lease=replace(info.lease, heartbeat=now_there))
 
@@ -200,11 +198,11 @@ def beat_while(settings: Settings, host: Host, name: str, process: int) -> Clone
         # Three beats in the time of one: one that is late ends no clone.
         while not select.select([watched], [], [], every / 3)[0]:
             with contextlib.suppress(PreflightError):
-                heartbeat.beat(host, name)
+                heartbeat.beat(host, info.name)
             try:
                 info = ready(settings, host, name)
             except UnknownNameError:
-                heartbeat.forget(host, name)
+                heartbeat.forget(host, info.name)
                 raise
             except PreflightError:
                 raise
@@ -216,8 +214,7 @@ def beat_while(settings: Settings, host: Host, name: str, process: int) -> Clone
 
 
 def _with_lease(settings: Settings, host: Host, name: str, change: Callable[[CloneLease], CloneLease]) -> CloneInfo:
-    with locks.on_clone(name):
-        info = ready(settings, host, name)
+    with held(settings, host, name) as info:
         lease = change(info.lease)
         datasets.set_properties(info.top, copy_properties.lease_values(lease))
         return replace(info, lease=lease)
@@ -278,8 +275,7 @@ def commit(settings: Settings, host: Host, name: str, message: str) -> Committed
     READ LOCK), so that the tables of all engines are consistent.
     """
     text = message_text(message)
-    with locks.on_clone(name):
-        info = ready(settings, host, name)
+    with held(settings, host, name) as info:
         if info.phase is not CopyPhase.READY:
             raise PreflightError(
                 f"the server of clone {name} was never started ({info.phase})", hint=f"run `zsnapdb clone start {name}`"

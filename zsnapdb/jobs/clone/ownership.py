@@ -22,7 +22,7 @@ def require_owner(settings: Settings, host: Host, name: str, account: str) -> No
     others = {
         info.owner
         for info in listing(settings, host)
-        if name in (info.name, info.set_name) and info.owner != owner_text(account)
+        if name in (info.name, info.label, info.set_name) and info.owner != owner_text(account)
     }
     if others:
         raise NotAllowedError(
@@ -33,7 +33,7 @@ def require_owner(settings: Settings, host: Host, name: str, account: str) -> No
 
 def instances_of(settings: Settings, host: Host, name: str) -> set[str]:
     """Return the instances of the clone, or of the clones of the set, of that name; none if nothing has the name."""
-    return {info.instance for info in listing(settings, host) if name in (info.name, info.set_name)}
+    return {info.instance for info in listing(settings, host) if name in (info.name, info.label, info.set_name)}
 
 
 def require_own_source(settings: Settings, source: str, account: str) -> None:

@@ -14,6 +14,8 @@ from zsnapdb.base.patterns import printable
 from zsnapdb.zfs.owned import Mark
 
 CLONE_PROPERTY = f"{PROPERTY}:clone"
+LABEL_PROPERTY = f"{PROPERTY}:label"
+"""On the anchor: what people call the clone. Not set: as its dataset, whose name never changes."""
 ROLE_PROPERTY = f"{PROPERTY}:role"
 PORT_PROPERTY = f"{PROPERTY}:port"
 BIND_PROPERTY = f"{PROPERTY}:bind"
@@ -46,12 +48,19 @@ MASKED_PROPERTY = f"{PROPERTY}:masked"
 """On every volume of a masked clone: when masking was complete. On a commit: the same, or `no`."""
 NOT_MASKED = "no"
 RULES_PROPERTY = f"{PROPERTY}:rules"
-"""On a masked prepared set and on its snapshots: the digest of the rules that masked it (`masking.digest`)."""
+"""On a masked prepared set and on its snapshots: the digest of the rules that masked it (`masking.digest`).
+
+Also on the anchor of a clone that waits in a pool.
+"""
 EPHEMERAL_PROPERTY = f"{PROPERTY}:ephemeral"
 """On the anchor: `yes` if a command made the clone for itself, and holds the lock of its maker as long as it runs."""
 HEARTBEAT_PROPERTY = f"{PROPERTY}:heartbeat"
 """On the anchor: the seconds between two heartbeats of its holder; `no` if none are expected."""
 NO_HEARTBEAT = "no"
+POOL_PROPERTY = f"{PROPERTY}:pool"
+"""On the anchor of a clone that was made for the pool of its instance: whether it waits there, or was handed out."""
+WAITS = "waits"
+HANDED_OUT = "handed out"
 RIGHTS_PROPERTY = f"{PROPERTY}:rights"
 """On the anchor: the rights of the account of the clone's users (`AccountRights`)."""
 

@@ -226,6 +226,9 @@ def use_of(info: CloneInfo, moment: datetime, *, notes: bool = False) -> CloneUs
 
     `notes`: record for the next sweep the time and the number of connections that the server has had.
     """
+    if info.waits:
+        # Nobody has its login.
+        return CloneUse(0, None)
     since, _, counted = info.used.partition(" ")
     if info.pid is None:
         return CloneUse(0, read_stamp(since) if since != datasets.UNSET else None)

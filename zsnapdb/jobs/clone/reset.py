@@ -15,7 +15,7 @@ from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.base.uninterrupted import uninterrupted
 from zsnapdb.jobs.clone import credentials, fetch, foreign, locks, masking_policy, properties, room, volumes
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, ready
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import start_locked
 from zsnapdb.jobs.clone.live_set import take_live
@@ -119,9 +119,8 @@ def reset(
     Port, credentials and lease stay. Afterwards the clone's server runs on that data. The data of before is gone, but
     the clone's commits stay. `accepts_older` is as for `locate`.
     """
-    with locks.on_clone(name):
-        info = ready(settings, host, name)
-        foreign.warn_of_kept(info.top, name, events)
+    with held(settings, host, name) as info:
+        foreign.warn_of_kept(info.top, info.name, events)
         if requested != LIVE_STATE:
             source = _source(settings, host, info, requested, events, accepts_older=accepts_older)
             return _replace_data(settings, host, info, source, _clone_beside(settings, info, source), requested, events)

@@ -15,8 +15,7 @@ from zsnapdb.base.model import PROPERTY, pool_of
 from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, homes, listing, ready
-from zsnapdb.jobs.clone.locks import on_clone
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, homes, listing
 from zsnapdb.jobs.copies.properties import HALF_MADE
 from zsnapdb.planning.clone.room import clone_quota, home_quota
 from zsnapdb.zfs import datasets
@@ -134,12 +133,11 @@ def guard(settings: Settings) -> None:
 
 def extend(settings: Settings, host: Host, name: str, quota: int) -> CloneInfo:
     """Give the clone another quota, in bytes. The errors are those of `refuse`."""
-    with on_clone(name):
-        info = ready(settings, host, name)
+    with held(settings, host, name) as info:
         refuse(settings, info, quota)
         datasets.set_properties(info.current, {"quota": str(quota)})
         guard(settings)
-        return find(settings, host, name)
+        return find(settings, host, info.name)
 
 
 def refuse(settings: Settings, info: CloneInfo, quota: int) -> None:

@@ -121,6 +121,14 @@ class Detached:
         return _Child(process)
 
 
+def resident_bytes(process: int) -> int:
+    """Return the memory of a process that is resident, in bytes; 0 if it is gone. Source: proc(5), statm."""
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def _relative(limits: Limits) -> Limits:
     """Return the limits with `nice` as the difference to the niceness of this thread.
 

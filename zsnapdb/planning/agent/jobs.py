@@ -25,6 +25,7 @@ class JobKind(StrEnum):
     DEEP_VERIFY = "deep-verify"
     DRILL = "drill"
     PREPARE = "prepare"
+    POOL = "pool"
     PRUNE = "prune"
     PURGE = "purge"
     COPY = "copy"
@@ -33,7 +34,7 @@ class JobKind(StrEnum):
     STATUS = "status"
 
 
-ASIDE = (JobKind.ARCHIVE, JobKind.SNAPSHOT)
+ASIDE = (JobKind.ARCHIVE, JobKind.SNAPSHOT, JobKind.POOL)
 """The kinds of jobs that run beside every other job of their instance."""
 
 
@@ -102,6 +103,7 @@ def _of_instances(settings: Settings) -> Iterator[PlannedJob]:
             (JobKind.DEEP_VERIFY, jobs.deep_verify, ("verify", name, "--deep")),
             (JobKind.DRILL, jobs.drill, ("drill", name)),
             (JobKind.PREPARE, jobs.prepare, ("clone", "prepare", name)),
+            (JobKind.POOL, jobs.pool, ("clone", "pool", name)),
             (JobKind.PRUNE, jobs.prune, ("prune", name)),
             (JobKind.PURGE, jobs.purge, ("binlog", "purge", name)),
             (JobKind.COPY, copies, ("copy", name, "--to", copies.to if copies is not None else "")),

@@ -74,7 +74,7 @@ class ChangedView(View):
         protected = f", protected until {stamp(info.lease.protected_until)}" if info.lease.protected_until else ""
         done = "not protected" if self.done == "protected" and not protected else self.done
         return (
-            f"clone {info.name} is {done}: {state(info)}, port {info.port}, data of {info.backup_id}, lease until"
+            f"clone {info.label} is {done}: {state(info)}, port {info.port}, data of {info.backup_id}, lease until"
             f" {stamp(info.lease.expires)}{protected}"
         )
 
@@ -128,7 +128,7 @@ class ResetPlanView(View):
             [
                 *lines,
                 (
-                    f"end the server of clone {plan.info.name}, replace its data, start the server on port"
+                    f"end the server of clone {plan.info.label}, replace its data, start the server on port"
                     f" {plan.info.port} again"
                 ),
             ]
@@ -155,7 +155,7 @@ class DetachPlanView(View):
     def text(self) -> str:
         plan = self.plan
         return (
-            f"detaching clone {plan.info.name} copies {size(plan.cost)}; the pool has {size(plan.available)} free. The"
+            f"detaching clone {plan.info.label} copies {size(plan.cost)}; the pool has {size(plan.available)} free. The"
             " clone's server is stopped during the copy"
         )
 
@@ -172,7 +172,7 @@ class DetachedView(View):
 
     def text(self) -> str:
         plan = self.plan
-        return f"clone {plan.info.name} is independent: {size(plan.cost)} were copied; {state(plan.info)}"
+        return f"clone {plan.info.label} is independent: {size(plan.cost)} were copied; {state(plan.info)}"
 
     def fields(self) -> DetachDocument:
         return _cost_fields(self.plan)
@@ -188,7 +188,7 @@ class CommittedView(View):
     def text(self) -> str:
         result = self.result
         return (
-            f"commit {result.set.backup_id} of clone {result.info.name}: clone it with --from {result.set.backup_id}\n"
+            f"commit {result.set.backup_id} of clone {result.info.label}: clone it with --from {result.set.backup_id}\n"
             "  the commit goes with the clone, unless another clone was made from it"
         )
 
@@ -197,7 +197,7 @@ class CommittedView(View):
         snapshots = {role: snapshot.full_name for role, snapshot in result.set.snapshots.items()}
         return {
             "id": result.set.backup_id,
-            "clone": result.info.name,
+            "clone": result.info.label,
             "message": result.message,
             "snapshots": snapshots,
         }

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.create import Created
-from zsnapdb.jobs.clone.create_plan import ClonePlan
+from zsnapdb.jobs.clone.create_plan import ClonePlan, CloneRequest
 from zsnapdb.jobs.clone.prepare import PreparedSet
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import planned_lines
@@ -34,6 +35,14 @@ class CreatedDocument(TypedDict):
     password: str | None
     seconds: CreationSecondsFields
     masking: MaskingFields | None
+    of_pool: bool
+
+
+class HandOutPlanDocument(TypedDict):
+    """Which clone would come out of the pool."""
+
+    name: str
+    slot: CloneFields
 
 
 class ClonePlanDocument(TypedDict):
@@ -80,11 +89,12 @@ class CreatedView(View):
         info, took = result.info, result.seconds
         lines = [
             (
-                f"clone {info.name} of {info.instance} runs on port {info.port}"
+                f"clone {info.label} of {info.instance} runs on port {info.port}"
+                + (f", out of the pool as {info.name}" if result.is_of_pool else "")
                 if result.login
-                else f"clone {info.name} of {info.instance} is made; its server is not started"
+                else f"clone {info.label} of {info.instance} is made; its server is not started"
             ),
-            f"  data      as of {info.backup_id}: {result.position.describe()}",
+            f"  data      as of {info.backup_id}: {info.position}",
             f"  dataset   {info.top}, mounted at {info.mount}",
             f"  lease     until {stamp(info.lease.expires)}, owner {info.owner}"
             + (f", a heartbeat each {info.lease.heartbeat.every} s" if info.lease.heartbeat else ""),
@@ -105,7 +115,28 @@ class CreatedView(View):
             "password": password,
             "seconds": _seconds(result),
             "masking": masked,
+            "of_pool": result.is_of_pool,
         }
+
+
+@dataclass(frozen=True)
+class HandOutPlanView(View):
+    """What handing a clone of the pool out would do."""
+
+    slot: CloneInfo
+    request: CloneRequest
+    kind: ClassVar[str] = "clone-hand-out-plan"
+
+    def text(self) -> str:
+        slot = self.slot
+        name = self.request.name or slot.label
+        return (
+            f"clone {name} of {slot.instance} comes out of the pool: {slot.label}, data as of {slot.backup_id}, port"
+            f" {slot.port}; with --fresh one is made now"
+        )
+
+    def fields(self) -> HandOutPlanDocument:
+        return {"name": self.request.name or self.slot.label, "slot": clone_fields(self.slot)}
 
 
 def _seconds(result: Created) -> CreationSecondsFields:

@@ -79,7 +79,7 @@ class DestroyedView(View):
             return f"there is no clone {self.name}"
         lines = []
         for plan in self.plans:
-            lines.append(f"clone {plan.info.name} was destroyed: {', '.join(plan.info.datasets)}")
+            lines.append(f"clone {plan.info.label} was destroyed: {', '.join(plan.info.datasets)}")
             lines += [f"  commit {commit} was destroyed" for commit in plan.removal.steps.removed]
             lines += [f"  commit {commit} is now of clone {heir}" for commit, heir in plan.removal.steps.kept.items()]
         return "\n".join(lines)
@@ -90,7 +90,7 @@ class DestroyedView(View):
 
 def _steps(plan: DestroyPlan) -> list[str]:
     steps = plan.removal.steps
-    lines = [f"end the server of clone {plan.info.name}, process {plan.info.pid}"] if plan.info.pid else []
+    lines = [f"end the server of clone {plan.info.label}, process {plan.info.pid}"] if plan.info.pid else []
     lines += [f"zfs destroy {snapshot.name}, which was made by {snapshot.maker}" for snapshot in plan.foreign]
     lines += [f"remove the prepared form of commit {item.set_id}" for item in plan.removal.prepared]
     lines += [f"commit {commit} becomes a commit of clone {heir}" for commit, heir in steps.kept.items()]

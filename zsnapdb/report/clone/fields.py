@@ -11,12 +11,14 @@ from zsnapdb.planning.clone.lease import stamp
 
 
 class CloneFields(TypedDict):
-    """A clone. `own_bytes` are those that it does not share with its source, `quota` how many it may have (0: any).
+    """A clone. `name` is what people call it, `id` never changes. `own_bytes` are those that it does not share with its source, `quota` how many it may have (0: any).
 
     `heartbeat` (seconds): the clone goes if its holder does not say so often that it is there (null: it need not).
+    `waits`: it waits in the pool of its instance.
     """
 
     name: str
+    id: str
     instance: str
     backup_id: str
     source: str
@@ -46,6 +48,7 @@ class CloneFields(TypedDict):
     quota: int
     independent: bool
     pid: int | None
+    waits: bool
 
 
 class CommitFields(TypedDict):
@@ -63,7 +66,7 @@ def state(info: CloneInfo) -> str:
     if info.phase in (CopyPhase.MAKING, CopyPhase.DESTROYING, CopyPhase.CHANGING):
         return info.phase
     if info.pid is not None:
-        return f"running ({info.pid})"
+        return f"{'waiting' if info.waits else 'running'} ({info.pid})"
     return "never started" if info.phase is CopyPhase.NEW else "stopped"
 
 
@@ -75,7 +78,8 @@ def masking(c: CloneInfo) -> str:
 def clone_fields(c: CloneInfo) -> CloneFields:
     """Return the JSON fields of a clone."""
     return {
-        "name": c.name,
+        "name": c.label,
+        "id": c.name,
         "instance": c.instance,
         "backup_id": c.backup_id,
         "source": c.source,
@@ -105,6 +109,7 @@ def clone_fields(c: CloneInfo) -> CloneFields:
         "quota": c.quota,
         "independent": c.is_independent,
         "pid": c.pid,
+        "waits": c.waits,
     }
 
 

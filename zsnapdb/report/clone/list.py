@@ -55,7 +55,7 @@ class ClonesView(TabularView):
             protected = "yes" if c.lease.protected_until else "no"
             rows.append(
                 (
-                    c.name,
+                    c.label,
                     c.instance,
                     c.backup_id,
                     _shortened(c.requested),
@@ -111,7 +111,7 @@ class CloneDetailView(View):
         info = self.info
         protected = f", protected until {stamp(info.lease.protected_until)}" if info.lease.protected_until else ""
         lines = [
-            f"clone     {info.name} of {info.instance}, made {info.created} by {info.owner}, profile {info.profile}",
+            f"clone     {info.label} of {info.instance}, made {info.created} by {info.owner}, profile {info.profile}",
             (
                 f"server    {info.origin.flavour} {info.origin.version}, {state(info)}, {info.bind_address}:"
                 f"{info.port}, server_id {info.server_id}"

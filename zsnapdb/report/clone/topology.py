@@ -90,7 +90,7 @@ class CloneSetView(View):
         if made.arrival_seconds is not None:
             lines.append(f"  a row of the source arrived at every replica after {made.arrival_seconds:.2f} s")
         rows = [
-            (m.clone.info.name, m.part, str(m.clone.info.port), f"--defaults-file={m.clone.process.folder}/client.cnf")
+            (m.clone.info.label, m.part, str(m.clone.info.port), f"--defaults-file={m.clone.process.folder}/client.cnf")
             for m in made.members
         ]
         return "\n".join([*lines, table(("CLONE", "PART", "PORT", "CLIENT"), rows)])
@@ -99,7 +99,7 @@ class CloneSetView(View):
         made = self.made
         members: list[MemberFields] = [
             {
-                "name": m.clone.info.name,
+                "name": m.clone.info.label,
                 "part": m.part,
                 "port": m.clone.info.port,
                 "user": m.clone.user,
