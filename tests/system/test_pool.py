@@ -41,9 +41,7 @@ def test_a_clone_of_the_pool_has_its_owner_at_once_and_lives_as_any_other(lab: L
     began = time.monotonic()
     made = lab.zsnapdb(*create, config=config).json
     took = time.monotonic() - began
-    print(
-        f"{lab.flavour}: out of the pool in {took:.2f} s, without the start of the command {made['seconds']['start']:.2f} s"
-    )
+    print(f"{lab.flavour}: out of the pool in {took:.2f} s, by itself {made['seconds']['start']:.2f} s")
     clone = made["clone"]
     assert (made["of_pool"], clone["name"], clone["owner"], clone["waits"]) == (True, "mine", "ada", False)
     with connect(made) as here:

@@ -1,7 +1,7 @@
 """The pool of an instance: clones that were made before anybody asked, and are handed out in the time of a statement.
 
-A slot is an ordinary clone with a mark. The change that takes the mark away gives the clone its owner. So a process that
-dies before leaves a slot, and one that dies after it leaves a clone with an owner.
+A slot is an ordinary clone with a mark. The change that takes the mark away gives the clone its owner. So a process
+that dies before leaves a slot, and one that dies after it leaves a clone with an owner.
 """
 
 from __future__ import annotations

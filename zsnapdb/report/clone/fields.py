@@ -11,10 +11,11 @@ from zsnapdb.planning.clone.lease import stamp
 
 
 class CloneFields(TypedDict):
-    """A clone. `name` is what people call it, `id` never changes. `own_bytes` are those that it does not share with its source, `quota` how many it may have (0: any).
+    """A clone. `name` is what people call it, `id` never changes.
 
-    `heartbeat` (seconds): the clone goes if its holder does not say so often that it is there (null: it need not).
-    `waits`: it waits in the pool of its instance.
+    `own_bytes` are those that it does not share with its source, `quota` how many it may have (0: any). `heartbeat`
+    (seconds): the clone goes if its holder does not say so often that it is there (null: it need not). `waits`: it
+    waits in the pool of its instance.
     """
 
     name: str
