@@ -48,8 +48,8 @@ def test_a_clone_of_the_pool_has_its_owner_at_once_and_lives_as_any_other(lab: L
         assert ask(here, "SELECT @@port") == [(clone["port"],)]
         ask(here, "CREATE TABLE ledger.mine (id INT)")
     # Nobody else has the name, and everything on the clone works by it.
-    assert lab.zsnapdb(*create, config=config).code == 4
-    assert lab.zsnapdb("clone", "create", "main", "--fresh", "--name", "mine", config=config).code == 4
+    assert lab.zsnapdb(*create, config=config).code == 8
+    assert lab.zsnapdb("clone", "create", "main", "--fresh", "--name", "mine", config=config).code == 8
     assert lab.zsnapdb("clone", "extend", "mine", "--ttl", "2h").code == 0
     assert lab.zsnapdb("clone", "commit", "mine", "--json").json["clone"] == "mine"
     reset = lab.zsnapdb("clone", "reset", "mine", "--json").json["clone"]

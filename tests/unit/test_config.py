@@ -208,7 +208,7 @@ def test_the_schedules_of_the_agent_in_the_example_are_valid() -> None:
     there = '[repository.disk]\nurl = "file:///mnt/backup/zsnapdb"\n'
     settings = parse(f"{GOOD}\n{schedules}\n{there}", "test")
     known = [str(job.name) for job in jobs_of(settings)]
-    assert len(known) == 11
+    assert len(known) == 12
     for job in jobs_of(settings):
         assert job.schedule is None or Schedule.of(job.schedule, job.timezone)
 

@@ -228,6 +228,8 @@ class InstanceSettings(ConfigSection):
                 "the name in password_env must contain PASS, SECRET or TOKEN: programs that zsnapdb starts do not"
                 " get variables with such names"
             )
+        if self.agent.pool is not None and self.pool is None:
+            raise ValueError("agent.pool fills a pool, and the instance has none; set pool.size")
         if self.volumes is None:
             return self
         if not self.volumes:

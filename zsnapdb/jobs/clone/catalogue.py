@@ -296,8 +296,9 @@ def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
 
     The errors are those of `ready`.
     """
-    with locks.on_clone(find(settings, host, name).name if not _is_dataset(settings, name) else name):
-        yield ready(settings, host, name)
+    unchanging = name if _is_dataset(settings, name) else find(settings, host, name).name
+    with locks.on_clone(unchanging):
+        yield ready(settings, host, unchanging)
 
 
 def _is_dataset(settings: Settings, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -62,8 +63,9 @@ def test_a_refused_latest_is_accepted_with_the_option(
     host_record.note_stored(host.instance, repository, repository.manifest("main", BACKUPS[1]))
     LocalStore(host.folder / "store").delete(str(layout.manifest("main", BACKUPS[1])))
     facts = {"instance": "main", "source": "backup", "backup_id": BACKUPS[0], "original": BACKUPS[0], "top": "tank/c"}
-    info = SimpleNamespace(**facts, asks_for_masking=False)
+    info = SimpleNamespace(**facts, name="clone", asks_for_masking=False)
     monkeypatch.setattr(reset, "ready", lambda *_: info)
+    monkeypatch.setattr(reset, "held", lambda *_: contextlib.nullcontext(info))
     instance = host.instance
     monkeypatch.setattr(Instance, "of", lambda *_: instance)
     monkeypatch.setattr("zsnapdb.jobs.clone.foreign.warn_of_kept", lambda *_: None)
