@@ -30,6 +30,12 @@ def dialect(session: Session) -> Dialect:
     return Dialect(*(_first_understood(session, forms) for forms in (_POSITION, _CHANNELS, _STOP, _START)))
 
 
+def binlog_status(session: Session) -> dict[str, str]:
+    """Return what the server says about its binlog: File, Position and the filters; empty if it writes none."""
+    records = session.records(_first_understood(session, _POSITION))
+    return {key: str(value or "") for key, value in records[0].items()} if records else {}
+
+
 def _first_understood(session: Session, forms: Sequence[str]) -> str:
     for form in forms:
         if session.understands(form):

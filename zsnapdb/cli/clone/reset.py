@@ -24,13 +24,19 @@ def reset(
             show_default="what the clone was created from",
         ),
     ] = None,
+    replaces: Annotated[
+        bool, typer.Option("--replace", help="Replace the data, also where its changes can be undone.")
+    ] = False,
     accepts_older: AcceptOlder = False,
     binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Give a clone the data again that it was created from, or other data. Port, credentials and lease stay."""
+    """Give a clone the data again that it was created from, or other data. Port, credentials and lease stay.
+
+    If only some rows were changed since, and that is certain, they are undone; else the data is replaced.
+    """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
@@ -40,9 +46,10 @@ def reset(
 
     settings = catalogue.with_binary(load(config), THIS_HOST, name, binary)
     if plan:
-        show(report.ResetPlanView(job.reset_plan(settings, THIS_HOST, name, source, accepts_older=accepts_older)), json)
+        planned = job.reset_plan(settings, THIS_HOST, name, source, accepts_older=accepts_older, replaces=replaces)
+        show(report.ResetPlanView(planned), json)
         return
     terminal = Terminal()
-    info = job.reset(settings, THIS_HOST, name, source, terminal, accepts_older=accepts_older)
+    done = job.reset(settings, THIS_HOST, name, source, terminal, accepts_older=accepts_older, replaces=replaces)
     terminal.end()
-    show(report.ChangedView(info, "reset to the data it was created from" if info.has_original else "reset"), json)
+    show(report.ResetView(done), json)

@@ -26,6 +26,7 @@ from zsnapdb.jobs.clone import (
     properties,
     reusable_sets,
     room,
+    row_reset,
 )
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
 from zsnapdb.jobs.clone.contract import CloneServer
@@ -110,8 +111,8 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
     instance = with_volumes(instance)
     request = replace(request, name=request.name or random_name(instance))
     began = time.monotonic()
-    # Those of now: if the rules change while the clone is masked, its slot is dropped.
-    rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks) if request.waits else ""
+    # Those of now: if they change while the clone is masked, its slot is dropped, and its reset replaces the data.
+    rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
     with contextlib.ExitStack() as locked:
         locked.enter_context(locks.on_clone(str(request.name), patience=0))
         with at_low_priority():
@@ -148,6 +149,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
         start=time.monotonic() - separated.separate_at,
     )
     info = find(settings, instance.host, planned.name)
+    row_reset.note_if_known(settings, instance.host, info, rules)
     return Created(info, separated.password, seconds, separated.masking)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import SNAPSHOT_PREFIX
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone import foreign, heartbeat, locks, reusable_sets, room
+from zsnapdb.jobs.clone import foreign, handed, heartbeat, locks, reusable_sets, room
 from zsnapdb.jobs.clone.foreign import SeenSnapshots
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, clone_mark
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet
@@ -148,6 +148,7 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
             _destroy_commits(planned.steps, dataset)
     remove_folders(root)
     heartbeat.forget(host, name)
+    handed.forget(host, name)
 
 
 def _revision_of(anchor: str, dataset: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from zsnapdb.base.errors import NotThere, PreflightError
+from zsnapdb.base.errors import NotThere, PreflightError, ZsnapdbError
 from zsnapdb.base.model import SnapshotSet, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
@@ -14,7 +14,18 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.base.uninterrupted import uninterrupted
-from zsnapdb.jobs.clone import credentials, fetch, foreign, locks, masking_policy, properties, room, volumes
+from zsnapdb.jobs.clone import (
+    credentials,
+    fetch,
+    foreign,
+    handed,
+    locks,
+    masking_policy,
+    properties,
+    room,
+    row_reset,
+    volumes,
+)
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, ready
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import start_locked
@@ -22,6 +33,7 @@ from zsnapdb.jobs.clone.live_set import take_live
 from zsnapdb.jobs.clone.locate import locate
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
+from zsnapdb.jobs.clone.row_reset import UndoneRows
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, SourceKind, with_volumes
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
@@ -34,7 +46,8 @@ class ResetPlan:
     """What a reset does: the clone, and the snapshots (by role) whose data it gets.
 
     `snapshots` is empty if the snapshots must be taken or received first. `is_original`: the clone was created from
-    this data. `drops` is the live set that goes with the old data, unless another clone uses it ("": none).
+    this data. `drops` is the live set that goes with the old data, unless another clone uses it ("": none). `undoes`:
+    the data stays, and so many changes of rows are undone (None: it is replaced, as `reason` says).
     """
 
     info: CloneInfo
@@ -42,13 +55,33 @@ class ResetPlan:
     snapshots: Mapping[str, str]
     is_original: bool
     drops: str
+    undoes: int | None = None
+    reason: str = ""
 
 
 def reset_plan(
-    settings: Settings, host: Host, name: str, requested: str | None, *, accepts_older: bool = False
+    settings: Settings,
+    host: Host,
+    name: str,
+    requested: str | None,
+    *,
+    accepts_older: bool = False,
+    replaces: bool = False,
 ) -> ResetPlan:
-    """Return what `reset` would do; change nothing."""
+    """Return what `reset` would do; change nothing. What is written meanwhile may change it."""
     info = ready(settings, host, name)
+    planned = _data_plan(settings, host, info, requested, accepts_older=accepts_older)
+    if requested is not None or replaces:
+        return planned
+    try:
+        return replace(planned, undoes=row_reset.plan(settings, host, info))
+    except ZsnapdbError as error:
+        return replace(planned, reason=error.message)
+
+
+def _data_plan(
+    settings: Settings, host: Host, info: CloneInfo, requested: str | None, *, accepts_older: bool
+) -> ResetPlan:
     live = info.backup_id if info.source == SourceKind.LIVE else ""
     if requested == LIVE_STATE:
         return ResetPlan(info, "", {}, is_original=False, drops=live)
@@ -110,26 +143,60 @@ def _here(info: CloneInfo) -> CloneSource | None:
     return CloneSource(SourceKind(info.source), SnapshotSet(info.backup_id, described), info.origin)
 
 
+@dataclass(frozen=True)
+class ResetClone:
+    """A clone that was reset: by undoing rows, or (None) by replacing its data, and why not by rows ("": not asked)."""
+
+    info: CloneInfo
+    undone: UndoneRows | None = None
+    reason: str = ""
+
+
 def reset(
-    settings: Settings, host: Host, name: str, requested: str | None, events: Events, *, accepts_older: bool = False
-) -> CloneInfo:
+    settings: Settings,
+    host: Host,
+    name: str,
+    requested: str | None,
+    events: Events,
+    *,
+    accepts_older: bool = False,
+    replaces: bool = False,
+) -> ResetClone:
     """Give the clone its original data again (`requested` None), or the data of the requested snapshot set.
 
     The original data is that of the snapshot set that the clone was created from, whatever it was reset to since.
     Port, credentials and lease stay. Afterwards the clone's server runs on that data. The data of before is gone, but
-    the clone's commits stay. `accepts_older` is as for `locate`.
+    the clone's commits stay. What was changed in the original data is undone row by row if that is certain to give the
+    same, unless the data is to be replaced in any case (`replaces`). `accepts_older` is as for `locate`.
     """
     with held(settings, host, name) as info:
-        foreign.warn_of_kept(info.top, info.name, events)
-        if requested != LIVE_STATE:
-            source = _source(settings, host, info, requested, events, accepts_older=accepts_older)
-            return _replace_data(settings, host, info, source, _clone_beside(settings, info, source), requested, events)
-        instance = with_volumes(Instance.of(settings, info.instance, events).on_host(host))
-        with locks.on_live_sets(instance.name):
-            live = take_live(instance)
-            with undone_on_error(lambda: drop_live(live)):
-                revision = _clone_beside(settings, info, live)
-        return _replace_data(settings, host, info, live, revision, requested, events)
+        reason = ""
+        if requested is None and not replaces:
+            try:
+                return ResetClone(info, row_reset.undo_rows(settings, host, info))
+            except ZsnapdbError as error:
+                reason = error.message
+        handed.forget(host, info.name)
+        rules = _rules(settings, info)
+        replaced = _reset_data(settings, host, info, requested, events, accepts_older=accepts_older)
+        row_reset.note_if_known(settings, host, replaced, rules)
+        return ResetClone(replaced, reason=reason)
+
+
+def _reset_data(
+    settings: Settings, host: Host, info: CloneInfo, requested: str | None, events: Events, *, accepts_older: bool
+) -> CloneInfo:
+    """Replace the data of the clone; the caller holds its lock."""
+    foreign.warn_of_kept(info.top, info.name, events)
+    if requested != LIVE_STATE:
+        source = _source(settings, host, info, requested, events, accepts_older=accepts_older)
+        return _replace_data(settings, host, info, source, _clone_beside(settings, info, source), requested, events)
+    instance = with_volumes(Instance.of(settings, info.instance, events).on_host(host))
+    with locks.on_live_sets(instance.name):
+        live = take_live(instance)
+        with undone_on_error(lambda: drop_live(live)):
+            revision = _clone_beside(settings, info, live)
+    return _replace_data(settings, host, info, live, revision, requested, events)
 
 
 def _source(

@@ -114,7 +114,7 @@ class Copy:
         return Path(self.paths.translate(self.variables["datadir"]))
 
     @property
-    def _keys(self) -> BinlogKeys:
+    def keys(self) -> BinlogKeys:
         """The keys of the copy's binlogs: a keyring among the copied files is the one that fits them."""
         inside = [self.paths.translate(file) for file in self.key_files if self.paths.has(file)]
         return BinlogKeys(tuple(Path(file) for file in (*inside, *self.key_files)))
@@ -214,7 +214,7 @@ class Copy:
         if self.variables.get("log_bin") != "ON" or paths is None:
             return Position(self.flavour, None, None, "no binlog")
         base, index = (Path(self.paths.translate(path)) for path in paths)
-        return find_position(index, base.parent, self.flavour, known, has_gtids=has_gtids, keys=self._keys).position
+        return find_position(index, base.parent, self.flavour, known, has_gtids=has_gtids, keys=self.keys).position
 
     def identity(
         self,

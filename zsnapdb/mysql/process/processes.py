@@ -121,6 +121,17 @@ class Detached:
         return _Child(process)
 
 
+def started_at(process: int) -> int | None:
+    """Return when a process was started, in clock ticks since boot; None if it is gone.
+
+    No later process with the same number has it. Source: proc_pid_stat(5), starttime.
+    """
+    try:
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def resident_bytes(process: int) -> int:
     """Return the memory of a process that is resident, in bytes; 0 if it is gone. Source: proc(5), statm."""
     try:

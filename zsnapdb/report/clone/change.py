@@ -12,7 +12,7 @@ from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.detach import DetachPlan
 from zsnapdb.jobs.clone.lifecycle import Committed
 from zsnapdb.jobs.clone.plans import Intention
-from zsnapdb.jobs.clone.reset import ResetPlan
+from zsnapdb.jobs.clone.reset import ResetClone, ResetPlan
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.report.clone.fields import CloneFields, clone_fields, state
 from zsnapdb.report.view import View
@@ -23,6 +23,13 @@ class ChangedDocument(TypedDict):
 
     done: str
     clone: CloneFields
+
+
+class ResetDocument(ChangedDocument):
+    """A clone that was reset. `undone`: the changes of rows that were undone (null: the data was replaced)."""
+
+    undone: int | None
+    reason: str | None
 
 
 class IntentionDocument(TypedDict):
@@ -41,6 +48,8 @@ class ResetPlanDocument(TypedDict):
     snapshots: dict[str, str]
     original: bool
     drops: str | None
+    undoes: int | None
+    reason: str | None
 
 
 class DetachDocument(TypedDict):
@@ -86,6 +95,36 @@ class ChangedView(View):
 
 
 @dataclass(frozen=True)
+class ResetView(View):
+    """A clone that was reset, and in which way."""
+
+    result: ResetClone
+    kind: ClassVar[str] = "clone-reset"
+
+    @property
+    def _changed(self) -> ChangedView:
+        info = self.result.info
+        return ChangedView(info, "reset to the data it was created from" if info.has_original else "reset")
+
+    def text(self) -> str:
+        undone, reason = self.result.undone, self.result.reason
+        lines = [self._changed.text()]
+        if undone is not None:
+            lines.append(f"  {undone.rows} changes of rows were undone in {undone.seconds:.2f} s")
+        elif reason:
+            lines.append(f"  its data was replaced: {reason}")
+        return "\n".join(lines)
+
+    def fields(self) -> ResetDocument:
+        undone = self.result.undone
+        return {
+            **self._changed.fields(),
+            "undone": undone.rows if undone is not None else None,
+            "reason": self.result.reason or None,
+        }
+
+
+@dataclass(frozen=True)
 class IntentionView(View):
     """What a change would do."""
 
@@ -114,12 +153,21 @@ class ResetPlanView(View):
 
     def text(self) -> str:
         plan = self.plan
-        lines = [f"zfs clone {name} ({role})" for role, name in sorted(plan.snapshots.items())]
-        lines = lines or [
-            f"receive the snapshot set {plan.set_id}, then clone it"
-            if plan.set_id
-            else "take a snapshot set now, then clone it"
-        ]
+        if plan.undoes is not None:
+            return (
+                f"end the sessions of clone {plan.info.label}, and undo {plan.undoes} changes of rows; its data stays"
+            )
+        lines = [f"its data is replaced: {plan.reason}"] if plan.reason else []
+        lines += [f"zfs clone {name} ({role})" for role, name in sorted(plan.snapshots.items())]
+        lines += (
+            []
+            if plan.snapshots
+            else [
+                f"receive the snapshot set {plan.set_id}, then clone it"
+                if plan.set_id
+                else "take a snapshot set now, then clone it"
+            ]
+        )
         if plan.is_original:
             lines.append(f"{plan.set_id} is the snapshot set that the clone was created from")
         if plan.drops:
@@ -142,6 +190,8 @@ class ResetPlanView(View):
             "snapshots": dict(plan.snapshots),
             "original": plan.is_original,
             "drops": plan.drops or None,
+            "undoes": plan.undoes,
+            "reason": plan.reason or None,
         }
 
 

@@ -1,0 +1,197 @@
+"""A reset that undoes rows gives the same as one that replaces the data, or replaces it and says why."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+import pytest
+
+from .in_guest import Lab, ask, connect, everything
+
+pytestmark = pytest.mark.usefixtures("first")
+
+TABLES_SQL = """
+CREATE TABLE `rows`.counted (id INT AUTO_INCREMENT PRIMARY KEY, word VARCHAR(40) CHARACTER SET utf8mb4,
+  n BIGINT UNSIGNED, UNIQUE KEY (word));
+CREATE TABLE `rows`.typed (a INT, b VARBINARY(16), d DECIMAL(20, 6), t DATETIME(6),
+  s TIMESTAMP(3) NULL ON UPDATE CURRENT_TIMESTAMP(3), f DOUBLE, g FLOAT, e ENUM('x', 'y', 'z'), m SET('p', 'q', 'r'),
+  o BIT(11), y YEAR, l TEXT, z BLOB, c INT GENERATED ALWAYS AS (a * 2) STORED, PRIMARY KEY (a, b));
+CREATE TABLE `rows`.parents (id INT PRIMARY KEY);
+CREATE TABLE `rows`.children (id INT PRIMARY KEY, parent INT, FOREIGN KEY (parent) REFERENCES `rows`.parents (id));
+CREATE TABLE `rows`.owners (id INT PRIMARY KEY);
+CREATE TABLE `rows`.owned (id INT PRIMARY KEY, owner INT,
+  FOREIGN KEY (owner) REFERENCES `rows`.owners (id) ON DELETE CASCADE);
+CREATE TABLE `rows`.keyless (n INT);
+CREATE TABLE `rows`.old (id INT PRIMARY KEY) ENGINE = MyISAM;
+INSERT INTO `rows`.counted (word, n) VALUES ('one', 1), ('two', 2), ('Straße', 18446744073709551615), ('', NULL);
+INSERT INTO `rows`.typed (a, b, d, t, s, f, g, e, m, o, y, l, z) VALUES
+  (1, X'00FF', 1.5, '2020-02-29 12:00:00.123456', '2021-01-01 00:00:00.5', 0.1, 0.25, 'y', 'p,r', b'10110', 2024,
+   'text', X'0001'), (2, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+INSERT INTO `rows`.parents VALUES (1), (2), (3);
+INSERT INTO `rows`.children VALUES (1, 1), (2, NULL);
+INSERT INTO `rows`.owners VALUES (1);
+INSERT INTO `rows`.owned VALUES (1, 1), (2, 1);
+INSERT INTO `rows`.keyless VALUES (1), (1);
+INSERT INTO `rows`.old VALUES (1)
+"""
+TABLES = ("counted", "typed", "parents", "children", "owners", "owned", "keyless", "old")
+
+
+@pytest.fixture(scope="module")
+def filled(lab: Lab) -> Iterator[None]:
+    lab.sql("CREATE DATABASE `rows`")
+    for made in TABLES_SQL.split(";\n"):
+        lab.sql(made)
+    assert lab.zsnapdb("backup").code == 0
+    yield
+    lab.sql("DROP DATABASE `rows`")
+
+
+def state(login: dict[str, Any]) -> dict[str, Any]:
+    """Every row and every counter."""
+    with connect(login) as here:
+        if ask(here, "SHOW VARIABLES LIKE 'information_schema_stats_expiry'"):
+            ask(here, "SET SESSION information_schema_stats_expiry = 0")
+        found: dict[str, Any] = {
+            table: sorted(ask(here, f"SELECT * FROM `rows`.`{table}`"), key=repr)
+            for table in TABLES
+            if ask(here, f"SHOW TABLES FROM `rows` LIKE '{table}'")
+        }
+        found["tables"] = sorted(ask(here, "SHOW TABLES FROM `rows`"))
+        found["counters"] = sorted(
+            ask(
+                here,
+                "SELECT table_name, COALESCE(auto_increment, 1) FROM information_schema.tables"
+                " WHERE table_schema = 'rows'",
+            )
+        )
+        return found
+
+
+def word(chance: random.Random) -> str:
+    return "".join(chance.choice("aßz 'é\\0") for _ in range(chance.randint(0, 12))) + str(chance.random())
+
+
+def statement(chance: random.Random) -> tuple[str, tuple[object, ...]]:
+    """A random change of the tables whose rows can be undone."""
+    number, text = chance.randint(3, 10_000), word(chance)
+    return chance.choice(
+        [
+            ("INSERT INTO `rows`.counted (word, n) VALUES (%s, %s)", (text, chance.randint(0, 1 << 63))),
+            ("UPDATE `rows`.counted SET n = %s, word = %s ORDER BY id LIMIT 1", (number, text)),
+            ("DELETE FROM `rows`.counted ORDER BY id DESC LIMIT 1", ()),
+            ("UPDATE `rows`.counted SET id = id + 1000 ORDER BY id DESC LIMIT 2", ()),
+            ("INSERT INTO `rows`.typed (a, b, f, l, o) VALUES (%s, %s, %s, %s, 5)", (number, text[-9:], 0.7, text)),
+            ("UPDATE `rows`.typed SET f = f + 0.3, g = 1 / 3, t = NOW(6), z = REPEAT(%s, 3), m = 'q'", (text,)),
+            ("UPDATE `rows`.typed SET a = a + 100, d = d * 3 WHERE a = 1", ()),
+            ("DELETE FROM `rows`.typed WHERE a = 2", ()),
+            ("INSERT INTO `rows`.parents VALUES (%s)", (number,)),
+            ("REPLACE INTO `rows`.children VALUES (%s, %s)", (chance.randint(1, 9), chance.choice([1, 2, 3, None]))),
+            ("DELETE FROM `rows`.children", ()),
+        ]
+    )
+
+
+def write_randomly(login: dict[str, Any], chance: random.Random) -> None:
+    """Run some transactions, some of which are rolled back."""
+    with connect(login) as here, here.cursor() as cursor:
+        for _ in range(chance.randint(1, 5)):
+            cursor.execute("BEGIN")
+            for _ in range(chance.randint(1, 5)):
+                with contextlib.suppress(pymysql.err.IntegrityError):
+                    cursor.execute(*statement(chance))
+            cursor.execute(chance.choice(["COMMIT", "COMMIT", "COMMIT", "ROLLBACK"]))
+
+
+def test_a_reset_undoes_rows_to_the_same_state_and_replaces_the_data_where_that_is_not_certain(
+    lab: Lab, filled: None
+) -> None:
+    before = everything()
+    made = lab.zsnapdb("clone", "create", "main", "--name", "undone", "--json").json
+    original = state(made)
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    took, pid = [], made["clone"]["pid"]
+    for _ in range(12):
+        write_randomly(made, chance)
+        began = time.monotonic()
+        done = lab.zsnapdb("clone", "reset", "undone", "--json").json
+        took.append(time.monotonic() - began)
+        assert (done["reason"], done["clone"]["pid"]) == (None, pid), seed
+        assert state(made) == original, seed
+    print(f"{lab.flavour}: 12 resets by rows, median {sorted(took)[6]:.2f} s, longest {max(took):.2f} s")
+
+    a_session_that_holds_locks_is_ended(lab, made, original)
+    others_write_while_the_clone_is_reset(lab, made, original)
+
+    # What no binlog has, or no transaction can take back, replaces the data; the address stays.
+    for change, said in (
+        ("DELETE FROM `rows`.owners", "changes rows of other tables"),
+        ("CREATE TABLE `rows`.more (id INT)", "no change of rows"),
+        ("DELETE FROM `rows`.old", "no plain InnoDB table"),
+    ):
+        with connect(made) as here:
+            ask(here, change)
+        planned = lab.zsnapdb("clone", "reset", "undone", "--plan", "--json").json
+        assert (planned["undoes"], said in planned["reason"]) == (None, True), planned
+        done = lab.zsnapdb("clone", "reset", "undone", "--json").json
+        assert (done["undone"], said in done["reason"]) == (None, True), done
+        assert done["clone"]["port"] == made["clone"]["port"]
+        assert state(made) == original
+    # After that a reset is by rows again.
+    with connect(made) as here:
+        ask(here, "INSERT INTO `rows`.counted (word) VALUES ('again')")
+        here.commit()
+    assert lab.zsnapdb("clone", "reset", "undone", "--plan", "--json").json["undoes"] == 1
+    assert lab.zsnapdb("clone", "reset", "undone", "--json").json["undone"] == 1
+    assert state(made) == original
+    assert lab.zsnapdb("clone", "destroy", "undone").code == 0
+    assert everything() == before
+
+
+def a_session_that_holds_locks_is_ended(lab: Lab, made: dict[str, Any], original: dict[str, Any]) -> None:
+    with connect(made) as here, here.cursor() as cursor:
+        cursor.execute("UPDATE `rows`.counted SET n = 7")
+        here.commit()
+        cursor.execute("BEGIN")
+        cursor.execute("UPDATE `rows`.counted SET n = 8")
+        cursor.execute("SELECT GET_LOCK('mine', 0)")
+        done = lab.zsnapdb("clone", "reset", "undone", "--json").json
+        assert done["reason"] is None
+        with pytest.raises(pymysql.err.OperationalError):
+            cursor.execute("COMMIT")
+    assert state(made) == original
+
+
+def others_write_while_the_clone_is_reset(lab: Lab, made: dict[str, Any], original: dict[str, Any]) -> None:
+    """Clients that come back at once: whatever way is taken, what they wrote before the end of the reset is gone."""
+    ends = threading.Event()
+
+    def write() -> None:
+        while not ends.is_set():
+            try:
+                with connect(made) as here:
+                    ask(here, "INSERT INTO `rows`.counted (word) VALUES (UUID())")
+                    here.commit()
+            except pymysql.err.MySQLError:
+                time.sleep(0.01)
+
+    writers = [threading.Thread(target=write) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    try:
+        done = lab.zsnapdb("clone", "reset", "undone", "--json").json
+    finally:
+        ends.set()
+        for writer in writers:
+            writer.join()
+    print(f"beside writers: {done['undone']} undone, {done['reason']}")
+    assert lab.zsnapdb("clone", "reset", "undone").code == 0
+    assert state(made) == original

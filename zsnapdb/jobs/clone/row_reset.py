@@ -1,0 +1,236 @@
+"""Resets a clone by undoing the rows that were changed since its user got it: in the time of some statements.
+
+What was changed is read from the clone's own binlog. It counts only where the clone's user cannot keep a change out of
+it. All changes are undone in one transaction, which commits only if every row is as it was. What is not certain raises
+an error; then the data is replaced, whatever was done to it here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.base.errors import PreflightError, ServerError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.clone import handed, masking_policy
+from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.handed import HandedState
+from zsnapdb.jobs.clone.lifecycle import server_of, session
+from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.server_copy.prepare import Copy
+from zsnapdb.mysql.binlog.opening import key_of, open_binlog
+from zsnapdb.mysql.binlog.read import index_entries
+from zsnapdb.mysql.binlog.row_changes import row_changes
+from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
+from zsnapdb.mysql.capability import binlog_status
+from zsnapdb.mysql.connections import end_others
+from zsnapdb.mysql.schema.counters import counters, set_back
+from zsnapdb.mysql.schema.table_shapes import TableShapes
+from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.variables import stop_logging
+from zsnapdb.planning.binlog import undo
+from zsnapdb.planning.binlog.changes import TransactionChanges
+from zsnapdb.planning.binlog.table_shape import TableShape, logged_difference
+from zsnapdb.planning.binlog.undo import LoggedRow, RowChange
+from zsnapdb.planning.clone import row_reset as planning
+from zsnapdb.planning.clone.rights import AccountRights
+from zsnapdb.planning.server_copy.identity import binlog_paths
+
+_LOCK_SECONDS = 2
+"""How long the undo waits for a lock of a session that came meanwhile."""
+_ROUNDS = 3
+"""How often what others committed meanwhile is undone too."""
+_HINT = "the data is replaced instead"
+
+
+@dataclass(frozen=True)
+class UndoneRows:
+    """What a reset undid: the number of transactions and of changed rows, and how long it took (seconds)."""
+
+    transactions: int
+    rows: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Since:
+    """What was written since: the changes in their order, the number of transactions, and where the binlog ends."""
+
+    changes: tuple[RowChange, ...]
+    transactions: int
+    file: str
+    offset: int
+
+
+def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
+    """Give the running clone the data again that its user got, by undoing rows; the caller holds the clone's lock.
+
+    Afterwards every session of its users is ended, and every row and counter is as it was. ZsnapdbError if that is not
+    certain: then the data must be replaced.
+    """
+    began, state = time.monotonic(), _state(settings, host, info)
+    copy, transactions, rows = server_of(settings, info).copy, 0, 0
+    with session(info) as own:
+        stop_logging(own)
+        for name in ("innodb_lock_wait_timeout", "lock_wait_timeout"):
+            own.query(f"SET SESSION {name} = {_LOCK_SECONDS}")
+        for _ in range(_ROUNDS):
+            end_others(own)
+            since = _since(copy, own, state)
+            _undo(own, since.changes)
+            transactions, rows = transactions + since.transactions, rows + len(since.changes)
+            state = state.model_copy(update={"file": since.file, "offset": since.offset})
+            # Whoever came between the look and the undo is ended now; what he committed is undone in the next round.
+            end_others(own)
+            if _end(own) == (state.file, state.offset):
+                _set_counters_back(own, state)
+                if handed.note(host, info, own, state.rules) is None:
+                    raise PreflightError("how the server is now cannot be noted", hint=_HINT)
+                return UndoneRows(transactions, rows, time.monotonic() - began)
+    raise PreflightError("others write all the time", hint=_HINT)
+
+
+def plan(settings: Settings, host: Host, info: CloneInfo) -> int:
+    """Return how many changes of rows `undo_rows` would undo now; change nothing. The errors are those of it."""
+    state = _state(settings, host, info)
+    with session(info) as own:
+        return len(_since(server_of(settings, info).copy, own, state).changes)
+
+
+def _state(settings: Settings, host: Host, info: CloneInfo) -> HandedState:
+    """Return how the clone was. PreflightError if it is not known, or if nothing of it can be undone by rows."""
+    _refuse(_unsuitable(settings, info))
+    state = handed.read(host, info)
+    if state is None:
+        raise PreflightError("it is not known how the server was when its user got it", hint=_HINT)
+    _refuse(None if state.rules == _rules(settings, info) else "the rules of masking are others now")
+    return state
+
+
+def _rules(settings: Settings, info: CloneInfo) -> str:
+    return masking_policy.rules_of(settings.instance[info.instance].masking, requested=info.asks_for_masking)
+
+
+def _refuse(reason: str | None) -> None:
+    if reason is not None:
+        raise PreflightError(reason, hint=_HINT)
+
+
+def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
+    """Return why nothing of the clone can be undone by rows: its state, or that its users may hide changes."""
+    if info.instance not in settings.instance:
+        return f"instance {info.instance} is no longer configured"
+    if info.phase is not CopyPhase.READY or info.pid is None:
+        return "its server does not run"
+    if not info.has_original:
+        return "it has other data than it was created from"
+    if info.rights is not AccountRights.SCHEMAS or settings.clones.accounts != "lock":
+        return "its users may keep changes out of the binlog"
+    return "it replicates" if info.follows is not None or info.set_name else None
+
+
+def _end(own: Session) -> tuple[str, int]:
+    status = binlog_status(own)
+    return status.get("File", ""), int(status.get("Position", "0"))
+
+
+def _since(copy: Copy, own: Session, state: HandedState) -> _Since:
+    """Return what was written since the state, as far as the server says that its binlog goes."""
+    _refuse(planning.log_objection(binlog_status(own)))
+    definer = own.query(planning.DEFINERS)
+    _refuse(f"routine {definer[0][0]} has the rights of another account" if definer else None)
+    _refuse("transactions of XA are prepared" if own.query("XA RECOVER") else None)
+    file, offset = _end(own)
+    tables = _Tables(own)
+    changes: list[RowChange] = []
+    count = 0
+    for transaction, rows in _transactions(copy, state, file, offset):
+        _refuse(planning.transaction_objection(transaction))
+        count += 1
+        if len(changes) + transaction.rows > planning.MOST_CHANGES:
+            _refuse(f"more than {planning.MOST_CHANGES} rows were changed")
+        changes += [tables.change(row, transaction) for row in rows]
+    _refuse(planning.changes_objection(changes))
+    return _Since(tuple(changes), count, file, offset)
+
+
+def _transactions(
+    copy: Copy, state: HandedState, last: str, end: int
+) -> Iterator[tuple[TransactionChanges, list[LoggedRow]]]:
+    """Yield the transactions behind the end of the state, up to `end` in the newest file, with their rows."""
+    paths = binlog_paths(copy.variables, "log_bin")
+    if paths is None:
+        raise PreflightError("the server writes no binlog", hint=_HINT)
+    base, index = (Path(copy.paths.translate(path)) for path in paths)
+    names = [Path(entry).name for entry in index_entries(index)]
+    if state.file not in names or names[-1] != last:
+        raise PreflightError(f"the index of binlogs does not lead from {state.file} to {last}", hint=_HINT)
+    for name in names[names.index(state.file) :]:
+        with open_binlog(base.parent / name, copy.keys) as file:
+            _refuse("its binlog is encrypted" if key_of(file) is not None else None)
+            for transaction in transaction_changes(file, name, state.offset if name == state.file else None):
+                if name == last and transaction.end > end:
+                    return
+                yield transaction, row_changes(file, name, transaction)
+
+
+class _Tables:
+    """The definitions of the tables whose rows were changed, each proved to be one of which rows can be undone."""
+
+    def __init__(self, own: Session) -> None:
+        self._reader = TableShapes(own)
+        self._known: dict[tuple[str, str], TableShape] = {}
+
+    def change(self, row: LoggedRow, transaction: TransactionChanges) -> RowChange:
+        """Return a change by the names of the columns. PreflightError if it cannot be undone."""
+        key = (row.schema, row.table)
+        shape = self._known.get(key)
+        if shape is None:
+            shape = self._known[key] = self._reader.read(*key)
+            _refuse(planning.table_objection(shape))
+        began = min(transaction.began, transaction.committed) // 1_000_000
+        _refuse(logged_difference(shape, row.columns, began) or undo.row_objection(shape, row))
+        try:
+            return undo.row_change(shape, row)
+        except ValueError as error:
+            raise PreflightError(f"a value of {shape.name} cannot be read: {error}", hint=_HINT) from error
+
+
+def _undo(own: Session, changes: tuple[RowChange, ...]) -> None:
+    """Undo the changes in one transaction, prove each row, and commit. PreflightError if nothing was undone."""
+    if not changes:
+        return
+    for statement in (*undo.opening(changes), *undo.changing(changes)):
+        own.query(statement)
+    wrong = int(own.value(undo.COUNTED)) != len(changes)
+    wrong = wrong or any(bool(own.query(one.question)) is one.is_absent for one in undo.undone(changes))
+    if wrong:
+        own.query("ROLLBACK")
+        raise PreflightError("a row is not as its last change in the binlog left it", hint=_HINT)
+    own.query("COMMIT")
+
+
+def _set_counters_back(own: Session, state: HandedState) -> None:
+    """Give every counter its value again. PreflightError if one cannot have it."""
+    wanted, now = state.by_table, counters(own, planning.MOST_TABLES)
+    if now is None or now.keys() != wanted.keys():
+        raise PreflightError("there are other tables with counters than there were", hint=_HINT)
+    moved = {table: value for table, value in wanted.items() if now[table] != value}
+    if moved:
+        set_back(own, moved)
+        _refuse(None if counters(own, planning.MOST_TABLES) == wanted else "a counter could not be set back")
+
+
+def note_if_known(settings: Settings, host: Host, info: CloneInfo, rules: str) -> None:
+    """Note how a clone is that its user gets now. What cannot be noted costs only the fast reset.
+
+    `rules` is the digest of the rules of before its masking.
+    """
+    if _unsuitable(settings, info) is not None:
+        return
+    with contextlib.suppress(ServerError), session(info) as own:
+        handed.note(host, info, own, rules)

@@ -1,0 +1,36 @@
+"""The AUTO_INCREMENT counters of the tables of users."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.quoting import quoted
+
+_SYSTEM = "('mysql', 'sys', 'information_schema', 'performance_schema')"
+_COUNT = f"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema NOT IN {_SYSTEM}"
+_COUNTERS = (
+    "SELECT t.table_schema, t.table_name, COALESCE(t.auto_increment, 1) FROM information_schema.tables t"
+    " JOIN information_schema.columns c ON c.table_schema = t.table_schema AND c.table_name = t.table_name"
+    f" WHERE t.table_schema NOT IN {_SYSTEM} AND c.extra LIKE '%auto_increment%'"
+)
+"""A table that had no row yet may have no counter; its next value is 1."""
+
+
+def counters(session: Session, most: int) -> dict[tuple[str, str], int] | None:
+    """Return the next value of each table that has a counter, by schema and table; None beyond `most` tables.
+
+    MySQL keeps statistics for a day; they are read anew (refman 8.4, information_schema_stats_expiry). The server opens
+    each table for that.
+    """
+    if int(session.value(_COUNT)) > most:
+        return None
+    if session.query("SHOW VARIABLES LIKE 'information_schema_stats_expiry'"):
+        session.query("SET SESSION information_schema_stats_expiry = 0")
+    return {(str(schema), str(table)): int(value) for schema, table, value in session.query(_COUNTERS)}
+
+
+def set_back(session: Session, wanted: Mapping[tuple[str, str], int]) -> None:
+    """Set these counters. A server does not set one to a value that a row has (refman 8.4, "ALTER TABLE")."""
+    for (schema, table), value in wanted.items():
+        session.query(f"ALTER TABLE {quoted(schema, table)} AUTO_INCREMENT = {value}")

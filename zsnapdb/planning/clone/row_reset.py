@@ -1,0 +1,62 @@
+"""Whether what was written into a clone can be undone row by row, so that its data need not be replaced. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from zsnapdb.planning.binlog.changes import TransactionChanges
+from zsnapdb.planning.binlog.table_shape import TableShape
+from zsnapdb.planning.binlog.undo import RowChange, shape_objection
+
+MOST_CHANGES = 2000
+"""The number of changed rows up to which they are undone; from some thousands on, replacing the data is faster."""
+MOST_TABLES = 500
+"""The number of tables up to which the counters are known: a server opens each table to say its counter."""
+
+DEFINERS = (
+    "SELECT CONCAT(routine_schema, '.', routine_name) FROM information_schema.routines"
+    " WHERE security_type = 'DEFINER' AND routine_schema NOT IN ('mysql', 'sys') ORDER BY 1 LIMIT 1"
+)
+"""Returns a routine that has the rights of another account, if there is one."""
+
+
+def transaction_objection(transaction: TransactionChanges) -> str | None:
+    """Return why the transaction cannot be undone by rows; None if it can."""
+    if transaction.statements or transaction.other_statements:
+        first = transaction.statements[0].kind.value if transaction.statements else "other"
+        return f"a statement that is no change of rows was run ({first})"
+    if transaction.is_prepared or transaction.has_incident or not transaction.are_rows_known:
+        return "the binlog has not all changes: " + "; ".join(transaction.unknown)
+    return None
+
+
+def table_objection(shape: TableShape) -> str | None:
+    """Return why changes of the table cannot be undone; None if they can."""
+    objection = shape_objection(shape)
+    if objection is not None:
+        return objection
+    if not shape.has_key:
+        return f"{shape.name} has no primary key"
+    if shape.cascades:
+        return f"{shape.cascades[0]} changes rows of other tables, which no binlog has"
+    return None
+
+
+def changes_objection(changes: Sequence[RowChange]) -> str | None:
+    """Return why these changes cannot be undone; None if they can."""
+    if len(changes) > MOST_CHANGES:
+        return f"{len(changes)} rows were changed, more than {MOST_CHANGES}"
+    for change in changes:
+        names = {column.name for column in change.shape.columns if not column.is_generated}
+        images = [image for image in (change.before, change.after) if image is not None]
+        if any(not names <= image.keys() for image in images):
+            return f"the binlog has not all values of rows of {change.shape.name}"
+    return None
+
+
+def log_objection(status: Mapping[str, str]) -> str | None:
+    """Return why the binlog may lack changes, by what the server says about it; None if nothing is known against it."""
+    if not status.get("File"):
+        return "the server writes no binlog"
+    filters = status.get("Binlog_Do_DB", "") + status.get("Binlog_Ignore_DB", "")
+    return f"the binlog leaves out schemas ({filters})" if filters else None
