@@ -64,7 +64,7 @@ SUB_ROOMS = {
     "planning.repository": {"planning"},
     "planning.trial": {"planning"},
     "planning.restore": {"planning", "planning.binlog", "planning.repository", "planning.trial"},
-    "planning.clone": {"planning", "planning.server_copy"},
+    "planning.clone": {"planning", "planning.binlog", "planning.server_copy"},
     "planning.agent": {"planning"},
     "planning.evidence": {"planning", "planning.health"},
     "planning.notifications": {"planning", "planning.health"},

@@ -42,6 +42,8 @@ from zsnapdb.planning.server_copy.identity import binlog_paths
 
 _LOCK_SECONDS = 2
 """How long the undo waits for a lock of a session that came meanwhile."""
+_AFTER_ALL = 1 << 62
+"""Later than each definition of a table: one that was changed since would be in the binlog, and refuse the undo."""
 _ROUNDS = 3
 """How often what others committed meanwhile is undone too."""
 _HINT = "the data is replaced instead"
@@ -153,7 +155,7 @@ def _since(copy: Copy, own: Session, state: HandedState) -> _Since:
         count += 1
         if len(changes) + transaction.rows > planning.MOST_CHANGES:
             _refuse(f"more than {planning.MOST_CHANGES} rows were changed")
-        changes += [tables.change(row, transaction) for row in rows]
+        changes += [tables.change(row) for row in rows]
     _refuse(planning.changes_objection(changes))
     return _Since(tuple(changes), count, file, offset)
 
@@ -185,15 +187,14 @@ class _Tables:
         self._reader = TableShapes(own)
         self._known: dict[tuple[str, str], TableShape] = {}
 
-    def change(self, row: LoggedRow, transaction: TransactionChanges) -> RowChange:
+    def change(self, row: LoggedRow) -> RowChange:
         """Return a change by the names of the columns. PreflightError if it cannot be undone."""
         key = (row.schema, row.table)
         shape = self._known.get(key)
         if shape is None:
             shape = self._known[key] = self._reader.read(*key)
             _refuse(planning.table_objection(shape))
-        began = min(transaction.began, transaction.committed) // 1_000_000
-        _refuse(logged_difference(shape, row.columns, began) or undo.row_objection(shape, row))
+        _refuse(logged_difference(shape, row.columns, _AFTER_ALL) or undo.row_objection(shape, row))
         try:
             return undo.row_change(shape, row)
         except ValueError as error:
@@ -222,7 +223,11 @@ def _set_counters_back(own: Session, state: HandedState) -> None:
     moved = {table: value for table, value in wanted.items() if now[table] != value}
     if moved:
         set_back(own, moved)
-        _refuse(None if counters(own, planning.MOST_TABLES) == wanted else "a counter could not be set back")
+        again = counters(own, planning.MOST_TABLES) or {}
+        other = next((table for table, value in wanted.items() if again.get(table) != value), None)
+        if other is not None:
+            # A server sets none back below the largest value of a row.
+            _refuse(f"the counter of {'.'.join(other)} is {again.get(other)} again, and was {wanted[other]}")
 
 
 def note_if_known(settings: Settings, host: Host, info: CloneInfo, rules: str) -> None:
