@@ -55,3 +55,15 @@ def _has_role(session: Session) -> bool:
     except ServerError:
         return False
     return role is not None and str(role) not in _NO_ROLE
+
+
+def routine_of_another(session: Session) -> str | None:
+    """Return a routine that runs with the rights of the account that made it; None if there is none.
+
+    Whoever may call it may do what that account may (refman 8.4, "Stored Object Access Control").
+    """
+    rows = session.query(
+        "SELECT CONCAT(routine_schema, '.', routine_name) FROM information_schema.routines"
+        " WHERE security_type = 'DEFINER' AND routine_schema NOT IN ('mysql', 'sys') ORDER BY 1 LIMIT 1"
+    )
+    return str(rows[0][0]) if rows else None

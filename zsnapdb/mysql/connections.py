@@ -46,3 +46,14 @@ def end_others(session: Session) -> None:
             with contextlib.suppress(ServerError):
                 session.query(f"KILL {int(number)}")
         time.sleep(0.01)
+
+
+def wait_briefly_for_locks(session: Session, seconds: int) -> None:
+    """Have the session wait at most so long for a lock of a row or a table: ServerError after that."""
+    for name in ("innodb_lock_wait_timeout", "lock_wait_timeout"):
+        session.query(f"SET SESSION {name} = {seconds}")
+
+
+def has_prepared_transactions(session: Session) -> bool:
+    """Whether a transaction of XA is prepared: it keeps its locks without a session."""
+    return bool(session.query("XA RECOVER"))

@@ -5,6 +5,7 @@ A server that is not separate is stopped.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -78,11 +79,16 @@ def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
     return copy.recorded_position(known, has_gtids=clone.origin.has_gtids)
 
 
-def first_start(clone: CloneServer, position: Position, password: SecretStr) -> Position:
+def first_start(
+    clone: CloneServer,
+    position: Position,
+    password: SecretStr,
+    before_users: Callable[[Session], None] | None = None,
+) -> Position:
     """Start the server, check that it comes up at exactly the position, and check it. On any error it is stopped.
 
     Return the position with all its GTIDs: `position` lacks those that are in no binlog of the copy, such as one whose
-    binlogs masking removed. Afterwards the account of its users has this password and the clone's rights. Before the
+    binlogs masking removed. `before_users` is called while nobody else can log in. Afterwards the account of its users has this password and the clone's rights. Before the
     check it does not exist.
     """
     internal = fresh_password()
@@ -90,6 +96,8 @@ def first_start(clone: CloneServer, position: Position, password: SecretStr) -> 
         applier.forget(session)
         facts, reached = check_recovered(session, position, clone.origin.unlogged_gtids)
         check(session, facts, clone)
+        if before_users is not None:
+            before_users(session)
         make_users(session, clone, password)
     _write_files_for_later_starts(clone, password, internal)
     return replace(position, gtids=reached.gtids) if position.gtids is not None else position

@@ -20,18 +20,19 @@ from zsnapdb.jobs.clone import (
     contract,
     credentials,
     fetch,
+    handed,
     heartbeat,
     locks,
     masking_policy,
     properties,
     reusable_sets,
     room,
-    row_reset,
 )
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.create_plan import ClonePlan, CloneRequest, plan_for, plan_from, planned_source, random_name
 from zsnapdb.jobs.clone.destroy import drop_live
+from zsnapdb.jobs.clone.handed import HandedData
 from zsnapdb.jobs.clone.live_set import take_live
 from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.masking import MaskingReport
@@ -126,7 +127,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
             planned, server_id = _make_datasets(settings, instance, request, source)
             cloned = time.monotonic()
             with undone_on_error(lambda: remove_all(instance.host, planned.anchor, planned.name, planned.copy.root)):
-                separated = _separate(settings, instance, planned, server_id, request.follows)
+                separated = _separate(settings, instance, planned, server_id, request.follows, rules)
                 facts = {
                     POSITION_PROPERTY: separated.position.short(_POSITION_BYTES),
                     copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.starts else CopyPhase.NEW,
@@ -149,7 +150,6 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
         start=time.monotonic() - separated.separate_at,
     )
     info = find(settings, instance.host, planned.name)
-    row_reset.note_if_known(settings, instance.host, info, rules)
     return Created(info, separated.password, seconds, separated.masking)
 
 
@@ -173,7 +173,7 @@ def _obtain(
 
 
 def _separate(
-    settings: Settings, instance: Instance, planned: ClonePlan, server_id: int, follows: int | None
+    settings: Settings, instance: Instance, planned: ClonePlan, server_id: int, follows: int | None, rules: str
 ) -> _Separated:
     """Remove the source's identity from the files; then mask them and start the server, if the plan starts it."""
     accounts_are_locked = settings.clones.accounts == "lock"
@@ -203,7 +203,11 @@ def _separate(
     )
     separate_at = time.monotonic()
     password = fresh_password()
-    position = contract.first_start(clone, position, password)
+    data = HandedData(planned.name, planned.set_id, 1, rules)
+    process = clone.copy.process()
+    position = contract.first_start(
+        clone, position, password, lambda session: handed.note(instance.host, data, process.pid(), session)
+    )
     return _Separated(position, password, report, separate_at)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base import whole_file
-from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.clone.catalogue import CloneInfo
@@ -64,29 +65,48 @@ def _file(host: Host, name: str) -> Path:
     return host.run / "handed" / f"{name}.json"
 
 
-def note(host: Host, info: CloneInfo, session: Session, rules: str) -> HandedState | None:
-    """Note how the running clone is now; None, and nothing is known of it, if that cannot be said or stored."""
-    forget(host, info.name)
-    status, known = binlog_status(session), counters(session, MOST_TABLES)
-    started = started_at(info.pid) if info.pid is not None else None
-    if info.pid is None or started is None or known is None or not status.get("Position", "").isdecimal():
-        return None
-    state = HandedState(
-        backup_id=info.backup_id,
-        revision=info.revision,
-        rules=rules,
-        pid=info.pid,
-        started=started,
-        file=status["File"],
-        offset=int(status["Position"]),
-        counters=tuple(Counter(schema_name=s, table=t, value=value) for (s, t), value in sorted(known.items())),
-    )
+@dataclass(frozen=True)
+class HandedData:
+    """The clone by its unchanging name, the data that it has, and the digest of the rules that it must be masked by."""
+
+    name: str
+    backup_id: str
+    revision: int
+    rules: str
+
+
+def note(host: Host, data: HandedData, process: int | None, session: Session) -> None:
+    """Note how the clone is now, before its users can log in. What cannot be noted costs only the fast reset.
+
+    `process` is that of its server.
+    """
+    forget(host, data.name)
+    with contextlib.suppress(ServerError):
+        status, known = binlog_status(session), counters(session, MOST_TABLES)
+        started = started_at(process) if process is not None else None
+        if process is None or started is None or known is None or not status.get("Position", "").isdecimal():
+            return
+        state = HandedState(
+            backup_id=data.backup_id,
+            revision=data.revision,
+            rules=data.rules,
+            pid=process,
+            started=started,
+            file=status["File"],
+            offset=int(status["Position"]),
+            counters=tuple(Counter(schema_name=s, table=t, value=value) for (s, t), value in sorted(known.items())),
+        )
+        store(host, data.name, state)
+
+
+def store(host: Host, name: str, state: HandedState) -> None:
+    """Store how the clone is. If that fails, nothing is known of it."""
     with contextlib.suppress(OSError, PreflightError):
-        file = _file(host, info.name)
+        file = _file(host, name)
         make_private(file.parent)
         whole_file.replace_disposable(file, state.model_dump_json().encode())
-        return state
-    return None
+        return
+    forget(host, name)
 
 
 def read(host: Host, info: CloneInfo) -> HandedState | None:

@@ -30,9 +30,10 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import contract, credentials, heartbeat, masking_policy, properties, volumes
+from zsnapdb.jobs.clone import contract, credentials, handed, heartbeat, masking_policy, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, ready
 from zsnapdb.jobs.clone.contract import CloneServer
+from zsnapdb.jobs.clone.handed import HandedData
 from zsnapdb.jobs.clone.revision import drop_leftovers
 from zsnapdb.jobs.clone.sources import SourceKind
 from zsnapdb.jobs.copies import properties as copy_properties
@@ -111,6 +112,7 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
     clone = server_of(settings, info)
     if info.phase is CopyPhase.NEW:
         instance = Instance.of(settings, info.instance).on_host(host)
+        rules = masking_policy.rules_of(instance.settings.masking, requested=info.asks_for_masking)
         position = contract.make_separate(clone, tail_record.read(instance, info.flavour))
         masking_policy.ensure(
             settings.instance[info.instance].masking,
@@ -123,7 +125,13 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
             is_of_commit=info.source == SourceKind.COMMIT,
             volumes=info.volumes.values(),
         )
-        position = contract.first_start(clone, position, password or fresh_password())
+        data, process = HandedData(info.name, info.backup_id, info.revision, rules), clone.copy.process()
+        position = contract.first_start(
+            clone,
+            position,
+            password or fresh_password(),
+            lambda session: handed.note(host, data, process.pid(), session),
+        )
         datasets.set_properties(
             info.top,
             {

@@ -177,9 +177,7 @@ def reset(
             except ZsnapdbError as error:
                 reason = error.message
         handed.forget(host, info.name)
-        rules = _rules(settings, info)
         replaced = _reset_data(settings, host, info, requested, events, accepts_older=accepts_older)
-        row_reset.note_if_known(settings, host, replaced, rules)
         return ResetClone(replaced, reason=reason)
 
 

@@ -7,13 +7,12 @@ an error; then the data is replaced, whatever was done to it here.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.base.errors import PreflightError, ServerError
+from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import handed, masking_policy
@@ -22,12 +21,13 @@ from zsnapdb.jobs.clone.handed import HandedState
 from zsnapdb.jobs.clone.lifecycle import server_of, session
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.server_copy.prepare import Copy
+from zsnapdb.mysql.account_rights import routine_of_another
 from zsnapdb.mysql.binlog.opening import key_of, open_binlog
 from zsnapdb.mysql.binlog.read import index_entries
 from zsnapdb.mysql.binlog.row_changes import row_changes
 from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
 from zsnapdb.mysql.capability import binlog_status
-from zsnapdb.mysql.connections import end_others
+from zsnapdb.mysql.connections import end_others, has_prepared_transactions, wait_briefly_for_locks
 from zsnapdb.mysql.schema.counters import counters, set_back
 from zsnapdb.mysql.schema.table_shapes import TableShapes
 from zsnapdb.mysql.session import Session
@@ -78,8 +78,7 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
     copy, transactions, rows = server_of(settings, info).copy, 0, 0
     with session(info) as own:
         stop_logging(own)
-        for name in ("innodb_lock_wait_timeout", "lock_wait_timeout"):
-            own.query(f"SET SESSION {name} = {_LOCK_SECONDS}")
+        wait_briefly_for_locks(own, _LOCK_SECONDS)
         for _ in range(_ROUNDS):
             end_others(own)
             since = _since(copy, own, state)
@@ -90,8 +89,8 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
             end_others(own)
             if _end(own) == (state.file, state.offset):
                 _set_counters_back(own, state)
-                if handed.note(host, info, own, state.rules) is None:
-                    raise PreflightError("how the server is now cannot be noted", hint=_HINT)
+                # Not as the server is by now: what others write from here on is written since.
+                handed.store(host, info.name, state)
                 return UndoneRows(transactions, rows, time.monotonic() - began)
     raise PreflightError("others write all the time", hint=_HINT)
 
@@ -143,9 +142,9 @@ def _end(own: Session) -> tuple[str, int]:
 def _since(copy: Copy, own: Session, state: HandedState) -> _Since:
     """Return what was written since the state, as far as the server says that its binlog goes."""
     _refuse(planning.log_objection(binlog_status(own)))
-    definer = own.query(planning.DEFINERS)
-    _refuse(f"routine {definer[0][0]} has the rights of another account" if definer else None)
-    _refuse("transactions of XA are prepared" if own.query("XA RECOVER") else None)
+    routine = routine_of_another(own)
+    _refuse(f"routine {routine} has the rights of another account" if routine is not None else None)
+    _refuse("transactions of XA are prepared" if has_prepared_transactions(own) else None)
     file, offset = _end(own)
     tables = _Tables(own)
     changes: list[RowChange] = []
@@ -228,14 +227,3 @@ def _set_counters_back(own: Session, state: HandedState) -> None:
         if other is not None:
             # A server sets none back below the largest value of a row.
             _refuse(f"the counter of {'.'.join(other)} is {again.get(other)} again, and was {wanted[other]}")
-
-
-def note_if_known(settings: Settings, host: Host, info: CloneInfo, rules: str) -> None:
-    """Note how a clone is that its user gets now. What cannot be noted costs only the fast reset.
-
-    `rules` is the digest of the rules of before its masking.
-    """
-    if _unsuitable(settings, info) is not None:
-        return
-    with contextlib.suppress(ServerError), session(info) as own:
-        handed.note(host, info, own, rules)

@@ -13,12 +13,6 @@ MOST_CHANGES = 2000
 MOST_TABLES = 500
 """The number of tables up to which the counters are known: a server opens each table to say its counter."""
 
-DEFINERS = (
-    "SELECT CONCAT(routine_schema, '.', routine_name) FROM information_schema.routines"
-    " WHERE security_type = 'DEFINER' AND routine_schema NOT IN ('mysql', 'sys') ORDER BY 1 LIMIT 1"
-)
-"""Returns a routine that has the rights of another account, if there is one."""
-
 
 def transaction_objection(transaction: TransactionChanges) -> str | None:
     """Return why the transaction cannot be undone by rows; None if it can."""
