@@ -88,8 +88,8 @@ def first_start(
     """Start the server, check that it comes up at exactly the position, and check it. On any error it is stopped.
 
     Return the position with all its GTIDs: `position` lacks those that are in no binlog of the copy, such as one whose
-    binlogs masking removed. `before_users` is called while nobody else can log in. Afterwards the account of its users has this password and the clone's rights. Before the
-    check it does not exist.
+    binlogs masking removed. `before_users` is called while nobody else can log in. Afterwards the account of its users
+    has this password and the clone's rights. Before the check it does not exist.
     """
     internal = fresh_password()
     with locks.turn(), undone_on_error(clone.copy.process().kill), _started_with_account(clone, internal) as session:
