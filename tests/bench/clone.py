@@ -32,7 +32,7 @@ PHASES = ("clone", "identity", "start")
 def measure(lab: Lab, flavour: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return every sample of a flavour, measured in a guest of its own."""
     with Guest.boot(lab, flavour, memory_mib=MEMORY_MIB) as guest:
-        argv = [PYTHON, INSIDE, options.sizes, str(options.rounds), str(options.clones)]
+        argv = [PYTHON, INSIDE, options.sizes, *map(str, (options.rounds, options.clones, options.pool))]
         done = guest.run(argv, timeout=options.timeout, env={"PYTHONDONTWRITEBYTECODE": "1"}, sink=_to_terminal)
         if done.code != 0:
             raise LabError(f"{flavour}: the measurement ended with exit status {done.code}")
@@ -77,6 +77,7 @@ def figures(flavour: str, samples: Sequence[Mapping[str, Any]], sizes: Sequence[
         result[f"{name}_prepared_recoveries"] = Figure(recovered, "count", "<= 0")
     if len(overheads) > 1:
         result[f"{flavour}_overhead_largest_vs_smallest"] = Figure(overheads[-1] / overheads[0], "ratio", "<= 1.1")
+    result |= _of_pool(flavour, samples)
     for sample in samples:
         if sample["case"] == "at_once":
             result[f"{flavour}_{sample['of']}_at_once"] = Figure(sample["seconds"], "s")
@@ -89,6 +90,26 @@ def figures(flavour: str, samples: Sequence[Mapping[str, Any]], sizes: Sequence[
     return result
 
 
+def _of_pool(flavour: str, samples: Sequence[Mapping[str, Any]]) -> dict[str, Figure]:
+    """Return medians and the 95th percentiles of hand-outs of the pool and of resets by rows.
+
+    `own` is without the start of the command, `total` with it and to the answer of the first query.
+    """
+    result: dict[str, Figure] = {}
+    for case, goal in (("pool", "<= 0.3"), ("undo_20", "<= 0.1"), ("undo_100", "<= 0.3")):
+        chosen = [sample for sample in samples if sample["case"] == case]
+        for name in ("own", "wall", "total") if chosen else ():
+            values = sorted(float(sample[name]) for sample in chosen if name in sample)
+            if values:
+                high = values[min(len(values) - 1, round(0.95 * len(values)))]
+                result[f"{flavour}_{case}_{name}_median"] = Figure(statistics.median(values), "s")
+                result[f"{flavour}_{case}_{name}_p95"] = Figure(high, "s", goal if name == "own" else None)
+        if chosen:
+            right = sum(bool(sample["right"]) for sample in chosen)
+            result[f"{flavour}_{case}_right"] = Figure(right, "count", f">= {len(chosen)}")
+    return result
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python3 tests/bench/clone.py", description="How long a clone takes to its first answer."
@@ -98,6 +119,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sizes", default="0.1,1", metavar="GIB,…", help="how much data, growing (default: 0.1,1)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="rounds of each case (default: 3)")
     parser.add_argument("--clones", type=int, default=10, metavar="N", help="clones at once (default: 10; 0: none)")
+    parser.add_argument(
+        "--pool",
+        type=int,
+        default=10,
+        metavar="N",
+        help="clones out of a pool, and resets by rows (default: 10; 0: none)",
+    )
     parser.add_argument("--timeout", type=float, default=3600.0, metavar="SECONDS")
     parser.add_argument("--flavour", choices=FLAVOURS, help="only this one (default: both)")
     return parser

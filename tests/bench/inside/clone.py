@@ -1,6 +1,6 @@
 """In the guest: how long a clone takes to its first answer, beside a bare server on a bare copy.
 
-`clone.py SIZES ROUNDS CLONES` writes /out/clone.json.
+`clone.py SIZES ROUNDS CLONES POOL` writes /out/clone.json.
 
 The bare start is what a person would do: `zfs clone`, an option file, mysqld, and ask until it answers. It is done on
 two copies: of the running server's snapshot, which has to be recovered, and of one that was shut down cleanly.
@@ -30,6 +30,7 @@ RECOVERING = ("Starting crash recovery", "starting crash recovery")
 ROW = 1000
 STAMP = struct.Struct("d")
 UPDATES = 2000
+POOL = 5
 
 flavour = Path("/etc/lab-flavour").read_text().strip()
 binary = "/opt/mysql/bin/mysqld" if flavour == "mysql" else "/usr/sbin/mariadbd"
@@ -292,8 +293,44 @@ def at_once(count: int) -> dict[str, Any]:
     return {"case": "at_once", "size": "", "seconds": seconds, "right": min(right, len(ids)), "of": count, **gaps}
 
 
+def of_pool(count: int) -> list[dict[str, Any]]:
+    """Hand out so many clones of a pool, each to its first query, and reset one of them so often after changes."""
+    samples: list[dict[str, Any]] = []
+    for number in range(count):
+        if number % POOL == 0:
+            zsnapdb("clone", "pool", "main")
+        began = time.monotonic()
+        made, wall = zsnapdb("clone", "create", "main", "--name", f"pooled-{number}")
+        login = {"port": made["clone"]["port"], "user": made["user"], "password": made["password"], "autocommit": True}
+        with pymysql.connect(host="127.0.0.1", **login) as there, there.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        total, own = time.monotonic() - began, made["seconds"]["start"]
+        samples.append({"case": "pool", "wall": wall, "total": total, "own": own, "right": made["of_pool"]})
+        if number < count - 1:
+            zsnapdb("clone", "destroy", f"pooled-{number}")
+    for changes in (20, 100):
+        for _ in range(count):
+            with pymysql.connect(host="127.0.0.1", **login) as there, there.cursor() as cursor:
+                for n in range(changes // 2):
+                    cursor.execute(f"UPDATE bench.filler SET n = n + 1 WHERE id = {n + 1}")
+                    cursor.execute("INSERT INTO bench.filler (pad) VALUES ('x')")
+            done, wall = zsnapdb("clone", "reset", f"pooled-{count - 1}")
+            right = done["undone"] == changes
+            samples.append(
+                {"case": f"undo_{changes}", "wall": wall, "own": done["undone_seconds"] or 0, "right": right}
+            )
+    zsnapdb("clone", "destroy", f"pooled-{count - 1}")
+    for left in json.loads(said("zsnapdb", "clone", "list", "--json"))["clones"]:
+        if left["waits"]:
+            zsnapdb("clone", "destroy", left["name"])
+    for sample in samples:
+        sample["size"] = ""
+        print(sample, flush=True)
+    return samples
+
+
 def main() -> None:
-    sizes, rounds, clones = sys.argv[1].split(","), int(sys.argv[2]), int(sys.argv[3])
+    sizes, rounds, clones, pool = sys.argv[1].split(","), *(int(word) for word in sys.argv[2:5])
     verbose = '"log_error_verbosity=3", ' if flavour == "mysql" else ""
     CONFIG.write_text(Path("/etc/zsnapdb/zsnapdb.toml").read_text().replace('options = ["', f'options = [{verbose}"'))
     samples: list[dict[str, Any]] = []
@@ -302,6 +339,10 @@ def main() -> None:
         if number == 0 and clones:
             zsnapdb("backup", "main")
             samples.append(at_once(clones))
+        if number == 0 and pool:
+            CONFIG.write_text(f"{CONFIG.read_text()}\n[instance.main.pool]\nsize = {POOL}\n")
+            zsnapdb("backup", "main")
+            samples += of_pool(pool)
         zsnapdb("clone", "destroy", "keeper")
     Path("/out/clone.json").write_text(json.dumps(samples))
 

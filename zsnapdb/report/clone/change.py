@@ -29,6 +29,7 @@ class ResetDocument(ChangedDocument):
     """A clone that was reset. `undone`: the changes of rows that were undone (null: the data was replaced)."""
 
     undone: int | None
+    undone_seconds: float | None
     reason: str | None
 
 
@@ -120,6 +121,7 @@ class ResetView(View):
         return {
             **self._changed.fields(),
             "undone": undone.rows if undone is not None else None,
+            "undone_seconds": round(undone.seconds, 3) if undone is not None else None,
             "reason": self.result.reason or None,
         }
 
