@@ -1,4 +1,4 @@
-"""Campaign: zsnapdb killed with -9 at every step of making, resetting, committing, detaching and destroying clones.
+"""Campaign: zsnapdb killed with -9 at every step of what makes, resets, commits, detaches, hands out, destroys clones.
 
 A step is a `zfs` command that changes something; the kill comes right before or right after it
 (tests/lab/inside/zfs-shim). Afterwards `doctor` must name everything that is half made, and one `reap` must remove it.
@@ -29,15 +29,19 @@ SOCKET = "/run/mysqld/mysqld.sock"
 SHIM = Path("/tmp/shim")
 HOME = "tank/zsnapdb/clones"
 NAME = "victim"
+POOLED = "/tmp/pooled.toml"
+"""The configuration with a pool of one clone."""
 OPERATIONS = {
     "create": ("clone", "create", "main", "--name", NAME),
     "live": ("clone", "create", "main", "--name", NAME, "--from", "live", "--no-start"),
-    "reset": ("clone", "reset", NAME),
+    "reset": ("clone", "reset", NAME, "--replace"),
     "commit": ("clone", "commit", NAME, "-m", "kept"),
     "detach": ("clone", "detach", NAME),
     "destroy": ("clone", "destroy", NAME),
+    "fill": ("clone", "pool", "main", "--config", POOLED),
+    "hand": ("clone", "create", "main", "--name", NAME, "--config", POOLED),
 }
-MAKES = ("create", "live")
+MAKES = ("create", "live", "fill")
 _PATH = f"/tmp/shim/bin:{os.environ['PATH']}"
 
 
@@ -117,18 +121,23 @@ class Campaign:
         (SHIM / "bin").mkdir(parents=True)
         shutil.copy("/checkout/tests/lab/inside/zfs-shim", SHIM / "bin" / "zfs")
         assert run("zsnapdb", "backup").returncode == 0
+        text = Path("/etc/zsnapdb/zsnapdb.toml").read_text()
+        Path(POOLED).write_text(f"{text}\n[instance.main.pool]\nsize = 1\n")
         document("clone", "list")
         self.clean()
         # The dataset above all clones stays after the first clone.
         self.before = names_of_datasets() | {HOME, HOME.rpartition("/")[0]}
 
     def clean(self) -> None:
-        for words in (("clone", "destroy", NAME), ("reap",)):
+        every = [clone["id"] for clone in document("clone", "list")["clones"]]
+        for words in (("clone", "destroy", NAME), *(("clone", "destroy", name) for name in every), ("reap",)):
             done = run("zsnapdb", *words)
             assert done.returncode == 0, done.stderr
 
     def prepare(self, operation: str) -> None:
-        if operation not in MAKES:
+        if operation == "hand":
+            assert run("zsnapdb", *OPERATIONS["fill"]).returncode == 0
+        elif operation not in MAKES:
             assert run("zsnapdb", *OPERATIONS["create"]).returncode == 0
 
     def lengths(self) -> dict[str, int]:
@@ -187,6 +196,16 @@ class Campaign:
             )
         if step.operation not in (*MAKES, "destroy") and clones[0]["phase"] not in ("ready", "new"):
             return [f"the clone is {clones[0]['phase']}"]
+        if len(clones) > 1:
+            return [f"there are {len(clones)} clones"]
+        (clone,) = clones
+        if clone["waits"]:
+            # Nobody had it yet: whoever asks next gets it, or a new one where it is not good.
+            handed = run("zsnapdb", *OPERATIONS["hand"])
+            if handed.returncode != 0:
+                return [f"nobody gets a clone after it: {handed.stderr[-500:]}"]
+        elif step.operation == "fill" or clone["name"] != NAME:
+            return [f"clone {clone['name']} of {clone['owner']} does not wait, and is nobody's"]
         started = run("zsnapdb", "clone", "start", NAME)
         if started.returncode != 0:
             return [f"it does not start: {started.stderr[-500:]}"]
@@ -211,7 +230,9 @@ def main() -> int:
     zygote = Zygote(ZYGOTE)
     campaign = Campaign()
     lengths = (
-        campaign.lengths() if options.rounds == 0 else {"create": 5, "live": 8, "reset": 15, "detach": 19, "destroy": 6}
+        campaign.lengths()
+        if options.rounds == 0
+        else {"create": 5, "live": 8, "reset": 15, "detach": 19, "destroy": 6, "hand": 1}
     )
     lengths = {name: count for name, count in lengths.items() if name in options.only}
     print(f"changing commands: {lengths}", flush=True)

@@ -198,22 +198,37 @@ class Release:
             assert answer["moment"]["exact"], (gtid, answer["moment"])
             assert [str(value) for value in answer["rows"][0]] == truth[gtid], (gtid, answer["rows"], truth[gtid])
 
-    def in_clone(self, made: dict[str, Any]) -> Rows:
+    def in_clone(self, made: dict[str, Any], *changes: str) -> Rows:
+        """Run the changes in the clone, and return its rows."""
         login = made["clone"]
         with (
             pymysql.connect(
-                host="127.0.0.1", port=int(login["port"]), user=made["user"], password=made["password"]
+                host="127.0.0.1",
+                port=int(login["port"]),
+                user=made["user"],
+                password=made["password"],
+                autocommit=True,
             ) as connection,
             connection.cursor() as cursor,
         ):
-            cursor.execute("SELECT id, name, price FROM tried.things ORDER BY id")
+            for change in (*changes, "SELECT id, name, price FROM tried.things ORDER BY id"):
+                cursor.execute(change)
             return list(cursor.fetchall())
 
     def clone(self) -> None:
-        """A clone of the live server has its rows, is reset to them, and goes."""
+        """A clone of the live server has its rows, is reset to them by rows and by data, and goes."""
         made = zsnapdb("clone", "create", "main", "--from", "live", "--name", "live")
         assert self.in_clone(made) == rows()
+        assert self.in_clone(made, "UPDATE tried.things SET price = price + 1") != rows()
+        done = zsnapdb("clone", "reset", "live")
+        print(f"reset: {done['undone']} changes were undone; {done['reason']}", flush=True)
+        assert self.in_clone(made) == rows()
+        zsnapdb("clone", "reset", "live", "--replace")
+        assert self.in_clone(
+            made, "DROP TABLE tried.things", "CREATE TABLE tried.things AS SELECT 1 id, 2 name, 3 price"
+        )
         zsnapdb("clone", "reset", "live")
+        assert self.in_clone(made) == rows()
         zsnapdb("clone", "destroy", "live")
 
     def drill(self) -> None:

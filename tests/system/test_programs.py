@@ -18,7 +18,8 @@ MOST = {
     ("status", "main"): (2, 0),
     ("clone", "create", "main", "--name", "few"): (22, 3),
     ("clone", "list"): (2, 0),
-    ("clone", "reset", "few"): (28, 2),
+    ("clone", "reset", "few"): (5, 0),
+    ("clone", "reset", "few", "--replace"): (28, 2),
     ("clone", "destroy", "few"): (13, 2),
     ("doctor", "main"): (21, 3),
 }

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import handed, masking_policy
@@ -129,6 +130,9 @@ def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
         return "its server does not run"
     if not info.has_original:
         return "it has other data than it was created from"
+    if info.quota and 2 * info.own_bytes > info.quota:
+        # Rows that were undone leave their space in the files.
+        return f"it has {size(info.own_bytes)} of the {size(info.quota)} that it may have"
     if info.rights is not AccountRights.SCHEMAS or settings.clones.accounts != "lock":
         return "its users may keep changes out of the binlog"
     return "it replicates" if info.follows is not None or info.set_name else None
