@@ -57,7 +57,11 @@ def test_a_clone_of_the_pool_has_its_owner_at_once_and_lives_as_any_other(lab: L
     # The same address and the same password, on the first data.
     with pymysql.connect(host="127.0.0.1", port=reset["port"], user=made["user"], password=made["password"]) as here:
         assert ask(here, "SHOW TABLES FROM ledger LIKE 'mine'") == []
-    assert lab.zsnapdb("clone", "destroy", "mine").code == 0
+    assert lab.zsnapdb("clone", "rename", "mine", "ours", "--json").json["clone"]["name"] == "ours"
+    assert lab.zsnapdb("clone", "rename", "ours", next(name for name in listed(lab) if name != "ours")).code == 8
+    assert (lab.zsnapdb("clone", "rename", "ours", "../x").code, lab.zsnapdb("clone", "show", "mine").code) == (2, 2)
+    assert lab.zsnapdb("clone", "show", clone["id"], "--json").json["clone"]["name"] == "ours"
+    assert lab.zsnapdb("clone", "destroy", "ours").code == 0
 
     a_slot_without_a_server_is_dropped(lab, config)
     of_two_who_ask_for_the_last_slot_one_gets_it(lab, config)

@@ -109,6 +109,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "clone pool": _types(pool.FilledPoolView, pool.PoolPlanView),
     "clone protect": _CHANGED,
     "clone beat": _CHANGED,
+    "clone rename": _CHANGED,
     "clone reset": _types(change.ResetView, change.ResetPlanView),
     "clone show": _types(clones.CloneDetailView),
     "clone start": _CHANGED,

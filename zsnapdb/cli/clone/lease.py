@@ -1,4 +1,4 @@
-"""`zsnapdb clone extend`, `zsnapdb clone protect` and `zsnapdb clone beat`."""
+"""`zsnapdb clone extend`, `zsnapdb clone protect`, `zsnapdb clone rename` and `zsnapdb clone beat`."""
 
 from __future__ import annotations
 
@@ -98,6 +98,21 @@ def protect(
         return
     info = lifecycle.protect(load(config), THIS_HOST, name, parse_duration(time))
     show(report.ChangedView(info, "protected"), json)
+
+
+def rename(
+    name: CloneName,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="What it is called from now on.", show_default=False)],
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Give a clone another name. Its id, address, login and lease stay."""
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.clone import lifecycle
+    from zsnapdb.report.clone import change as report
+
+    show(report.ChangedView(lifecycle.rename(load(config), THIS_HOST, name, new), "renamed"), json)
 
 
 def beat(

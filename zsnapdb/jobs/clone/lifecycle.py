@@ -30,8 +30,8 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import contract, credentials, handed, heartbeat, masking_policy, properties, volumes
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, ready
+from zsnapdb.jobs.clone import contract, credentials, handed, heartbeat, locks, masking_policy, properties, volumes
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, listing, ready, refuse_label
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.handed import HandedData
 from zsnapdb.jobs.clone.revision import drop_leftovers
@@ -173,6 +173,19 @@ def protect(settings: Settings, host: Host, name: str, seconds: float) -> CloneI
     return _with_lease(
         settings, host, name, lambda lease: leases.protected(lease, seconds, policy(settings.clones), host.now())
     )
+
+
+def rename(settings: Settings, host: Host, name: str, new: str) -> CloneInfo:
+    """Give the clone another name for people; its id, port, login and lease stay.
+
+    UsageError if no clone may have that name, ExistsError if another has it.
+    """
+    if not properties.is_clone_name(new):
+        raise UsageError(f"invalid clone name {new!r}", hint="use at most 32 of: small letters, digits, - and _")
+    with held(settings, host, name) as info, locks.names_and_ports():
+        refuse_label([other for other in listing(settings, host) if other.name != info.name], new)
+        datasets.set_properties(info.top, {properties.LABEL_PROPERTY: new})
+        return replace(info, label=new)
 
 
 def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
