@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -149,9 +152,41 @@ def test_every_file_is_in_exactly_one_share_and_the_longest_are_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("processors", "gib", "expected"), [(1, 4, 2), (2, 24, 3), (2, 12, 2), (8, 64, 9), (64, 1024, 12)]
+    ("processors", "gib", "expected"), [(1, 4, 2), (2, 24, 4), (2, 16, 3), (2, 12, 2), (8, 64, 12), (64, 1024, 12)]
 )
 def test_as_many_jobs_run_at_once_as_the_machine_has_processors_and_memory_for(
     processors: int, gib: int, expected: int
 ) -> None:
     assert suite.lanes(processors, gib << 30) == expected
+
+
+@pytest.mark.parametrize(
+    ("processors", "count", "expected"),
+    [
+        ([0, 1], 4, [{0}, {1}, {0}, {1}]),
+        ([0, 1], 3, [{0, 1}, {0}, {1}]),
+        ([0, 1], 2, [{0}, {1}]),
+        ([2, 5, 7], 2, [{2}, {5}]),
+        ([4], 2, [{4}, {4}]),
+        ([0, 1], 1, [{0}]),
+    ],
+)
+def test_each_processor_has_as_many_lanes_and_a_lane_beyond_them_has_all(
+    processors: list[int], count: int, expected: list[set[int]]
+) -> None:
+    assert suite.places(processors, count) == expected
+
+
+def test_what_a_lane_starts_stays_on_its_processors() -> None:
+    before, one = os.sched_getaffinity(0), min(os.sched_getaffinity(0))
+    seen: list[str] = []
+    ask = [sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"]
+
+    def lane() -> None:
+        os.sched_setaffinity(0, {one})
+        seen.append(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip())
+
+    thread = threading.Thread(target=lane)
+    thread.start()
+    thread.join()
+    assert (seen, os.sched_getaffinity(0)) == ([str({one})], before)
