@@ -183,6 +183,8 @@ def test_the_server_is_killed_under_the_lock(guest: Guest) -> None:
     settle(guest, known)
 
 
+# What ends is the hook, by the clock of zsnapdb, which lets go of the lock as after a signal: that is tested on both.
+@pytest.mark.any_server
 @pytest.mark.usefixtures("plain")
 def test_a_hook_that_hangs_is_ended_at_the_locks_deadline(guest: Guest) -> None:
     known, before = backups(guest), snapshots(guest)
@@ -232,6 +234,8 @@ def freezable(guest: Guest) -> Iterator[None]:
     guest.run(["sh", "-c", REMOVE_FREEZABLE], timeout=600).check()
 
 
+# What is slow is the pool, and the clock is that of zsnapdb.
+@pytest.mark.any_server
 @pytest.mark.usefixtures("plain", "freezable")
 def test_a_pool_too_slow_for_the_deadline_costs_the_snapshot_and_not_the_lock(guest: Guest) -> None:
     known, before = backups(guest), snapshots(guest)

@@ -161,6 +161,8 @@ def test_a_lock_that_is_not_granted_refuses_the_freeze_and_says_why(inside: Insi
         inside.guest.run([*inside.argv, kills[0]])
 
 
+# What the client of either server says goes to the agent.
+@pytest.mark.any_server
 def test_an_account_that_cannot_log_in_refuses_the_freeze_and_says_why(inside: Inside) -> None:
     inside.settings()
     inside.guest.run(["sed", "-i", "s/lab-freezer/wrong/", f"{HOOK}.cnf"]).check()
@@ -168,6 +170,8 @@ def test_an_account_that_cannot_log_in_refuses_the_freeze_and_says_why(inside: I
     inside.guest.run(["sed", "-i", "s/wrong/lab-freezer/", f"{HOOK}.cnf"]).check()
 
 
+# The clock is that of the hook, whose lock the tests before show on both.
+@pytest.mark.any_server
 def test_the_deadline_in_the_guest_thaws_and_the_host_learns_that_the_freeze_was_lost(inside: Inside) -> None:
     inside.settings(hold=3)
     held = inside.agent("hold", f"{FILES}/probe")
@@ -176,6 +180,7 @@ def test_the_deadline_in_the_guest_thaws_and_the_host_learns_that_the_freeze_was
     assert "3 s after the lock" in held["problem"]
 
 
+@pytest.mark.any_server
 def test_the_deadline_in_the_guest_thaws_though_nobody_ever_asks_again(inside: Inside) -> None:
     inside.settings(hold=3)
     assert inside.agent("guest-fsfreeze-freeze") == {"return": 1}
@@ -200,6 +205,8 @@ def test_a_lock_that_is_lost_before_the_thaw_is_told(inside: Inside) -> None:
     assert inside.guest.run([HOOK, "thaw"]).code == 0
 
 
+# What ends is the process of the hook, and its session with it.
+@pytest.mark.any_server
 @pytest.mark.parametrize(("number", "frozen"), [("TERM", False), ("KILL", True)])
 def test_a_holder_that_ends_is_told_of_at_the_thaw(inside: Inside, number: str, frozen: bool) -> None:
     inside.settings()

@@ -127,6 +127,9 @@ def test_libvirt_killed_before_the_machines_run_leaves_nothing_that_reap_does_no
     assert host.run(["pidof", "qemu-system-x86_64"]).code == 1
 
 
+# Each run: the test before, whose machines libvirt lets go, and in tests/unit/jobs/vm/test_machines.py
+# test_what_a_failed_run_cannot_remove_doctor_names_and_reap_removes.
+@pytest.mark.seldom
 def test_of_a_machine_that_libvirt_holds_for_ever_reap_says_what_frees_it_and_then_removes_it(
     host: Guest, nothing_left: None
 ) -> None:
@@ -191,7 +194,12 @@ timeout = "60s"
 """
 
 
-@pytest.mark.parametrize(("number", "deadline"), [(signal.SIGKILL, "60s"), (signal.SIGSTOP, "5s")])
+# One guard thaws after both. Each run tests the late one in tests/unit/vm/test_thaw_guard.py:
+# test_a_run_that_is_late_does_not_keep_its_guest_frozen.
+@pytest.mark.parametrize(
+    ("number", "deadline"),
+    [(signal.SIGKILL, "60s"), pytest.param(signal.SIGSTOP, "5s", marks=pytest.mark.seldom)],
+)
 def test_a_guest_thaws_when_its_backup_is_killed_or_hangs_in_the_middle_of_the_freeze(
     host: Guest, running: Domain, number: int, deadline: str
 ) -> None:
@@ -217,6 +225,9 @@ timeout = "60s"
 """
 
 
+# Each run: in tests/unit/jobs/backup/test_vm_source.py test_a_guest_that_thaws_before_the_snapshot_is_there_is_a_crash,
+# and with QEMU's own agent test_the_deadline_in_the_guest_thaws_and_the_host_learns_that_the_freeze_was_lost.
+@pytest.mark.seldom
 def test_a_guest_that_thaws_by_itself_in_the_middle_of_the_freeze_gives_no_frozen_backup(
     host: Guest, running: Domain
 ) -> None:
@@ -254,7 +265,8 @@ def test_machines_are_cloned_from_a_backup_of_a_running_machine_which_does_not_n
     assert (gone.code, "zsnapdb restore web" in gone.stderr) == (6, True)
 
 
-def test_a_drill_boots_the_machine_and_what_killed_drills_leave_is_named_and_goes_with_reap_and_the_next_drill(
+# The next drill removes what no reap did: tests/unit/jobs/trial/test_machine_drill.py.
+def test_a_drill_boots_the_machine_and_what_killed_drills_leave_is_named_and_goes_with_reap(
     host: Guest, running: Domain
 ) -> None:
     made = backup(host)
@@ -265,14 +277,13 @@ def test_a_drill_boots_the_machine_and_what_killed_drills_leave_is_named_and_goe
     homes = {"tank/zsnapdb/scratch", "tank/zsnapdb/scratch/web", "tank/zsnapdb/scratch/web/drill"}
     assert drill_and_kill(host, "list --all", signal.SIGTERM) == 130
     assert everything(host) - before <= homes
-    drill_and_kill(host, "list --all")
+    drill_and_kill(host, "list")
     (container,) = drilled(host)
     named = host.run([QUICK, "doctor", "web", *config]).stdout
     assert f"machine whose drill was killed: {container}" in named
     reaped = document(host, "reap", *config)["swept"]
     assert ("drilled machine", container, "reap") in [(row["what"], row["name"], row["verdict"]) for row in reaped]
     assert drilled(host) == []
-    drill_and_kill(host, "list")
     evidence = document(host, "drill", "web", *config)["drill"]
     assert (evidence["outcome"], evidence["backup_id"]) == ("passed", made["backup_id"]), evidence
     assert [check["kind"] for check in evidence["checks"]] == ["restore", "boot"]

@@ -233,7 +233,13 @@ def test_a_set_is_masked_once_and_its_clones_and_their_resets_never_again(
             marks=pytest.mark.any_server,
         ),
         ("UPDATE private.people SET name = 'x';\n/* never closed\n", 12, "1064"),
-        ("UPDATE private.people SET name = 'x';\n", 11, "canary 1 in data/private/keys_of.ibd"),
+        # What is searched is files, and that nothing is left in those of each server the test before shows on both.
+        pytest.param(
+            "UPDATE private.people SET name = 'x';\n",
+            11,
+            "canary 1 in data/private/keys_of.ibd",
+            marks=pytest.mark.any_server,
+        ),
     ],
     ids=["fails", "open comment", "leaves a canary"],
 )

@@ -48,6 +48,8 @@ def test_a_rehearsal_reports_what_it_did_and_detects_a_result_that_differs(lab: 
     assert everything() == was
 
 
+# No server of either flavour is started.
+@pytest.mark.any_server
 def test_a_new_server_that_does_not_start_is_an_error_that_names_it(lab: Lab) -> None:
     was = everything()
     for binary, code in (("/bin/false", 5), ("/nowhere/mysqld", 4)):

@@ -23,9 +23,10 @@ def test_every_file_is_dealt_to_exactly_one_flavour_and_always_to_the_same() -> 
     assert flavours.dealt(files[::-1], seconds) == hands
 
 
-def test_the_long_files_are_dealt_to_both_flavours_and_mysql_gets_less() -> None:
-    hands = flavours.dealt(["a", "b", "c"], {"a": 300.0, "b": 200.0, "c": 50.0})
-    assert hands == {"mariadb": ["a"], "mysql": ["b", "c"]}
+def test_both_flavours_get_files_and_mysql_where_each_takes_longer_gets_a_fifth_of_the_seconds() -> None:
+    seconds = {"a": 300.0, "b": 200.0, "c": 100.0, "d": 100.0}
+    hands = flavours.dealt(list(seconds), seconds)
+    assert hands == {"mariadb": ["a", "b", "d"], "mysql": ["c"]}
 
 
 @pytest.mark.parametrize(
@@ -81,9 +82,9 @@ def test_a_sample_of_a_campaign_runs_on_one_flavour_only_where_any_server_will_d
     def names(*arguments: str, all_flavours: bool = False) -> list[str]:
         return [job.name.partition(",")[0] for job in suite._campaigns(LAB, arguments, all_flavours=all_flavours)]
 
-    assert (names().count("clones"), names().count("lockfree")) == (1, 2)
-    assert names("tests/campaigns/clones").count("clones") == 2
-    assert names(all_flavours=True).count("clones") == 2
+    assert (names().count("silence"), names().count("lockfree")) == (1, 2)
+    assert names("tests/campaigns/silence").count("silence") == 2
+    assert names(all_flavours=True).count("silence") == 2
 
 
 def collected(folder: Path, here: str | None) -> list[str]:
@@ -100,12 +101,26 @@ def collected(folder: Path, here: str | None) -> list[str]:
     return sorted(line.rpartition("::")[2] for line in done.stdout.splitlines() if "::" in line)
 
 
-def test_pytest_leaves_out_exactly_the_marked_tests_of_other_files(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(
-        "from tests.lab import flavours\n"
-        "def pytest_configure(config): config.addinivalue_line('markers', 'any_server')\n"
-        "def pytest_collection_modifyitems(config, items): flavours.leave_to_the_other(config, items)\n"
+CONFTEST = """
+from tests.lab import flavours
+def pytest_configure(config):
+    config.addinivalue_line('markers', 'any_server')
+    config.addinivalue_line('markers', 'seldom')
+def pytest_collection_modifyitems(config, items): flavours.leave_to_the_other(config, items)
+"""
+
+
+def test_what_is_seldom_runs_by_name_and_with_all_flavours_and_not_in_a_whole_run(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_a.py").write_text(
+        "import pytest\n@pytest.mark.seldom\ndef test_long(): pass\ndef test_short(): pass\n"
     )
+    assert collected(tmp_path, None) == ["test_long", "test_short"]
+    assert collected(tmp_path, "") == collected(tmp_path, "test_a.py") == ["test_short"]
+
+
+def test_pytest_leaves_out_exactly_the_marked_tests_of_other_files(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
     for letter in "ab":
         (tmp_path / f"test_{letter}.py").write_text(
             f"import pytest\n@pytest.mark.any_server\ndef test_{letter}_once(): pass\n"
