@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FLAVOURS = ("mariadb", "mysql")
 MARK = "any_server"
 SELDOM = "seldom"
+WHOLE_FILE = f"\npytestmark = pytest.mark.{MARK}\n"
+"""A file with this line has no other tests."""
 ENVIRONMENT = "LAB_ANY_SERVER"
 """The variable that names the files whose marked tests run here, with commas. Where it is not set, all run."""
 CAMPAIGN = "\nANY_SERVER = True\n"

@@ -89,7 +89,7 @@ ANY_SERVER_SECONDS: dict[str, float] = {
     "test_drill.py": 95,
     "test_encryption.py": 170,
     "test_handover.py": 100,
-    "test_local_restore.py": 130,
+    "test_local_restore.py": 200,
     "test_main_job.py": 80,
     "test_masking.py": 60,
     "test_points.py": 50,

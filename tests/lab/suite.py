@@ -46,6 +46,8 @@ SHARDS = 2
 """Guests of each flavour that share the system tests."""
 OWN_GUEST = {"test_guides.py": "mysql"}
 """Files of system tests that need a server as it is after its installation, and on which flavour they run."""
+ONE_SERVER = ("test_machines.py", "test_setup_move.py", "test_systemd.py", "test_upgrade.py")
+"""Files of fault tests that choose their servers themselves: one job runs all of such a file."""
 FIRST = 10_000.0
 """The weight of a job that begins before all others, however long it takes."""
 LAB_FAULTS = "test_lab.py"
@@ -201,17 +203,27 @@ def _attacks(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[
 
 
 def _faults(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[Job]:
-    """Return the jobs of the fault tests: the named tests as one job, or a job per file and flavour."""
+    """Return the jobs of the fault tests: the named tests as one job, or a job per file and flavour.
+
+    A job that would have no test is left out.
+    """
     own = arguments_for("faults", arguments)
     if own[0] != "tests/faults":
         return [Job("faults", usual_seconds(own), functools.partial(_pytest, lab, own))]
     files = sorted(path for path in (CHECKOUT / "tests/faults").glob("test_*.py") if path.name != LAB_FAULTS)
     hands = _dealt(files)
     jobs = []
-    for name in [path.name for path in files]:
+    for name in [path.name for path in files if path.name in ONE_SERVER]:
+        env = None if all_flavours else flavours.environment([])
+        work = functools.partial(_pytest, lab, [f"tests/faults/{name}", *own[1:]], env)
+        jobs.append(Job(f"faults {name[5:-3]}", usual_seconds([name]), work))
+    for path in [path for path in files if path.name not in ONE_SERVER]:
+        name = path.name
         for flavour, chosen in (("mysql", "not mariadb"), ("mariadb", "mariadb")):
             env = None if all_flavours else flavours.environment(hands[flavour])
             elsewhere = () if all_flavours or name in hands[flavour] else (name,)
+            if elsewhere and flavours.WHOLE_FILE in path.read_text():
+                continue
             work = functools.partial(_pytest, lab, [f"tests/faults/{name}", "-k", chosen, *own[1:]], env)
             jobs.append(Job(f"faults {name[5:-3]}, {flavour}", usual_seconds([name], elsewhere), work))
     return jobs

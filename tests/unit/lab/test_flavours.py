@@ -67,6 +67,18 @@ def test_in_a_whole_run_each_file_with_marked_tests_is_at_exactly_one_flavour(ki
     assert set.union(*dealt.values()) == set(flavours.FLAVOURS)
 
 
+def test_each_file_of_fault_tests_has_its_jobs_and_none_has_a_job_without_a_test() -> None:
+    files = sorted((CHECKOUT / "tests/faults").glob("test_*.py"))
+    names = [path.name[5:-3] for path in files if path.name != suite.LAB_FAULTS]
+    expected = {f"faults {name}{end}" for name in names for end in (", mysql", ", mariadb")}
+    whole, every = set(jobs("faults")), set(jobs("faults", all_flavours=True))
+    alone = {f"faults {name[5:-3]}" for name in suite.ONE_SERVER}
+    assert every == {job for job in expected if job.partition(",")[0] not in alone} | alone
+    marked_alone = {f"faults {path.name[5:-3]}" for path in files if flavours.WHOLE_FILE in path.read_text()}
+    assert {job.partition(",")[0] for job in every - whole} == marked_alone
+    assert {job.partition(",")[0] for job in whole} == {job.partition(",")[0] for job in every}
+
+
 @pytest.mark.parametrize("kind", ["system", "faults"])
 def test_with_all_flavours_nothing_is_left_out(kind: str) -> None:
     assert set(map(str, jobs(kind, all_flavours=True).values())) == {"{}"}
