@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,12 @@ settings.register_profile("unit", deadline=None)
 settings.load_profile("unit")
 
 only_own_folder.watch()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of the collections of garbage: going through it took a fifth of all the time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
