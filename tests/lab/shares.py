@@ -75,7 +75,7 @@ SECONDS: dict[str, float] = {
     "newcomer.py": 85,
     "hands.py": 105,
 }
-"""About how long a file takes on one flavour, beside two other jobs on two processors.
+"""About how long a file takes on one flavour, beside other jobs on two processors.
 
 Only the order of the jobs and the shares of the guests depend on it. Files of system and fault tests that have one name
 share a number.
