@@ -11,10 +11,6 @@ from tests.lab import flavours
 from tests.lab.guest import Guest, Lab
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", f"{flavours.SELDOM}: a whole run leaves it out (tests/lab/flavours.py)")
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if lost := flavours.without_flavour([item for item in items if "tests/faults" in str(item.fspath)]):
         raise pytest.UsageError(f"the mark {flavours.MARK} is for tests that run once per flavour; not for {lost}")

@@ -24,6 +24,8 @@ def listed(lab: Lab) -> dict[str, dict[str, Any]]:
     return {clone["name"]: clone for clone in lab.zsnapdb("clone", "list", "--json").json["clones"]}
 
 
+# What is handed out is an ordinary clone: how its accounts are made is tested on both.
+@pytest.mark.any_server
 def test_a_clone_of_the_pool_has_its_owner_at_once_and_lives_as_any_other(lab: Lab) -> None:
     before, config = everything(), pooled(lab, 2)
     assert lab.zsnapdb("clone", "pool", "main").code == 3, "the instance has no pool"
