@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pwd
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +18,7 @@ from zsnapdb.jobs.base import clock
 if TYPE_CHECKING:
     from zsnapdb.config.repository import RepositorySettings
     from zsnapdb.repository.backup_journal import JournalDisk
+    from zsnapdb.repository.evidence_log import WhoPart
     from zsnapdb.repository.writer_lease import Holder
     from zsnapdb.store.base import Store
 
@@ -26,6 +31,30 @@ def _open_store(settings: RepositorySettings, tell: Callable[[str], None] | None
     from zsnapdb.store.open import open_store
 
     return open_store(settings, tell)
+
+
+def _who() -> WhoPart:
+    """Return who runs this process, as far as the kernel and sudo say. Source: proc(5), loginuid; sudo(8)."""
+    from zsnapdb.repository.evidence_log import WhoPart
+
+    return WhoPart(
+        account=_account(os.geteuid()), login=_login(), sudo=os.environ.get("SUDO_USER", ""), host=socket.gethostname()
+    )
+
+
+def _login() -> str:
+    with contextlib.suppress(OSError, ValueError):
+        uid = int(Path("/proc/self/loginuid").read_text())
+        # 4294967295 stands for a process that nobody logged in for, such as a service.
+        return _account(uid) if uid != 2**32 - 1 else ""
+    return ""
+
+
+def _account(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
 
 
 def _has_ended(holder: Holder) -> bool:
@@ -78,6 +107,9 @@ class Host:
 
     run_id: Callable[[], str] = run_id.current
     """The id of the run of which this job is a part."""
+
+    who: Callable[[], WhoPart] = _who
+    """On whose behalf the job runs: the accounts of this process, unless a service runs it for somebody else."""
 
     open_store: OpenStore = _open_store
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import pwd
-import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from zsnapdb import __version__
 from zsnapdb.base.errors import DamagedError, ZsnapdbError, exit_code
@@ -22,7 +18,7 @@ from zsnapdb.planning.evidence.policy import POLICY
 from zsnapdb.planning.evidence.policy import PolicyChange as PolicyChange
 from zsnapdb.planning.repository.host_record import EvidenceEnd
 from zsnapdb.repository import evidence_log
-from zsnapdb.repository.evidence_log import EvidenceRecord, StoredRecord, WhoPart
+from zsnapdb.repository.evidence_log import EvidenceRecord, StoredRecord
 from zsnapdb.repository.repository import Repository
 
 _PATIENCE = 30.0
@@ -102,7 +98,7 @@ def _draft(instance: Instance, job: str, command: Sequence[str], started: dateti
         run_id=instance.host.run_id(),
         job=job,
         command=without_surrogates(" ".join(command)),
-        who=who(),
+        who=instance.host.who(),
         started=started,
         finished=instance.host.now(),
         exit_code=0,
@@ -149,25 +145,3 @@ def read(instance: Instance) -> EvidenceLog:
     remembered = RememberedLink(known.number, known.sha256) if known is not None else None
     wrong = findings(evidence_log.links(records), remembered)
     return EvidenceLog(instance.name, instance.settings.repository, records, wrong)
-
-
-def who() -> WhoPart:
-    """Return who runs this command, as far as the kernel and sudo say. Source: proc(5), loginuid; sudo(8)."""
-    return WhoPart(
-        account=_account(os.geteuid()), login=_login(), sudo=os.environ.get("SUDO_USER", ""), host=socket.gethostname()
-    )
-
-
-def _login() -> str:
-    with contextlib.suppress(OSError, ValueError):
-        uid = int(Path("/proc/self/loginuid").read_text())
-        # 4294967295 stands for a process that nobody logged in for, such as a service.
-        return _account(uid) if uid != 2**32 - 1 else ""
-    return ""
-
-
-def _account(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
