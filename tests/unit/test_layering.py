@@ -30,6 +30,7 @@ ALLOWED = {
     "notify": BASE | {"planning", "jobs", "notify"},
     "report": BASE | {"planning", "repository", "jobs", "agent", "report"},
     "cli": BASE | {"jobs", "agent", "notify", "report", "cli"},
+    "client": {"client"},
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -110,6 +111,7 @@ HOMES = {
     "apscheduler": {"agent/schedule.py"},
     "blake3": {"stream/chunks.py"},
     "pyrage": {"repository/keys.py"},
+    "pytest": {"client/pytest_plugin.py"},
     "rich": {"cli/progress_bars.py", "cli/tables.py"},
     "libvirt": {"vm/hypervisor.py"},
     "libvirt_qemu": {"vm/hypervisor.py"},
@@ -122,6 +124,7 @@ HOMES = {
     },
 }
 PROCESSES = {
+    "client/clones.py",
     "vm/thaw_guard.py",
     "zfs/command.py",
     "zfs/streams.py",

@@ -1,0 +1,98 @@
+"""Programs get clones by the commands of the host, whose answers are believed as far as their documents go."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from zsnapdb.client.clones import CloneCommandError, LocalClone, LocalClones
+
+CLONE = {"name": "mine", "id": "main-3a", "instance": "main", "backup_id": "x", "port": 23070, "masked": False}
+CREATED = {"kind": "clone", "clone": CLONE, "user": "zsnapdb_clone", "password": "p/w@", "of_pool": True, "new": 1}
+
+
+@pytest.fixture
+def clones(tmp_path: Path) -> LocalClones:
+    """Commands that a script answers: it notes its words, and prints what the test wrote for the verb."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import pathlib, sys\n"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n"
+        "with open(folder / 'asked', 'a') as file: file.write(' '.join(sys.argv[1:]) + '\\n')\n"
+        "code, _, text = (folder / sys.argv[1]).read_text().partition('\\n')\n"
+        "print(text)\n"
+        "sys.exit(int(code))\n"
+    )
+    for verb, document in (
+        ("create", CREATED),
+        ("reset", {"undone": 2, "reason": None}),
+        ("beat", {}),
+        ("destroy", {}),
+    ):
+        answers(tmp_path, verb, document)
+    return LocalClones((sys.executable, str(script)))
+
+
+def answers(folder: Path, verb: str, document: object, code: int = 0) -> None:
+    (folder / verb).write_text(f"{code}\n{json.dumps(document)}")
+
+
+def asked(folder: Path) -> list[str]:
+    return (folder / "asked").read_text().splitlines()
+
+
+def test_a_clone_is_made_used_and_destroyed_also_after_an_error(clones: LocalClones, tmp_path: Path) -> None:
+    def use() -> None:
+        with clones.clone("main", "mine", at="2h", heartbeat=60) as clone:
+            assert clone.url == "mysql://zsnapdb_clone:p%2Fw%40@127.0.0.1:23070/"
+            assert (clone.of_pool, clones.reset(clone)) == (True, 2)
+            assert "p/w@" not in repr(clone)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        use()
+    create = "create main --name mine --at 2h --heartbeat 60s --json"
+    assert asked(tmp_path) == [create, "reset mine --json", "destroy mine --json"]
+
+
+def test_a_clone_is_held_by_heartbeats_as_long_as_it_is_used(clones: LocalClones, tmp_path: Path) -> None:
+    deadline = time.monotonic() + 30
+    with clones.clone("main", "mine", heartbeat=0.3):
+        while asked(tmp_path).count("beat mine --json") < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert asked(tmp_path)[-1] == "destroy mine --json"
+
+
+def test_what_a_command_refuses_is_said_with_its_hint_and_code(clones: LocalClones, tmp_path: Path) -> None:
+    answers(tmp_path, "create", {"kind": "error", "error": {"message": "clones.total is 5", "hint": "destroy one"}}, 4)
+    with pytest.raises(CloneCommandError, match=r"clones\.total is 5\nhint: destroy one") as caught:
+        clones.create("main", "mine")
+    assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize("document", ["x", {}, {**CREATED, "clone": {**CLONE, "port": "many"}}, []])
+def test_an_answer_of_another_form_is_refused(clones: LocalClones, tmp_path: Path, document: object) -> None:
+    answers(tmp_path, "create", document)
+    with pytest.raises(CloneCommandError, match="another document"):
+        clones.create("main", "mine")
+
+
+def test_a_member_of_the_group_asks_by_sudo_and_names_the_clone_second(tmp_path: Path) -> None:
+    sudo = tmp_path / "sudo"
+    sudo.write_text(f"#!/bin/sh\nprintf '%s ' \"$@\" > {tmp_path}/words\nprintf '%s' '{json.dumps(CREATED)}'\n")
+    sudo.chmod(0o700)
+    made = LocalClones((str(sudo), "-n", "zsnapdb-clone")).create("main", "mine", heartbeat=60)
+    assert isinstance(made, LocalClone)
+    assert (tmp_path / "words").read_text().strip() == "-n zsnapdb-clone create main mine --heartbeat 60s --json"
+
+
+def test_a_host_without_the_program_is_said() -> None:
+    with pytest.raises(CloneCommandError, match="is zsnapdb installed on this host"):
+        LocalClones(("/nonexistent/zsnapdb",)).create("main", "mine")
+    assert os.path.exists("/nonexistent") is False

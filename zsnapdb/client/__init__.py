@@ -1,0 +1,1 @@
+"""For programs of users: clones of this host, by the commands that people use."""
