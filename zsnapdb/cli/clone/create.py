@@ -153,15 +153,15 @@ def create(
         from zsnapdb.cli.progress import Terminal
         from zsnapdb.config.settings import load
         from zsnapdb.jobs.base.instance import Instance
-        from zsnapdb.jobs.clone import create_plan
         from zsnapdb.jobs.clone import pool as job
+        from zsnapdb.jobs.clone import request as requests
         from zsnapdb.report.clone import create as report
 
         _check_point(source, at, history)
         settings = load(config).with_binary(instance, binary)
         terminal = Terminal()
         chosen = Instance.of(settings, instance, terminal)
-        request = create_plan.CloneRequest(
+        request = requests.CloneRequest(
             owner=owner or _owner(),
             name=name,
             source=source,
@@ -169,11 +169,11 @@ def create(
             history=history,
             ttl=parse_duration(ttl) if ttl is not None else None,
             heartbeat=parse_duration(heartbeat) if heartbeat is not None else None,
-            profile=create_plan.profile_of(profile.value),
+            profile=requests.profile_of(profile.value),
             bind_address=bind,
             starts=not no_start,
             masks=mask,
-            rights=create_plan.rights_of(is_admin=admin),
+            rights=requests.rights_of(is_admin=admin),
             accepts_older=accepts_older,
         )
     if count is not None or topology is not TopologyOption.independent:
@@ -184,6 +184,8 @@ def create(
         if slot is not None:
             show(report.HandOutPlanView(slot, request), json)
             return
+        from zsnapdb.jobs.clone import create_plan
+
         show(report.ClonePlanView(create_plan.plan(settings, chosen, request)), json)
         return
     result = job.obtain(settings, chosen, request, fresh=fresh)

@@ -19,7 +19,7 @@ def pool(
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.clone import pool as job
+    from zsnapdb.jobs.clone import pool_filling as job
     from zsnapdb.report.clone import pool as report
 
     settings, terminal = load(config), Terminal()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.clone.create_plan import CloneRequest
+    from zsnapdb.jobs.clone.request import CloneRequest
 
 
 def create_set(

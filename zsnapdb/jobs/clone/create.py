@@ -18,7 +18,6 @@ from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY,
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import (
     contract,
-    credentials,
     fetch,
     handed,
     heartbeat,
@@ -28,9 +27,10 @@ from zsnapdb.jobs.clone import (
     reusable_sets,
     room,
 )
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find
+from zsnapdb.jobs.clone.catalogue import find
 from zsnapdb.jobs.clone.contract import CloneServer
-from zsnapdb.jobs.clone.create_plan import ClonePlan, CloneRequest, plan_for, plan_from, planned_source, random_name
+from zsnapdb.jobs.clone.create_plan import ClonePlan, plan_for, plan_from, planned_source
+from zsnapdb.jobs.clone.created import Created, CreateDurations
 from zsnapdb.jobs.clone.destroy import drop_live
 from zsnapdb.jobs.clone.handed import HandedData
 from zsnapdb.jobs.clone.live_set import take_live
@@ -38,13 +38,13 @@ from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.removal import remove_all
+from zsnapdb.jobs.clone.request import CloneRequest, random_name
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, SourceKind, with_volumes
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount_for_good
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
 from zsnapdb.jobs.restore.without_store import reopen
-from zsnapdb.planning.clone.contract import ACCOUNT
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
@@ -52,41 +52,6 @@ from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets
 
 _POSITION_BYTES = 4000
-
-
-@dataclass(frozen=True)
-class CreateDurations:
-    """How long the parts of `create` took, in seconds.
-
-    `source`: find or make the snapshots. `clone`: clone and mark the datasets. `identity`: remove the identity of the
-    source from the files. `start`: start and recovery of the server. Masking is in none of them.
-    """
-
-    source: float
-    clone: float
-    identity: float
-    start: float
-
-
-@dataclass(frozen=True)
-class Created:
-    """A new clone. `password` is None if its server was not started yet.
-
-    `is_of_pool`: it waited in the pool of its instance, and was not made now.
-    """
-
-    info: CloneInfo
-    password: SecretStr | None
-    seconds: CreateDurations
-    masking: MaskingReport | None = None
-    is_of_pool: bool = False
-
-    @property
-    def login(self) -> credentials.Login | None:
-        """How a client reaches the clone; None if its server was not started yet."""
-        if self.password is None:
-            return None
-        return credentials.Login(self.info.host, self.info.port, self.info.process.socket, ACCOUNT, self.password)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +17,8 @@ from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
 from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
 from zsnapdb.jobs.clone.properties import is_clone_name
+from zsnapdb.jobs.clone.request import CloneRequest, random_name
 from zsnapdb.jobs.clone.sources import (
-    LATEST,
     LIVE_STATE,
     CloneSource,
     RemoteBackup,
@@ -42,47 +41,6 @@ from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.zfs import datasets
-
-
-@dataclass(frozen=True)
-class CloneRequest:
-    """What the caller requests.
-
-    `history` is the id of the binlog history with the point `at`, if there are several.
-    `name` None: a random name. `ttl` (seconds) and `bind_address` None: the configured values. `point` is the plan that
-    leads to `at`, if the caller has made that plan already; then no other plan is made. `requested` is what the user
-    named, if the caller has made another `source` of it.
-    """
-
-    owner: str
-    name: str | None = None
-    source: str = LATEST
-    at: str | None = None
-    history: str | None = None
-    point: RestorePlan | None = None
-    ttl: float | None = None
-    heartbeat: float | None = None
-    """How many seconds may pass between two heartbeats of its holder; None: none are expected."""
-    profile: ServerProfile = ServerProfile.NORMAL
-    bind_address: str | None = None
-    starts: bool = True
-    masks: bool = False
-    requested: str | None = None
-    rights: AccountRights = AccountRights.SCHEMAS
-    accepts_older: bool = False
-    """Whether the newest state may be older than something that was stored and cannot be used."""
-    is_ephemeral: bool = False
-    """Whether the caller makes the clone for itself, and holds `locks.as_maker` of it until it is destroyed."""
-    waits: bool = False
-    """Whether the clone waits in the pool of its instance until somebody asks for one."""
-    follows: int | None = None
-    """The port of the clone on this host that the clone will replicate from: it may connect to it."""
-
-    @property
-    def names_source(self) -> str:
-        """What the user named: a source, or a point and its history."""
-        at = self.at and self.at + (f" of history {self.history}" if self.history is not None else "")
-        return self.requested or at or self.source
 
 
 @dataclass(frozen=True)
@@ -143,21 +101,6 @@ class PlannedSource:
     def pool(self) -> str | None:
         """The pool of the snapshots; None as long as there are no snapshots."""
         return next((pool_of(snapshot.partition("@")[0]) for snapshot in self.snapshots.values()), None)
-
-
-def profile_of(name: str) -> ServerProfile:
-    """Return the profile of that name."""
-    return ServerProfile(name)
-
-
-def rights_of(*, is_admin: bool) -> AccountRights:
-    """Return the rights of the users of a clone that was requested with or without `--admin`."""
-    return AccountRights.ALL if is_admin else AccountRights.SCHEMAS
-
-
-def random_name(instance: Instance) -> str:
-    """Return a random name for a clone of the instance, or for a set of clones."""
-    return f"{instance.name}-{secrets.token_hex(3)}"
 
 
 def plan(settings: Settings, instance: Instance, request: CloneRequest) -> ClonePlan:

@@ -15,7 +15,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import create, credentials, destroy, locks
 from zsnapdb.jobs.clone.catalogue import CloneInfo
-from zsnapdb.jobs.clone.create_plan import CloneRequest
+from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone.contract import INTERNAL_ACCOUNT

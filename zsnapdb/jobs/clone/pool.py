@@ -8,40 +8,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from zsnapdb.base.errors import ConfigError, ServerError, UnknownNameError
 from zsnapdb.base.model import backup_time, is_backup_id
 from zsnapdb.config.pool import PoolSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.exclusion import exclusive, if_free
+from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.clone import catalogue, contract, credentials, heartbeat, lifecycle, locks, masking_policy, properties
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
-from zsnapdb.jobs.clone.create import Created, CreateDurations, create
-from zsnapdb.jobs.clone.create_plan import CloneRequest, random_name
-from zsnapdb.jobs.clone.destroy import destroy_locked
+from zsnapdb.jobs.clone.created import Created, CreateDurations
+from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import LATEST
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
 from zsnapdb.mysql.process.processes import resident_bytes
 from zsnapdb.planning.clone import pool as planning
 from zsnapdb.planning.clone.lease import Quota, admit, first_lease, heartbeat_seconds, policy, read_stamp, stamp
-from zsnapdb.planning.clone.pool import PoolPlan, PoolSlot, PoolTerms
-from zsnapdb.zfs import datasets, kernel_facts
+from zsnapdb.planning.clone.pool import PoolSlot, PoolTerms
+from zsnapdb.zfs import datasets
 
 OWNER = "pool"
 """The owner of the clones that wait."""
-
-
-@dataclass(frozen=True)
-class FilledPool:
-    """What filling a pool did: the plan, the clones that it made, and those that went."""
-
-    plan: PoolPlan
-    made: tuple[CloneInfo, ...]
-    dropped: tuple[str, ...]
 
 
 def obtain(settings: Settings, instance: Instance, request: CloneRequest, *, fresh: bool = False) -> Created:
@@ -50,31 +40,12 @@ def obtain(settings: Settings, instance: Instance, request: CloneRequest, *, fre
     The errors are those of `create`.
     """
     handed = None if fresh else hand_out(settings, instance, request)
-    return handed if handed is not None else create(settings, instance, request)
+    if handed is not None:
+        return handed
+    # What makes a clone takes longer to load than a slot to hand out.
+    from zsnapdb.jobs.clone.create import create
 
-
-def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
-    """Return what `fill` would do; change nothing. ConfigError if the instance has no pool."""
-    rules = masking_policy.rules_of(instance.settings.masking, requested=False)
-    slots = [_slot(info) for info in _slots(settings, instance)]
-    return planning.filling(slots, _terms(instance), rules, instance.host.now(), kernel_facts.free_memory())
-
-
-def fill(settings: Settings, instance: Instance) -> FilledPool:
-    """Drop the slots that nobody may have any more, and make what is missing, one after the other.
-
-    BusyError while another process fills the pool of the instance. The errors are those of `create`.
-    """
-    with exclusive(f"pool-{instance.name}", doing=f"filling the pool of {instance.name}"):
-        plan = plan_fill(settings, instance)
-        dropped = [slot.name for slot, _ in plan.drops if _drop(settings, instance, slot.name)]
-        made = []
-        for _ in range(plan.makes):
-            request = CloneRequest(
-                OWNER, name=random_name(instance), ttl=_lease_seconds(settings, instance), waits=True
-            )
-            made.append(create(settings, instance, request).info)
-        return FilledPool(plan, tuple(made), tuple(dropped))
+    return create(settings, instance, request)
 
 
 def candidate(settings: Settings, instance: Instance, request: CloneRequest) -> CloneInfo | None:
@@ -149,7 +120,7 @@ def _candidates(settings: Settings, instance: Instance, request: CloneRequest) -
     """Yield the slots that fit the request, those with the newest data first."""
     if instance.settings.pool is None or not _may_be_of_pool(request):
         return
-    slots = sorted(_slots(settings, instance), key=lambda info: _slot(info).data_of, reverse=True)
+    slots = sorted(slots_of(settings, instance), key=lambda info: as_slot(info).data_of, reverse=True)
     for info in slots:
         if _fits(settings, instance, request, info) is None:
             yield info
@@ -167,44 +138,31 @@ def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: C
     if (request.profile, request.bind_address or settings.clones.bind_address) != (info.profile, info.bind_address):
         return "it has another profile or address"
     rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
-    return planning.objection(_slot(info), _terms(instance), rules, instance.host.now())
+    return planning.objection(as_slot(info), terms_of(instance), rules, instance.host.now())
 
 
-def _slots(settings: Settings, instance: Instance) -> list[CloneInfo]:
+def slots_of(settings: Settings, instance: Instance) -> list[CloneInfo]:
+    """Return the clones that wait in the pool of the instance."""
     known = catalogue.listing(settings, instance.host)
     return [info for info in known if info.waits and info.instance == instance.name]
 
 
-def _slot(info: CloneInfo) -> PoolSlot:
+def as_slot(info: CloneInfo) -> PoolSlot:
+    """Return a waiting clone as what is decided about it."""
     data_of = backup_time(info.backup_id) if is_backup_id(info.backup_id) else read_stamp(info.created)
     runs = info.pid is not None and info.phase is CopyPhase.READY
     memory = resident_bytes(info.pid) if info.pid is not None else 0
     return PoolSlot(info.name, data_of, runs, info.rules, memory)
 
 
-def _settings(instance: Instance) -> PoolSettings:
+def settings_of(instance: Instance) -> PoolSettings:
+    """Return the settings of the pool. ConfigError if the instance has none."""
     if instance.settings.pool is None:
         raise ConfigError(f"instance {instance.name} has no pool", hint=f"set size in [instance.{instance.name}.pool]")
     return instance.settings.pool
 
 
-def _terms(instance: Instance) -> PoolTerms:
-    configured = _settings(instance)
+def terms_of(instance: Instance) -> PoolTerms:
+    """Return what the configuration says of the pool. ConfigError if the instance has none."""
+    configured = settings_of(instance)
     return PoolTerms(configured.size, configured.max_age, configured.memory)
-
-
-def _lease_seconds(settings: Settings, instance: Instance) -> float:
-    """Return the lease of a slot. One that nobody fills any more goes with its lease, as any clone."""
-    return min(2 * _settings(instance).max_age, settings.clones.max_ttl)
-
-
-def _drop(settings: Settings, instance: Instance, name: str) -> bool:
-    """Destroy the slot if it still waits and nobody works on it; return whether it did."""
-    with if_free(locks.name_of_clone(name)) as is_free:
-        if not is_free:
-            return False
-        try:
-            still_waits = find(settings, instance.host, name).waits
-        except UnknownNameError:
-            return False
-        return still_waits and bool(destroy_locked(settings, instance.host, name))

@@ -1,62 +1,23 @@
-"""Resets a clone: gives it the data of a snapshot set again; its name, port, credentials and lease stay."""
+"""Resets a clone: gives it the data of a snapshot set again; its name, port, credentials and lease stay.
+
+What replaces the data takes longer to load than some rows to undo, so it is loaded only for that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from zsnapdb.base.errors import NotThere, PreflightError, ZsnapdbError
-from zsnapdb.base.model import SnapshotSet, pool_of
+from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, snapshot_name
-from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.base.uninterrupted import uninterrupted
-from zsnapdb.jobs.clone import (
-    credentials,
-    fetch,
-    foreign,
-    handed,
-    locks,
-    masking_policy,
-    properties,
-    room,
-    row_reset,
-    volumes,
-)
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, ready
-from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
-from zsnapdb.jobs.clone.lifecycle import start_locked
-from zsnapdb.jobs.clone.live_set import take_live
-from zsnapdb.jobs.clone.locate import locate
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
-from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
+from zsnapdb.jobs.clone import handed, row_reset
+from zsnapdb.jobs.clone.catalogue import CloneInfo, held, ready
 from zsnapdb.jobs.clone.row_reset import UndoneRows
-from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, SourceKind, with_volumes
-from zsnapdb.jobs.copies import properties as copy_properties
-from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
-from zsnapdb.zfs import datasets, snapshots
 
-
-@dataclass(frozen=True)
-class ResetPlan:
-    """What a reset does: the clone, and the snapshots (by role) whose data it gets.
-
-    `snapshots` is empty if the snapshots must be taken or received first. `is_original`: the clone was created from
-    this data. `drops` is the live set that goes with the old data, unless another clone uses it ("": none). `undoes`:
-    the data stays, and so many changes of rows are undone (None: it is replaced, as `reason` says).
-    """
-
-    info: CloneInfo
-    set_id: str
-    snapshots: Mapping[str, str]
-    is_original: bool
-    drops: str
-    undoes: int | None = None
-    reason: str = ""
+if TYPE_CHECKING:
+    from zsnapdb.jobs.clone.data_reset import ResetPlan
 
 
 def reset_plan(
@@ -70,77 +31,15 @@ def reset_plan(
 ) -> ResetPlan:
     """Return what `reset` would do; change nothing. What is written meanwhile may change it."""
     info = ready(settings, host, name)
-    planned = _data_plan(settings, host, info, requested, accepts_older=accepts_older)
+    from zsnapdb.jobs.clone import data_reset
+
+    planned = data_reset.plan(settings, host, info, requested, accepts_older=accepts_older)
     if requested is not None or replaces:
         return planned
     try:
         return replace(planned, undoes=row_reset.plan(settings, host, info))
     except ZsnapdbError as error:
         return replace(planned, reason=error.message)
-
-
-def _data_plan(
-    settings: Settings, host: Host, info: CloneInfo, requested: str | None, *, accepts_older: bool
-) -> ResetPlan:
-    live = info.backup_id if info.source == SourceKind.LIVE else ""
-    if requested == LIVE_STATE:
-        return ResetPlan(info, "", {}, is_original=False, drops=live)
-    source: CloneSource | RemoteBackup
-    if requested is None:
-        source = _original(settings, host, info)
-    else:
-        instance = with_volumes(Instance.of(settings, info.instance).on_host(host))
-        source = locate(settings, instance, requested, _rules(settings, info), accepts_older=accepts_older)
-    set_id = source.manifest.backup_id if isinstance(source, RemoteBackup) else source.set.backup_id
-    made = {} if isinstance(source, RemoteBackup) else source.set.snapshots
-    names = {role: snapshot.full_name for role, snapshot in made.items()}
-    drops = live if live != set_id else ""
-    return ResetPlan(info, set_id, names, is_original=set_id == info.original.removeprefix("@"), drops=drops)
-
-
-def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | RemoteBackup:
-    """Return the snapshot set that the clone was created from, whatever data it has been given since.
-
-    Where the clone must be masked, that is the form that is masked by the rules of now, if there is one.
-    PreflightError if that set is neither on this host nor in the repository any more.
-    """
-    rules, here = _rules(settings, info), _here(info)
-    if here is not None and (not rules or masking_policy.are_masked(_names(here), rules)):
-        return here
-    try:
-        found = locate(settings, with_volumes(Instance.of(settings, info.instance).on_host(host)), info.original, rules)
-    except NotThere as error:
-        if here is not None:
-            return here
-        raise PreflightError(
-            f"clone {info.name} was created from the snapshot set {info.original}, which does not exist any more",
-            hint="choose another snapshot set with --from",
-        ) from error
-    return here if here is not None and not (isinstance(found, CloneSource) and found.rules) else found
-
-
-def _rules(settings: Settings, info: CloneInfo) -> str:
-    """Return the digest of the rules by which the clone must be masked; "" if it need not be."""
-    configured = settings.instance.get(info.instance)
-    if configured is None:
-        return ""
-    return masking_policy.rules_of(configured.masking, requested=info.asks_for_masking)
-
-
-def _names(source: CloneSource) -> list[str]:
-    return [snapshot.full_name for snapshot in source.set.snapshots.values()]
-
-
-def _here(info: CloneInfo) -> CloneSource | None:
-    """Return what the datasets of the clone were cloned from, if that is the set that it was created from."""
-    seen = datasets.properties_of(list(info.volumes.values()), ["origin"])
-    names = {role: seen[dataset]["origin"].value for role, dataset in info.volumes.items()}
-    short = info.original[1:] if info.original.startswith("@") else snapshot_name(info.original)
-    if not all(name.partition("@")[2] == short for name in names.values()):
-        return None
-    # The data is of the original set now: what the datasets were cloned from is still there.
-    described = dict(zip(names, snapshots.describe(list(names.values())), strict=True))
-    return CloneSource(SourceKind(info.source), SnapshotSet(info.backup_id, described), info.origin)
 
 
 @dataclass(frozen=True)
@@ -177,90 +76,7 @@ def reset(
             except ZsnapdbError as error:
                 reason = error.message
         handed.forget(host, info.name)
-        replaced = _reset_data(settings, host, info, requested, events, accepts_older=accepts_older)
+        from zsnapdb.jobs.clone import data_reset
+
+        replaced = data_reset.replace_data(settings, host, info, requested, events, accepts_older=accepts_older)
         return ResetClone(replaced, reason=reason)
-
-
-def _reset_data(
-    settings: Settings, host: Host, info: CloneInfo, requested: str | None, events: Events, *, accepts_older: bool
-) -> CloneInfo:
-    """Replace the data of the clone; the caller holds its lock."""
-    foreign.warn_of_kept(info.top, info.name, events)
-    if requested != LIVE_STATE:
-        source = _source(settings, host, info, requested, events, accepts_older=accepts_older)
-        return _replace_data(settings, host, info, source, _clone_beside(settings, info, source), requested, events)
-    instance = with_volumes(Instance.of(settings, info.instance, events).on_host(host))
-    with locks.on_live_sets(instance.name):
-        live = take_live(instance)
-        with undone_on_error(lambda: drop_live(live)):
-            revision = _clone_beside(settings, info, live)
-    return _replace_data(settings, host, info, live, revision, requested, events)
-
-
-def _source(
-    settings: Settings, host: Host, info: CloneInfo, requested: str | None, events: Events, *, accepts_older: bool
-) -> CloneSource:
-    if requested is None:
-        source = _original(settings, host, info)
-        if isinstance(source, CloneSource):
-            return source
-        return fetch.bring_here(
-            settings, with_volumes(Instance.of(settings, info.instance, events).on_host(host)), source
-        )
-    instance = with_volumes(Instance.of(settings, info.instance, events).on_host(host))
-    rules = _rules(settings, info)
-    found = locate(settings, instance, requested, rules, accepts_older=accepts_older)
-    return fetch.bring_here(settings, instance, found)
-
-
-def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource) -> int:
-    """Clone the source as a new, unmounted revision beside the current revision; return its number.
-
-    It has the quota of the current one, so a clone that is full can be reset.
-    """
-    quota = info.quota or room.of_new_clone(settings, datasets.available(pool_of(info.top)))
-    revision = next_number(info)
-    begin_change(info)
-    layout = volumes.layout_of(source.origin, f"{info.top}/r{revision}", info.mount)
-    with undone_on_error(lambda: undo_change(info, revision)):
-        volumes.clone_volumes(source, layout, {CLONE_PROPERTY: info.name}, quota)
-    return revision
-
-
-def _replace_data(
-    settings: Settings,
-    host: Host,
-    info: CloneInfo,
-    source: CloneSource,
-    revision: int,
-    requested: str | None,
-    events: Events,
-) -> CloneInfo:
-    """Make the new revision the current one, start its server, and remove the old revision.
-
-    Interrupted before the server has started, the clone has its new data; a start goes on, and removes the old data.
-    """
-    password = credentials.read(info.client_file)
-    facts = {
-        properties.REVISION_PROPERTY: str(revision),
-        copy_properties.PHASE_PROPERTY: CopyPhase.NEW,
-        BACKUP_PROPERTY: source.set.backup_id,
-        properties.SOURCE_PROPERTY: source.kind,
-        properties.REQUESTED_PROPERTY: properties.requested_text(requested or info.original_request),
-        ORIGIN_PROPERTY: source.origin.encode(),
-    }
-    with uninterrupted(events.warn):
-        info.process.kill()
-        hide_volumes(info)
-        datasets.set_properties(info.top, facts)
-        changed = find(settings, host, info.name)
-    try:
-        start_locked(settings, host, changed, password)
-    except BaseException as error:
-        error.add_note(f"clone {info.name} has its new data and is not started: `zsnapdb clone start {info.name}` does")
-        raise
-    datasets.set_on_all(list(changed.volumes.values()), {"canmount": "on"})
-    drop_leftovers(changed)
-    if info.source == SourceKind.LIVE:
-        drop_unused_live(with_volumes(Instance.of(settings, info.instance).on_host(host)), info.backup_id)
-    return find(settings, host, info.name)

@@ -20,6 +20,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import INSTANCE_PROPERTY, LIVE, LOCAL, STORED
 from zsnapdb.jobs.clone import properties
 from zsnapdb.jobs.clone.catalogue import homes
+from zsnapdb.jobs.clone.request import LATEST as LATEST
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.local_sets import as_backed_up_last, local_sets
@@ -32,7 +33,6 @@ from zsnapdb.zfs import datasets, snapshots
 if TYPE_CHECKING:
     from zsnapdb.repository.manifest import Manifest
 
-LATEST = "latest"
 LIVE_STATE = "live"
 _SNAPSHOT = re.compile(r"^@[A-Za-z0-9_.:-]+$")
 

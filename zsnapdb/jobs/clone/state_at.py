@@ -25,7 +25,8 @@ from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LOCAL, POSITION_PROPERTY, STORED
-from zsnapdb.jobs.clone.create_plan import CloneRequest, plan
+from zsnapdb.jobs.clone.create_plan import plan
+from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.planning.family import family

@@ -14,9 +14,10 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import create_plan
-from zsnapdb.jobs.clone.create_plan import ClonePlan, CloneRequest, random_name
+from zsnapdb.jobs.clone.create_plan import ClonePlan
 from zsnapdb.jobs.clone.ephemeral import RunningClone, destroy_clone, make
 from zsnapdb.jobs.clone.properties import FOLLOWS_PROPERTY, SET_PROPERTY, SOURCE_PART
+from zsnapdb.jobs.clone.request import CloneRequest, random_name
 from zsnapdb.jobs.clone.sources import LATEST
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.replication import applier, arrival

@@ -10,9 +10,9 @@ from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError, Z
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import fetch
-from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.clone.ephemeral import OWNER, ephemeral_clone
 from zsnapdb.jobs.clone.locate import home_for
+from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import LIVE_STATE, with_volumes
 from zsnapdb.jobs.restore.without_store import host_alone, open_for_restore
 from zsnapdb.mysql.schema.exact_rows import exact_rows, referring_rows

@@ -18,9 +18,9 @@ from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.clone.ephemeral import OWNER, RunningClone, ephemeral_clone
 from zsnapdb.jobs.clone.lifecycle import server_of
+from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.volumes import settings_of_clone
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.mysql import variables

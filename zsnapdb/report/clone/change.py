@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import TypedDict
 
 from zsnapdb.base.quantities import size
-from zsnapdb.jobs.clone.catalogue import CloneInfo
-from zsnapdb.jobs.clone.detach import DetachPlan
-from zsnapdb.jobs.clone.lifecycle import Committed
-from zsnapdb.jobs.clone.plans import Intention
-from zsnapdb.jobs.clone.reset import ResetClone, ResetPlan
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.report.clone.fields import CloneFields, clone_fields, state
 from zsnapdb.report.view import View
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.clone.catalogue import CloneInfo
+    from zsnapdb.jobs.clone.data_reset import ResetPlan
+    from zsnapdb.jobs.clone.detach import DetachPlan
+    from zsnapdb.jobs.clone.lifecycle import Committed
+    from zsnapdb.jobs.clone.plans import Intention
+    from zsnapdb.jobs.clone.reset import ResetClone
 
 
 class ChangedDocument(TypedDict):

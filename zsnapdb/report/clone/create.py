@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import TypedDict
 
-from zsnapdb.jobs.clone.catalogue import CloneInfo
-from zsnapdb.jobs.clone.create import Created
-from zsnapdb.jobs.clone.create_plan import ClonePlan, CloneRequest
-from zsnapdb.jobs.clone.prepare import PreparedSet
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import planned_lines
 from zsnapdb.report.clone.fields import CloneFields, clone_fields
 from zsnapdb.report.clone.masking import MaskingFields, masking_fields, masking_lines
 from zsnapdb.report.view import View
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.clone.catalogue import CloneInfo
+    from zsnapdb.jobs.clone.create_plan import ClonePlan
+    from zsnapdb.jobs.clone.created import Created
+    from zsnapdb.jobs.clone.prepare import PreparedSet
+    from zsnapdb.jobs.clone.request import CloneRequest
 
 
 class CreationSecondsFields(TypedDict):

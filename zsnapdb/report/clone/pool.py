@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
-from zsnapdb.jobs.clone.pool import FilledPool
+from zsnapdb.jobs.clone.pool_filling import FilledPool
 from zsnapdb.planning.clone.pool import PoolPlan
 from zsnapdb.report.view import View
 

@@ -15,7 +15,7 @@ from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import catalogue, destroy, reaper, reset
+from zsnapdb.jobs.clone import catalogue, data_reset, destroy, reaper, reset
 from zsnapdb.jobs.clone.sources import CloneSource, SourceKind, commits
 from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.planning.clone.lease import LeaseVerdict
@@ -128,8 +128,8 @@ def test_the_original_data_of_a_clone_is_what_it_was_created_from_whatever_it_wa
         located.append(requested)
         return CloneSource(SourceKind.BACKUP, SnapshotSet(requested, {}), info.origin)
 
-    monkeypatch.setattr(reset, "locate", locate)
-    monkeypatch.setattr(reset, "with_volumes", lambda instance: instance)
+    monkeypatch.setattr(data_reset, "locate", locate)
+    monkeypatch.setattr(data_reset, "with_volumes", lambda instance: instance)
     monkeypatch.setattr(Instance, "of", lambda *words: SimpleNamespace(on_host=lambda host: None))
     info = catalogue.find(settings, THIS_HOST, "life")
     plan = reset.reset_plan(settings, THIS_HOST, "life", None)

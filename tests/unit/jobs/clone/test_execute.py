@@ -10,7 +10,7 @@ import pytest
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.clone import create_plan, fetch, reusable_sets, topology
-from zsnapdb.jobs.clone.create_plan import CloneRequest
+from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import RemoteBackup
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial import drill, rescue

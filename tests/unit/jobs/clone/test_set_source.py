@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from zsnapdb.jobs.clone import topology
-from zsnapdb.jobs.clone.create_plan import CloneRequest
+from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.planning.clone.topology import CloneTopology
 
 

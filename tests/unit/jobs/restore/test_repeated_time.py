@@ -20,7 +20,7 @@ from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY
 from zsnapdb.jobs.clone import create_plan, query, state_at
-from zsnapdb.jobs.clone.create_plan import CloneRequest
+from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.state_at import Candidate, Moment, MomentMatch
 from zsnapdb.jobs.trial import drill, rescue
 from zsnapdb.mysql.process import processes

@@ -1,0 +1,69 @@
+"""Fills the pool of an instance: drops the clones that nobody may have any more, and makes what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zsnapdb.base.errors import UnknownNameError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.exclusion import exclusive, if_free
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone import locks, masking_policy
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find
+from zsnapdb.jobs.clone.create import create
+from zsnapdb.jobs.clone.destroy import destroy_locked
+from zsnapdb.jobs.clone.pool import OWNER, as_slot, settings_of, slots_of, terms_of
+from zsnapdb.jobs.clone.request import CloneRequest, random_name
+from zsnapdb.planning.clone import pool as planning
+from zsnapdb.planning.clone.pool import PoolPlan
+from zsnapdb.zfs import kernel_facts
+
+
+@dataclass(frozen=True)
+class FilledPool:
+    """What filling a pool did: the plan, the clones that it made, and those that went."""
+
+    plan: PoolPlan
+    made: tuple[CloneInfo, ...]
+    dropped: tuple[str, ...]
+
+
+def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
+    """Return what `fill` would do; change nothing. ConfigError if the instance has no pool."""
+    rules = masking_policy.rules_of(instance.settings.masking, requested=False)
+    slots = [as_slot(info) for info in slots_of(settings, instance)]
+    return planning.filling(slots, terms_of(instance), rules, instance.host.now(), kernel_facts.free_memory())
+
+
+def fill(settings: Settings, instance: Instance) -> FilledPool:
+    """Drop the slots that nobody may have any more, and make what is missing, one after the other.
+
+    BusyError while another process fills the pool of the instance. The errors are those of `create`.
+    """
+    with exclusive(f"pool-{instance.name}", doing=f"filling the pool of {instance.name}"):
+        plan = plan_fill(settings, instance)
+        dropped = [slot.name for slot, _ in plan.drops if _drop(settings, instance, slot.name)]
+        made = []
+        for _ in range(plan.makes):
+            request = CloneRequest(
+                OWNER, name=random_name(instance), ttl=_lease_seconds(settings, instance), waits=True
+            )
+            made.append(create(settings, instance, request).info)
+        return FilledPool(plan, tuple(made), tuple(dropped))
+
+
+def _lease_seconds(settings: Settings, instance: Instance) -> float:
+    """Return the lease of a slot. One that nobody fills any more goes with its lease, as any clone."""
+    return min(2 * settings_of(instance).max_age, settings.clones.max_ttl)
+
+
+def _drop(settings: Settings, instance: Instance, name: str) -> bool:
+    """Destroy the slot if it still waits and nobody works on it; return whether it did."""
+    with if_free(locks.name_of_clone(name)) as is_free:
+        if not is_free:
+            return False
+        try:
+            still_waits = find(settings, instance.host, name).waits
+        except UnknownNameError:
+            return False
+        return still_waits and bool(destroy_locked(settings, instance.host, name))
