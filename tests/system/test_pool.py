@@ -34,7 +34,9 @@ def test_a_clone_of_the_pool_has_its_owner_at_once_and_lives_as_any_other(lab: L
     assert len(filled["made"]) == 2
     again = lab.zsnapdb("clone", "pool", "main", "--json", config=config).json
     assert (again["made"], sorted(again["waiting"])) == ([], sorted(filled["made"]))
-    assert all((clone["owner"], clone["waits"]) == ("pool", True) for clone in listed(lab).values())
+    assert all((clone["owner"], clone["waits"]) == ("the pool", True) for clone in listed(lab).values())
+    assert lab.zsnapdb("clone", "connect", filled["made"][0], "--dsn").code == 4, "it is nobody's yet"
+    assert lab.zsnapdb("clone", "create", "main", "--name", "No", config=config).code == 2
 
     create = ("clone", "create", "main", "--name", "mine", "--owner", "ada", "--ttl", "1h", "--json")
     planned = lab.zsnapdb(*create, "--plan", config=config).json

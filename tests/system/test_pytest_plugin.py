@@ -68,7 +68,7 @@ def test_a_session_of_tests_has_a_clone_and_each_test_clean_data(lab: Lab, tmp_p
             assert time.monotonic() < deadline
             time.sleep(0.2)
         killed.send_signal(signal.SIGKILL)
-        killed.wait()
+        killed.communicate()
         # Until its heartbeat is due nobody knows.
         deadline = time.monotonic() + 120
         while everything() != before:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from zsnapdb.base.errors import ZsnapdbError
@@ -20,11 +20,10 @@ Command = TypeVar("Command", bound=Callable[..., None])
 _CLONE = "clone"
 
 
-def evidencing(job: str, command: Command, only_with: str | None = None, about: str | None = None) -> Command:
+def evidencing(job: str, command: Command, only_with: str | None = None) -> Command:
     """Return the command, which now also writes into the evidence log how it ended. Showing a plan is no deed.
 
-    `only_with` is the parameter without which the command changes nothing (None: it always does), `about` the one that
-    names what it is about (None: the instance).
+    `only_with` is the parameter without which the command changes nothing (None: it always does).
     """
 
     @functools.wraps(command)
@@ -50,8 +49,7 @@ def evidencing(job: str, command: Command, only_with: str | None = None, about: 
             evidence.note_end(chosen, typed)
             command(*words, **options)
             return
-        named = (about and options.get(about)) or ""
-        with evidence.recorded(chosen, job, typed, named):
+        with evidence.recorded(chosen, job, typed):
             command(*words, **options)
 
     return run  # type: ignore[return-value]
@@ -98,16 +96,28 @@ def evidence_of_clone(settings: Settings, name: str) -> Iterator[None]:
         yield
 
 
-def evidence_of_removed(settings: Settings, outcomes: Iterable[ReapOutcome]) -> None:
-    """Write a record for each clone that this sweep has removed into the log of its instance."""
+def evidence_of_removed(settings: Settings, outcome: ReapOutcome) -> None:
+    """Write a record of a clone that a sweep has removed into the log of its instance."""
     from zsnapdb.jobs.health import evidence
 
-    for item in outcomes:
-        if item.what == _CLONE and item.goes and item.instance:
-            chosen = _keeping(settings, item.instance)
-            if chosen is not None:
-                with evidence.recorded(chosen, _CLONE, ("zsnapdb", *sys.argv[1:]), f"{item.name}: {item.reason}"):
-                    pass
+    chosen = _keeping(settings, outcome.instance) if outcome.what == _CLONE and outcome.instance else None
+    if chosen is not None:
+        with evidence.recorded(chosen, _CLONE, ("zsnapdb", *sys.argv[1:]), f"{outcome.name}: {outcome.reason}"):
+            pass
+
+
+@contextlib.contextmanager
+def evidence_of_new_clone(instance: Instance, name: str) -> Iterator[None]:
+    """Run the block, which makes a clone of that name or hands one out, and write how it ended into the log."""
+    from zsnapdb.jobs.health import evidence
+
+    typed = ("zsnapdb", *sys.argv[1:])
+    if not instance.repository.evidence:
+        evidence.note_end(instance, typed)
+        yield
+        return
+    with evidence.recorded(instance, _CLONE, typed, name):
+        yield
 
 
 def _keeping(settings: Settings, name: str) -> Instance | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from zsnapdb.cli import completion
 from zsnapdb.cli.clone.options import SOURCE_HELP
 from zsnapdb.cli.clone.set import create_set
+from zsnapdb.cli.evidencing import evidence_of_new_clone
 from zsnapdb.cli.options import POINT, AcceptOlder, AsJson, ConfigFile, History, InstanceName, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
@@ -158,6 +160,8 @@ def create(
         from zsnapdb.report.clone import create as report
 
         _check_point(source, at, history)
+        # A clone of the pool runs the configured program.
+        fresh = fresh or binary is not None
         settings = load(config).with_binary(instance, binary)
         terminal = Terminal()
         chosen = Instance.of(settings, instance, terminal)
@@ -176,10 +180,10 @@ def create(
             rights=requests.rights_of(is_admin=admin),
             accepts_older=accepts_older,
         )
-    if count is not None or topology is not TopologyOption.independent:
-        create_set(settings, chosen, request, count or 0, topology.value, terminal, plan=plan, json=json)
-        return
-    if plan:
+    is_set = count is not None or topology is not TopologyOption.independent
+    if plan and is_set:
+        create_set(settings, chosen, request, count or 0, topology.value, terminal, plan=True, json=json)
+    elif plan:
         slot = None if fresh else job.candidate(settings, chosen, request)
         if slot is not None:
             show(report.HandOutPlanView(slot, request), json)
@@ -187,10 +191,15 @@ def create(
         from zsnapdb.jobs.clone import create_plan
 
         show(report.ClonePlanView(create_plan.plan(settings, chosen, request)), json)
-        return
-    result = job.obtain(settings, chosen, request, fresh=fresh)
-    terminal.end()
-    show(report.CreatedView(result), json)
+    elif is_set:
+        with evidence_of_new_clone(chosen, name or ""):
+            create_set(settings, chosen, request, count or 0, topology.value, terminal, plan=False, json=json)
+    else:
+        request = replace(request, name=name or requests.random_name(chosen))
+        with evidence_of_new_clone(chosen, str(request.name)):
+            result = job.obtain(settings, chosen, request, fresh=fresh)
+        terminal.end()
+        show(report.CreatedView(result), json)
 
 
 def _check_point(source: str, at: str | None, history: str | None) -> None:

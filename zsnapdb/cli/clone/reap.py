@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from zsnapdb.cli.evidencing import evidence_of_removed
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, WithForeignSnapshots
 from zsnapdb.cli.output import show
@@ -27,9 +29,8 @@ def reap(
 
     settings = load(config)
     also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
-    clones = reaper.plan(settings, THIS_HOST) if plan else reaper.reap(settings, THIS_HOST, also)
-    if not plan:
-        evidence_of_removed(settings, clones)
+    note = functools.partial(evidence_of_removed, settings)
+    clones = reaper.plan(settings, THIS_HOST) if plan else reaper.reap(settings, THIS_HOST, also, note)
     outcomes = [*clones, *(orphans.plan(settings) if plan else orphans.reap(settings))]
     outcomes += vm_reaper.sweep(settings, THIS_HOST, act=not plan, also=also)
     show(report.ReapPlanView(outcomes) if plan else report.ReapView(outcomes), json)

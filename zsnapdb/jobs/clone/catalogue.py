@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from zsnapdb.base.errors import ExistsError
+from zsnapdb.base.errors import ExistsError, PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.config.settings import Settings
@@ -315,5 +315,11 @@ def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) 
 
 
 def ready(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone of that name. PreflightError if it is still being made, or is being destroyed."""
-    return copies.complete("clone", find(settings, host, name))
+    """Return the clone of that name. PreflightError if it is being made or destroyed, or is nobody's yet."""
+    info = copies.complete("clone", find(settings, host, name))
+    if info.waits:
+        raise PreflightError(
+            f"clone {name} waits in the pool of {info.instance}",
+            hint=f"`zsnapdb clone create {info.instance}` hands one out; `zsnapdb clone destroy {name}` removes it",
+        )
+    return info

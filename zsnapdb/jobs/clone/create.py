@@ -168,10 +168,9 @@ def _separate(
     )
     separate_at = time.monotonic()
     password = fresh_password()
-    data = HandedData(planned.name, planned.set_id, 1, rules)
-    process = clone.copy.process()
+    data = HandedData(planned.name, planned.set_id, 1, rules, accounts_are_locked)
     position = contract.first_start(
-        clone, position, password, lambda session: handed.note(instance.host, data, process.pid(), session)
+        clone, position, password, lambda session: handed.note(instance.host, data, clone.copy, session)
     )
     return _Separated(position, password, report, separate_at)
 

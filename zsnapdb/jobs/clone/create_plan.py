@@ -238,7 +238,7 @@ def _admitted(settings: Settings, host: Host, request: CloneRequest, name: str, 
     limits, known = settings.clones, catalogue.known(settings, host)
     clones = known.copies
     catalogue.refuse_label(clones, name)
-    quota = Quota(limits.per_owner, limits.total, limits.free_floor)
+    quota = Quota(0 if request.waits else limits.per_owner, limits.total, limits.free_floor)
     # A clone that cannot be read is somebody's, and takes its room all the same.
     owners = [*(info.owner for info in clones), *("" for _ in known.unreadable)]
     admit(quota, request.owner, owners, free)

@@ -21,10 +21,11 @@ from zsnapdb.jobs.clone import (
     locks,
     masking_policy,
     properties,
+    reusable_sets,
     room,
     volumes,
 )
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find, home
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import start_locked
 from zsnapdb.jobs.clone.live_set import take_live
@@ -81,18 +82,22 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
     PreflightError if that set is neither on this host nor in the repository any more.
     """
     rules, here = _rules(settings, info), _here(info)
-    if here is not None and (not rules or masking_policy.are_masked(_names(here), rules)):
-        return here
-    try:
-        found = locate(settings, with_volumes(Instance.of(settings, info.instance).on_host(host)), info.original, rules)
-    except NotThere as error:
-        if here is not None:
+    if here is not None:
+        if not rules or masking_policy.are_masked(_names(here), rules):
             return here
+        masked = reusable_sets.prepared_form(home(settings, here.pool), here, rules)
+        if masked.rules:
+            return masked
+        if not masking_policy.have_rules(_names(here)):
+            return here
+    # Where it was masked by other rules, it is masked anew from what was not.
+    try:
+        return locate(settings, with_volumes(Instance.of(settings, info.instance).on_host(host)), info.original, rules)
+    except NotThere as error:
         raise PreflightError(
-            f"clone {info.name} was created from the snapshot set {info.original}, which does not exist any more",
+            f"clone {info.label} was created from the snapshot set {info.original}, which does not exist any more",
             hint="choose another snapshot set with --from",
         ) from error
-    return here if here is not None and not (isinstance(found, CloneSource) and found.rules) else found
 
 
 def _rules(settings: Settings, info: CloneInfo) -> str:

@@ -11,7 +11,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import foreign, properties, room, volumes
+from zsnapdb.jobs.clone import foreign, masking_policy, properties, room, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, ready
 from zsnapdb.jobs.clone.destroy import drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import server_settings, start_locked
@@ -23,6 +23,7 @@ from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
+from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, encryption, owned
 from zsnapdb.zfs.streams import ReceiveStream, SendStream
 
@@ -49,6 +50,11 @@ def detach_plan(settings: Settings, host: Host, name: str) -> DetachPlan:
 def _planned(settings: Settings, info: CloneInfo) -> DetachPlan:
     if info.is_independent:
         raise PreflightError(f"clone {info.label} is independent already", hint="there is nothing to detach")
+    if info.phase is CopyPhase.NEW and masking_policy.is_of_prepared(info.volumes.values()):
+        # Only its origin says that its data is masked, until its first start.
+        raise PreflightError(
+            f"clone {info.label} was never started", hint=f"run `zsnapdb clone start {info.label}` first"
+        )
     _refuse_clear(info)
     cost = sum(
         int(datasets.properties(dataset, ["referenced"])["referenced"].value) for dataset in info.volumes.values()
@@ -130,7 +136,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
             "canmount": "noauto",
             **datasets.SAFE_MOUNT,
         }
-        options |= {properties.ROLE_PROPERTY: role, **marks}
+        options |= {properties.ROLE_PROPERTY: role, **marks, **_of_data(info.volumes[role])}
         copied_bytes = 0
         with (
             SendStream(made[role].full_name, None, SEND_FLAGS[SendForm.COMPRESSED]) as sent,
@@ -143,6 +149,12 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
             sent.finish()
             received.finish()
         owned.destroy_received_snapshot(f"{dataset}@{short}", made[role].guid, clone_mark(info.name))
+
+
+def _of_data(dataset: str) -> dict[str, str]:
+    """Return what the volume says of its data: that it is masked, and which GTIDs no binlog of it has any more."""
+    seen = datasets.properties(dataset, [properties.MASKED_PROPERTY, ORIGIN_PROPERTY])
+    return {name: found.value for name, found in seen.items() if found.is_local}
 
 
 def _write_all(stream: ReceiveStream, block: bytes) -> None:

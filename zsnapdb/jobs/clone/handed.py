@@ -15,15 +15,19 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base import whole_file
-from zsnapdb.base.errors import PreflightError, ServerError
+from zsnapdb.base.errors import PreflightError, ZsnapdbError
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.server_copy.prepare import Copy
+from zsnapdb.mysql.binlog.known_tail import digest_of
+from zsnapdb.mysql.binlog.opening import open_binlog
 from zsnapdb.mysql.capability import binlog_status
 from zsnapdb.mysql.process.processes import started_at
-from zsnapdb.mysql.schema.counters import counters
+from zsnapdb.mysql.schema.counters import counters, definitions
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.row_reset import MOST_TABLES
+from zsnapdb.planning.server_copy.identity import binlog_paths
 
 _MOST_BYTES = 1 << 20
 
@@ -41,7 +45,9 @@ class Counter(BaseModel):
 class HandedState(BaseModel):
     """The data set, the server process that had it (`started` in clock ticks since boot), and the end of its binlog.
 
-    `rules` is the digest of the rules by which the clone had to be masked ("": it had not).
+    `rules` is the digest of the rules by which the clone had to be masked ("": it had not), `digest` that of the
+    binlog up to its end (`known_tail.digest_of`) and `inode` the number of its file, `definitions` that of all tables.
+    `locks_accounts`: whether the accounts of the source may not log in.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,11 +59,18 @@ class HandedState(BaseModel):
     started: int
     file: str
     offset: Annotated[int, Field(ge=4)]
-    counters: tuple[Counter, ...]
+    digest: str
+    inode: int
+    definitions: str
+    locks_accounts: bool
+    counters: tuple[Counter, ...] | None
+    """None: there are more tables than are looked at."""
 
     @property
-    def by_table(self) -> dict[tuple[str, str], int]:
-        """The counters by schema and table."""
+    def by_table(self) -> dict[tuple[str, str], int] | None:
+        """The counters by schema and table; None if they are not known."""
+        if self.counters is None:
+            return None
         return {(counter.schema_name, counter.table): counter.value for counter in self.counters}
 
 
@@ -73,19 +86,22 @@ class HandedData:
     backup_id: str
     revision: int
     rules: str
+    locks_accounts: bool
 
 
-def note(host: Host, data: HandedData, process: int | None, session: Session) -> None:
-    """Note how the clone is now, before its users can log in. What cannot be noted costs only the fast reset.
-
-    `process` is that of its server.
-    """
+def note(host: Host, data: HandedData, copy: Copy, session: Session) -> None:
+    """Note how the running clone is now, before its users can log in. A failure costs only the fast reset."""
     forget(host, data.name)
-    with contextlib.suppress(ServerError):
+    with contextlib.suppress(ZsnapdbError, OSError):
         status, known = binlog_status(session), counters(session, MOST_TABLES)
+        process = copy.process().pid()
         started = started_at(process) if process is not None else None
-        if process is None or started is None or known is None or not status.get("Position", "").isdecimal():
+        folder = binlog_folder(copy)
+        if process is None or started is None or folder is None or not status.get("File"):
             return
+        offset = int(status["Position"])
+        with open_binlog(folder / os.path.basename(status["File"]), copy.keys) as file:
+            digest, inode = digest_of(file, offset), os.fstat(file.fileno()).st_ino
         state = HandedState(
             backup_id=data.backup_id,
             revision=data.revision,
@@ -93,10 +109,22 @@ def note(host: Host, data: HandedData, process: int | None, session: Session) ->
             pid=process,
             started=started,
             file=status["File"],
-            offset=int(status["Position"]),
-            counters=tuple(Counter(schema_name=s, table=t, value=value) for (s, t), value in sorted(known.items())),
+            offset=offset,
+            digest=digest,
+            inode=inode,
+            definitions=definitions(session) if known is not None else "",
+            locks_accounts=data.locks_accounts,
+            counters=None
+            if known is None
+            else tuple(Counter(schema_name=s, table=t, value=value) for (s, t), value in sorted(known.items())),
         )
         store(host, data.name, state)
+
+
+def binlog_folder(copy: Copy) -> Path | None:
+    """Return the folder of the copy's binlogs, by what is recorded of its source; None if it writes none."""
+    paths = binlog_paths(copy.variables, "log_bin")
+    return None if paths is None else Path(copy.paths.translate(paths[0])).parent
 
 
 def store(host: Host, name: str, state: HandedState) -> None:

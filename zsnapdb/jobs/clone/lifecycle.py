@@ -125,12 +125,12 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
             is_of_commit=info.source == SourceKind.COMMIT,
             volumes=info.volumes.values(),
         )
-        data, process = HandedData(info.name, info.backup_id, info.revision, rules), clone.copy.process()
+        data = HandedData(info.name, info.backup_id, info.revision, rules, clone.locks_accounts)
         position = contract.first_start(
             clone,
             position,
             password or fresh_password(),
-            lambda session: handed.note(host, data, process.pid(), session),
+            lambda session: handed.note(host, data, clone.copy, session),
         )
         datasets.set_properties(
             info.top,

@@ -61,7 +61,13 @@ def ensure(
     was masked by the same rules, is masked already.
     """
     rules = rules_of(settings, requested=is_requested)
-    inherited = (is_of_commit or bool(rules)) and _are_of_masked(volumes, rules)
+    origins = _origins(volumes) if is_of_commit or rules else []
+    inherited = bool(origins) and are_masked(origins, rules)
+    if rules and not inherited and origins and have_rules(origins):
+        raise PreflightError(
+            f"the data of clone {name} was masked by other rules than those of now, and is not masked twice",
+            hint=f"run `zsnapdb clone reset {name}`: it takes the data of before, and masks that",
+        )
     report = None
     if is_masked(required=settings.required, configured=bool(settings.run), requested=is_requested, already=inherited):
         report = masking.mask(
@@ -105,9 +111,10 @@ def without_binlogs(origin: Origin, position: Position) -> Origin:
     return origin.model_copy(update={"unlogged": str(position.gtids.union(origin.unlogged_gtids or GtidSet.parse("")))})
 
 
-def _are_of_masked(volumes: Collection[str], rules: str) -> bool:
+def _origins(volumes: Collection[str]) -> list[str]:
+    """Return the snapshots that these datasets were cloned from; none if one of them is independent."""
     origins = [values["origin"].value for values in datasets.properties_of(list(volumes), ["origin"]).values()]
-    return not any(origin in ("", datasets.UNSET) for origin in origins) and are_masked(origins, rules)
+    return [] if any(origin in ("", datasets.UNSET) for origin in origins) else origins
 
 
 def are_masked(made: Collection[str], rules: str) -> bool:
@@ -123,6 +130,19 @@ def are_masked(made: Collection[str], rules: str) -> bool:
         and (not values[RULES_PROPERTY].is_local or values[RULES_PROPERTY].value == rules)
         for values in marks.values()
     )
+
+
+def have_rules(made: Collection[str]) -> bool:
+    """Return whether one of these snapshots says that its data was masked when its set was prepared, by any rules."""
+    return any(
+        values[RULES_PROPERTY].is_local for values in datasets.properties_of(list(made), [RULES_PROPERTY]).values()
+    )
+
+
+def is_of_prepared(volumes: Collection[str]) -> bool:
+    """Return whether these datasets were cloned from a set that was masked when it was prepared."""
+    origins = _origins(volumes)
+    return bool(origins) and have_rules(origins)
 
 
 def refuse_unmasked(settings: Settings, info: CloneInfo) -> None:

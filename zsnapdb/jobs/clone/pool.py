@@ -6,32 +6,47 @@ that dies before leaves a slot, and one that dies after it leaves a clone with a
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from zsnapdb.base.errors import ConfigError, ServerError, UnknownNameError
+from zsnapdb.base.errors import ConfigError, ConsistencyError, UnknownNameError, UsageError, ZsnapdbError
 from zsnapdb.base.model import backup_time, is_backup_id
 from zsnapdb.config.pool import PoolSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
-from zsnapdb.jobs.clone import catalogue, contract, credentials, heartbeat, lifecycle, locks, masking_policy, properties
+from zsnapdb.jobs.clone import (
+    catalogue,
+    contract,
+    credentials,
+    handed,
+    heartbeat,
+    lifecycle,
+    locks,
+    masking_policy,
+    properties,
+)
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
 from zsnapdb.jobs.clone.created import Created, CreateDurations
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import LATEST
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
+from zsnapdb.mysql.capability import binlog_status
+from zsnapdb.mysql.connections import server_use
+from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.process.processes import resident_bytes
+from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import pool as planning
 from zsnapdb.planning.clone.lease import Quota, admit, first_lease, heartbeat_seconds, policy, read_stamp, stamp
 from zsnapdb.planning.clone.pool import PoolSlot, PoolTerms
 from zsnapdb.zfs import datasets
 
-OWNER = "pool"
-"""The owner of the clones that wait."""
+OWNER = "the pool"
+"""The owner of the clones that wait. No account has a name with a space."""
 
 
 def obtain(settings: Settings, instance: Instance, request: CloneRequest, *, fresh: bool = False) -> Created:
@@ -49,59 +64,89 @@ def obtain(settings: Settings, instance: Instance, request: CloneRequest, *, fre
 
 
 def candidate(settings: Settings, instance: Instance, request: CloneRequest) -> CloneInfo | None:
-    """Return the slot that the request would get; None if there is none that fits. Nothing is changed."""
-    return next(_candidates(settings, instance, request), None)
+    """Return the slot that the request would get; None if there is none that fits. Nothing is changed.
+
+    The errors are those of `hand_out`.
+    """
+    info = next(_candidates(settings, instance, request), None)
+    if info is not None:
+        _facts(settings, instance, request, info)
+    return info
 
 
 def hand_out(settings: Settings, instance: Instance, request: CloneRequest) -> Created | None:
     """Give a slot that fits to the owner of the request, with a new password; None if there is none.
 
-    PreflightError or ExistsError if a quota, the lease or another clone of that name forbids it.
+    UsageError, PreflightError or ExistsError if the name, a quota, the lease or another clone of that name forbids it.
+    A slot whose server does not answer, is not separate, or was used while it waited, is nobody's, and waits no more.
     """
     for info in _candidates(settings, instance, request):
         with if_free(locks.name_of_clone(info.name)) as is_free:
             if not is_free:
                 continue
-            try:
+            with contextlib.suppress(UnknownNameError):
                 now_there = find(settings, instance.host, info.name)
-                if _fits(settings, instance, request, now_there) is not None:
-                    continue
-                return _hand_out(settings, instance, request, now_there)
-            except (ServerError, UnknownNameError) as error:
-                # Its server died, or it went. The next filling sees to it.
-                instance.events.warn(f"slot {info.name} of the pool is not handed out: {error.message}")
+                if _fits(settings, instance, request, now_there) is None:
+                    _facts(settings, instance, request, now_there)
+                    created = _hand_out(settings, instance, request, now_there)
+                    if created is not None:
+                        return created
     return None
 
 
-def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> Created:
+def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> Created | None:
     began, host = time.monotonic(), instance.host
-    masking_policy.refuse_unmasked(settings, info)
     clone = replace(lifecycle.server_of(settings, info), rights=request.rights)
     password = fresh_password()
-    with lifecycle.session(info) as session:
-        contract.make_users(session, clone, password)
-    credentials.write(info.client_file, password, info.bind_address, info.port, clone.copy.settings.user)
+    try:
+        masking_policy.refuse_unmasked(settings, info)
+        with lifecycle.session(info) as session:
+            _refuse_used(instance, info, session)
+            contract.check(session, probe(session), clone)
+            contract.make_users(session, clone, password)
+        credentials.write(info.client_file, password, info.bind_address, info.port, clone.copy.settings.user)
+    except ZsnapdbError as error:
+        datasets.set_properties(info.top, {properties.POOL_PROPERTY: properties.NOT_GOOD})
+        instance.events.warn(f"clone {info.name} of the pool is not handed out: {error.message}")
+        return None
     if request.heartbeat is not None:
         heartbeat.beat(host, info.name)
     with locks.names_and_ports():
-        label = request.name or info.name
-        _admit(settings, instance, request, info, label)
-        lease = first_lease(request.ttl, policy(settings.clones), host.now())
-        beats = heartbeat_seconds(request.heartbeat) if request.heartbeat is not None else properties.NO_HEARTBEAT
-        facts = {
-            properties.POOL_PROPERTY: properties.HANDED_OUT,
-            properties.LABEL_PROPERTY: label,
-            properties.RIGHTS_PROPERTY: request.rights.value,
-            properties.MASK_PROPERTY: "yes" if request.masks or info.asks_for_masking else "no",
-            properties.HEARTBEAT_PROPERTY: str(beats),
-            properties.USED_PROPERTY: stamp(host.now()),
-            copy_properties.OWNER_PROPERTY: owner_text(request.owner),
-            copy_properties.CREATED_PROPERTY: stamp(host.now()),
-            **copy_properties.lease_values(lease),
-        }
-        datasets.set_properties(info.top, facts)
+        # Under this lock no two runs take the same name.
+        datasets.set_properties(info.top, _facts(settings, instance, request, info))
     seconds = CreateDurations(source=0.0, clone=0.0, identity=0.0, start=time.monotonic() - began)
     return Created(find(settings, host, info.name), password, seconds, is_of_pool=True)
+
+
+def _refuse_used(instance: Instance, info: CloneInfo, session: Session) -> None:
+    """Raise ConsistencyError if somebody is connected to the slot, or wrote into it since it was made."""
+    state = handed.read(instance.host, info)
+    status = binlog_status(session)
+    is_same = state is not None and (state.file, str(state.offset)) == (status.get("File"), status.get("Position"))
+    if not is_same or server_use(session).clients:
+        raise ConsistencyError("it was used while it waited", hint="the next filling of the pool makes another one")
+
+
+def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> dict[str, str]:
+    """Return the properties by which the slot becomes the clone of the request. The errors are those of `hand_out`."""
+    label = request.name or info.name
+    if not properties.is_clone_name(label):
+        raise UsageError(f"invalid clone name {label!r}", hint="use at most 32 of: small letters, digits, - and _")
+    _admit(settings, instance, request, info, label)
+    now = instance.host.now()
+    lease = first_lease(request.ttl, policy(settings.clones), now)
+    beats = heartbeat_seconds(request.heartbeat) if request.heartbeat is not None else properties.NO_HEARTBEAT
+    return {
+        properties.POOL_PROPERTY: properties.HANDED_OUT,
+        properties.LABEL_PROPERTY: label,
+        properties.RIGHTS_PROPERTY: request.rights.value,
+        properties.MASK_PROPERTY: "yes" if request.masks or info.asks_for_masking else "no",
+        properties.HEARTBEAT_PROPERTY: str(beats),
+        properties.USED_PROPERTY: stamp(now),
+        copy_properties.OWNER_PROPERTY: owner_text(request.owner),
+        copy_properties.CREATED_PROPERTY: stamp(now),
+        **copy_properties.lease_values(lease),
+    }
 
 
 def _admit(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo, label: str) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pydantic import SecretStr
 
 from zsnapdb.base import server_files
+from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_server_id
@@ -148,6 +149,8 @@ def _recover_once(
             instance=instance.name,
             clone=source.set.backup_id,
         )
+        if masking.digest(instance.settings.masking) != rules:
+            raise PreflightError("a file of masking.run was changed meanwhile", hint="prepare the set again")
         origin = masking_policy.without_binlogs(origin, position)
     identity = copy.identity(server_id=fresh_server_id(), port=None, access=Access.PRIVATE_SOCKET)
     with locks.turn(), copy.start(identity, "root", SecretStr("")) as session:

@@ -61,6 +61,8 @@ POOL_PROPERTY = f"{PROPERTY}:pool"
 """On the anchor of a clone that was made for the pool of its instance: whether it waits there, or was handed out."""
 WAITS = "waits"
 HANDED_OUT = "handed out"
+NOT_GOOD = "not good"
+"""Nobody gets it any more: it goes with its lease."""
 RIGHTS_PROPERTY = f"{PROPERTY}:rights"
 """On the anchor: the rights of the account of the clone's users (`AccountRights`)."""
 

@@ -6,7 +6,7 @@ it, or to the clones that were made from them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -89,14 +89,23 @@ def plan(settings: Settings, host: Host) -> list[ReapOutcome]:
     return list(_sweep(settings, host, host.now(), act=False))
 
 
-def reap(settings: Settings, host: Host, also: Collection[GoesToo] = ()) -> list[ReapOutcome]:
+def reap(
+    settings: Settings,
+    host: Host,
+    also: Collection[GoesToo] = (),
+    removed: Callable[[ReapOutcome], None] = lambda _: None,
+) -> list[ReapOutcome]:
     """Remove what runs that died left behind, and expired clones, at most `clones.reap_limit` clones in one sweep.
 
     Each clone is judged under its lock, by what its properties say at that moment. A clone that another process is
     changing is skipped. An error with one clone does not stop the sweep. A clone with snapshots that others made stays,
-    unless `also` lets them go.
+    unless `also` lets them go. `removed` is called as soon as something is gone.
     """
-    outcomes = list(_sweep(settings, host, host.now(), act=True, also=also))
+    outcomes = []
+    for outcome in _sweep(settings, host, host.now(), act=True, also=also):
+        outcomes.append(outcome)
+        if outcome.goes:
+            removed(outcome)
     room.guard(settings)
     return outcomes
 

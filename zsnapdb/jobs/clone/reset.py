@@ -30,16 +30,20 @@ def reset_plan(
     replaces: bool = False,
 ) -> ResetPlan:
     """Return what `reset` would do; change nothing. What is written meanwhile may change it."""
-    info = ready(settings, host, name)
     from zsnapdb.jobs.clone import data_reset
 
-    planned = data_reset.plan(settings, host, info, requested, accepts_older=accepts_older)
-    if requested is not None or replaces:
-        return planned
-    try:
-        return replace(planned, undoes=row_reset.plan(settings, host, info))
-    except ZsnapdbError as error:
-        return replace(planned, reason=error.message)
+    info, reason = ready(settings, host, name), ""
+    if requested is None and not replaces:
+        try:
+            undoes = row_reset.plan(settings, host, info)
+            return data_reset.ResetPlan(info, info.backup_id, {}, is_original=True, drops="", undoes=undoes)
+        except (ZsnapdbError, OSError) as error:
+            reason = _reason(error)
+    return replace(data_reset.plan(settings, host, info, requested, accepts_older=accepts_older), reason=reason)
+
+
+def _reason(error: ZsnapdbError | OSError) -> str:
+    return error.message if isinstance(error, ZsnapdbError) else f"reading its binlog: {error.strerror}"
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,8 @@ def reset(
         if requested is None and not replaces:
             try:
                 return ResetClone(info, row_reset.undo_rows(settings, host, info))
-            except ZsnapdbError as error:
-                reason = error.message
+            except (ZsnapdbError, OSError) as error:
+                reason = _reason(error)
         handed.forget(host, info.name)
         from zsnapdb.jobs.clone import data_reset
 

@@ -7,10 +7,12 @@ an error; then the data is replaced, whatever was done to it here.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.quantities import size
@@ -20,16 +22,18 @@ from zsnapdb.jobs.clone import handed, masking_policy
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.handed import HandedState
 from zsnapdb.jobs.clone.lifecycle import server_of, session
+from zsnapdb.jobs.clone.properties import SOURCE_PART
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.mysql.account_rights import routine_of_another
+from zsnapdb.mysql.binlog.known_tail import digest_of
 from zsnapdb.mysql.binlog.opening import key_of, open_binlog
-from zsnapdb.mysql.binlog.read import index_entries
+from zsnapdb.mysql.binlog.read import index_entries, tail_of
 from zsnapdb.mysql.binlog.row_changes import row_changes
 from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
 from zsnapdb.mysql.capability import binlog_status
 from zsnapdb.mysql.connections import end_others, has_prepared_transactions, wait_briefly_for_locks
-from zsnapdb.mysql.schema.counters import counters, set_back
+from zsnapdb.mysql.schema.counters import counters, definitions, set_back
 from zsnapdb.mysql.schema.table_shapes import TableShapes
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import stop_logging
@@ -85,15 +89,26 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
             since = _since(copy, own, state)
             _undo(own, since.changes)
             transactions, rows = transactions + since.transactions, rows + len(since.changes)
-            state = state.model_copy(update={"file": since.file, "offset": since.offset})
+            state = _moved(copy, state, since)
             # Whoever came between the look and the undo is ended now; what he committed is undone in the next round.
             end_others(own)
             if _end(own) == (state.file, state.offset):
                 _set_counters_back(own, state)
+                _refuse(None if definitions(own) == state.definitions else "a table is defined otherwise")
                 # Not as the server is by now: what others write from here on is written since.
                 handed.store(host, info.name, state)
                 return UndoneRows(transactions, rows, time.monotonic() - began)
     raise PreflightError("others write all the time", hint=_HINT)
+
+
+def _moved(copy: Copy, state: HandedState, since: _Since) -> HandedState:
+    """Return the state with the end of the binlog up to which everything is undone."""
+    folder = handed.binlog_folder(copy)
+    if folder is None:
+        raise PreflightError("the server writes no binlog", hint=_HINT)
+    with open_binlog(folder / since.file, copy.keys) as file:
+        digest, inode = digest_of(file, since.offset), os.fstat(file.fileno()).st_ino
+    return state.model_copy(update={"file": since.file, "offset": since.offset, "digest": digest, "inode": inode})
 
 
 def plan(settings: Settings, host: Host, info: CloneInfo) -> int:
@@ -110,6 +125,10 @@ def _state(settings: Settings, host: Host, info: CloneInfo) -> HandedState:
     if state is None:
         raise PreflightError("it is not known how the server was when its user got it", hint=_HINT)
     _refuse(None if state.rules == _rules(settings, info) else "the rules of masking are others now")
+    _refuse(None if state.counters is not None else f"it has more than {planning.MOST_TABLES} tables")
+    _refuse(
+        None if state.locks_accounts else "the accounts of its source can log in, and keep changes out of the binlog"
+    )
     return state
 
 
@@ -130,12 +149,14 @@ def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
         return "its server does not run"
     if not info.has_original:
         return "it has other data than it was created from"
+    if info.follows is not None or info.part == SOURCE_PART:
+        return "it replicates"
     if info.quota and 2 * info.own_bytes > info.quota:
         # Rows that were undone leave their space in the files.
         return f"it has {size(info.own_bytes)} of the {size(info.quota)} that it may have"
     if info.rights is not AccountRights.SCHEMAS or settings.clones.accounts != "lock":
         return "its users may keep changes out of the binlog"
-    return "it replicates" if info.follows is not None or info.set_name else None
+    return None
 
 
 def _end(own: Session) -> tuple[str, int]:
@@ -149,6 +170,7 @@ def _since(copy: Copy, own: Session, state: HandedState) -> _Since:
     routine = routine_of_another(own)
     _refuse(f"routine {routine} has the rights of another account" if routine is not None else None)
     _refuse("transactions of XA are prepared" if has_prepared_transactions(own) else None)
+    _refuse(None if definitions(own) == state.definitions else "a table is defined otherwise")
     file, offset = _end(own)
     tables = _Tables(own)
     changes: list[RowChange] = []
@@ -166,21 +188,35 @@ def _since(copy: Copy, own: Session, state: HandedState) -> _Since:
 def _transactions(
     copy: Copy, state: HandedState, last: str, end: int
 ) -> Iterator[tuple[TransactionChanges, list[LoggedRow]]]:
-    """Yield the transactions behind the end of the state, up to `end` in the newest file, with their rows."""
-    paths = binlog_paths(copy.variables, "log_bin")
-    if paths is None:
+    """Yield the transactions behind the end of the state, up to `end` in the newest file, with their rows.
+
+    PreflightError if these binlogs are not those of then, with all that was written since: a user may have reset them.
+    """
+    folder, index = handed.binlog_folder(copy), binlog_paths(copy.variables, "log_bin")
+    if folder is None or index is None:
         raise PreflightError("the server writes no binlog", hint=_HINT)
-    base, index = (Path(copy.paths.translate(path)) for path in paths)
-    names = [Path(entry).name for entry in index_entries(index)]
+    names = [Path(entry).name for entry in index_entries(Path(copy.paths.translate(index[1])))]
     if state.file not in names or names[-1] != last:
         raise PreflightError(f"the index of binlogs does not lead from {state.file} to {last}", hint=_HINT)
     for name in names[names.index(state.file) :]:
-        with open_binlog(base.parent / name, copy.keys) as file:
+        with open_binlog(folder / name, copy.keys) as file:
             _refuse("its binlog is encrypted" if key_of(file) is not None else None)
+            _refuse(_other_file(file, name, state))
+            tail = tail_of(file, name)
+            if (tail.offset < end) if name == last else bool(tail.unfinished):
+                raise PreflightError(f"the end of {name} cannot be read", hint=_HINT)
             for transaction in transaction_changes(file, name, state.offset if name == state.file else None):
                 if name == last and transaction.end > end:
                     return
                 yield transaction, row_changes(file, name, transaction)
+
+
+def _other_file(file: BinaryIO, name: str, state: HandedState) -> str | None:
+    """Return why this is not the binlog of the state, with more behind its end; None if it is, or is a later one."""
+    if name != state.file:
+        return None
+    is_same = os.fstat(file.fileno()).st_ino == state.inode and file.seek(0, os.SEEK_END) >= state.offset
+    return None if is_same and digest_of(file, state.offset) == state.digest else f"{name} is another file than it was"
 
 
 class _Tables:
@@ -221,7 +257,7 @@ def _undo(own: Session, changes: tuple[RowChange, ...]) -> None:
 def _set_counters_back(own: Session, state: HandedState) -> None:
     """Give every counter its value again. PreflightError if one cannot have it."""
     wanted, now = state.by_table, counters(own, planning.MOST_TABLES)
-    if now is None or now.keys() != wanted.keys():
+    if now is None or wanted is None or now.keys() != wanted.keys():
         raise PreflightError("there are other tables with counters than there were", hint=_HINT)
     moved = {table: value for table, value in wanted.items() if now[table] != value}
     if moved:

@@ -57,9 +57,12 @@ def objection(slot: PoolSlot, terms: PoolTerms, rules: str, now: datetime) -> st
     return None
 
 
-def filling(slots: Sequence[PoolSlot], terms: PoolTerms, rules: str, now: datetime, free: int | None) -> PoolPlan:
+def filling(
+    slots: Sequence[PoolSlot], terms: PoolTerms, rules: str, now: datetime, free: int | None, newest: datetime
+) -> PoolPlan:
     """Return what filling the pool does. `free` is the memory that new programs can have, in bytes (None: not known).
 
+    `newest` is of when the set is that new clones would be made of: none are made of one that is too old itself.
     The newest data is kept. The next server is expected to take what the largest one of the pool takes.
     """
     drops = [(slot, reason) for slot in slots if (reason := objection(slot, terms, rules, now)) is not None]
@@ -71,6 +74,9 @@ def filling(slots: Sequence[PoolSlot], terms: PoolTerms, rules: str, now: dateti
     each = max((slot.memory for slot in keeps), default=0) or LEAST_MEMORY
     used = sum(slot.memory for slot in keeps)
     makes, short = wanted, ""
+    if now - newest > timedelta(seconds=terms.max_age):
+        age = format_duration(terms.max_age)
+        return PoolPlan(tuple(keeps), tuple(drops), 0, f"the newest set is older than pool.max_age, {age}")
     if terms.memory is not None and (fits := max(0, (terms.memory - used) // each)) < makes:
         makes, short = (
             fits,

@@ -42,7 +42,10 @@ def test_a_filled_pool_has_its_size_or_says_why_not_and_never_takes_more_memory_
     ages: list[int], size: int, memory: int | None, free: int | None
 ) -> None:
     slots = [replace(GOOD, name=str(number), data_of=NOW - timedelta(seconds=age)) for number, age in enumerate(ages)]
-    plan = filling(slots, PoolTerms(size, 3600.0, memory), "", NOW, free)
+    terms = PoolTerms(size, 3600.0, memory)
+    plan = filling(slots, terms, "", NOW, free, NOW)
+    stale = filling(slots, terms, "", NOW, free, NOW - timedelta(seconds=3601))
+    assert (stale.makes, "newest set" in stale.short, stale.drops) == (0, True, plan.drops)
     assert {slot.name for slot in plan.keeps} | {slot.name for slot, _ in plan.drops} == {slot.name for slot in slots}
     assert len(plan.keeps) + len(plan.drops) == len(slots)
     assert (len(plan.keeps) + plan.makes < size) == bool(plan.short)
