@@ -135,7 +135,7 @@ def test_a_reset_undoes_rows_to_the_same_state_and_replaces_the_data_where_that_
     # What no binlog has, or no transaction can take back, replaces the data; the address stays.
     for change, said in (
         ("DELETE FROM `rows`.owners", "changes rows of other tables"),
-        ("CREATE TABLE `rows`.more (id INT)", "no change of rows"),
+        ("CREATE TABLE `rows`.more (id INT)", "defined otherwise"),
         ("DELETE FROM `rows`.old", "no plain InnoDB table"),
         # It goes to no binlog.
         ("ALTER TABLE `rows`.parted ADD PARTITION NO_WRITE_TO_BINLOG PARTITIONS 1", "defined otherwise"),
@@ -144,9 +144,9 @@ def test_a_reset_undoes_rows_to_the_same_state_and_replaces_the_data_where_that_
         with connect(made) as here:
             ask(here, change)
         planned = lab.zsnapdb("clone", "reset", "undone", "--plan", "--json").json
-        assert (planned["undoes"], said in planned["reason"]) == (None, True), planned
+        assert (planned["undoes"], said in planned["reason"]) == (None, True), planned["reason"]
         done = lab.zsnapdb("clone", "reset", "undone", "--json").json
-        assert (done["undone"], said in done["reason"]) == (None, True), done
+        assert (done["undone"], said in done["reason"]) == (None, True), done["reason"]
         assert done["clone"]["port"] == made["clone"]["port"]
         assert state(made) == original
     the_binlog_is_reset_by_its_user(lab, made, original)
