@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that say of which instance the clones are."""
     parser.addini(_INSTANCE, "The instance of zsnapdb that the clones are of.", default="main")
     parser.addini(
-        _AT, "The point that they show, as `zsnapdb clone create --at` takes it (empty: the newest set).", default=""
+        _AT, "The point that they show: a time, a duration ago or a GTID (empty: the newest set).", default=""
     )
     parser.addini(_COMMAND, "The command that makes them, if it is not found by itself.", type="args", default=[])
 

@@ -129,6 +129,8 @@ COMMANDS = {
     "full@": "backup",
     "snapshot@": "snapshot",
     "drill@": "drill",
+    "prepare@": "clone prepare",
+    "pool@": "clone pool",
     "prune@": "prune",
     "purge@": "binlog purge",
     "verify@": "verify",
