@@ -106,6 +106,15 @@ def evidence_of_removed(settings: Settings, outcome: ReapOutcome) -> None:
             pass
 
 
+def evidence_of_pool(instance: Instance, changed: str) -> None:
+    """Write a record of what filling the pool of the instance changed ("": nothing, of which there is none)."""
+    from zsnapdb.jobs.health import evidence
+
+    if changed and instance.repository.evidence:
+        with evidence.recorded(instance, _CLONE, ("zsnapdb", *sys.argv[1:]), changed):
+            pass
+
+
 @contextlib.contextmanager
 def evidence_of_new_clone(instance: Instance, name: str) -> Iterator[None]:
     """Run the block, which makes a clone of that name or hands one out, and write how it ended into the log."""

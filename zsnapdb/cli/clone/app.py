@@ -26,7 +26,7 @@ app = typer.Typer(
 )
 app.command("create")(create.create)
 app.command("prepare")(evidencing("clone", prepare.prepare))
-app.command("pool")(evidencing("clone", pool.pool))
+app.command("pool")(pool.pool)
 app.command("list")(inventory.list_clones)
 app.command("show")(inventory.show_clone)
 app.command("connect", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(connect.connect)

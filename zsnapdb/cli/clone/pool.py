@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zsnapdb.cli.evidencing import evidence_of_pool
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
 from zsnapdb.cli.output import show
 
@@ -28,5 +29,6 @@ def pool(
         show(report.PoolPlanView(job.plan_fill(settings, chosen)), json)
         return
     filled = job.fill(settings, chosen)
+    evidence_of_pool(chosen, filled.changed)
     terminal.end()
     show(report.FilledPoolView(filled), json)

@@ -45,6 +45,7 @@ from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
 from zsnapdb.jobs.restore.without_store import reopen
+from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
@@ -169,9 +170,13 @@ def _separate(
     separate_at = time.monotonic()
     password = fresh_password()
     data = HandedData(planned.name, planned.set_id, 1, rules, accounts_are_locked)
-    position = contract.first_start(
-        clone, position, password, lambda session: handed.note(instance.host, data, clone.copy, session)
-    )
+
+    def note(session: Session) -> None:
+        # A command that made the clone for itself resets nothing.
+        if not planned.is_ephemeral:
+            handed.note(instance.host, data, clone.copy, session)
+
+    position = contract.first_start(clone, position, password, note)
     return _Separated(position, password, report, separate_at)
 
 

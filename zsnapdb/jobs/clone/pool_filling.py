@@ -31,6 +31,13 @@ class FilledPool:
     made: tuple[CloneInfo, ...]
     dropped: tuple[str, ...]
 
+    @property
+    def changed(self) -> str:
+        """What was made and what went, in words; "" if nothing was."""
+        made = ", ".join(info.name for info in self.made)
+        parts = [f"made {made}" if made else "", f"destroyed {', '.join(self.dropped)}" if self.dropped else ""]
+        return "; ".join(filter(None, parts))
+
 
 def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
     """Return what `fill` would do; change nothing. ConfigError if the instance has no pool."""
