@@ -32,6 +32,7 @@ def test_a_clone_of_the_pool_has_its_owner_at_once_and_lives_as_any_other(lab: L
     assert lab.zsnapdb("clone", "pool", "main", "--plan", "--json", config=config).json["makes"] == 2
     filled = lab.zsnapdb("clone", "pool", "main", "--json", config=config).json
     assert len(filled["made"]) == 2
+    assert "2 clones wait in the pool" in lab.zsnapdb("doctor", "main", config=config).stdout
     again = lab.zsnapdb("clone", "pool", "main", "--json", config=config).json
     assert (again["made"], sorted(again["waiting"])) == ([], sorted(filled["made"]))
     assert all((clone["owner"], clone["waits"]) == ("the pool", True) for clone in listed(lab).values())
@@ -78,6 +79,7 @@ def a_slot_without_a_server_is_dropped(lab: Lab, config: Path) -> None:
     """The server of the slot is killed: nobody gets it, and the next filling makes it anew."""
     (slot,) = listed(lab).values()
     end_process(slot["pid"])
+    assert "0 of 2 clones wait in the pool" in lab.zsnapdb("doctor", "main", config=config).stdout
     planned = lab.zsnapdb("clone", "create", "main", "--plan", "--json", config=config).json
     assert "slot" not in planned
     one = pooled(lab, 1)

@@ -192,6 +192,12 @@ def slots_of(settings: Settings, instance: Instance) -> list[CloneInfo]:
     return [info for info in known if info.waits and info.instance == instance.name]
 
 
+def good_slots(settings: Settings, instance: Instance) -> list[CloneInfo]:
+    """Return the clones that wait in the pool of the instance and would be handed out, as far as can be seen."""
+    request = CloneRequest(OWNER)
+    return [info for info in slots_of(settings, instance) if _fits(settings, instance, request, info) is None]
+
+
 def as_slot(info: CloneInfo) -> PoolSlot:
     """Return a waiting clone as what is decided about it."""
     data_of = backup_time(info.backup_id) if is_backup_id(info.backup_id) else read_stamp(info.created)

@@ -17,10 +17,9 @@ from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.backup.vm_source import open_machine
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import account, room
 from zsnapdb.jobs.clone.reaper import leaks
 from zsnapdb.jobs.copies.sweeping import Leak
-from zsnapdb.jobs.doctor import orphans
+from zsnapdb.jobs.doctor import clones, orphans
 from zsnapdb.jobs.doctor.advice import advise, silences
 from zsnapdb.jobs.health.recoverable import Stored, read
 from zsnapdb.jobs.health.repeated_gtids import repeated
@@ -116,12 +115,8 @@ def _diagnose_one(
         placed = instance.with_volumes(observed.volumes)
         findings += (*_replaced(settings, placed), *readers.remind(settings, placed))
         findings.append(recovery_rules.possible(findings))
-    clones = (
-        *_account_of_clones(settings, instance),
-        *_room_of_clones(settings, instance),
-        *_clones(instance, clone_leaks),
-    )
-    return Diagnosis(instance.name, (*findings, *about_stored(instance), *clones), observed)
+    about_clones = clones.findings(settings, instance, clone_leaks)
+    return Diagnosis(instance.name, (*findings, *about_stored(instance), *about_clones), observed)
 
 
 def _at_rest(
@@ -314,29 +309,6 @@ def _leaks(settings: Settings, host: Host) -> list[Leak]:
         return []
 
 
-def _account_of_clones(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Check the account of the servers of clones, if one is configured."""
-    name = settings.clones.server_user
-    if name is None or instance.settings.vm is not None:
-        return []
-    try:
-        account.check(instance.settings.server, settings.clones)
-    except ZsnapdbError as error:
-        return [warning("clones", f"{error.message}: clones on this host will be refused", error.hint)]
-    return [ok("clones", f"their servers run as {name}")]
-
-
-def _room_of_clones(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Return a warning for each way in which clones of the instance may take production's space."""
-    try:
-        return [
-            warning("clones", item.text, item.hint) for item in room.objections(settings, instance.host, instance.name)
-        ]
-    except ZsnapdbError:
-        # Without ZFS there are no clones.
-        return []
-
-
 def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     """Return a finding for each server that a restore or a rewind replaced, and what its datasets hold."""
     try:
@@ -383,11 +355,3 @@ def _expired(settings: Settings, server: ReplacedServer, text: str) -> FitnessFi
     except ZsnapdbError as error:
         return warning("replaced", f"{text}, and kept: {error.message}", error.hint)
     return warning("replaced", text, "run `zsnapdb reap`")
-
-
-def _clones(instance: Instance, clone_leaks: Sequence[Leak]) -> list[FitnessFinding]:
-    return [
-        warning("clones", f"{leak.what}: {leak.where}", leak.hint)
-        for leak in clone_leaks
-        if leak.instance in (instance.name, "")
-    ]

@@ -1,0 +1,67 @@
+"""What the doctor says of the clones of an instance: their account, their room, their pool, and what runs left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone import account, pool, room
+from zsnapdb.jobs.copies.sweeping import Leak
+from zsnapdb.planning.backup.fitness import FitnessFinding, ok, warning
+
+
+def findings(settings: Settings, instance: Instance, clone_leaks: Sequence[Leak]) -> list[FitnessFinding]:
+    """Return the findings about the clones of the instance. Nothing is changed."""
+    return [
+        *_account(settings, instance),
+        *_room(settings, instance),
+        *_pool(settings, instance),
+        *_left(instance, clone_leaks),
+    ]
+
+
+def _account(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+    """Check the account of the servers of clones, if one is configured."""
+    name = settings.clones.server_user
+    if name is None or instance.settings.vm is not None:
+        return []
+    try:
+        account.check(instance.settings.server, settings.clones)
+    except ZsnapdbError as error:
+        return [warning("clones", f"{error.message}: clones on this host will be refused", error.hint)]
+    return [ok("clones", f"their servers run as {name}")]
+
+
+def _room(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+    """Return a warning for each way in which clones of the instance may take production's space."""
+    try:
+        return [
+            warning("clones", item.text, item.hint) for item in room.objections(settings, instance.host, instance.name)
+        ]
+    except ZsnapdbError:
+        # Without ZFS there are no clones.
+        return []
+
+
+def _pool(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+    """Return whether so many clones wait as should, each of which would be handed out."""
+    if instance.settings.pool is None:
+        return []
+    try:
+        good, wanted = len(pool.good_slots(settings, instance)), instance.settings.pool.size
+    except ZsnapdbError as error:
+        return [warning("clones", f"the pool cannot be judged: {error.message}", error.hint)]
+    if good >= wanted:
+        return [ok("clones", f"{good} clones wait in the pool")]
+    fills = f"run `zsnapdb clone pool {instance.name}`, which says why one is not made"
+    return [warning("clones", f"{good} of {wanted} clones wait in the pool", fills)]
+
+
+def _left(instance: Instance, clone_leaks: Sequence[Leak]) -> list[FitnessFinding]:
+    return [
+        warning("clones", f"{leak.what}: {leak.where}", leak.hint)
+        for leak in clone_leaks
+        if leak.instance in (instance.name, "")
+    ]
