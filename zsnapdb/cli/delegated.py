@@ -205,6 +205,8 @@ def _run() -> None:
         ownership.require_owner(settings, THIS_HOST, request.clone, caller.name)
     if request.source:
         ownership.require_own_source(settings, request.source, caller.name)
+    destroys = request.command == "destroy" and "--plan" not in request.words
+    ending = ownership.names_of(settings, THIS_HOST, request.clone) if destroys else set()
     if request.command != "login" or not request.wants_login_file:
         _zsnapdb(request.words)
     if request.wants_login_file:
@@ -215,8 +217,8 @@ def _run() -> None:
         with evidence_of_clone(settings, request.clone) if is_deed else contextlib.nullcontext():
             path = login_file.write_login(settings, THIS_HOST, request.clone, caller.uid, caller.gid)
         print(_login_line(path), file=sys.stdout if request.command == "login" else sys.stderr)
-    elif request.command == "destroy" and "--plan" not in request.words:
-        login_file.forget_login(request.clone)
+    for name in {request.clone, *ending} if destroys else ():
+        login_file.forget_login(name)
 
 
 def _login_line(path: Path) -> str:

@@ -88,6 +88,13 @@ def ensure(
     return report
 
 
+def masks_at_start(settings: MaskingSettings, info: CloneInfo) -> bool:
+    """Return whether the first start of the clone masks it: it must be masked, and its source was not."""
+    rules = rules_of(settings, requested=info.asks_for_masking)
+    origins = _origins(info.volumes.values()) if rules else []
+    return bool(rules) and not (origins and are_masked(origins, rules))
+
+
 def refuse_snapshots(volumes: Collection[str]) -> None:
     """Raise PreflightError if a volume has a snapshot: it was made before masking was complete.
 

@@ -47,6 +47,8 @@ def start(settings: Settings, host: Host, name: str) -> Intention:
     )
     if info.phase is CopyPhase.NEW:
         masking = settings.instance[info.instance].masking
+        if not masking_policy.masks_at_start(masking, info):
+            return Intention(info, ("write its credentials with a new password", how))
         scripts = tuple(f"mask the clone: {' '.join(words)}" for words in masking.run)
         scripts += planned_lines(info.origin.flavour) if scripts else ()
         return Intention(info, (*scripts, "write its credentials with a new password", how))
