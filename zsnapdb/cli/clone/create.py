@@ -60,7 +60,13 @@ HeartbeatDuration = Annotated[
     ),
 ]
 CloneOwner = Annotated[
-    str | None, typer.Option("--owner", metavar="NAME", help="The owner of the clone.", show_default="the caller")
+    str | None,
+    typer.Option(
+        "--owner",
+        metavar="NAME",
+        help="The owner of the clone: an account, or somebody else with a kind, such as ci:shop.",
+        show_default="the caller",
+    ),
 ]
 ProfileChoice = Annotated[
     ProfileOption, typer.Option("--profile", help="How much memory and processor time the server may take.")

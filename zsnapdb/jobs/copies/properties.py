@@ -16,6 +16,7 @@ EXPIRES_PROPERTY = f"{PROPERTY}:expires"
 PROTECTED_PROPERTY = f"{PROPERTY}:protected"
 NOT_PROTECTED = "no"
 _OWNER_BYTES = 100
+_ACCOUNT = "unix:"
 
 
 class CopyPhase(StrEnum):
@@ -44,10 +45,18 @@ def lease_values(lease: CloneLease) -> dict[str, str]:
 
 
 def owner_text(owner: str) -> str:
-    """Return the owner of a copy, as a property stores it. PreflightError if it is not one short line."""
-    if not owner.strip() or len(owner.encode(errors="replace")) > _OWNER_BYTES or not is_line(owner):
+    """Return the owner of a copy, as a property stores it. PreflightError if it is not one short line.
+
+    An owner is a subject: an account of this host (`anna`, or `unix:anna`), or somebody that a service knows, with its
+    kind before a colon (`user:anna@example.org`, `ci:shop/web`). No account has a colon in its name (passwd(5)).
+    """
+    if (
+        not owner.strip().removeprefix(_ACCOUNT)
+        or len(owner.encode(errors="replace")) > _OWNER_BYTES
+        or not is_line(owner)
+    ):
         raise PreflightError(
             f"the owner {printable(owner)[:80]!r} is not a name",
             hint=f"give --owner a name of one line with at most {_OWNER_BYTES} bytes",
         )
-    return owner.strip()
+    return owner.strip().removeprefix(_ACCOUNT)
