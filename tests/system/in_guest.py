@@ -21,6 +21,7 @@ from tests.lab.inside import ledger
 from tests.lab.inside.zygote import Zygote
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.store.base import Store
 from zsnapdb.store.open import open_store
 
@@ -174,3 +175,13 @@ def ask(connection: pymysql.Connection, statement: str) -> list[tuple[Any, ...]]
     with connection.cursor() as cursor:
         cursor.execute(statement)
         return list(cursor.fetchall())
+
+
+def remove(top: str) -> None:
+    """End the server of a restore and remove its datasets."""
+    mounts = zfs("get", "-H", "-o", "value", "mountpoint", top)
+    ServerProcess(Path(mounts[0]) / ".zsnapdb").kill_all()
+    for dataset in (f"{top}/data", top):
+        for name in zfs("list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset):
+            zfs("destroy", name)
+        zfs("destroy", dataset)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.lab.inside import ledger
 
-from .in_guest import SOCKET, Lab, ask, connect, everything, run, zfs
+from .in_guest import SOCKET, Lab, ask, connect, everything, remove, run, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -89,6 +89,7 @@ def test_a_clone_of_a_rotation_under_way_does_not_delete_the_binlog_of_its_sourc
             assert not (mount / live.name).exists()
         assert lab.zsnapdb("restore", "main", "--target", "tank/rotating").code == 0
         assert live.exists()
+        remove("tank/rotating")
     finally:
         live.unlink(missing_ok=True)
         listing.unlink(missing_ok=True)

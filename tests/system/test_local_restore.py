@@ -11,11 +11,10 @@ import pytest
 from pydantic import SecretStr
 
 from tests.lab.inside import ledger
-from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.mysql.replication.replay import make_durable
 from zsnapdb.mysql.session import Address, Session
 
-from .in_guest import SERVER, SOCKET, Lab, end_process, started, without_bodies, zfs
+from .in_guest import SERVER, SOCKET, Lab, end_process, remove, started, without_bodies, zfs
 
 AWAY = ('endpoint = "http://127.0.0.1:7070"', 'endpoint = "http://127.0.0.1:7"')
 """Nobody listens at that port."""
@@ -26,16 +25,6 @@ pytestmark = pytest.mark.usefixtures("first")
 def restored_state(done: dict[str, Any]) -> ledger.State:
     with ledger.connect(f"{done['mount']}/.zsnapdb/server.sock", "root", "") as connection:
         return ledger.read_state(connection)
-
-
-def remove(top: str) -> None:
-    """End the server of a restore and remove its datasets."""
-    mounts = zfs("get", "-H", "-o", "value", "mountpoint", top)
-    ServerProcess(Path(mounts[0]) / ".zsnapdb").kill_all()
-    for dataset in (f"{top}/data", top):
-        for name in zfs("list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset):
-            zfs("destroy", name)
-        zfs("destroy", dataset)
 
 
 def write_without_gtids(lab: Lab) -> None:
