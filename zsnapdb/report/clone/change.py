@@ -113,7 +113,9 @@ class ResetView(View):
     def text(self) -> str:
         undone, reason = self.result.undone, self.result.reason
         lines = [self._changed.text()]
-        if undone is not None:
+        if undone is not None and not undone.rows:
+            lines.append("  no row was changed since")
+        elif undone is not None:
             lines.append(f"  {undone.rows} changes of rows were undone in {undone.seconds:.2f} s")
         elif reason:
             lines.append(f"  its data was replaced: {reason}")
