@@ -70,7 +70,7 @@ def test_a_session_of_tests_has_a_clone_and_each_test_clean_data(lab: Lab, tmp_p
         killed.send_signal(signal.SIGKILL)
         killed.communicate()
         # Until its heartbeat is due nobody knows.
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while everything() != before:
             assert lab.zsnapdb("reap").code == 0
             assert time.monotonic() < deadline
