@@ -19,19 +19,9 @@ import pytest
 from tests.lab.inside import ledger
 from zsnapdb.mysql.process.server import ServerProcess
 
-from .in_guest import SERVER, SOCKET, Lab, zfs
+from .in_guest import SERVER, SOCKET, Lab, remove, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
-
-
-def remove(top: str) -> None:
-    """End the server of a restore and remove its datasets."""
-    mounts = zfs("get", "-H", "-o", "value", "mountpoint", top)
-    ServerProcess(Path(mounts[0]) / ".zsnapdb").kill_all()
-    for dataset in (f"{top}/data", top):
-        for name in zfs("list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset):
-            zfs("destroy", name)
-        zfs("destroy", dataset)
 
 
 @pytest.fixture

@@ -42,14 +42,7 @@ def evidencing(job: str, command: Command, only_with: str | None = None) -> Comm
             # The command says what is wrong.
             command(*words, **options)
             return
-        from zsnapdb.jobs.health import evidence
-
-        typed = ("zsnapdb", *sys.argv[1:])
-        if not chosen.repository.evidence:
-            evidence.note_end(chosen, typed)
-            command(*words, **options)
-            return
-        with evidence.recorded(chosen, job, typed):
+        with evidence_of(chosen, job):
             command(*words, **options)
 
     return run  # type: ignore[return-value]
@@ -116,8 +109,11 @@ def evidence_of_pool(instance: Instance, changed: str) -> None:
 
 
 @contextlib.contextmanager
-def evidence_of_new_clone(instance: Instance, name: str) -> Iterator[None]:
-    """Run the block, which makes a clone of that name or hands one out, and write how it ended into the log."""
+def evidence_of(instance: Instance, job: str, about: str = "") -> Iterator[None]:
+    """Run the block, a job of the instance, and write how it ended into the evidence log, if there is one.
+
+    `about` names what the job is about, such as a clone.
+    """
     from zsnapdb.jobs.health import evidence
 
     typed = ("zsnapdb", *sys.argv[1:])
@@ -125,7 +121,7 @@ def evidence_of_new_clone(instance: Instance, name: str) -> Iterator[None]:
         evidence.note_end(instance, typed)
         yield
         return
-    with evidence.recorded(instance, _CLONE, typed, name):
+    with evidence.recorded(instance, job, typed, about):
         yield
 
 

@@ -11,7 +11,7 @@ import typer
 from zsnapdb.cli import completion
 from zsnapdb.cli.clone.options import SOURCE_HELP
 from zsnapdb.cli.clone.set import create_set
-from zsnapdb.cli.evidencing import evidence_of_new_clone
+from zsnapdb.cli.evidencing import evidence_of
 from zsnapdb.cli.options import POINT, AcceptOlder, AsJson, ConfigFile, History, InstanceName, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
@@ -198,11 +198,11 @@ def create(
 
         show(report.ClonePlanView(create_plan.plan(settings, chosen, request)), json)
     elif is_set:
-        with evidence_of_new_clone(chosen, name or ""):
+        with evidence_of(chosen, "clone", name or ""):
             create_set(settings, chosen, request, count or 0, topology.value, terminal, plan=False, json=json)
     else:
         request = replace(request, name=name or requests.random_name(chosen))
-        with evidence_of_new_clone(chosen, str(request.name)):
+        with evidence_of(chosen, "clone", str(request.name)):
             result = job.obtain(settings, chosen, request, fresh=fresh)
         terminal.end()
         show(report.CreatedView(result), json)

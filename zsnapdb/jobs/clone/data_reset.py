@@ -152,8 +152,9 @@ def _source(
         )
     instance = with_volumes(Instance.of(settings, info.instance, events).on_host(host))
     rules = _rules(settings, info)
-    found = locate(settings, instance, requested, rules, accepts_older=accepts_older)
-    return fetch.bring_here(settings, instance, found)
+    return fetch.bring_here(
+        settings, instance, locate(settings, instance, requested, rules, accepts_older=accepts_older)
+    )
 
 
 def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource) -> int:

@@ -92,7 +92,8 @@ class HandedData:
 def note(host: Host, data: HandedData, copy: Copy, session: Session) -> None:
     """Note how the running clone is now, before its users can log in. A failure costs only the fast reset."""
     forget(host, data.name)
-    with contextlib.suppress(ZsnapdbError, OSError):
+    # What a server says may be no number.
+    with contextlib.suppress(ZsnapdbError, OSError, ValueError):
         status, known = binlog_status(session), counters(session, MOST_TABLES)
         process = copy.process().pid()
         started = started_at(process) if process is not None else None

@@ -38,8 +38,8 @@ def instances_of(settings: Settings, host: Host, name: str) -> set[str]:
 
 def names_of(settings: Settings, host: Host, name: str) -> set[str]:
     """Return every name of the clone, or of the clones of the set, of that name."""
-    found = [info for info in listing(settings, host) if name in (info.name, info.label, info.set_name)]
-    return {word for info in found for word in (info.name, info.label)}
+    clones = [info for info in listing(settings, host) if name in (info.name, info.label, info.set_name)]
+    return {word for info in clones for word in (info.name, info.label)}
 
 
 def require_own_source(settings: Settings, source: str, account: str) -> None:

@@ -54,9 +54,9 @@ def obtain(settings: Settings, instance: Instance, request: CloneRequest, *, fre
 
     The errors are those of `create`.
     """
-    handed = None if fresh else hand_out(settings, instance, request)
-    if handed is not None:
-        return handed
+    slot = None if fresh else hand_out(settings, instance, request)
+    if slot is not None:
+        return slot
     # What makes a clone takes longer to load than a slot to hand out.
     from zsnapdb.jobs.clone.create import create
 

@@ -64,8 +64,8 @@ def prepare(
     """
     rules = masking_policy.rules_of(instance.settings.masking, requested=masks)
     instance = with_volumes(instance)
-    found = locate(settings, instance, requested, rules, accepts_older=accepts_older)
-    source = fetch.bring_here(settings, instance, found)
+    located = locate(settings, instance, requested, rules, accepts_older=accepts_older)
+    source = fetch.bring_here(settings, instance, located)
     own = rules_for(source, rules)
     if is_done(source, own):
         return PreparedSet(source)
@@ -150,7 +150,9 @@ def _recover_once(
             clone=source.set.backup_id,
         )
         if masking.digest(instance.settings.masking) != rules:
-            raise PreflightError("a file of masking.run was changed meanwhile", hint="prepare the set again")
+            raise PreflightError(
+                "a file of masking.run was changed meanwhile", hint="run `zsnapdb clone prepare` again"
+            )
         origin = masking_policy.without_binlogs(origin, position)
     identity = copy.identity(server_id=fresh_server_id(), port=None, access=Access.PRIVATE_SOCKET)
     with locks.turn(), copy.start(identity, "root", SecretStr("")) as session:

@@ -161,7 +161,8 @@ def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
 
 def _end(own: Session) -> tuple[str, int]:
     status = binlog_status(own)
-    return status.get("File", ""), int(status.get("Position", "0"))
+    position = status.get("Position", "")
+    return status.get("File", ""), int(position) if position.isdecimal() else 0
 
 
 def _since(copy: Copy, own: Session, state: HandedState) -> _Since:

@@ -175,7 +175,7 @@ def test_only_a_repository_that_keeps_evidence_gets_it_and_no_plan_is_evidence(
     seen: list[tuple[str, str]] = []
 
     @contextmanager
-    def spy(instance: Any, job: str, command: Any) -> Any:
+    def spy(instance: Any, job: str, command: Any, about: str) -> Any:
         seen.append((instance.name, job))
         yield
 

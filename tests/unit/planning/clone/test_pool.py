@@ -28,8 +28,8 @@ GOOD = PoolSlot("one", NOW - timedelta(seconds=60), runs=True, rules="", memory=
 def test_nobody_gets_a_slot_without_a_server_with_old_data_or_masked_by_other_rules(
     slot: PoolSlot, said: str | None
 ) -> None:
-    found = objection(slot, TERMS, "", NOW)
-    assert (found is None) if said is None else (found is not None and said in found)
+    reason = objection(slot, TERMS, "", NOW)
+    assert (reason is None) if said is None else (reason is not None and said in reason)
 
 
 @given(

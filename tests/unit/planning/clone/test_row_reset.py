@@ -39,8 +39,8 @@ ROWS = TransactionChanges("1-1-1", 4, 100, 0, 0, is_exact=True, tables=(TableCha
 def test_a_transaction_with_anything_but_rows_replaces_the_data(
     transaction: TransactionChanges, said: str | None
 ) -> None:
-    found = transaction_objection(transaction)
-    assert found is None if said is None else said in str(found)
+    reason = transaction_objection(transaction)
+    assert reason is None if said is None else said in str(reason)
 
 
 ID = ValueColumn("id", "int", "int", key_part=1)
@@ -63,8 +63,8 @@ CASCADE = ForeignKey("a", "f", "other", ("t",), "a", "t", ("id",), "RESTRICT", "
 def test_rows_of_a_table_whose_changes_reach_further_than_its_binlog_replace_the_data(
     table: TableShape, said: str | None
 ) -> None:
-    found = table_objection(table)
-    assert found is None if said is None else said in str(found)
+    reason = table_objection(table)
+    assert reason is None if said is None else said in str(reason)
 
 
 def test_a_row_of_which_the_binlog_lacks_a_value_and_too_many_rows_replace_the_data() -> None:
@@ -86,5 +86,5 @@ def test_a_row_of_which_the_binlog_lacks_a_value_and_too_many_rows_replace_the_d
     ],
 )
 def test_a_binlog_that_leaves_something_out_replaces_the_data(status: dict[str, str], said: str | None) -> None:
-    found = log_objection(status)
-    assert found is None if said is None else said in str(found)
+    reason = log_objection(status)
+    assert reason is None if said is None else said in str(reason)
