@@ -34,6 +34,7 @@ class EncryptedBinlogs(Release):
     def __init__(self, algorithm: str) -> None:
         super().__init__()
         self.algorithm = algorithm
+        self.passphrase = FOLDER / "passphrase"
         self.canary = secrets.token_hex(24)
         self.copies = 0
 
@@ -55,7 +56,7 @@ class EncryptedBinlogs(Release):
         text = CONFIG.read_text()
         assert "\noptions = [" in text, text
         options = "".join(f'"{option}", ' for option in ours)
-        CONFIG.write_text(text.replace("\noptions = [", f'\nsandbox_reads = ["{keys}"]\noptions = [{options}', 1))
+        CONFIG.write_text(text.replace("\noptions = [", f'\nsandbox_reads = ["{FOLDER}"]\noptions = [{options}', 1))
 
     def _with_component(self, keys: Path) -> tuple[list[str], list[str]]:
         """Return the options of the server, and those of servers on copies, with MySQL's keyring."""
@@ -65,10 +66,16 @@ class EncryptedBinlogs(Release):
         return ["binlog_encryption = ON"], []
 
     def _with_plugin(self, keys: Path) -> tuple[list[str], list[str]]:
-        """The same with MariaDB's plugin, whose file has a key for each number."""
-        keys.write_text("".join(f"{number};{secrets.token_hex(32)}\n" for number in (1, 2)))
+        """The same with MariaDB's plugin, whose file has a key for each number, and opens with a passphrase."""
+        text = "".join(f"{number};{secrets.token_hex(32)}\n" for number in (1, 2))
+        self.passphrase.write_text(secrets.token_hex(16))
+        shutil.chown(self.passphrase, "mysql", "mysql")
+        self.passphrase.chmod(0o400)
+        closing = ["openssl", "enc", "-aes-256-cbc", "-md", "sha1", "-pass", f"file:{self.passphrase}"]
+        subprocess.run([*closing, "-out", str(keys)], input=text.encode(), check=True, capture_output=True)
         algorithm = f"file_key_management_encryption_algorithm={self.algorithm}"
-        ours = ["plugin_load_add=file_key_management", f"file_key_management_filename={keys}", algorithm]
+        passphrase = f"file_key_management_filekey=FILE:{self.passphrase}"
+        ours = ["plugin_load_add=file_key_management", f"file_key_management_filename={keys}", passphrase, algorithm]
         return [*ours, "encrypt_binlog = ON"], ours
 
     def refusal(self) -> None:
