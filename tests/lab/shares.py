@@ -21,6 +21,10 @@ more than a test of the run:
 - `newcomer`: tests/faults/test_setup_move.py kills and interrupts the same setup, which then goes on to the same rows.
 - `flush0`: it shows what servers do; that the setting is refused is tested in tests/unit/planning/backup.
 """
+OTHER_RELEASES = {"mariadb-10.11": 150.0, "mysql-8.0": 230.0}
+"""The releases beside the lab's two that a whole run tries, and about how long each takes."""
+OTHER_RELEASES_TRY = ("--only", "backup", "archive", "point", "clone", "find", "undo")
+"""What of the campaign `releases` it tries on them: the main job, positions, points in time, a clone and its resets."""
 USUAL = 60.0
 """About how long a file of tests takes that SECONDS does not name."""
 SECONDS: dict[str, float] = {

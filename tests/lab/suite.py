@@ -19,13 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from . import campaign, flavours, host
+from . import campaign, flavours, host, servers
 from .build import build
 from .flavours import FLAVOURS
 from .guest import CHECKOUT, Guest, Lab
 from .host import Bind, in_root
 from .progress import JobOutput, told_until_ended
-from .shares import ANY_SERVER_SECONDS, SAMPLES, SECONDS, USUAL
+from .shares import ANY_SERVER_SECONDS, OTHER_RELEASES, OTHER_RELEASES_TRY, SAMPLES, SECONDS, USUAL
 
 PYTEST = (
     "/opt/venv/bin/python",
@@ -270,6 +270,27 @@ def _sample(lab: Lab, name: str, flavour: str, *, output: JobOutput) -> int:
     return outcome.code
 
 
+def _other_releases(lab: Lab) -> list[Job]:
+    """Return the jobs that try what depends on the server on a few releases beside the lab's two."""
+    return [
+        Job(f"releases, {name}", seconds, functools.partial(_release, lab, name))
+        for name, seconds in OTHER_RELEASES.items()
+    ]
+
+
+def _release(lab: Lab, name: str, *, output: JobOutput) -> int:
+    """Try a release; one that its distribution does not give is skipped, which the table of the run says."""
+    try:
+        servers.tree(lab.cache, name)
+    except host.LabError as error:
+        output.add(f"{name} cannot be fetched, so it was not tried: {error}\n1 skipped".encode())
+        return 0
+    other = Lab.ready(lab.cache, server=name)
+    (outcome,) = campaign.run(other, "releases", (servers.SERVERS[name].flavour,), OTHER_RELEASES_TRY, timeout=1800)
+    output.add(b"1 passed" if outcome.code == 0 else b"1 failed")
+    return outcome.code
+
+
 def named_kinds(arguments: Sequence[str]) -> list[str]:
     """Return which kinds of test the arguments name; all (and lint) if they name none."""
     named = [kind for kind in KINDS if any(f"tests/{kind}" in word for word in arguments)]
@@ -359,6 +380,8 @@ def run(lab: Lab, arguments: Sequence[str], *, all_flavours: bool = False) -> in
         jobs += _attacks(lab, arguments, all_flavours=all_flavours)
     if "campaigns" in kinds:
         jobs += _campaigns(lab, arguments, all_flavours=all_flavours)
+        if kinds == named_kinds([]):
+            jobs += _other_releases(lab)
     if "faults" in kinds:
         jobs += _faults(lab, arguments, all_flavours=all_flavours)
     own = arguments_for("faults", arguments)
