@@ -48,6 +48,8 @@ class Family:
     """A variable turns off the expiry of binlogs (binlog_expire_logs_auto_purge)."""
     atomic_ddl_from: tuple[int, ...]
     """First release whose DDL is atomic, also in a crash (refman 8.0 and MariaDB manual, "Atomic DDL")."""
+    long_term_series: tuple[tuple[int, int], ...]
+    """The series that no upgrade skips. Without any a release upgrades the files of each older one."""
     relay_logs_from: tuple[int, ...]
     """First release that replays relay logs which it did not receive itself (empty: no limit)."""
     gtids_are_sets: bool
@@ -98,6 +100,8 @@ MYSQL = Family(
     redo_is_replaceable=True,
     knows_expiry_switch=True,
     atomic_ddl_from=(8, 0, 0),
+    # Refman 8.4, "MySQL Releases: Innovation and LTS"; what the servers say is tried by the campaign `upgrades`.
+    long_term_series=((5, 7), (8, 0), (8, 4), (9, 7)),
     # CHANGE REPLICATION SOURCE came with 8.0.23 (refman 8.0, "CHANGE REPLICATION SOURCE TO Statement").
     relay_logs_from=(8, 0, 23),
     gtids_are_sets=True,
@@ -136,6 +140,8 @@ MARIADB = Family(
     redo_is_replaceable=False,
     knows_expiry_switch=False,
     atomic_ddl_from=(10, 6, 1),
+    # MariaDB manual, "Upgrading Between Major MariaDB Versions".
+    long_term_series=(),
     relay_logs_from=(),
     gtids_are_sets=False,
     gtids_carry_server_id=True,

@@ -18,9 +18,11 @@ from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone.create_plan import planned_source
 from zsnapdb.jobs.clone.ephemeral import OWNER, RunningClone, ephemeral_clone
 from zsnapdb.jobs.clone.lifecycle import server_of
 from zsnapdb.jobs.clone.request import CloneRequest
+from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.clone.volumes import settings_of_clone
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.mysql import variables
@@ -34,6 +36,8 @@ from zsnapdb.planning.clone.upgrade import Checked, Compared, Result, complaints
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable
+from zsnapdb.planning.server_copy.origin import Origin
+from zsnapdb.planning.server_copy.versions import objection_to_upgrade
 
 _LONG_SECONDS = 6 * 3600.0
 _BATCH = 500
@@ -103,15 +107,14 @@ def rehearse(
     """Rehearse the upgrade of the instance to the server program `binary` on an ephemeral clone of a snapshot set.
 
     The files of a snapshot are like those after a crash, and a newer version refuses such redo logs. So the old version
-    recovers first and shuts down cleanly. Afterwards the clone is gone. ServerError with the end of the log if the new
-    server does not start or if its upgrade program fails. `accepts_older` is as for `locate`.
+    recovers first and shuts down cleanly. Afterwards the clone is gone. `accepts_older` is as for `locate`.
+
+    PreflightError, and no clone is made, if the program cannot upgrade files of this version, or if its upgrade program
+    is missing. ServerError with the end of the log if the new server does not start or if its upgrade program fails.
     """
-    if not (binary.is_absolute() and os.access(binary, os.X_OK)):
-        raise PreflightError(
-            f"{binary} cannot be executed", hint="give the absolute path of the new mysqld or mariadbd"
-        )
     clock = _Clock(instance.events)
     request = CloneRequest(owner=OWNER, source=source, accepts_older=accepts_older)
+    upgrade_program = _fitting(planned_source(settings, with_volumes(instance), request).origin, binary)
     with ephemeral_clone(settings, instance, request) as clone:
         clock.done("clone, start the old version")
         with clone.session(read_timeout=_LONG_SECONDS) as session:
@@ -127,14 +130,9 @@ def rehearse(
         session = _start_new(settings, instance, clone, binary)
         with session:
             clock.done("start the new version")
-            output = _upgrade(clone, binary) if family(clone.info.flavour).upgrades_by_program else ""
+            output = _upgrade(clone, upgrade_program) if upgrade_program is not None else ""
             clock.done("upgrade")
             new_version = variables.version(session)
-            if variables.server_flavour(session) is not clone.info.flavour:
-                raise PreflightError(
-                    f"{binary} is {new_version}, which is not of the same family as the instance's {old_version}",
-                    hint="give a newer server program of the same family (MySQL or MariaDB)",
-                )
             checked = tuple(_check(session, table) for table in _tables(session))
             clock.done("check tables")
             compared = tuple(_compare(session, query, result) for query, result in zip(queries, before, strict=True))
@@ -175,11 +173,28 @@ def _start_new(settings: Settings, instance: Instance, clone: RunningClone, bina
     return clone.session(read_timeout=_LONG_SECONDS)
 
 
-def _upgrade(clone: RunningClone, binary: Path) -> str:
+def _upgrade(clone: RunningClone, program: Path) -> str:
     """Run the new version's mariadb-upgrade (MariaDB manual, "mariadb-upgrade") and return the end of its output."""
-    program = _upgrade_program(binary)
     with client_file(clone.address, clone.internal) as file:
         return processes.run([str(program), f"--defaults-file={file}"], timeout=_LONG_SECONDS)[-2000:].strip()
+
+
+def _fitting(origin: Origin, binary: Path) -> Path | None:
+    """Return the upgrade program beside the new server program; None if the start of the server upgrades the files.
+
+    PreflightError if the server program cannot upgrade files of this origin, or if it needs a program that is missing.
+    """
+    if not (binary.is_absolute() and os.access(binary, os.X_OK)):
+        raise PreflightError(
+            f"{binary} cannot be executed", hint="give the absolute path of the new mysqld or mariadbd"
+        )
+    objection = objection_to_upgrade(origin.flavour, origin.version, processes.version_of(binary))
+    if objection is not None:
+        raise PreflightError(
+            f"{binary} cannot upgrade the files of {family(origin.flavour).title} {origin.version}: {objection}",
+            hint="name the server program of a release that the files may be upgraded to: --binary PATH",
+        )
+    return _upgrade_program(binary) if family(origin.flavour).upgrades_by_program else None
 
 
 def _upgrade_program(binary: Path) -> Path:
