@@ -118,6 +118,7 @@ HOMES = {
     "cryptography": {
         "mysql/binlog/encrypted_events.py",
         "mysql/binlog/encrypted_file.py",
+        "mysql/binlog/encrypted_keys.py",
         "stream/wrapped_key.py",
         "repository/keys.py",
         "stream/crypto.py",

@@ -1,32 +1,23 @@
 """The keys of encrypted binlogs, from the file of MySQL's component_keyring_file or MariaDB's file_key_management.
 
 Sources: refman 8.4, "The component_keyring_file Component"; MariaDB manual, "File Key Management Encryption Plugin".
-A key file of MariaDB that is itself encrypted is as `openssl enc -aes-256-cbc -md sha1` writes it (the same page); that
-it is read like that is tested with the server (tests/system/test_encrypted_binlogs.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from cryptography.hazmat.primitives.ciphers.modes import CBC
-from cryptography.hazmat.primitives.padding import PKCS7
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.patterns import printable
+from zsnapdb.mysql.binlog.encrypted_keys import decrypted, is_encrypted
 
 _MOST_KEYS = 10_000
-_SALTED, _BLOCK, _KEY_BYTES = b"Salted__", 16, 32
-_LONGEST_PASSPHRASE = 256
-"""MariaDB reads no more of the file with the passphrase."""
 
 
 class _StoredKey(BaseModel):
@@ -67,10 +58,10 @@ class BinlogKeys:
     def _stored(self) -> Iterator[tuple[str, bytes]]:
         contents = [content for file in self.files if (content := _content(file)) is not None]
         for content in contents:
-            if content.startswith(_SALTED):
+            if is_encrypted(content):
                 # The file with the passphrase is one of the others.
                 for other in contents:
-                    yield from _in_lines(_decrypted(content, other.rstrip(b"\r\n")))
+                    yield from _in_lines(decrypted(content, other.rstrip(b"\r\n")))
             else:
                 text = content.decode(errors="surrogateescape")
                 yield from _in_component(text) if text.lstrip().startswith("{") else _in_lines(text)
@@ -82,23 +73,6 @@ def _content(file: Path) -> bytes | None:
         return server_files.read_bytes(file)
     except (OSError, server_files.UnsafeFileError):
         return None
-
-
-def _decrypted(content: bytes, passphrase: bytes) -> str:
-    """Return the text of a key file that this passphrase opens; nothing if it is another one."""
-    if len(passphrase) > _LONGEST_PASSPHRASE or len(content) % _BLOCK:
-        return ""
-    salt, closed = content[len(_SALTED) : _BLOCK], content[_BLOCK:]
-    made = digest = b""
-    while len(made) < _KEY_BYTES + _BLOCK:
-        digest = hashlib.sha1(digest + passphrase + salt, usedforsecurity=False).digest()
-        made += digest
-    key, vector = made[:_KEY_BYTES], made[_KEY_BYTES : _KEY_BYTES + _BLOCK]
-    opening, padding = Cipher(AES(key), CBC(vector)).decryptor(), PKCS7(8 * _BLOCK).unpadder()
-    try:
-        return (padding.update(opening.update(closed)) + padding.finalize()).decode()
-    except ValueError:
-        return ""
 
 
 def _in_component(text: str) -> Iterator[tuple[str, bytes]]:
