@@ -1,7 +1,7 @@
 """MariaDB's key file where it is encrypted itself, and the passphrase that opens it.
 
-It is as `openssl enc -aes-256-cbc -md sha1` writes it (MariaDB manual, "File Key Management Encryption Plugin"). That it
-is read like that is tested with the server (tests/system/test_encrypted_binlogs.py).
+It is as `openssl enc -aes-256-cbc -md sha1` writes it (MariaDB manual, "File Key Management Encryption Plugin"). That
+this is right is tested with the server (tests/system/test_encrypted_binlogs.py).
 """
 
 from __future__ import annotations
