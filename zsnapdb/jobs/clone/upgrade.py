@@ -18,13 +18,14 @@ from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.create_plan import planned_source
 from zsnapdb.jobs.clone.ephemeral import OWNER, RunningClone, ephemeral_clone
 from zsnapdb.jobs.clone.lifecycle import server_of
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import with_volumes
-from zsnapdb.jobs.clone.volumes import settings_of_clone
 from zsnapdb.jobs.server_copy.client_file import client_file
+from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
 from zsnapdb.mysql.process import processes
@@ -32,7 +33,7 @@ from zsnapdb.mysql.process.processes import Limits
 from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.clone.upgrade import Checked, Compared, Result, complaints, judged
+from zsnapdb.planning.clone.upgrade import Checked, Compared, Result, complaints, judged, unknown_modes
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable
@@ -127,7 +128,11 @@ def rehearse(
         clone.process.stop(timeout=_LONG_SECONDS)
         clock.done("clean shutdown")
         logged = clone.process.error_log.stat().st_size
-        session = _start_new(settings, instance, clone, binary)
+        described = server_of(settings, clone.info)
+        sql_mode = _sql_mode(described.copy)
+        gone = unknown_modes(clone.info.flavour, processes.version_of(binary), sql_mode)
+        described.copy.write_option_file(described.identity(), _without(sql_mode, gone))
+        session = _start_new(clone, binary, described)
         with session:
             clock.done("start the new version")
             output = _upgrade(clone, upgrade_program) if upgrade_program is not None else ""
@@ -140,18 +145,30 @@ def rehearse(
         with server_files.open_to_read(clone.process.error_log) as log:
             log.seek(logged)
             warnings = complaints(log.read().decode(errors="replace"))
+        if gone:
+            warnings = (f"{new_version} does not know {', '.join(gone)} of sql_mode: it would not start", *warnings)
         return Rehearsal(
             clone.info.backup_id, old_version, new_version, tuple(clock.phases), checked, compared, warnings, output
         )
 
 
-def _start_new(settings: Settings, instance: Instance, clone: RunningClone, binary: Path) -> Session:
-    """Start the new server on the clone with the clone's own options, in the clone's sandbox.
+def _sql_mode(copy: Copy) -> str:
+    """Return the mode that the server of the clone has from its source; "" if the site configured another one."""
+    configured = {option.partition("=")[0].strip().replace("-", "_") for option in copy.settings.options}
+    return "" if "sql_mode" in configured else copy.variables.get("sql_mode", "")
+
+
+def _without(sql_mode: str, gone: Sequence[str]) -> tuple[str, ...]:
+    """Return the option that sets the mode without these; none if there are none."""
+    return (f"sql_mode={','.join(mode for mode in sql_mode.split(',') if mode not in gone)}",) if gone else ()
+
+
+def _start_new(clone: RunningClone, binary: Path, described: CloneServer) -> Session:
+    """Start the new server on the clone with the options that were written, in the clone's sandbox.
 
     On MySQL the upgrade is part of the start (upgrade=AUTO).
     """
-    own = settings_of_clone(instance.settings.server, settings.clones)
-    described = server_of(settings, clone.info)
+    own = described.copy.settings
     limits = Limits(own.memory, own.processors, own.nice)
     try:
         session = clone.process.start(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from zsnapdb.base.model import Flavour
+from zsnapdb.planning.facts import release_of
+
 _BAD = ("error", "corrupt", "warning")
 _GOOD_TEXTS = ("ok", "table is already up to date")
 _CANNOT = "doesn't support check"
@@ -40,6 +43,31 @@ class Checked:
     table: str
     answer: str
     is_good: bool
+
+
+_MODES_UNTIL_8 = frozenset(
+    (
+        "DB2",
+        "MAXDB",
+        "MSSQL",
+        "MYSQL323",
+        "MYSQL40",
+        "NO_AUTO_CREATE_USER",
+        "NO_FIELD_OPTIONS",
+        "NO_KEY_OPTIONS",
+        "NO_TABLE_OPTIONS",
+        "ORACLE",
+        "POSTGRESQL",
+    )
+)
+"""Refman 8.0, "What Is New in MySQL 8.0", features removed. A server with one of them in its options does not start."""
+
+
+def unknown_modes(flavour: Flavour, version: str, sql_mode: str) -> tuple[str, ...]:
+    """Return the modes in `sql_mode` that a server of this version does not know."""
+    if flavour is not Flavour.MYSQL or release_of(version) < (8, 0):
+        return ()
+    return tuple(mode for mode in sql_mode.split(",") if mode in _MODES_UNTIL_8)
 
 
 def judged(table: str, rows: Sequence[tuple[str, str]]) -> Checked:
