@@ -54,11 +54,14 @@ set -eu
 mkdir -p /mnt/new /mnt/program && busybox mount -r -t hostfs -o "$1" new /mnt/new
 [ ! -d /mnt/new/lib-lab ] || { cp -an /mnt/new/lib-lab/. /usr/lib/x86_64-linux-gnu/ && ldconfig; }
 program=$2
-own=/mnt/new/usr/sbin/$(basename "$program")
+name=$(basename "$program")
 share=/mnt/new/usr/share/mysql
 extra="--basedir=/mnt/new/usr --lc-messages-dir=$share --character-sets-dir=$share/charsets"
-[ ! -d /mnt/new/usr/lib/mysql/plugin ] || extra="$extra --plugin-dir=/mnt/new/usr/lib/mysql/plugin"
-printf '#!/bin/sh\nexec %s "$@" %s\n' "$own" "$extra" > "$program"
+if [ "$name" = mysqld ]; then
+  sed 's|/opt/mysql/|/mnt/new/|g' /mnt/new/bin-lab/mysqld > "$program"
+else
+  printf '#!/bin/sh\nexec /mnt/new/usr/sbin/%s "$@" %s\n' "$name" "$extra" > "$program"
+fi
 cp /mnt/new/bin-lab/*upgrade /mnt/program/ 2>/dev/null || true
 chmod 755 /mnt/program/*
 sed -i 's|^options = \[|sandbox_reads = ["/mnt/new", "/mnt/program"]\noptions = [|' /etc/zsnapdb/zsnapdb.toml
