@@ -62,7 +62,7 @@ if [ "$name" = mysqld ]; then
 else
   printf '#!/bin/sh\nexec /mnt/new/usr/sbin/%s "$@" %s\n' "$name" "$extra" > "$program"
 fi
-cp /mnt/new/bin-lab/*upgrade /mnt/program/ 2>/dev/null || true
+[ "$name" = mysqld ] || cp -n /mnt/new/bin-lab/* /mnt/program/
 chmod 755 /mnt/program/*
 sed -i 's|^options = \[|sandbox_reads = ["/mnt/new", "/mnt/program"]\noptions = [|' /etc/zsnapdb/zsnapdb.toml
 """
