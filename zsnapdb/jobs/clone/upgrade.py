@@ -10,7 +10,7 @@ import hashlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.base import server_files
@@ -25,7 +25,6 @@ from zsnapdb.jobs.clone.lifecycle import server_of
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.server_copy.client_file import client_file
-from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
 from zsnapdb.mysql.process import processes
@@ -129,9 +128,12 @@ def rehearse(
         clock.done("clean shutdown")
         logged = clone.process.error_log.stat().st_size
         described = server_of(settings, clone.info)
-        sql_mode = _sql_mode(described.copy)
+        sql_mode = described.copy.variables.get("sql_mode", "")
         gone = unknown_modes(clone.info.flavour, processes.version_of(binary), sql_mode)
-        described.copy.write_option_file(described.identity(), _without(sql_mode, gone))
+        # A server ends at the first option that it does not know, so a later one would not help.
+        left = {"sql_mode": ",".join(mode for mode in sql_mode.split(",") if mode not in gone)} if gone else {}
+        described = replace(described, copy=replace(described.copy, variables={**described.copy.variables, **left}))
+        described.copy.write_option_file(described.identity())
         session = _start_new(clone, binary, described)
         with session:
             clock.done("start the new version")
@@ -150,17 +152,6 @@ def rehearse(
         return Rehearsal(
             clone.info.backup_id, old_version, new_version, tuple(clock.phases), checked, compared, warnings, output
         )
-
-
-def _sql_mode(copy: Copy) -> str:
-    """Return the mode that the server of the clone has from its source; "" if the site configured another one."""
-    configured = {option.partition("=")[0].strip().replace("-", "_") for option in copy.settings.options}
-    return "" if "sql_mode" in configured else copy.variables.get("sql_mode", "")
-
-
-def _without(sql_mode: str, gone: Sequence[str]) -> tuple[str, ...]:
-    """Return the option that sets the mode without these; none if there are none."""
-    return (f"sql_mode={','.join(mode for mode in sql_mode.split(',') if mode not in gone)}",) if gone else ()
 
 
 def _start_new(clone: RunningClone, binary: Path, described: CloneServer) -> Session:
