@@ -127,12 +127,7 @@ def rehearse(
         clone.process.stop(timeout=_LONG_SECONDS)
         clock.done("clean shutdown")
         logged = clone.process.error_log.stat().st_size
-        described = server_of(settings, clone.info)
-        sql_mode = described.copy.variables.get("sql_mode", "")
-        gone = unknown_modes(clone.info.flavour, processes.version_of(binary), sql_mode)
-        # A server ends at the first option that it does not know, so a later one would not help.
-        left = {"sql_mode": ",".join(mode for mode in sql_mode.split(",") if mode not in gone)} if gone else {}
-        described = replace(described, copy=replace(described.copy, variables={**described.copy.variables, **left}))
+        described, gone = _for_release(server_of(settings, clone.info), processes.version_of(binary))
         described.copy.write_option_file(described.identity())
         session = _start_new(clone, binary, described)
         with session:
@@ -152,6 +147,20 @@ def rehearse(
         return Rehearsal(
             clone.info.backup_id, old_version, new_version, tuple(clock.phases), checked, compared, warnings, output
         )
+
+
+def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tuple[str, ...]]:
+    """Return the server with options that a server of this version knows, and the modes that are left out.
+
+    A server ends at the first option that it does not know, so a later one would not help.
+    """
+    recorded = described.copy.variables
+    modes = recorded.get("sql_mode", "")
+    gone = unknown_modes(described.copy.flavour, version, modes)
+    if not gone:
+        return described, ()
+    left = ",".join(mode for mode in modes.split(",") if mode not in gone)
+    return replace(described, copy=replace(described.copy, variables={**recorded, "sql_mode": left})), gone
 
 
 def _start_new(clone: RunningClone, binary: Path, described: CloneServer) -> Session:
