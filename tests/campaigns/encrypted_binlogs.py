@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import secrets
 import shutil
 import subprocess
@@ -49,7 +50,8 @@ class EncryptedBinlogs(Release):
         subprocess.run([SERVER, "stop"], check=True)
         OPTIONS.write_text("\n".join((OPTIONS.read_text(), *lines, "")))
         subprocess.run([SERVER, "start"], check=True)
-        sql("RESET BINARY LOGS AND GTIDS" if self.flavour == "mysql" else "RESET MASTER")
+        is_new = self.flavour == "mysql" and not str(sql("SELECT VERSION()")[0][0]).startswith("8.0.")
+        sql("RESET BINARY LOGS AND GTIDS" if is_new else "RESET MASTER")
         hidden = zsnapdb("snapshot", "main")["backup_id"]
         said = refused("clone", "create", "main", "--from", hidden, "--name", "hidden")
         assert "its sandbox does not show" in said, said
@@ -59,7 +61,15 @@ class EncryptedBinlogs(Release):
         CONFIG.write_text(text.replace("\noptions = [", f'\nsandbox_reads = ["{FOLDER}"]\noptions = [{options}', 1))
 
     def _with_component(self, keys: Path) -> tuple[list[str], list[str]]:
-        """Return the options of the server, and those of servers on copies, with MySQL's keyring."""
+        """Return the options of the server, and those of servers on copies, with MySQL's keyring.
+
+        The tree of another release is read-only, and gets a layer to write to.
+        """
+        if os.statvfs("/opt/mysql").f_flag & os.ST_RDONLY:
+            for layer in ("/run/layer", "/run/layer/upper", "/run/layer/work"):
+                Path(layer).mkdir()
+            layers = "lowerdir=/opt/mysql/usr,upperdir=/run/layer/upper,workdir=/run/layer/work"
+            subprocess.run(["mount", "-t", "overlay", "overlay", "-o", layers, "/opt/mysql/usr"], check=True)
         Path("/opt/mysql/usr/sbin/mysqld.my").write_text('{"components": "file://component_keyring_file"}\n')
         component = Path("/opt/mysql/usr/lib/mysql/plugin/component_keyring_file.cnf")
         component.write_text(json.dumps({"path": str(keys), "read_only": False}))
