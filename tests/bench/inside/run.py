@@ -364,7 +364,7 @@ def main() -> None:
     """Set everything up, measure, write the samples."""
     rounds, longs, seconds, only = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
     write_configs()
-    ledger.set_up(SOCKET)
+    ledger.set_up(SOCKET, ballast_rows=400)
     load = ledger.Load(SOCKET, workers=3, rate=10.0)
     probe = Probe()
     load.start()
