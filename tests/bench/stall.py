@@ -3,10 +3,11 @@
     python3 tests/bench/stall.py [--json FILE] [--rounds N] [--flavour mysql|mariadb] [--processors 1|2]
 
 A probe commits one row as fast as it can beside the ledger's load. A wait is the time between two acknowledged commits.
-All windows have one length, whatever runs in them: longer windows have longer waits by chance alone. In each round the
-untouched server has two windows; by what they differ is noise (stall_statistics.py). A figure that is not clear of the
-noise is not reported, and neither is one of less than thirty rounds: the reason is printed instead. It boots a guest
-of each flavour with one processor and with two, one after the other, and ends with 0 whenever it could measure.
+All windows of a round have one length, that of its backup: longer windows have longer waits by chance alone, and what
+comes after a backup would thin its waits out. In each round the untouched server has two windows; by what they differ
+is noise (stall_statistics.py). A figure that is not clear of the noise is not reported, and neither is one of less than
+thirty rounds: the reason is printed instead. It boots a guest of each flavour with one processor and with two, one
+after the other, and ends with 0 whenever it could measure.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tests.bench.figures import FLAVOURS, PYTHON, Figure, to_terminal
 from tests.bench.stall_statistics import (
     LEAST_ROUNDS,
     Interval,
+    beginning_within,
     difference_of_medians,
     median,
     objection,
@@ -62,6 +64,7 @@ CASES = {
 }
 DEFAULT = (UNTOUCHED, AGAIN, "bare", "backup")
 MORE = ("backup_lockfree", "script")
+CASES_WITH_WINDOWS = (*DEFAULT, *MORE)
 LOCK_MARGIN, TAIL_MARGIN = 2.0, 0.2
 """By what a backup may be worse: milliseconds from lock to unlock beyond the bare snapshot; share of the p99.9."""
 LOCK_GOAL, TAIL_GOAL = "<= 2", "<= 1.2"
@@ -71,14 +74,11 @@ LONG_GOALS = {"backup_long_select": "<= 5000", "ftwrl_long_select": "<= 2000"}
 
 @dataclass(frozen=True)
 class Rounds:
-    """The samples of a case in the rounds whose windows show all of every action, in the order of the rounds."""
+    """The samples of a case in the order of the rounds, and its waits in windows of the length of that round."""
 
     case: str
     samples: tuple[Mapping[str, Any], ...]
-
-    @property
-    def waits(self) -> list[list[float]]:
-        return [sample["waits_ms"] for sample in self.samples]
+    waits: tuple[Sequence[float], ...]
 
     @property
     def longest(self) -> list[float]:
@@ -114,13 +114,23 @@ class Finding:
 
 
 def complete_rounds(samples: Sequence[Mapping[str, Any]]) -> dict[str, Rounds]:
-    """Return the rounds of each case that has windows of one length, without those in which an action was over."""
-    over = {sample["round"] for sample in samples if sample["is_over"]}
+    """Return the rounds of each case that has windows. They are cut to the length of the backup of their round.
+
+    Rounds with a window that is shorter than that are left out.
+    """
+    lengths = {sample["round"]: float(sample["action_ms"]) for sample in samples if sample["case"] == "backup"}
+    short = {
+        sample["round"]
+        for sample in samples
+        if sample["case"] in CASES_WITH_WINDOWS and sample["window_ms"] < lengths.get(sample["round"], 0.0)
+    }
     found = {}
-    for case in (*DEFAULT, *MORE):
-        chosen = [sample for sample in samples if sample["case"] == case and sample["round"] not in over]
+    for case in CASES_WITH_WINDOWS:
+        chosen = [sample for sample in samples if sample["case"] == case and sample["round"] in lengths.keys() - short]
         if chosen:
-            found[case] = Rounds(case, tuple(sorted(chosen, key=lambda sample: int(sample["round"]))))
+            chosen.sort(key=lambda sample: int(sample["round"]))
+            waits = tuple(beginning_within(s["waits_ms"], s["first_ms"], lengths[s["round"]]) for s in chosen)
+            found[case] = Rounds(case, tuple(chosen), waits)
     return found
 
 
@@ -157,7 +167,7 @@ def long_findings(prefix: str, samples: Sequence[Mapping[str, Any]]) -> Iterator
     """Yield the longest wait of each case beside a long SELECT. The effect is of seconds: it needs no thirty rounds."""
     for case in CASES:
         longest = [max(sample["waits_ms"]) for sample in samples if sample["case"] == case]
-        if longest and case not in (*DEFAULT, *MORE):
+        if longest and case not in CASES_WITH_WINDOWS:
             value = Interval(min(longest), max(longest), max(longest))
             yield Finding(f"{prefix}_{case}_longest_wait", value, "ms", LONG_GOALS.get(case))
 
@@ -165,9 +175,9 @@ def long_findings(prefix: str, samples: Sequence[Mapping[str, Any]]) -> Iterator
 def table(prefix: str, cases: Mapping[str, Rounds], found: Sequence[Finding], dropped: int) -> str:
     """Return the cases as a table, then the findings."""
     columns = ("commits", "p99.9 ms", "longest ms", "most ms", "held ms", "action ms")
-    text = [f"{prefix}: waits between two commits, in windows of one length"]
+    text = [f"{prefix}: waits between two commits, in windows as long as the backup of the round"]
     if dropped:
-        text.append(f"{dropped} rounds are left out: an action went on after its window (see --window)")
+        text.append(f"{dropped} rounds are left out: the backup took longer than another window (see --window)")
     text.append(f"{'case':<36} {'rounds':>6} " + " ".join(f"{name:>10}" for name in columns))
     for case, rounds in cases.items():
         commits = sum(len(waits) for waits in rounds.waits)
@@ -239,7 +249,7 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=0.0,
         metavar="S",
-        help="seconds of a window (default: half as long again as a backup)",
+        help="least seconds of a window before it is cut (default: twice a backup)",
     )
     parser.add_argument(
         "--more", nargs="+", choices=MORE, default=[], metavar="CASE", help=f"measure {', '.join(MORE)}"

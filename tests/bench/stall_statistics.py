@@ -58,6 +58,18 @@ class Tail:
         raise ValueError("there are no waits")
 
 
+def beginning_within(waits: Sequence[float], first: float, length: float) -> list[float]:
+    """Return the waits that begin before `length`. They follow each other; the first one begins at `first`."""
+    within = []
+    at = first
+    for wait in waits:
+        if at >= length:
+            break
+        within.append(wait)
+        at += wait
+    return within
+
+
 def resampled(statistic: Callable[[Sequence[int]], float], rounds: int, seed: int = 1) -> Interval:
     """Return the statistic of the numbers of all rounds, and its bootstrap interval (percentiles)."""
     numbers = range(rounds)

@@ -1,9 +1,9 @@
 """Measures in a guest how long commits wait while backups are made; writes every sample to /out/stall.json.
 
-`run.py ROUNDS LONG_ROUNDS LONG_SECONDS WINDOW CASE…`. All windows have one length, WINDOW seconds (0: one and a half
-times the longest of some backups, which are made first). The cases take turns, each round in another order, so that
-drift of the machine hits all alike, and none always comes after the same other one. Fails if it could not measure;
-judges nothing.
+`run.py ROUNDS LONG_ROUNDS LONG_SECONDS WINDOW CASE…`. Every window has at least WINDOW seconds (0: twice the longest of
+some backups, which are made first), and all of its action: stall.py cuts the windows of a round to the length of the
+backup in it. The cases take turns, each round in another order, so that drift of the machine hits all alike, and none
+always comes after the same other one. Fails if it could not measure; judges nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SETTLE = 1.0
 """Seconds that the probe runs before an action; of quiet before that."""
 WARM_UPS = 3
 """Backups before anything is measured. The first is a full one and makes the repository; the others are increments."""
-ROOM = 1.5
+ROOM = 2.0
 STAMP_BYTES = 8
 ALREADY_LONG = 3.0
 """Seconds that a SELECT has been running when the action begins; more than the default of lock.longest_statement."""
@@ -42,17 +42,17 @@ ALREADY_LONG = 3.0
 
 @dataclass(frozen=True)
 class Sample:
-    """The waits between two acknowledged commits in one window, in milliseconds, which begins with the action.
+    """The waits between two acknowledged commits in one window, in their order, in milliseconds.
 
-    `is_over`: the action went on after its window, so that the window does not show all of it.
+    The window begins with the action. The first wait began at `first_ms`, shortly before.
     """
 
     case: str
     round: int
     window_ms: float
+    first_ms: float
     waits_ms: tuple[float, ...]
     action_ms: float
-    is_over: bool
     load_wait_ms: float
     outcome: Outcome
 
@@ -127,7 +127,7 @@ class Bench:
     def measure(self, case: str, number: int, action: Action, long_seconds: float = 0.0) -> None:
         """Run the action once and record the waits; beside a SELECT of `long_seconds` unless this is 0.
 
-        Beside a SELECT the window is as long as the action.
+        Beside a SELECT the window is as long as the action, and else not shorter.
         """
         action.prepare()
         subprocess.run(["zpool", "sync", "tank"], check=True)
@@ -139,34 +139,30 @@ class Bench:
         began = time.monotonic()
         outcome = action.run()
         ended = time.monotonic()
-        window = self.window if select is None else ended - began + BEFORE
+        window = max(self.window if select is None else BEFORE, ended - began)
         self.probe.wait_for_commit_at(began + window, long_seconds + window + 60)
         times = self.probe.since(mark)
         if select is not None:
             select.end()
         action.clean()
         # The commit that ends the last wait may come long after the window.
-        waits = tuple(
-            round((later - earlier) * 1000, 3)
-            for earlier, later in pairwise(times)
-            if later >= began and earlier < began + window
-        )
+        pairs = [(earlier, later) for earlier, later in pairwise(times) if later >= began and earlier < began + window]
+        waits = tuple(round((later - earlier) * 1000, 3) for earlier, later in pairs)
         sample = Sample(
             case,
             number,
             window * 1000,
+            round((pairs[0][0] - began) * 1000, 3),
             waits,
             (ended - began) * 1000,
-            ended > began + window,
             self.load.longest_wait * 1000,
             outcome,
         )
         self.samples.append(sample)
         held = "" if outcome.held_ms is None else f"lock to unlock {outcome.held_ms:6.1f} ms"
-        over = "  longer than its window" if sample.is_over else ""
         print(
             f"  {case:<24} round {number:>3}: {len(waits):>6} commits, longest wait {max(waits):8.1f} ms, action"
-            f" {sample.action_ms:7.0f} ms  {held}{over}{outcome.note[:100]}",
+            f" {sample.action_ms:7.0f} ms  {held}{outcome.note[:100]}",
             flush=True,
         )
         if self.load.failures:
@@ -228,7 +224,7 @@ def main() -> None:
         probe.wait_for_commit_at(time.monotonic(), 60)
         longest = warmed_up()
         bench = Bench(load, probe, window or ROOM * longest)
-        print(f"  a backup takes up to {longest:.1f} s, every window {bench.window:.1f} s", flush=True)
+        print(f"  a backup takes up to {longest:.1f} s, a window at least {bench.window:.1f} s", flush=True)
         short_rounds(bench, rounds, chosen)
         long_rounds(bench, longs, seconds)
     finally:

@@ -10,6 +10,7 @@ from tests.bench.stall_statistics import (
     LEAST_ROUNDS,
     Interval,
     Tail,
+    beginning_within,
     difference_of_medians,
     median,
     objection,
@@ -35,6 +36,15 @@ def test_rounds_count_as_often_as_they_were_drawn_and_others_not_at_all() -> Non
     assert Tail([[1.0, 2.0, 3.0, 4.0], [7.0]], 0.5).of([0, 1, 1, 1, 1]) == 4.0
     with pytest.raises(ValueError, match="no waits"):
         Tail([[], []]).of([0, 1])
+
+
+def test_a_window_is_cut_before_the_wait_that_begins_behind_it() -> None:
+    waits = [2.0, 3.0, 400.0, 1.0, 1.0]
+    assert beginning_within(waits, -1.0, 4.0) == [2.0, 3.0]
+    assert beginning_within(waits, -1.0, 4.5) == [2.0, 3.0, 400.0]
+    assert beginning_within(waits, -1.0, 404.0) == [2.0, 3.0, 400.0]
+    assert beginning_within(waits, -1.0, 9000.0) == waits
+    assert beginning_within([], 0.0, 5.0) == []
 
 
 def normal(seed: int, mean: float, count: int = 40) -> list[float]:

@@ -45,17 +45,25 @@ def in_idle_time(chosen: SchedulingChoice, most_seconds: float = _MOST_SECONDS) 
         return
     thread = threading.get_native_id()
     # Started before, so that it is not of the idle class itself.
-    timer = threading.Timer(most_seconds, _set, (thread, os.SCHED_OTHER))
+    timer = threading.Timer(most_seconds, _leave, (thread,))
     timer.daemon = True
     timer.start()
     try:
-        _set(thread, os.SCHED_IDLE)
+        # A sandbox may refuse the call. Then the work is done at a low priority.
+        with contextlib.suppress(PermissionError):
+            _set(thread, os.SCHED_IDLE)
         yield
     finally:
-        _set(thread, os.SCHED_OTHER)
+        _leave(thread)
         timer.cancel()
         # It must not touch a thread that has ended, whose number another one may have.
         timer.join()
+
+
+def _leave(thread: int) -> None:
+    """Put the thread back, if it is in the idle class."""
+    if os.sched_getscheduler(thread) == os.SCHED_IDLE:
+        _set(thread, os.SCHED_OTHER)
 
 
 def _set(thread: int, policy: int) -> None:

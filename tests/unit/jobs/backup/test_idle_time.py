@@ -77,6 +77,18 @@ def test_work_that_takes_long_goes_on_in_the_normal_class() -> None:
     assert policy() == os.SCHED_OTHER
 
 
+def test_where_the_call_is_refused_the_work_is_done_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: int, policy: int, parameter: os.sched_param) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    done = []
+    with in_idle_time(IDLE, most_seconds=0.01):
+        done.append(policy())
+        time.sleep(0.1)
+    assert done == [os.SCHED_OTHER]
+
+
 def test_where_there_are_many_processors_nothing_changes() -> None:
     before = policy()
     with in_idle_time(NORMAL):
