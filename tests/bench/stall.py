@@ -34,6 +34,7 @@ from tests.bench.stall_statistics import (
     objection,
     ratio_of_tails,
     tail,
+    too_few,
 )
 from tests.lab.cache import Cache
 from tests.lab.guest import Guest, Lab
@@ -159,8 +160,8 @@ def findings(prefix: str, cases: Mapping[str, Rounds]) -> Iterator[Finding]:
             reason = objection(beyond, bare_noise, neutral=0.0, margin=LOCK_MARGIN, rounds=rounds)
             goal = LOCK_GOAL if case == "backup" else None
             yield Finding(f"{prefix}_{case}_lock_to_unlock_beyond_bare", beyond, "ms", goal, reason)
-    yield Finding(f"{prefix}_noise_of_p999", tail_noise, "ratio")
-    yield Finding(f"{prefix}_noise_of_longest_wait", longest_noise, "ms")
+    yield Finding(f"{prefix}_noise_of_p999", tail_noise, "ratio", None, too_few(rounds))
+    yield Finding(f"{prefix}_noise_of_longest_wait", longest_noise, "ms", None, too_few(rounds))
 
 
 def long_findings(prefix: str, samples: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:

@@ -104,14 +104,19 @@ def difference_of_medians(above: Sequence[float], below: Sequence[float]) -> Int
     return resampled(difference, len(above))
 
 
+def too_few(rounds: int) -> str | None:
+    """Return why so many rounds say nothing, or None."""
+    return f"{rounds} rounds prove nothing: at least {LEAST_ROUNDS} are needed" if rounds < LEAST_ROUNDS else None
+
+
 def objection(measured: Interval, noise: Interval, *, neutral: float, margin: float, rounds: int) -> str | None:
     """Return why the measured value must not be reported, or None.
 
     `noise` is the same value of two cases that do not differ. `margin` is by how much the goal lies above neutral. What
     is measured must be larger than the noise; or else the noise smaller than the margin: then it is known to be small.
     """
-    if rounds < LEAST_ROUNDS:
-        return f"{rounds} rounds prove nothing: at least {LEAST_ROUNDS} are needed"
+    if (few := too_few(rounds)) is not None:
+        return few
     reach, effect = noise.reach(neutral), abs(measured.value - neutral)
     if reach >= max(effect, margin):
         return (
