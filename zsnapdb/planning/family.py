@@ -62,6 +62,8 @@ class Family:
     """Parallel workers may stop with gaps between applied transactions, unless they preserve the commit order."""
     has_aria: bool
     """The server has the Aria engine, which has its own logs."""
+    encrypts_each_event: bool
+    """Encrypted binlogs are encrypted event by event. The place of an event is only found from the beginning."""
     limits_statements: bool
     """A variable ends statements that run too long (max_statement_time)."""
     lists_innodb_files: bool
@@ -109,6 +111,7 @@ MYSQL = Family(
     position_needs_replica_log=True,
     applier_may_leave_gaps=True,
     has_aria=False,
+    encrypts_each_event=False,
     limits_statements=False,
     lists_innodb_files=True,
     privileges_to_look=("PROCESS", "RELOAD", "REPLICATION CLIENT", "SHOW DATABASES"),
@@ -148,6 +151,7 @@ MARIADB = Family(
     position_needs_replica_log=False,
     applier_may_leave_gaps=False,
     has_aria=True,
+    encrypts_each_event=True,
     limits_statements=True,
     lists_innodb_files=False,
     privileges_to_look=("PROCESS", "RELOAD", "BINLOG MONITOR", "SLAVE MONITOR", "SHOW DATABASES"),
