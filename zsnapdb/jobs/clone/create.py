@@ -48,6 +48,7 @@ from zsnapdb.jobs.record import tail_record
 from zsnapdb.jobs.restore.without_store import reopen
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.preparation import MaskingChoice, MaskingWay
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
@@ -107,7 +108,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                     properties.USED_PROPERTY: stamp(instance.host.now()),
                 }
                 if request.waits:
-                    facts |= {properties.POOL_PROPERTY: properties.WAITS}
+                    facts |= {properties.POOL_PROPERTY: PoolMark.WAITS}
                     facts |= {properties.RULES_PROPERTY: rules} if rules else {}
                 if planned.heartbeat is not None:
                     # Its holder could not beat as long as it was being made.

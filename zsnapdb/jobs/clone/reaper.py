@@ -236,7 +236,7 @@ def use_of(info: CloneInfo, moment: datetime, *, notes: bool = False) -> CloneUs
 
     `notes`: record for the next sweep the time and the number of connections that the server has had.
     """
-    if info.waits:
+    if info.is_of_nobody:
         # Nobody has its login.
         return CloneUse(0, None)
     since, _, counted = info.used.partition(" ")
