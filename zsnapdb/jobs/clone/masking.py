@@ -106,12 +106,11 @@ def mask(
 ) -> MaskingReport:
     """Mask a mounted copy that was made separate from its source and whose server does not run.
 
-    It is masked by the rules of exactly this digest (`masking_rules.digest`); PreflightError if they are others by now.
-
-    Its server must recover to `position`. During masking the server listens only on a socket in its private folder.
-    Afterwards the server is shut down cleanly and its GTIDs are those of `position`; its files contain no binlog, relay
-    log, redo or undo of before. HookError if a step fails. ConsistencyError if a file still contains a canary. After
-    any error the copy must not be handed out.
+    Its server must recover to `position`. The rules are those of exactly this digest (`masking_rules.digest`), else
+    PreflightError. During masking the server listens only on a socket in its private folder. Afterwards the server is
+    shut down cleanly and its GTIDs are those of `position`; its files contain no binlog, relay log, redo or undo of
+    before. HookError if a step fails. ConsistencyError if a file still contains a canary. After any error the copy must
+    not be handed out.
     """
     check(masking)
     began = time.monotonic()
