@@ -240,8 +240,9 @@ def cleaned(lab: Lab, first: dict[str, Any]) -> Iterator[Cleaned]:
     finally:
         for holder in holders:
             holder.close()
-        for clone in lab.zsnapdb("clone", "list", "--json").json["clones"]:
-            assert lab.zsnapdb("clone", "destroy", clone["name"]).code == 0
+        waiting = [one["name"] for one in lab.zsnapdb("clone", "list", "--json").json["clones"] if one["waits"]]
+        for name in ("ordinary", "admin", "next", *waiting):
+            assert lab.zsnapdb("clone", "destroy", name).code == 0
 
 
 def test_each_way_was_taken(cleaned: Cleaned) -> None:
