@@ -261,7 +261,7 @@ def main() -> int:
     lengths = (
         campaign.lengths()
         if options.rounds == 0
-        else {"create": 5, "live": 8, "reset": 15, "detach": 19, "destroy": 6, "hand": 1}
+        else {"create": 5, "live": 8, "reset": 15, "detach": 19, "destroy": 6, "fill": 6, "hand": 1, "masked": 13}
     )
     lengths = {name: count for name, count in lengths.items() if name in options.only}
     print(f"changing commands: {lengths}", flush=True)
