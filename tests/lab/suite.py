@@ -199,7 +199,7 @@ def _attacks(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[
     """Return the jobs of the attacks: named ones in a guest of each flavour, all of them in one guest."""
     own = arguments_for("attacks", arguments)
     chosen = FLAVOURS if all_flavours or own[0] != "tests/attacks" else ("mariadb",)
-    return [Job(f"attacks, {flavour}", 500.0, functools.partial(_in_guest, lab, flavour, own)) for flavour in chosen]
+    return [Job(f"attacks, {flavour}", 560.0, functools.partial(_in_guest, lab, flavour, own)) for flavour in chosen]
 
 
 def _faults(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[Job]:

@@ -18,7 +18,7 @@ from zsnapdb.jobs.clone import locks, properties, reusable_sets
 from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
 from zsnapdb.jobs.clone.reusable_sets import RECEIVED, facts_of
-from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, SourceKind, find_local, origin_in
+from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, find_local, origin_in
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount, remove_folders, snapshot
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
@@ -32,6 +32,7 @@ from zsnapdb.jobs.restore.steps import ServerWork, check, recover
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.jobs.steps.executor import Handlers, run_steps
 from zsnapdb.planning.backup.fitness import objection
+from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.restore.handover_steps import LeaveStopped
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.plan import RestorePlan

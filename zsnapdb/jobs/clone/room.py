@@ -17,7 +17,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, homes, listing
 from zsnapdb.jobs.copies.properties import HALF_MADE
-from zsnapdb.planning.clone.room import clone_quota, home_quota
+from zsnapdb.planning.clone.room import clone_quota, form_quota, home_quota
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import number_in
 
@@ -71,12 +71,24 @@ def _rooms(settings: Settings, pools: Iterable[str]) -> list[PoolRoom]:
     return found
 
 
+def shortage(settings: Settings, pool: str) -> str:
+    """Return that the pool has less free than `clones.free_floor`; "" if it has as much."""
+    (found,) = _rooms(settings, [pool])
+    return found.objection.text if found.objection is not None else ""
+
+
 def available(info: CloneInfo) -> int:
-    """Return the free bytes of the clone's pool, or what an administrator's quota on the home of all clones leaves.
+    """Return the bytes that `available_below` says of the home of the clone."""
+    return available_below(info.top.rpartition("/")[0])
+
+
+def available_below(home: str) -> int:
+    """Return the free bytes of the pool, or what an administrator's quota on this home of all clones leaves.
 
     The quota that zsnapdb sets there does not count: it is that of an earlier moment, and has the floor in it.
     """
-    home = info.top.rpartition("/")[0]
+    if not datasets.exists(home):
+        return datasets.available(pool_of(home))
     seen = datasets.properties(home, ["quota", _GUARD])
     is_limited = seen["quota"].value != "0" and seen["quota"].value != seen[_GUARD].value
     return datasets.available(home if is_limited else pool_of(home))
@@ -112,6 +124,11 @@ def _used_and_quota(dataset: str) -> tuple[int, int]:
 def of_new_clone(settings: Settings, free: int) -> int:
     """Return the quota of a new clone in bytes (0: none is configured). `free`: the free bytes of its pool."""
     return clone_quota(settings.clones.quota, free, settings.clones.free_floor)
+
+
+def of_prepared_form(settings: Settings, free: int) -> int:
+    """Return the quota in bytes of a prepared form that is made for a clone. `free`: the free bytes of its pool."""
+    return form_quota(settings.clones.quota, free, settings.clones.free_floor)
 
 
 def guard(settings: Settings) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import NotThere, PreflightError, ServerError, UsageError
@@ -26,6 +25,7 @@ from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.local_sets import as_backed_up_last, local_sets
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.process.paths import with_real_paths
+from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, Place, decode
 from zsnapdb.zfs import datasets, snapshots
@@ -37,24 +37,12 @@ LIVE_STATE = "live"
 _SNAPSHOT = re.compile(r"^@[A-Za-z0-9_.:-]+$")
 
 
-class SourceKind(StrEnum):
-    """Where the snapshots of a clone come from."""
-
-    BACKUP = "backup"
-    LIVE = "live"
-    COMMIT = "commit"
-    REPOSITORY = "repository"
-    SNAPSHOT = "snapshot"
-    POINT = "point"
-    REPLACED = "replaced"
-
-
 @dataclass(frozen=True)
 class CloneSource:
     """A snapshot set on this host, and what is known of its server.
 
     `is_prepared`: the server was recovered and shut down cleanly before the snapshots. `rules`: the digest of the rules
-    by which it was masked then (`masking.digest`; "" if it was not).
+    by which it was masked then (`masking_rules.digest`; "" if it was not).
     """
 
     kind: SourceKind
