@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import CommandError, ExistsError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.model import pool_of
 
 _NAMES = (
     ("libzfs_core.so.3", "libnvpair.so.3"),
@@ -81,11 +82,6 @@ class SnapshotFacts:
 
     guid: int
     createtxg: int
-
-
-def pool_of(name: str) -> str:
-    """Return the pool of a dataset, a snapshot or a bookmark, by its full name."""
-    return name.partition("/")[0].partition("@")[0].partition("#")[0]
 
 
 class Core:
