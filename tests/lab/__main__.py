@@ -17,7 +17,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     __package__ = "tests.lab"
 
-from tests.lab import build, campaign, servers, shell, suite
+from tests.lab import build, campaign, servers, shell, suite, zfs_releases
 from tests.lab.cache import Cache
 from tests.lab.folders import remove_own
 from tests.lab.guest import ENCRYPTED, FLAVOURS, Guest, Lab
@@ -33,7 +33,9 @@ def _to_terminal(descriptor: int, data: bytes) -> None:
 def _build(cache: Cache, options: argparse.Namespace) -> int:
     began = time.monotonic()
     names = [options.server] if options.server else []
-    paths = build.build(cache, [make(name) for name in names for make in (servers.product, servers.image)])
+    more = [make(name) for name in names for make in (servers.product, servers.image)]
+    more += [zfs_releases.product(options.zfs)] if options.zfs else []
+    paths = build.build(cache, more)
     print(f"the lab is ready in {cache.top} ({time.monotonic() - began:.0f} s)")
     for name, path in paths.items():
         print(f"  {name:<14} {path.name}")
@@ -116,6 +118,11 @@ def _add_server(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--server", choices=list(servers.SERVERS), help=what)
 
 
+def _add_zfs(parser: argparse.ArgumentParser) -> None:
+    text = "guests have this release of OpenZFS"
+    parser.add_argument("--zfs", choices=list(zfs_releases.SUITES), help=text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python3 tests/lab", description="Real OpenZFS, MySQL and MariaDB in User Mode Linux guests."
@@ -128,6 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     made = commands.add_parser("build", help="build what is missing; instant if nothing is")
     _add_server(made, "fetch and prepare this server too")
+    _add_zfs(made)
     made.set_defaults(run=_build)
     demo = commands.add_parser(
         "demo", help="the main job: backups under load, restores, clones, compared with the truth"
@@ -135,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--flavour", choices=FLAVOURS[:2], help="only this one (default: both)")
     _add_encrypted(demo)
     demo.add_argument("--json", type=Path, metavar="FILE", help="write steps and checks there")
+    _add_zfs(demo)
     demo.set_defaults(run=_demo)
     test = commands.add_parser(
         "test", help="lint, types, unit, system and fault tests; or only what the arguments name"
@@ -147,6 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_server(test, "run these files of tests/system with this release instead of the lab's server")
     _add_encrypted(test)
     test.add_argument("arguments", nargs=argparse.REMAINDER, metavar="PYTEST-ARGUMENTS")
+    _add_zfs(test)
     test.set_defaults(run=_test)
     long = commands.add_parser("campaign", help="a long, seeded proof in guests: " + ", ".join(campaign.known()))
     long.add_argument("--flavour", choices=FLAVOURS[:2], help="only this one (default: both, side by side)")
@@ -161,6 +171,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ARGUMENTS",
         help="the campaign's own, such as --rounds 100 --seed 1",
     )
+    _add_zfs(long)
     long.set_defaults(run=_campaign)
     run = commands.add_parser("exec", help="run a command as root in a fresh guest")
     run.add_argument("--flavour", choices=FLAVOURS, default="mysql")
@@ -168,10 +179,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", type=Path, metavar="DIR", help="what the command leaves in the guest's /out comes here")
     run.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD…")
+    _add_zfs(run)
     run.set_defaults(run=_exec)
     inside = commands.add_parser("shell", help="an interactive shell in a fresh guest")
     inside.add_argument("--flavour", choices=FLAVOURS, default="mysql")
     _add_server(inside, "with this release instead of the lab's server")
+    _add_zfs(inside)
     inside.set_defaults(run=_shell)
     return parser
 
@@ -189,6 +202,8 @@ def main() -> int:
     os.environ["ZSNAPDB_LAB_CACHE"] = str(cache.top)
     if getattr(options, "encrypted", None) is not None:
         os.environ[ENCRYPTED] = options.encrypted
+    if options.zfs is not None:
+        os.environ[zfs_releases.CHOSEN] = options.zfs
     try:
         return int(options.run(cache, options))
     except LabError as error:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import functools
 import os
 import queue
-import re
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from . import campaign, flavours, host, servers
@@ -24,6 +23,7 @@ from .build import build
 from .flavours import FLAVOURS
 from .guest import CHECKOUT, Guest, Lab
 from .host import Bind, in_root
+from .job import FIRST, Job, Stage
 from .progress import JobOutput, told_until_ended
 from .shares import ANY_SERVER_SECONDS, OTHER_RELEASES, OTHER_RELEASES_TRY, SAMPLES, SECONDS, USUAL
 
@@ -48,54 +48,9 @@ OWN_GUEST = {"test_guides.py": "mysql"}
 """Files of system tests that need a server as it is after its installation, and on which flavour they run."""
 ONE_SERVER = ("test_machines.py", "test_setup_move.py", "test_systemd.py", "test_upgrade.py")
 """Files of fault tests that choose their servers themselves: one job runs all of such a file."""
-FIRST = 10_000.0
-"""The weight of a job that begins before all others, however long it takes."""
 LAB_FAULTS = "test_lab.py"
 _NO_TESTS = 5
 """Exit status of pytest when nothing was selected."""
-_SUMMARY = re.compile(r"(\d+) (passed|failed|error|errors|skipped)\b")
-
-
-@dataclass
-class Stage:
-    """One part of the run and its result."""
-
-    name: str
-    seconds: float = 0.0
-    code: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def count(self, output: str) -> None:
-        """Add the numbers of pytest's closing line."""
-        for line in output.splitlines()[-3:]:
-            for number, word in _SUMMARY.findall(line):
-                self.counts[word.rstrip("s") if word == "errors" else word] = int(number)
-
-
-@dataclass
-class Job:
-    """Something to run: a name, the approximate seconds, and a function that adds to `output` and returns a status."""
-
-    name: str
-    weight: float
-    work: Callable[..., int]
-    has_guest: bool = True
-
-    def run(self, output: JobOutput) -> Stage:
-        """Run the job, print its whole output at once, and return its stage."""
-        stage = Stage(self.name)
-        began = time.monotonic()
-        usual = f" (about {self.weight:.0f} s)" if 0 < self.weight < FIRST else ""
-        print(f"... {self.name}{usual}", flush=True)
-        try:
-            stage.code = self.work(output=output)
-        except Exception as error:
-            stage.code = 1
-            output.add(f"\n{error}\n".encode())
-        stage.seconds = time.monotonic() - began
-        stage.count(output.text)
-        print(f"--- {self.name} ({stage.seconds:.0f} s)\n{output.text}", flush=True)
-        return stage
 
 
 def _inside(lab: Lab, argv: Sequence[str], more: Mapping[str, str] | None = None) -> list[str]:
