@@ -106,7 +106,10 @@ HOMES = {
     "boto3": set(),
     "botocore": {"store/s3.py", "store/s3_client.py", "store/s3_locks.py", "store/s3_ranges.py"},
     "typer": None,
-    "ctypes": {"zfs/core.py", "zfs/mounting.py", "zfs/snapshot_files.py", "mysql/process/sandbox_launcher.py"},
+    "ctypes": {
+        *("zfs/core.py", "zfs/mounting.py", "zfs/snapshot_files.py", "mysql/process/sandbox_launcher.py"),
+        *("agent/adoption.py", "cli/command_name.py"),
+    },
     "zstandard": {"stream/chunks.py", "mysql/binlog/event_bytes.py"},
     "apscheduler": {"agent/schedule.py"},
     "blake3": {"stream/chunks.py"},
@@ -136,6 +139,7 @@ PROCESSES = {
     "hooks.py",
     "jobs/binlog/new_history.py",
     "agent/children.py",
+    "agent/fork_server.py",
     "notify/programs.py",
 }
 

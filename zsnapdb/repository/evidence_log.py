@@ -27,7 +27,7 @@ _ATTEMPTS = 100
 class WhoPart(BaseModel):
     """Who ran a command: the account, the one that logged in, and the one before sudo, where they are known."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     account: Words
     login: Words = ""

@@ -23,7 +23,7 @@ _MOST_KEYS = 10_000
 class _StoredKey(BaseModel):
     """A key in the file of component_keyring_file."""
 
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True, defer_build=True)
 
     data_id: str = Field(max_length=256)
     data: str = Field(max_length=8192, repr=False)
@@ -32,7 +32,7 @@ class _StoredKey(BaseModel):
 class _KeyringFile(BaseModel):
     """The file of component_keyring_file."""
 
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True, defer_build=True)
 
     elements: tuple[_StoredKey, ...] = Field(max_length=_MOST_KEYS, repr=False)
 
