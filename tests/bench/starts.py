@@ -25,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.bench.stall import Figure
+from tests.bench.figures import Figure
 from tests.unit.support.command_line import CHECKOUT
 from tests.unit.test_loaded import COMMANDS, imports_of
 from zsnapdb.agent.job_starter import JobStarter
