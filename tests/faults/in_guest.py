@@ -19,16 +19,11 @@ WRITE = (
 PYTHON = "/opt/venv/bin/python"
 QUICK = "/checkout/tests/lab/inside/quick"
 """In place of `zsnapdb` where only the command's answer matters, and nothing interrupts it."""
-QUICK_PYTHON = "/checkout/tests/lab/inside/quick-python"
-"""In place of PYTHON, for a short script by the option -c."""
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 
 
 def speed_up(guest: Guest) -> None:
-    """Have QUICK and QUICK_PYTHON answered by a process that has imported the package.
-
-    A power cut ends it; both work all the same.
-    """
+    """Have QUICK answered by a process that has imported the package. A power cut ends it; QUICK works all the same."""
     guest.spawn([PYTHON, "/checkout/tests/lab/inside/zygote.py", "/run/zygote"])
     guest.run(["sh", "-c", "until [ -e /run/zygote ]; do sleep 0.1; done"], timeout=600).check()
 
@@ -50,7 +45,7 @@ def check_clean_and_working(guest: Guest, known: list[str]) -> list[str]:
 
     The next backup finishes or removes the leftovers. Return the ids of all backups after that.
     """
-    guest.run([QUICK_PYTHON, "-c", WRITE]).check()
+    guest.run([PYTHON, "-c", WRITE]).check()
     listed = backups(guest)
     assert set(known) <= set(listed)
     done = json.loads(guest.run([QUICK, "backup", "--json"], timeout=600).check().stdout)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.guest import Guest, Lab
 
-from .in_guest import PREPARE, QUICK, QUICK_PYTHON, speed_up
+from .in_guest import PREPARE, PYTHON, QUICK, speed_up
 
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 SQL = (
@@ -23,8 +23,7 @@ SQL = (
 @pytest.fixture(scope="module", params=["mysql", "mariadb"])
 def guest(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
     with Guest.boot(lab, request.param) as booted:
-        speed_up(booted)
-        booted.run([QUICK_PYTHON, "-c", PREPARE]).check()
+        booted.run([PYTHON, "-c", PREPARE]).check()
         privilege = "BINLOG_ADMIN" if request.param == "mysql" else "BINLOG ADMIN"
         sql(booted, f"GRANT {privilege} ON *.* TO zsnapdb@localhost")
         booted.run(
@@ -35,7 +34,8 @@ def guest(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
                 CONFIG,
             ]
         ).check()
-        booted.run([QUICK, "backup"]).check()
+        booted.run(["zsnapdb", "backup"]).check()
+        speed_up(booted)
         yield booted
 
 
@@ -45,7 +45,7 @@ def sql(guest: Guest, *statements: str) -> list[list[Any]]:
         + "".join(f"c.execute({statement!r}); " for statement in statements)
         + "print(json.dumps(c.fetchall(), default=str))"
     )
-    rows: list[list[Any]] = json.loads(guest.run([QUICK_PYTHON, "-c", code]).check().stdout)
+    rows: list[list[Any]] = json.loads(guest.run([PYTHON, "-c", code]).check().stdout)
     return rows
 
 
@@ -115,7 +115,7 @@ def check_replicas_count(guest: Guest, before: list[str]) -> None:
         " sent all binlog%'"
     )
     probe = SQL + f"import time; n = 0\nwhile not n:\n c.execute({sending!r}); n = c.fetchone()[0]; time.sleep(0.1)"
-    guest.run([QUICK_PYTHON, "-c", probe], timeout=600).check()
+    guest.run([PYTHON, "-c", probe], timeout=600).check()
     assert zsnapdb(guest, "binlog", "purge", "--plan")["names"] == before[:-1]
     replica.signal(9)
     replica.wait(600)

@@ -10,17 +10,7 @@ import pytest
 
 from tests.lab.guest import Guest, Lab
 
-from .in_guest import (
-    PREPARE,
-    PYTHON,
-    QUICK,
-    QUICK_PYTHON,
-    WRITE,
-    backups,
-    check_clean_and_working,
-    snapshots,
-    speed_up,
-)
+from .in_guest import PREPARE, PYTHON, QUICK, WRITE, backups, check_clean_and_working, snapshots, speed_up
 
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 SQL = (
@@ -37,8 +27,8 @@ PROBE = (
 @pytest.fixture(scope="module", params=["mysql", "mariadb"])
 def guest(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
     with Guest.boot(lab, request.param) as booted:
+        booted.run([PYTHON, "-c", PREPARE]).check()
         speed_up(booted)
-        booted.run([QUICK_PYTHON, "-c", PREPARE]).check()
         booted.run([QUICK, "backup"]).check()
         yield booted
 
@@ -52,7 +42,7 @@ def plain(guest: Guest) -> Iterator[None]:
 
 
 def sql(guest: Guest, *statements: str) -> None:
-    guest.run([QUICK_PYTHON, "-c", SQL + "; ".join(f"c.execute({statement!r})" for statement in statements)]).check()
+    guest.run([PYTHON, "-c", SQL + "; ".join(f"c.execute({statement!r})" for statement in statements)]).check()
 
 
 def hook(guest: Guest, when: str, script: str, timeout: str = "120s", lock: str = 'deadline = "60s"') -> None:
@@ -75,7 +65,7 @@ def is_held(guest: Guest) -> bool:
     While the lock is held the server answers 1205 after the second of lock_wait_timeout. Once the lock is free the
     statement fails with 1051, or waits for a frozen pool (MariaDB writes its DDL log): then no answer comes.
     """
-    done = guest.run([QUICK_PYTHON, "-c", PROBE])
+    done = guest.run([PYTHON, "-c", PROBE])
     assert any(answer in done.stderr for answer in ("(1205,", "(1051,", "read operation timed out")), (
         done.code,
         done.stderr,
@@ -118,7 +108,7 @@ def test_zsnapdb_killed_under_the_lock(guest: Guest) -> None:
     wait_for(guest, "/tmp/reached")
     assert command.wait(600).code == 137
     guest.run(["sh", "-c", "pgrep -f '^/bin/sh /tmp/hook' | xargs -r kill -KILL"]).check()
-    guest.run([QUICK_PYTHON, "-c", WRITE]).check()
+    guest.run([PYTHON, "-c", WRITE]).check()
     settle(guest, known)
 
 

@@ -18,8 +18,8 @@ from tests.lab.guest import Guest, Lab
 from .in_guest import (
     CONFIG,
     PREPARE,
+    PYTHON,
     QUICK,
-    QUICK_PYTHON,
     backups,
     check_clean_and_working,
     speed_up,
@@ -54,8 +54,8 @@ def fill(guest: Guest) -> None:
 def used(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
     """A guest with a first backup, which several tests interrupt and leave clean."""
     with Guest.boot(lab, request.param) as booted:
+        booted.run([PYTHON, "-c", PREPARE]).check()
         speed_up(booted)
-        booted.run([QUICK_PYTHON, "-c", PREPARE]).check()
         booted.run([QUICK, "backup"]).check()
         small_chunks(booted)
         yield booted
@@ -83,7 +83,7 @@ STORED_WHEN = (
 
 def chunks(guest: Guest, backup_id: str) -> dict[str, list[str]]:
     """Return every chunk of the backup, with its tag and the time it was stored."""
-    stored = json.loads(guest.run([QUICK_PYTHON, "-c", STORED_WHEN]).check().stdout)
+    stored = json.loads(guest.run([PYTHON, "-c", STORED_WHEN]).check().stdout)
     return {key: value for key, value in stored.items() if backup_id in key}
 
 

@@ -13,10 +13,15 @@ import pytest
 from tests.documents import check_printed
 from tests.lab.guest import Guest
 
-from .in_guest import PREPARE, QUICK, QUICK_PYTHON, speed_up
+from .in_guest import QUICK, speed_up
 
 pytestmark = pytest.mark.any_server
 
+PYTHON = "/opt/venv/bin/python"
+PREPARE = (
+    "import sys; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger;"
+    " ledger.set_up('/run/mysqld/mysqld.sock')"
+)
 STALLS = {
     "made": (["create", "main", "--name", "made"], 2),
     "reset": (["reset", "reset"], 3),
@@ -43,8 +48,8 @@ def client(guest: Guest, name: str, statement: str) -> str:
 def test_a_power_cut_in_create_reset_and_destroy_leaves_nothing_that_doctor_does_not_name_and_reap_does_not_clear(
     guest: Guest,
 ) -> None:
+    guest.run([PYTHON, "-c", PREPARE]).check()
     speed_up(guest)
-    guest.run([QUICK_PYTHON, "-c", PREPARE]).check()
     guest.run([QUICK, "backup"]).check()
     for name in ("reset", "gone"):
         guest.run([QUICK, "clone", "create", "main", "--name", name]).check()

@@ -10,10 +10,15 @@ import pytest
 
 from tests.lab.guest import Guest
 
-from .in_guest import PREPARE, QUICK, QUICK_PYTHON, speed_up
+from .in_guest import QUICK, speed_up
 
 pytestmark = pytest.mark.any_server
 
+PYTHON = "/opt/venv/bin/python"
+PREPARE = (
+    "import sys; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger;"
+    " ledger.set_up('/run/mysqld/mysqld.sock')"
+)
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 KEEP = f"printf '\\n[instance.main.keep]\\nlast = 1\\nlocal_minimum = 1\\nsweep_after = \"1h\"\\n' >> {CONFIG}"
 OTHER_ROLES = f"sed -i 's/parent = /logs = /; s/ data = / files = /' {CONFIG}"
@@ -31,9 +36,9 @@ def local(guest: Guest) -> set[str]:
 
 
 def test_killed_at_random_moments(guest: Guest) -> None:
-    speed_up(guest)
-    guest.run([QUICK_PYTHON, "-c", PREPARE]).check()
+    guest.run([PYTHON, "-c", PREPARE]).check()
     guest.run(["sh", "-c", KEEP]).check()
+    speed_up(guest)
     for number in range(4):
         if number == 3:
             # The other roles make the last backup a full one, so that all earlier backups expire.

@@ -12,12 +12,13 @@ import pytest
 
 from tests.lab.guest import Guest
 
-from .in_guest import PREPARE, QUICK, QUICK_PYTHON, speed_up, wait_for_step
+from .in_guest import QUICK, speed_up, wait_for_step
 
 # The journal's steps are those of either server, and a step begins again from its start. That a replay is exact is
 # shown on both by test_points.py and by the runbook.
 pytestmark = pytest.mark.any_server
 
+PYTHON = "/opt/venv/bin/python"
 HEAD = "import sys; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger; "
 WRITE = (
     HEAD + "l = ledger.Load('/run/mysqld/mysqld.sock', rate=100.0); l.start(); l.wait_for(150); l.stop(); c ="
@@ -47,21 +48,21 @@ def prepare(guest: Guest) -> str:
     Journals go to a dataset, so that a power cut leaves them. Return the state.
     """
     guest.run(["zfs", "create", "-o", "mountpoint=/var/lib/zsnapdb", "tank/state"]).check()
+    guest.run([PYTHON, "-c", HEAD + "ledger.set_up('/run/mysqld/mysqld.sock')"]).check()
     speed_up(guest)
-    guest.run([QUICK_PYTHON, "-c", PREPARE]).check()
     guest.run([QUICK, "backup"]).check()
     guest.run(
         [
-            QUICK_PYTHON,
+            PYTHON,
             "-c",
             HEAD + "c = ledger.connect('/run/mysqld/mysqld.sock').cursor(); c.execute('CREATE TABLE between_backups (id"
             " INT)')",
         ]
     ).check()
     guest.run([QUICK, "backup"]).check()
-    guest.run([QUICK_PYTHON, "-c", WRITE], timeout=600).check()
+    guest.run([PYTHON, "-c", WRITE], timeout=600).check()
     guest.run([QUICK, "binlog", "archive", "main", "--once"], timeout=600).check()
-    return guest.run([QUICK_PYTHON, "-c", STATE, "/run/mysqld/mysqld.sock"]).check().stdout
+    return guest.run([PYTHON, "-c", STATE, "/run/mysqld/mysqld.sock"]).check().stdout
 
 
 def steps(guest: Guest) -> list[str]:
@@ -73,8 +74,7 @@ def check_end(guest: Guest, prepared: str, output: str) -> None:
     """Check that the restored server has the data of the source, and that no snapshot or journal is left."""
     restored = json.loads(output)
     assert restored["finished"]
-    state = guest.run([QUICK_PYTHON, "-c", STATE, f"{restored['mount']}/.zsnapdb/server.sock"]).check()
-    assert state.stdout == prepared
+    assert guest.run([PYTHON, "-c", STATE, f"{restored['mount']}/.zsnapdb/server.sock"]).check().stdout == prepared
     left = guest.run(
         ["sh", "-c", "zfs list -H -t snapshot -o name | grep zsnapdb-restore-; ls /var/lib/zsnapdb/restores/*.json"]
     )
@@ -85,7 +85,7 @@ def end_orphan(guest: Guest, resume: list[str], mount: str) -> None:
     """Kill a restore while its server runs: doctor names the server, and reap ends it."""
 
     def serving() -> str:
-        return guest.run([QUICK_PYTHON, "-c", SERVING, mount]).check().stdout.strip()
+        return guest.run([PYTHON, "-c", SERVING, mount]).check().stdout.strip()
 
     running = guest.spawn(resume)
     deadline = time.monotonic() + 300

@@ -1,6 +1,6 @@
 """Runs zsnapdb's commands in children forked from a process that has imported all of it.
 
-In a guest, importing is most of a short command's time. A child runs a test's own script (`python -c SCRIPT`) too.
+In a guest, importing is most of a short command's time.
 
 A child is a process like any other: descriptors, environment and arguments of its own. In a guest each page that a
 child writes for the first time costs 0.1 ms, and Python writes to most pages by counting references. So a child copies
@@ -193,22 +193,12 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     sys.argv[:] = request["argv"]
 
 
-def _script() -> None:
-    """Run what follows -c, with the words behind it as its arguments."""
-    _, option, source, *words = sys.argv
-    sys.argv[:] = [option, *words]
-    exec(compile(source, "<string>", "exec"), {"__name__": "__main__"})
-
-
 def _run() -> int:
     """Run the command and return its exit status, as the interpreter finds it."""
     from zsnapdb.cli.app import main
 
     try:
-        if sys.argv[0] == "zsnapdb":
-            main()
-        else:
-            _script()
+        main()
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
