@@ -9,6 +9,7 @@ from datetime import datetime
 
 from pydantic import SecretStr
 
+from zsnapdb.base.errors import BusyError, PreflightError
 from zsnapdb.base.model import Position
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
@@ -92,13 +93,16 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
             if prepares or not isinstance(chosen.source, CloneSource):
                 # What must be refused is refused before anything is taken, received or prepared.
                 plan_for(settings, instance, request, chosen)
-        source, prepared = _obtain(settings, instance, chosen.source, locked), None
-        if prepares:
-            prepared = _prepare(settings, instance, source, rules)
+        source = _obtain(settings, instance, chosen.source, locked)
+        prepared = _prepare(settings, instance, source, rules) if prepares else None
+        masking = chosen.masking
+        if prepared is not None:
             source = prepared.source
+        elif prepares:
+            masking = MaskingChoice(MaskingWay.ALONE, "its set could not be masked once for all clones")
         obtained = time.monotonic()
         with undone_on_error(lambda: drop_live(source)), at_low_priority():
-            planned, server_id = _make_datasets(settings, instance, request, source, chosen.masking)
+            planned, server_id = _make_datasets(settings, instance, request, source, masking)
             cloned = time.monotonic()
             with undone_on_error(lambda: remove_all(instance.host, planned.anchor, planned.name, planned.copy.root)):
                 separated = _separate(settings, instance, planned, server_id, request.follows, rules)
@@ -124,18 +128,21 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
         start=time.monotonic() - separated.separate_at,
     )
     info = find(settings, instance.host, planned.name)
-    return Created(info, separated.password, seconds, separated.masking or before, chosen.masking)
+    return Created(info, separated.password, seconds, separated.masking or before, masking)
 
 
 def _seconds(report: MaskingReport | None) -> float:
     return report.seconds if report is not None else 0.0
 
 
-def _prepare(settings: Settings, instance: Instance, source: CloneSource, rules: str) -> PreparedSet:
-    """Mask the set once for all its clones. Its form may take no more of the pool than one clone may."""
-    quota = room.of_prepared_form(settings, datasets.available(source.pool))
-    with at_low_priority():
-        return prepare_source(settings, instance, source, rules, quota)
+def _prepare(settings: Settings, instance: Instance, source: CloneSource, rules: str) -> PreparedSet | None:
+    """Mask the set once for all its clones. None if that cannot be done now, with a warning: then each masks itself."""
+    try:
+        with at_low_priority():
+            return prepare_source(settings, instance, source, rules, unasked=True)
+    except (BusyError, PreflightError) as error:
+        instance.events.warn(f"the set is not masked once for all its clones, this clone alone is: {error.message}")
+        return None
 
 
 def _obtain(

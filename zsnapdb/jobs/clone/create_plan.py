@@ -144,16 +144,23 @@ def planned_source(settings: Settings, instance: Instance, request: CloneRequest
         return PlannedSource(SourceKind.LIVE, None, "", origin_of_live(instance), masking)
     source = locate(settings, instance, request.source, rules, accepts_older=request.accepts_older)
     if isinstance(source, CloneSource):
-        masking = _masking(settings, request, source.kind, masking_policy.rules_for(source, rules), source.rules)
+        own = masking_policy.rules_for(source, rules)
+        masking = _masking(settings, request, source.kind, own, source.rules, is_stored=source.is_stored)
         return _of_snapshots(source, masking)
-    masking = _masking(settings, request, SourceKind.REPOSITORY, rules)
+    masking = _masking(settings, request, SourceKind.REPOSITORY, rules, is_stored=True)
     receives = tuple(manifest.backup_id for manifest in source.chain)
     backup = source.manifest
     return PlannedSource(SourceKind.REPOSITORY, source, backup.backup_id, origin_in(backup), masking, receives=receives)
 
 
 def _masking(
-    settings: Settings, request: CloneRequest, kind: SourceKind, rules: str, source_rules: str = ""
+    settings: Settings,
+    request: CloneRequest,
+    kind: SourceKind,
+    rules: str,
+    source_rules: str = "",
+    *,
+    is_stored: bool = False,
 ) -> MaskingChoice:
     """Return how the clone of the request is masked by these rules, if it is made of a source of that kind."""
     return masking_choice(
@@ -161,6 +168,7 @@ def _masking(
             kind,
             rules,
             source_rules,
+            is_stored=is_stored,
             names_latest=request.names_source == LATEST,
             starts=request.starts,
             is_ephemeral=request.is_ephemeral,

@@ -32,6 +32,7 @@ from zsnapdb.jobs.restore.steps import ServerWork, check, recover
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.jobs.steps.executor import Handlers, run_steps
 from zsnapdb.planning.backup.fitness import objection
+from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.restore.handover_steps import LeaveStopped
 from zsnapdb.planning.restore.origin import RestoreOrigin
@@ -88,7 +89,9 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
                 datasets.set_properties(
                     dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"}
                 )
-            datasets.set_properties(anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
+            used = stamp(instance.host.now())
+            ready = {copy_properties.PHASE_PROPERTY: CopyPhase.READY, properties.USED_PROPERTY: used}
+            datasets.set_properties(anchor, ready)
         received = reusable_sets.find_received(home, set_id)
         assert received is not None
         return received

@@ -24,7 +24,8 @@ def of_host(settings: Settings, instance: str, above: str, *, makes_form: bool) 
     known = reusable_sets.listing(settings) if makes_form else []
     forms = [one.own_bytes for one in known if one.instance == instance and one.rules and one.phase is CopyPhase.READY]
     form = max(forms, default=LEAST_SPACE) if makes_form else 0
-    space = max(0, room.available_below(above) - settings.clones.free_floor)
+    free = datasets.available(pool_of(above)) - settings.clones.free_floor
+    space = max(0, min(free, room.available_below(above)))
     return HostRoom(kernel_facts.free_memory(), space, form)
 
 

@@ -15,7 +15,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.base.set_properties import snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import fetch, locks, masking, masking_policy, properties, reusable_sets
+from zsnapdb.jobs.clone import fetch, locks, masking, masking_policy, properties, reusable_sets, room
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.locate import locate
 from zsnapdb.jobs.clone.masking import MaskingReport
@@ -69,12 +69,13 @@ def prepare(
 
 
 def prepare_source(
-    settings: Settings, instance: Instance, source: CloneSource, own: str, quota: int = 0
+    settings: Settings, instance: Instance, source: CloneSource, own: str, *, unasked: bool = False
 ) -> PreparedSet:
     """Prepare a set on this host, masked by the rules of this digest ("": not masked), and return its prepared form.
 
-    A form that there is already, or that another process is making now, is returned. The form may have `quota` bytes of
-    its own (0: no limit). The volumes of the instance are known. The errors are those of `prepare`.
+    A form that there is already, or that another process is making now, is returned. One that is made `unasked` may
+    take no more of the pool than one clone may, and all clones together that much less meanwhile. The volumes of the
+    instance are known. The errors are those of `prepare`; BusyError if another process needs too long for it.
     """
     if is_done(source, own):
         return PreparedSet(source)
@@ -84,7 +85,12 @@ def prepare_source(
         existing = prepared_form(top, source, own)
         if is_done(existing, own):
             return PreparedSet(existing)
-        return _prepare(settings, instance, top, source, own, quota)
+        quota = room.of_prepared_form(settings, room.available_below(top)) if unasked else 0
+        room.guard(settings, quota)
+        try:
+            return _prepare(settings, instance, top, source, own, quota)
+        finally:
+            room.guard(settings)
 
 
 def is_done(source: CloneSource, rules: str) -> bool:
@@ -122,9 +128,12 @@ def _prepare(
         snapshot(layout.datasets, snapshot_name(set_id), marks)
         for _, dataset in reversed(outer_first(layout)):
             datasets.unmount(dataset)
-        datasets.set_properties(
-            anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.READY, ORIGIN_PROPERTY: origin.encode()}
-        )
+        ready = {
+            copy_properties.PHASE_PROPERTY: CopyPhase.READY,
+            ORIGIN_PROPERTY: origin.encode(),
+            properties.USED_PROPERTY: stamp(instance.host.now()),
+        }
+        datasets.set_properties(anchor, ready)
     remove_folders(root)
     return PreparedSet(prepared_form(top, source, rules), report)
 

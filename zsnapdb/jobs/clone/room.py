@@ -131,8 +131,10 @@ def of_prepared_form(settings: Settings, free: int) -> int:
     return form_quota(settings.clones.quota, free, settings.clones.free_floor)
 
 
-def guard(settings: Settings) -> None:
+def guard(settings: Settings, reserved: int = 0) -> None:
     """Limit all clones together, so that they leave the pool `clones.free_floor`, by what is free now.
+
+    `reserved` bytes of that are for what is made beside them just now.
 
     Called when clones are made and by each reap. A quota that an administrator has set there stays.
     """
@@ -142,7 +144,7 @@ def guard(settings: Settings) -> None:
         used, quota = (number_in(seen[key].value, ["zfs", "get", key, home]) for key in ("used", "quota"))
         if quota and seen[_GUARD].value != str(quota):
             continue
-        wanted = home_quota(used, number_in(free, ["zfs", "get", "available"]), settings.clones.free_floor)
+        wanted = home_quota(used, number_in(free, ["zfs", "get", "available"]) - reserved, settings.clones.free_floor)
         # What is written at this moment may be more than that already (zfsprops(7)). The next call tries again.
         with contextlib.suppress(CommandError, PreflightError):
             datasets.set_properties(home, {"quota": str(wanted), _GUARD: str(wanted)})

@@ -40,7 +40,8 @@ class MaskingCase:
     """What a new clone is made of, and for.
 
     `rules` is the digest of the rules by which it is still to be masked ("": it is not), `source_rules` of those by
-    which its source was masked ("": it was not). `names_latest`: the request names no older set. `starts`: its server
+    which its source was masked ("": it was not). `is_stored`: it is made of a stored backup, here or in the repository,
+    and of no local or live set. `names_latest`: the request names no older set. `starts`: its server
     is started now. `is_ephemeral`: a command makes it for itself. `keep_unused`: how long sets that no clone depends on
     stay (seconds).
     """
@@ -48,6 +49,7 @@ class MaskingCase:
     kind: SourceKind
     rules: str
     source_rules: str
+    is_stored: bool
     names_latest: bool
     starts: bool
     is_ephemeral: bool
@@ -68,7 +70,7 @@ def masking_choice(case: MaskingCase) -> MaskingChoice:
     """Return how the clone is masked.
 
     A form is made only of what the next clone will most probably be made of too, so that whoever may make clones, and
-    may not prepare sets, leaves at most one form for each new set.
+    may not prepare sets, leaves at most one form for each new backup.
     """
     if not case.rules:
         return MaskingChoice(MaskingWay.NONE, "nothing of it is to be masked")
@@ -89,7 +91,9 @@ def _objection(case: MaskingCase) -> str | None:
     if case.is_ephemeral:
         return "a command makes it for itself, and leaves nothing"
     if not case.names_latest:
-        return "only the newest set is prepared unasked; `zsnapdb clone prepare --from` prepares this one"
+        return "only the newest set is prepared unasked; `zsnapdb clone prepare` prepares others, if they are named"
+    if not case.is_stored:
+        return "its set is no stored backup: a newer one follows soon, and a prepared form would keep this one"
     if not case.keep_unused:
         return "clones.keep_unused is 0: no form would stay"
     return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from zsnapdb.base.model import Flavour
 from zsnapdb.planning.facts import release_of
+from zsnapdb.planning.family import family
 
 _BAD = ("error", "corrupt", "warning")
 _GOOD_TEXTS = ("ok", "table is already up to date")
@@ -45,29 +46,12 @@ class Checked:
     is_good: bool
 
 
-_MODES_UNTIL_8 = frozenset(
-    (
-        "DB2",
-        "MAXDB",
-        "MSSQL",
-        "MYSQL323",
-        "MYSQL40",
-        "NO_AUTO_CREATE_USER",
-        "NO_FIELD_OPTIONS",
-        "NO_KEY_OPTIONS",
-        "NO_TABLE_OPTIONS",
-        "ORACLE",
-        "POSTGRESQL",
-    )
-)
-"""Refman 8.0, "What Is New in MySQL 8.0", features removed. A server with one of them in its options does not start."""
-
-
 def unknown_modes(flavour: Flavour, version: str, sql_mode: str) -> tuple[str, ...]:
     """Return the modes in `sql_mode` that a server of this version does not know."""
-    if flavour is not Flavour.MYSQL or release_of(version) < (8, 0):
+    facts = family(flavour)
+    if release_of(version) < facts.removed_modes_from:
         return ()
-    return tuple(mode for mode in sql_mode.split(",") if mode in _MODES_UNTIL_8)
+    return tuple(mode for mode in sql_mode.split(",") if mode in facts.removed_modes)
 
 
 def judged(table: str, rows: Sequence[tuple[str, str]]) -> Checked:

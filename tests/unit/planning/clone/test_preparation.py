@@ -13,7 +13,16 @@ from zsnapdb.planning.clone.source_kind import SourceKind
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 WEEK = 7 * 86400.0
-FIRST = MaskingCase(SourceKind.BACKUP, "new", "", names_latest=True, starts=True, is_ephemeral=False, keep_unused=WEEK)
+FIRST = MaskingCase(
+    SourceKind.BACKUP,
+    "new",
+    "",
+    is_stored=True,
+    names_latest=True,
+    starts=True,
+    is_ephemeral=False,
+    keep_unused=WEEK,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +32,7 @@ FIRST = MaskingCase(SourceKind.BACKUP, "new", "", names_latest=True, starts=True
         (replace(FIRST, kind=SourceKind.REPOSITORY), MaskingWay.PREPARES, "is the newest"),
         (replace(FIRST, source_rules="old"), MaskingWay.PREPARES, "not masked by the rules of now"),
         (replace(FIRST, rules=""), MaskingWay.NONE, "nothing"),
+        (replace(FIRST, is_stored=False), MaskingWay.ALONE, "no stored backup"),
         (replace(FIRST, source_rules="new"), MaskingWay.PREPARED, "by the rules of now"),
         (replace(FIRST, source_rules="new", kind=SourceKind.COMMIT), MaskingWay.PREPARED, "by the rules of now"),
         (replace(FIRST, kind=SourceKind.LIVE), MaskingWay.ALONE, "no other clone"),
@@ -32,7 +42,7 @@ FIRST = MaskingCase(SourceKind.BACKUP, "new", "", names_latest=True, starts=True
         (replace(FIRST, kind=SourceKind.REPLACED), MaskingWay.ALONE, "server that was replaced"),
         (replace(FIRST, starts=False), MaskingWay.ALONE, "started later"),
         (replace(FIRST, is_ephemeral=True), MaskingWay.ALONE, "leaves nothing"),
-        (replace(FIRST, names_latest=False), MaskingWay.ALONE, "zsnapdb clone prepare --from"),
+        (replace(FIRST, names_latest=False), MaskingWay.ALONE, "`zsnapdb clone prepare` prepares others"),
         (replace(FIRST, keep_unused=0), MaskingWay.ALONE, "keep_unused is 0"),
     ],
 )
