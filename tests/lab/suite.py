@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from . import campaign, flavours, host, servers
+from . import campaign, flavours, host, servers, zfs_releases
 from .build import build
 from .flavours import FLAVOURS
-from .guest import CHECKOUT, Guest, Lab
+from .guest import CHECKOUT, ENCRYPTED, Guest, Lab
 from .host import Bind, in_root
 from .job import FIRST, Job, Stage
 from .progress import JobOutput, told_until_ended
@@ -57,6 +57,8 @@ def _inside(lab: Lab, argv: Sequence[str], more: Mapping[str, str] | None = None
     """Return an argv that runs in the guest root as a chroot, with checkout and cache at their own paths."""
     binds = [Bind(CHECKOUT, str(CHECKOUT)), Bind(lab.cache.top, str(lab.cache.top))]
     env = {"ZSNAPDB_LAB_CACHE": str(lab.cache.top), "PYTHONPATH": str(CHECKOUT), "PYTHONDONTWRITEBYTECODE": "1"}
+    # Tests on the host start guests themselves, with what was chosen for the guests of this run.
+    env |= {name: os.environ[name] for name in (ENCRYPTED, zfs_releases.CHOSEN) if name in os.environ}
     return in_root(lab.root, argv, binds, cwd=str(CHECKOUT), env={**env, **(more or {})}, own_processes=True)
 
 

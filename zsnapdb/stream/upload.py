@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -26,7 +26,10 @@ _AHEAD_BYTES = 512
 """The number of bytes read ahead of a slice. It is less than the smallest chunk."""
 
 _MOST_IN_FLIGHT = 192 << 20
-"""The most bytes of slices at once (their plain size) where the line is what the upload waits for."""
+"""The most bytes of slices at once where the line is what the upload waits for: their plain size.
+
+Their stored forms come to that, as large as they are; no worker has more than one.
+"""
 
 _MOST_CONNECTIONS = 16
 """More at once bring nothing: the line is full, or the server refuses."""
@@ -45,7 +48,7 @@ _READ_BYTES = 256 << 10
 class UploadSettings:
     """Chunk size in bytes, codec, level, and number of parallel workers.
 
-    `adaptive`: the level may change; `level` is the first one.
+    `adaptive`: the level may change; `level` is the first one. `widens`: more workers may begin where the line is slow.
     """
 
     chunk_size: int
@@ -53,6 +56,7 @@ class UploadSettings:
     level: int
     concurrency: int
     adaptive: bool = False
+    widens: bool = True
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,7 @@ class InFlight:
 
     def __init__(self, settings: UploadSettings) -> None:
         room = min(_MOST_CONNECTIONS, _MOST_IN_FLIGHT // settings.chunk_size - 1)
-        self.most_workers = max(settings.concurrency, room)
+        self.most_workers = max(settings.concurrency, room if settings.widens else 0)
         self.workers = settings.concurrency
         self.slices = threading.Semaphore(self.workers + 1)
         self.working = threading.Semaphore(self.workers)
@@ -204,6 +208,11 @@ class _Work:
     def do(self, index: int, part: _Slice) -> Chunk:
         """Seal and store one slice, unless an earlier run did so. Its slot is free afterwards."""
         with self.in_flight.working:
+            if self.failed.is_set():
+                # It waited for its turn, and nothing more is to be stored.
+                self._memory.plain.give(part.slot)
+                self.in_flight.slices.release()
+                raise CancelledError
             return self._done(index, part)
 
     def _done(self, index: int, part: _Slice) -> Chunk:
@@ -290,8 +299,10 @@ def upload(
 def _results(futures: list[Future[Chunk]]) -> list[Chunk]:
     """Return the chunks when all are stored.
 
-    Raise the error of the first chunk that failed, without waiting for other chunks.
+    Raise the error of the first chunk that failed, without waiting for other chunks. Those that were given up after it
+    have no error of their own.
     """
     for future in as_completed(futures):
-        future.result()
+        if not isinstance(future.exception(), CancelledError):
+            future.result()
     return [future.result() for future in futures]

@@ -417,5 +417,16 @@ def test_what_is_on_its_way_at_once_stays_within_its_memory(
         in_flight.transferred(size, seconds)
     slow = sum(1 for size, seconds in transfers if size >= MIB and size / seconds < 100e6)
     assert in_flight.workers == min(concurrency + slow, in_flight.most_workers)
+    limited = InFlight(UploadSettings(chunk_size, Codec.ZSTD, 3, concurrency, widens=False))
+    limited.transferred(64 * MIB, 9.0)
+    assert limited.workers == concurrency
     assert in_flight.most_workers <= max(16, concurrency)
     assert (in_flight.workers + 1) * chunk_size <= max(192 * MIB, (concurrency + 1) * chunk_size)
+
+
+def test_after_a_chunk_that_failed_none_that_waits_for_its_turn_is_stored() -> None:
+    chunks = MemoryChunks()
+    chunks.fail_at = 1
+    with pytest.raises(RepositoryError, match="the store is gone"):
+        upload(io.BytesIO(stream_of(20_000)), chunks, UploadSettings(4096, Codec.NONE, 0, 1), lambda done: None)
+    assert chunks.put == []

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 _STEPS = 10
 """Added to the nice value: a busy thread then gets about a tenth of a contended processor (sched(7))."""
 _THIS_THREAD = 0
-LOWEST = 19
-"""The highest nice value (setpriority(2))."""
 
 
 class LowPriority:
@@ -41,11 +39,11 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
     stay low after the block (`may_stay_low`).
     """
     before = os.getpriority(os.PRIO_PROCESS, _THIS_THREAD)
-    can_restore = may_restore(before)
+    can_restore = _may_restore(before)
     if not (can_restore or may_stay_low):
         yield LowPriority(before, before)
         return
-    low = min(LOWEST, before + _STEPS)
+    low = min(19, before + _STEPS)
     _set(low)
     try:
         yield LowPriority(before if can_restore else low, low)
@@ -58,7 +56,7 @@ def _set(priority: int) -> None:
     os.setpriority(os.PRIO_PROCESS, _THIS_THREAD, priority)
 
 
-def may_restore(before: int) -> bool:
+def _may_restore(before: int) -> bool:
     """Whether this account may raise a priority that it lowered: by CAP_SYS_NICE (capabilities(7)) or RLIMIT_NICE.
 
     A short-lived thread tries this.
@@ -67,7 +65,7 @@ def may_restore(before: int) -> bool:
 
     def attempt() -> None:
         try:
-            _set(min(LOWEST, before + 1))
+            _set(min(19, before + 1))
             _set(before)
             allowed.append(True)
         except PermissionError:

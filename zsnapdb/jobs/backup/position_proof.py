@@ -16,7 +16,6 @@ from pathlib import Path
 from zsnapdb.base import gtid
 from zsnapdb.base.errors import ConsistencyError, ZsnapdbError
 from zsnapdb.base.model import Position
-from zsnapdb.jobs.backup import idle_time
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.preflight import Observed, role_of
 from zsnapdb.jobs.base.instance import Instance
@@ -47,8 +46,7 @@ def tail_before(instance: Instance, observed: Observed) -> KnownTail | None:
         return known
     base, index = (Path(path) for path in paths)
     has_gtids = observed.position.gtids is not None
-    chosen = idle_time.choice()
-    with at_low_priority(), idle_time.in_idle_time(chosen), contextlib.suppress(OSError, ZsnapdbError):
+    with at_low_priority(), contextlib.suppress(OSError, ZsnapdbError):
         return tail_near_end(index, base.parent, known, observed.facts.flavour, has_gtids=has_gtids, keys=observed.keys)
     return known
 

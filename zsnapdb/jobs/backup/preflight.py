@@ -11,7 +11,7 @@ from zsnapdb import hooks
 from zsnapdb.base.errors import HookError, PreflightError, ZsnapdbError
 from zsnapdb.base.model import Position
 from zsnapdb.hooks import OnFailure, When
-from zsnapdb.jobs.backup import applier, idle_time
+from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.backup.space import judge_volumes_space
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql import locks
@@ -113,7 +113,6 @@ def examine(instance: Instance, session: Session) -> Examined:
     findings += _judge_applier(instance)
     choice, lock_finding = _chosen_lock(facts, setting)
     findings.append(lock_finding)
-    findings.append(ok("priority", idle_time.choice().reason))
     mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
     paths = tuple(NamedPath(path.what, path.path) for path in written_paths(facts))
     volumes = dict(instance.settings.volumes or {})

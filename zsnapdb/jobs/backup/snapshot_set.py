@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Generic
 
 from zsnapdb.base.model import SnapshotSet
-from zsnapdb.jobs.backup import idle_time
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.source import H, O, P, SnapshotRequest, Source
 from zsnapdb.jobs.base.events import Events
@@ -48,13 +47,11 @@ def take(
     errors are those of the source; ConsistencyError if the snapshots are not of one transaction group.
     """
     request = SnapshotRequest(instance, backup_id, dict(observed.volumes), state, run_id)
-    chosen = idle_time.choice()
     with undone_on_error(request.withdraw):
         hold = source.hold(observed, request, events)
         with at_low_priority():
-            with idle_time.in_idle_time(chosen):
-                made = request.made()
-                proof = source.prove(observed, hold, made)
+            made = request.made()
+            proof = source.prove(observed, hold, made)
             if state != TAKEN:
                 snapshots.set_on(request.names, proof.properties)
                 return Taken(made, proof)
