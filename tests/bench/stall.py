@@ -125,14 +125,14 @@ def complete_rounds(samples: Sequence[Mapping[str, Any]]) -> dict[str, Rounds]:
         for sample in samples
         if sample["case"] in CASES_WITH_WINDOWS and sample["window_ms"] < lengths.get(sample["round"], 0.0)
     }
-    found = {}
+    rounds = {}
     for case in CASES_WITH_WINDOWS:
         chosen = [sample for sample in samples if sample["case"] == case and sample["round"] in lengths.keys() - short]
         if chosen:
             chosen.sort(key=lambda sample: int(sample["round"]))
             waits = tuple(beginning_within(s["waits_ms"], s["first_ms"], lengths[s["round"]]) for s in chosen)
-            found[case] = Rounds(case, tuple(chosen), waits)
-    return found
+            rounds[case] = Rounds(case, tuple(chosen), waits)
+    return rounds
 
 
 def findings(prefix: str, cases: Mapping[str, Rounds]) -> Iterator[Finding]:
@@ -173,7 +173,7 @@ def long_findings(prefix: str, samples: Sequence[Mapping[str, Any]]) -> Iterator
             yield Finding(f"{prefix}_{case}_longest_wait", value, "ms", LONG_GOALS.get(case))
 
 
-def table(prefix: str, cases: Mapping[str, Rounds], found: Sequence[Finding], dropped: int) -> str:
+def table(prefix: str, cases: Mapping[str, Rounds], shown: Sequence[Finding], dropped: int) -> str:
     """Return the cases as a table, then the findings."""
     columns = ("commits", "p99.9 ms", "longest ms", "most ms", "held ms", "action ms")
     text = [f"{prefix}: waits between two commits, in windows as long as the backup of the round"]
@@ -186,7 +186,7 @@ def table(prefix: str, cases: Mapping[str, Rounds], found: Sequence[Finding], dr
         cells = [f"{commits}", f"{tail(rounds.waits).value:.1f}", f"{median(longest).value:.1f}", f"{max(longest):.1f}"]
         cells += [f"{median(rounds.held).value:.1f}" if rounds.held else "", f"{median(actions).value:.0f}"]
         text.append(f"{CASES[case]:<36} {len(rounds.samples):>6} " + " ".join(f"{cell:>10}" for cell in cells))
-    return "\n".join([*text, "", *(finding.line() for finding in found)])
+    return "\n".join([*text, "", *(finding.line() for finding in shown)])
 
 
 def _waited_for_processor() -> float | None:
@@ -297,12 +297,12 @@ def main() -> int:
                 prefix = f"{flavour}_{processors}cpu"
                 samples += [{"guest": prefix, **sample} for sample in measured.samples]
                 cases = complete_rounds(measured.samples)
-                found = [*findings(prefix, cases), *long_findings(prefix, measured.samples)]
-                everything += found
+                shown = [*findings(prefix, cases), *long_findings(prefix, measured.samples)]
+                everything += shown
                 if measured.busy_percent is not None:
                     figures[f"{prefix}_machine_busy"] = Figure(measured.busy_percent, "%").document()
                 kept = len(cases[UNTOUCHED].samples) if UNTOUCHED in cases else 0
-                tables.append(table(prefix, cases, found, options.rounds - kept))
+                tables.append(table(prefix, cases, shown, options.rounds - kept))
     except LabError as error:
         print(f"stall: {error}", file=sys.stderr)
         return 1

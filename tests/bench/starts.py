@@ -93,20 +93,20 @@ class MeasuredStarts:
 
 def figures(rounds: int) -> dict[str, Figure]:
     """Return the figures by name."""
-    found = {"pydantic_and_typer": Figure(processor("import typer, pydantic.types, pydantic.main", rounds), "s")}
+    measured = {"pydantic_and_typer": Figure(processor("import typer, pydantic.types, pydantic.main", rounds), "s")}
     for command in COMMANDS:
         name = command.replace(" --", "_").replace(" ", "_")
-        found[f"imports_of_{name}"] = Figure(processor(imports_of(command), rounds), "s", GOAL)
+        measured[f"imports_of_{name}"] = Figure(processor(imports_of(command), rounds), "s", GOAL)
     with tempfile.TemporaryDirectory() as folder:
         jobs = MeasuredStarts(Path(folder))
         try:
-            found["job_from_nothing"] = Figure(statistics.median(jobs.one() for _ in range(2)), "s")
+            measured["job_from_nothing"] = Figure(statistics.median(jobs.one() for _ in range(2)), "s")
             jobs.until_ready()
-            found["job_forked"] = Figure(sum(jobs.one() for _ in range(4 * rounds)) / (4 * rounds), "s", JOB_GOAL)
-            found["fork_server_memory"] = Figure(jobs.memory(), "MiB")
+            measured["job_forked"] = Figure(sum(jobs.one() for _ in range(4 * rounds)) / (4 * rounds), "s", JOB_GOAL)
+            measured["fork_server_memory"] = Figure(jobs.memory(), "MiB")
         finally:
             jobs.starter.close()
-    return found
+    return measured
 
 
 def main() -> None:
@@ -115,11 +115,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     compileall.compile_dir(CHECKOUT / "zsnapdb", quiet=1)
-    found = figures(options.rounds)
-    for name, figure in found.items():
+    measured = figures(options.rounds)
+    for name, figure in measured.items():
         print(f"{name:28} {figure.value:8.3f} {figure.unit:4} {figure.goal or ''}")
     if options.json:
-        options.json.write_text(json.dumps({name: figure.document() for name, figure in found.items()}, indent=1))
+        options.json.write_text(
+            json.dumps({"figures": {name: figure.document() for name, figure in measured.items()}}, indent=1)
+        )
 
 
 if __name__ == "__main__":

@@ -135,7 +135,6 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     made = commands.add_parser("build", help="build what is missing; instant if nothing is")
     _add_server(made, "fetch and prepare this server too")
-    _add_zfs(made)
     made.set_defaults(run=_build)
     demo = commands.add_parser(
         "demo", help="the main job: backups under load, restores, clones, compared with the truth"
@@ -143,7 +142,6 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--flavour", choices=FLAVOURS[:2], help="only this one (default: both)")
     _add_encrypted(demo)
     demo.add_argument("--json", type=Path, metavar="FILE", help="write steps and checks there")
-    _add_zfs(demo)
     demo.set_defaults(run=_demo)
     test = commands.add_parser(
         "test", help="lint, types, unit, system and fault tests; or only what the arguments name"
@@ -156,7 +154,6 @@ def _parser() -> argparse.ArgumentParser:
     _add_server(test, "run these files of tests/system with this release instead of the lab's server")
     _add_encrypted(test)
     test.add_argument("arguments", nargs=argparse.REMAINDER, metavar="PYTEST-ARGUMENTS")
-    _add_zfs(test)
     test.set_defaults(run=_test)
     long = commands.add_parser("campaign", help="a long, seeded proof in guests: " + ", ".join(campaign.known()))
     long.add_argument("--flavour", choices=FLAVOURS[:2], help="only this one (default: both, side by side)")
@@ -171,7 +168,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ARGUMENTS",
         help="the campaign's own, such as --rounds 100 --seed 1",
     )
-    _add_zfs(long)
     long.set_defaults(run=_campaign)
     run = commands.add_parser("exec", help="run a command as root in a fresh guest")
     run.add_argument("--flavour", choices=FLAVOURS, default="mysql")
@@ -179,13 +175,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", type=Path, metavar="DIR", help="what the command leaves in the guest's /out comes here")
     run.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD…")
-    _add_zfs(run)
     run.set_defaults(run=_exec)
     inside = commands.add_parser("shell", help="an interactive shell in a fresh guest")
     inside.add_argument("--flavour", choices=FLAVOURS, default="mysql")
     _add_server(inside, "with this release instead of the lab's server")
-    _add_zfs(inside)
     inside.set_defaults(run=_shell)
+    for command in (made, demo, test, long, run, inside):
+        _add_zfs(command)
     return parser
 
 

@@ -159,10 +159,10 @@ class Bench:
             outcome,
         )
         self.samples.append(sample)
-        held = "" if outcome.held_ms is None else f"lock to unlock {outcome.held_ms:6.1f} ms"
+        lock = "" if outcome.held_ms is None else f"lock to unlock {outcome.held_ms:6.1f} ms"
         print(
             f"  {case:<24} round {number:>3}: {len(waits):>6} commits, longest wait {max(waits):8.1f} ms, action"
-            f" {sample.action_ms:7.0f} ms  {held}{outcome.note[:100]}",
+            f" {sample.action_ms:7.0f} ms  {lock}{outcome.note[:100]}",
             flush=True,
         )
         if self.load.failures:

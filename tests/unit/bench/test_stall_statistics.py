@@ -53,7 +53,7 @@ def normal(seed: int, mean: float, count: int = 40) -> list[float]:
 
 
 def test_an_interval_has_the_truth_in_it_about_as_often_as_it_says() -> None:
-    hits = sum(found.low <= 10.0 <= found.high for found in (median(normal(seed, 10.0)) for seed in range(40)))
+    hits = sum(interval.low <= 10.0 <= interval.high for interval in (median(normal(seed, 10.0)) for seed in range(40)))
     assert 34 <= hits <= 40
 
 
@@ -66,8 +66,8 @@ def test_an_interval_gets_narrower_with_more_rounds_and_is_the_same_each_time() 
 
 def test_drift_that_hits_all_cases_of_a_round_is_no_difference() -> None:
     drift = [float(number) for number in range(40)]
-    found = difference_of_medians([value + 3.0 for value in drift], drift)
-    assert (found.low, found.value, found.high) == (3.0, 3.0, 3.0)
+    interval = difference_of_medians([value + 3.0 for value in drift], drift)
+    assert (interval.low, interval.value, interval.high) == (3.0, 3.0, 3.0)
     windows = [[1.0 + level] * 50 for level in drift]
     doubled = ratio_of_tails([[2 * wait for wait in waits] for waits in windows], windows)
     assert (doubled.low, doubled.value, doubled.high) == (2.0, 2.0, 2.0)
@@ -76,14 +76,14 @@ def test_drift_that_hits_all_cases_of_a_round_is_no_difference() -> None:
 def test_a_tail_that_one_round_alone_has_is_uncertain() -> None:
     windows = [[1.0] * 100 for _ in range(40)]
     windows[7][:8] = [500.0] * 8
-    found = tail(windows)
-    assert (found.low, found.value, found.high) == (1.0, 500.0, 500.0)
+    interval = tail(windows)
+    assert (interval.low, interval.value, interval.high) == (1.0, 500.0, 500.0)
 
 
 def test_the_statistic_of_all_rounds_is_the_value() -> None:
-    found = resampled(lambda rounds: float(sum(rounds)), 30)
-    assert found.value == sum(range(30))
-    assert found.low < found.value < found.high
+    interval = resampled(lambda rounds: float(sum(rounds)), 30)
+    assert interval.value == sum(range(30))
+    assert interval.low < interval.value < interval.high
 
 
 QUIET, LOUD = Interval(0.95, 1.0, 1.05), Interval(0.4, 1.0, 1.9)

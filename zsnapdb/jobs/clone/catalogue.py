@@ -336,7 +336,7 @@ def ready(settings: Settings, host: Host, name: str) -> CloneInfo:
     if info.pool is PoolMark.NOT_GOOD:
         raise PreflightError(
             f"clone {name} of the pool of {info.instance} was refused when it was to be handed out",
-            hint=f"`zsnapdb clone pool {info.instance}` destroys it and makes another one",
+            hint=f"`zsnapdb clone destroy {info.name}` destroys it; the next filling of the pool does, too",
         )
     if info.waits:
         raise PreflightError(

@@ -89,9 +89,7 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
                 datasets.set_properties(
                     dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"}
                 )
-            used = stamp(instance.host.now())
-            ready = {copy_properties.PHASE_PROPERTY: CopyPhase.READY, properties.USED_PROPERTY: used}
-            datasets.set_properties(anchor, ready)
+            datasets.set_properties(anchor, _ready(instance))
         received = reusable_sets.find_received(home, set_id)
         assert received is not None
         return received
@@ -161,8 +159,8 @@ def reach(
                 datasets.set_properties(
                     dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"}
                 )
-            made = {copy_properties.PHASE_PROPERTY: CopyPhase.READY, properties.POINT_PROPERTY: planned.point_identity}
-            datasets.set_properties(anchor, made)
+            ready = _ready(instance) | {properties.POINT_PROPERTY: planned.point_identity}
+            datasets.set_properties(anchor, ready)
         remove_folders(Path(planned.layout.mount))
         remove_folders(own_settings.restore.mount_root)
         received = reusable_sets.find_received(home, set_id)
@@ -237,3 +235,11 @@ def _replay(work: ServerWork) -> None:
     run_steps(work, _steps(work, SERVER_STEPS), SERVER_STEPS)
     work.copy.remove_identity()
     server_files.remove_tree(work.copy.folder)
+
+
+def _ready(instance: Instance) -> dict[str, str]:
+    """Return the properties of a set that is complete: nobody has used it for as long as it was being made."""
+    return {
+        copy_properties.PHASE_PROPERTY: CopyPhase.READY,
+        properties.USED_PROPERTY: stamp(instance.host.now()),
+    }

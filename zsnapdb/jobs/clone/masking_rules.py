@@ -70,9 +70,9 @@ def _settled(masking: MaskingSettings) -> list[_RuleFile]:
     A change within the tick of the kernel's clock in which a file was changed last leaves no trace (inode(7)).
     """
     for _ in range(_LOOKS):
-        found = _files(masking)
-        if all(abs(time.time_ns() - file.changed_ns) >= MARGIN_NS for file in found):
-            return found
+        files = _files(masking)
+        if all(abs(time.time_ns() - file.changed_ns) >= MARGIN_NS for file in files):
+            return files
         time.sleep(MARGIN_NS / 1e9)
     raise _changed()
 
@@ -84,7 +84,7 @@ def _changed() -> PreflightError:
 
 
 def _files(masking: MaskingSettings) -> list[_RuleFile]:
-    found = []
+    files = []
     for words in masking.run:
         try:
             seen = os.stat(words[0])
@@ -92,5 +92,5 @@ def _files(masking: MaskingSettings) -> list[_RuleFile]:
             raise ConfigError(
                 f"reading the masking file {words[0]}: {error.strerror}", hint="give the absolute path of a file"
             ) from error
-        found.append(_RuleFile(seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
-    return found
+        files.append(_RuleFile(seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
+    return files

@@ -12,13 +12,15 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import locks, masking_policy, pool_room
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
 from zsnapdb.jobs.clone.create import create
+from zsnapdb.jobs.clone.create_plan import planned_source
 from zsnapdb.jobs.clone.destroy import destroy_locked
-from zsnapdb.jobs.clone.locate import home_for, locate
+from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.pool import OWNER, as_slot, settings_of, slots_of
-from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
-from zsnapdb.jobs.clone.sources import CloneSource, with_volumes
+from zsnapdb.jobs.clone.request import CloneRequest, random_name
+from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.planning.clone import pool as planning
 from zsnapdb.planning.clone.pool import PoolPlan
+from zsnapdb.planning.clone.preparation import MaskingWay
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,13 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
     rules = masking_policy.rules_of(instance.settings.masking, requested=False)
     slots = [as_slot(info) for info in slots_of(settings, instance)]
     instance = with_volumes(instance)
-    source = locate(settings, instance, LATEST, rules)
-    set_id = source.set.backup_id if isinstance(source, CloneSource) else source.manifest.backup_id
-    is_masked = isinstance(source, CloneSource) and source.rules == rules
-    above = home_for(settings, list(instance.volumes.values()))
-    host = pool_room.of_host(settings, instance.name, above, makes_form=bool(rules) and not is_masked)
-    return planning.filling(slots, settings_of(instance), rules, instance.host.now(), host, backup_time(set_id))
+    chosen = planned_source(settings, instance, CloneRequest(OWNER, waits=True))
+    makes_form = chosen.masking.way is MaskingWay.PREPARES
+    host = pool_room.of_host(
+        settings, instance.name, home_for(settings, list(instance.volumes.values())), makes_form=makes_form
+    )
+    newest = backup_time(chosen.set_id)
+    return planning.filling(slots, settings_of(instance), rules, instance.host.now(), host, newest)
 
 
 def fill(settings: Settings, instance: Instance) -> FilledPool:

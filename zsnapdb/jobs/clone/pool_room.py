@@ -30,7 +30,7 @@ def of_host(settings: Settings, instance: str, above: str, *, makes_form: bool) 
 
 
 def refuse(settings: Settings, instance: Instance) -> None:
-    """Raise ConfigError if the pool of the instance can never be full on this host.
+    """Raise ConfigError if the pool of the instance cannot be full on this host with what is free now.
 
     Its space is judged if it is known without a server where clones will be: volumes or clones.dataset are configured,
     or this host has one pool.

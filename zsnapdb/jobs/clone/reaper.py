@@ -258,8 +258,8 @@ def use_of(info: CloneInfo, moment: datetime, *, notes: bool = False) -> CloneUs
 def _judge_reusable_set(settings: Settings, item: ReusableSet, moment: datetime) -> SweepVerdict:
     if item.phase in HALF_MADE:
         return SweepVerdict.leak("half made")
-    found = UnusedSet(len(item.clones), item.used)
-    judged = judge_set(found, settings.clones.keep_unused, room.shortage(settings, pool_of(item.anchor)), moment)
+    unused = UnusedSet(len(item.clones), item.used, item.kind == PREPARED)
+    judged = judge_set(unused, settings.clones.keep_unused, room.shortage(settings, pool_of(item.anchor)), moment)
     return SweepVerdict(judged.verdict, judged.reason)
 
 

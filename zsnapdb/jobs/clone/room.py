@@ -134,9 +134,8 @@ def of_prepared_form(settings: Settings, free: int) -> int:
 def guard(settings: Settings, reserved: int = 0) -> None:
     """Limit all clones together, so that they leave the pool `clones.free_floor`, by what is free now.
 
-    `reserved` bytes of that are for what is made beside them just now.
-
-    Called when clones are made and by each reap. A quota that an administrator has set there stays.
+    `reserved` bytes of that are for what is made beside them just now. Called when clones are made and by each reap. A
+    quota that an administrator has set there stays.
     """
     for home in homes(settings):
         both = datasets.properties_of([home, pool_of(home)], ["used", "quota", "available", _GUARD])

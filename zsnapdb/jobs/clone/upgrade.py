@@ -143,7 +143,8 @@ def rehearse(
             log.seek(logged)
             warnings = complaints(log.read().decode(errors="replace"))
         if gone:
-            warnings = (f"{new_version} does not know {', '.join(gone)} of sql_mode: it would not start", *warnings)
+            note = f"{new_version} does not start with {', '.join(gone)} in sql_mode, which the clone's server had not"
+            warnings = (f"{note}: remove that from its options", *warnings)
         return Rehearsal(
             clone.info.backup_id, old_version, new_version, tuple(clock.phases), checked, compared, warnings, output
         )

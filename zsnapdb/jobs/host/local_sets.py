@@ -35,13 +35,13 @@ def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
 
 def local_sets_by_state(instance: Instance, *states: str) -> list[tuple[SnapshotSet, str]]:
     """Return the sets that `local_sets` returns, each with its state: that of all its snapshots, else TAKEN."""
-    found = []
+    sets = []
     for backup_id, members in sorted(_members(instance, states or (STORED,)).items()):
         if set(members) == set(instance.volumes) and len({s.createtxg for s, _ in members.values()}) == 1:
             seen = {state for _, state in members.values()}
             snapshots = {role: snapshot for role, (snapshot, _) in members.items()}
-            found.append((SnapshotSet(backup_id, snapshots), seen.pop() if len(seen) == 1 else TAKEN))
-    return found
+            sets.append((SnapshotSet(backup_id, snapshots), seen.pop() if len(seen) == 1 else TAKEN))
+    return sets
 
 
 def unfinished(seen: Iterable[OwnedSnapshot]) -> dict[str, list[str]]:

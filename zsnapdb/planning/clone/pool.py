@@ -106,27 +106,27 @@ def filling(
 
 def _limits(keeps: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom) -> list[tuple[int, str]]:
     """Return how many more clones fit by each limit that is known, and what the limit is."""
-    found = []
+    limits = []
     each = max((slot.memory for slot in keeps), default=0) or LEAST_MEMORY
     used = sum(slot.memory for slot in keeps)
     if terms.memory is not None:
         text = f"pool.memory is {size(terms.memory)}, {size(used)} of it are used, a server takes {size(each)}"
-        found.append((max(0, (terms.memory - used) // each), text))
+        limits.append((max(0, (terms.memory - used) // each), text))
     if room.memory is not None:
         text = f"the host has {size(room.memory)} of free memory, half of which stays free, a server takes {size(each)}"
-        found.append((room.memory // (2 * each), text))
+        limits.append((room.memory // (2 * each), text))
     if room.space is not None:
         own = max((slot.space for slot in keeps), default=0) or LEAST_SPACE
         text = (
             f"clones may write {size(room.space)} more, above clones.free_floor, a clone has {size(own)} of its own"
             + (f", and the prepared form of the set {size(room.form)}" if room.form else "")
         )
-        found.append((max(0, room.space - room.form) // own, text))
-    return found
+        limits.append((max(0, room.space - room.form) // own, text))
+    return limits
 
 
 def too_large(slots: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom, total_memory: int | None) -> str | None:
-    """Return why a pool of that size can never be full on this host, with the figures; None if it can.
+    """Return why a pool of that size cannot be full on this host now, with the figures; None if it can.
 
     `total_memory`: that of the host in bytes (None: not known). What the pool takes already is not counted twice.
     """

@@ -41,9 +41,8 @@ class MaskingCase:
 
     `rules` is the digest of the rules by which it is still to be masked ("": it is not), `source_rules` of those by
     which its source was masked ("": it was not). `is_stored`: it is made of a stored backup, here or in the repository,
-    and of no local or live set. `names_latest`: the request names no older set. `starts`: its server
-    is started now. `is_ephemeral`: a command makes it for itself. `keep_unused`: how long sets that no clone depends on
-    stay (seconds).
+    and of no local or live set. `names_latest`: the request names no older set. `starts`: its server is started now.
+    `is_ephemeral`: a command makes it for itself. `keep_unused`: how long sets that no clone depends on stay (seconds).
     """
 
     kind: SourceKind
@@ -93,7 +92,7 @@ def _objection(case: MaskingCase) -> str | None:
     if not case.names_latest:
         return "only the newest set is prepared unasked; `zsnapdb clone prepare` prepares others, if they are named"
     if not case.is_stored:
-        return "its set is no stored backup: a newer one follows soon, and a prepared form would keep this one"
+        return "its set is no stored backup, and a prepared form would keep it"
     if not case.keep_unused:
         return "clones.keep_unused is 0: no form would stay"
     return None
@@ -101,23 +100,27 @@ def _objection(case: MaskingCase) -> str | None:
 
 @dataclass(frozen=True)
 class UnusedSet:
-    """A received or prepared set: how many clones depend on it, and when it was last used (as stored)."""
+    """A received or prepared set: how many clones depend on it, and when it was last used (as stored).
+
+    `is_form`: it is the prepared form of a set, and can be made again of that.
+    """
 
     clones: int
     used: str
+    is_form: bool
 
 
-def judge_set(found: UnusedSet, keep_unused: float, short: str, now: datetime) -> JudgedLease:
+def judge_set(item: UnusedSet, keep_unused: float, short: str, now: datetime) -> JudgedLease:
     """Return what a sweep does with a received or prepared set, and why.
 
-    `short` says why its pool has too little space ("": it has enough): then a set that no clone depends on goes after
-    an hour, as it can be made again. An unreadable time of use keeps it.
+    `short` says why its pool has too little space ("": it has enough): then a prepared form that no clone depends on
+    goes after an hour. An unreadable time of use keeps the set.
     """
-    if found.clones:
-        return JudgedLease(LeaseVerdict.KEEP, f"{found.clones} clones depend on it")
-    unused = now - read_stamp(found.used)
+    if item.clones:
+        return JudgedLease(LeaseVerdict.KEEP, f"{item.clones} clones depend on it")
+    unused = now - read_stamp(item.used)
     if unused >= timedelta(seconds=keep_unused):
-        return JudgedLease(LeaseVerdict.REAP, f"not used since {found.used}")
-    if short and unused >= _IN_USE:
-        return JudgedLease(LeaseVerdict.REAP, f"not used since {found.used}, and {short}")
-    return JudgedLease(LeaseVerdict.KEEP, f"last used at {found.used}, kept {format_duration(keep_unused)} after that")
+        return JudgedLease(LeaseVerdict.REAP, f"not used since {item.used}")
+    if short and item.is_form and unused >= _IN_USE:
+        return JudgedLease(LeaseVerdict.REAP, f"not used since {item.used}, and {short}")
+    return JudgedLease(LeaseVerdict.KEEP, f"last used at {item.used}, kept {format_duration(keep_unused)} after that")

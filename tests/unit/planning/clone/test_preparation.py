@@ -66,10 +66,14 @@ def test_only_what_the_next_clone_is_made_of_too_is_masked_for_all(
 def test_a_form_goes_when_it_is_not_used_and_earlier_where_space_is_short(
     clones: int, idle: int, short: str, verdict: LeaseVerdict, said: str
 ) -> None:
-    found = UnusedSet(clones, stamp(NOW - timedelta(seconds=idle)))
-    judged = judge_set(found, WEEK, short, NOW)
+    judged = judge_set(UnusedSet(clones, stamp(NOW - timedelta(seconds=idle)), is_form=True), WEEK, short, NOW)
     assert (judged.verdict, said in judged.reason) == (verdict, True), judged
 
 
 def test_a_form_whose_last_use_cannot_be_read_stays() -> None:
-    assert judge_set(UnusedSet(0, "yesterday"), WEEK, "it is full", NOW).verdict is LeaseVerdict.KEEP
+    assert judge_set(UnusedSet(0, "yesterday", is_form=True), WEEK, "it is full", NOW).verdict is LeaseVerdict.KEEP
+
+
+def test_a_received_set_stays_where_space_is_short_as_it_may_not_come_again() -> None:
+    received = UnusedSet(0, stamp(NOW - timedelta(days=6)), is_form=False)
+    assert judge_set(received, WEEK, "it is full", NOW).verdict is LeaseVerdict.KEEP
