@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 from tests.documents import check_printed
@@ -99,10 +101,32 @@ def answer(guest: Guest, item: Domain) -> str:
     return guest.run(["busybox", "wget", "-q", "-T", "60", "-O", "-", f"http://{address}/"]).check().stdout.strip()
 
 
-def hold_udev(guest: Guest) -> None:
-    """Have udev make no links until its queue is started again. Links of destroyed volumes are gone before."""
+@contextlib.contextmanager
+def udev_held(guest: Guest) -> Iterator[None]:
+    """udev makes no links in the block. Links of destroyed volumes are gone before; after it, all that waited is done.
+
+    udev throws a command away whose sender it cannot tell, which it does when it is busy ("Invalid sender uid 65534").
+    So an event shows whether it took the command.
+    """
     guest.run(["udevadm", "settle"]).check()
-    guest.run(["udevadm", "control", "--stop-exec-queue"]).check()
+    _tell_udev(guest, "--stop-exec-queue", "! udevadm settle --timeout=1")
+    try:
+        yield
+    finally:
+        _tell_udev(guest, "--start-exec-queue", "udevadm settle --timeout=30")
+
+
+def _tell_udev(guest: Guest, command: str, taken: str) -> None:
+    """Send udev the command until `taken` is true after an event."""
+    tries = f"""
+for number in 1 2 3 4 5; do
+  udevadm control {command}
+  udevadm trigger --action=change /sys/class/mem/null
+  if {taken}; then exit 0; fi
+done
+exit 1
+"""
+    guest.run(["sh", "-c", tries]).check()
 
 
 def kill_libvirt(host: Guest, started: str) -> None:

@@ -30,12 +30,12 @@ from tests.faults.machines import (
     drilled,
     everything,
     halves,
-    hold_udev,
     kill_libvirt,
     needs_recovery,
     seed_of,
     state_of_freeze,
     swept,
+    udev_held,
 )
 from tests.lab import virtual
 from tests.lab.guest import Guest, Lab
@@ -90,25 +90,19 @@ def test_a_name_that_a_foreign_domain_has_is_refused(host: Guest, nothing_left: 
 
 def test_without_its_device_node_a_clone_is_not_made(host: Guest, nothing_left: None) -> None:
     host.run(["sh", "-c", "sed s/20s/2s/ /etc/zsnapdb/zsnapdb.toml > /run/impatient.toml"]).check()
-    hold_udev(host)
-    try:
+    with udev_held(host):
         done = host.run(["zsnapdb", *CLONE, "--count", "2", "--no-start", "--config", "/run/impatient.toml"])
-    finally:
-        host.run(["udevadm", "control", "--start-exec-queue"]).check()
     assert done.code == 11
     assert re.search("device node .*pxc1/vda .* is not there after 2 s", done.stderr)
 
 
 def test_what_a_killed_run_leaves_doctor_names_and_reap_removes(host: Guest, nothing_left: None) -> None:
-    hold_udev(host)
-    try:
+    with udev_held(host):
         running = host.spawn(["zsnapdb", *CLONE, "--count", "2", "--no-start"])
         wait = f"until zfs list {HOME}/machines/pxc2/vda@zsnapdb-start; do sleep 0.1; done"
         host.run(["sh", "-c", wait], timeout=60).check()
         running.signal(9)
         running.wait(30)
-    finally:
-        host.run(["udevadm", "control", "--start-exec-queue"]).check()
     leaked = host.run(["zsnapdb", "doctor", "main"]).stdout
     assert re.search(r"half-made virtual machine \(phase making\).*pxc1", leaked)
     swept = document(host, "reap")["swept"]
