@@ -30,7 +30,7 @@ _MESSAGE_LENGTH = 1000
 
 
 class When(StrEnum):
-    """When a hook runs: before the lock, under it, after it; when the backup has ended; or to mask a clone.
+    """When a hook runs: before the lock, under it, after it; when the backup has ended; to mask or change a clone.
 
     `after` and `done` hooks run however the lock or the backup ended.
     """
@@ -40,6 +40,7 @@ class When(StrEnum):
     AFTER = "after"
     DONE = "done"
     MASK = "mask"
+    MIGRATION = "migration"
 
 
 class OnFailure(StrEnum):
@@ -78,12 +79,13 @@ class Ended:
 
 @dataclass(frozen=True)
 class Hook:
-    """A script with its arguments. `timeout` is in seconds."""
+    """A script with its arguments. `timeout` is in seconds. It runs in `folder`."""
 
     when: When
     argv: tuple[str, ...]
     timeout: float
     on_failure: OnFailure = OnFailure.ABORT
+    folder: Path = Path("/")
 
     def describe(self) -> str:
         """Return a short description of the hook."""
@@ -148,7 +150,7 @@ def _start(hook: Hook, environment: Mapping[str, str], output: IO[bytes]) -> sub
             stdout=output,
             stderr=output,
             env={**for_children(), **environment},
-            cwd="/",
+            cwd=hook.folder,
             start_new_session=True,
         )
     except OSError as error:

@@ -28,6 +28,7 @@ from zsnapdb.cli import (
     init,
     inventory,
     key,
+    migration_check,
     notify,
     pin,
     prune,
@@ -81,6 +82,7 @@ app.add_typer(clone_app.app, name="clone", rich_help_panel=Heading.CLONES)
 app.add_typer(vm_app.app, name="vm", rich_help_panel=Heading.CLONES)
 app.command("query", rich_help_panel=Heading.CLONES)(query.query)
 app.command("diff", rich_help_panel=Heading.CLONES)(query.diff)
+app.command("migration-check", rich_help_panel=Heading.CLONES)(migration_check.migration_check)
 app.command("reap", rich_help_panel=Heading.CLONES)(reap.reap)
 app.command("init", rich_help_panel=Heading.REPOSITORY)(init.init)
 app.command("verify", rich_help_panel=Heading.REPOSITORY)(notifying("verify", verify.verify))

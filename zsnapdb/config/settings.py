@@ -18,6 +18,7 @@ from zsnapdb.config.agent import AgentSettings, InstanceAgentSettings
 from zsnapdb.config.control import ControlSettings
 from zsnapdb.config.doctor import DoctorSettings
 from zsnapdb.config.errors import every_error, explain
+from zsnapdb.config.migration import MigrationSettings
 from zsnapdb.config.notifications import NotificationSettings
 from zsnapdb.config.objectives import ObjectiveSettings
 from zsnapdb.config.pool import PoolSettings
@@ -203,6 +204,7 @@ class InstanceSettings(ConfigSection):
     masking: MaskingSettings = MaskingSettings()
     pool: PoolSettings | None = None
     upgrade_queries: tuple[str, ...] = ()
+    migration: MigrationSettings = MigrationSettings()
     drill: DrillSettings = DrillSettings()
     binlog: BinlogSettings = BinlogSettings()
     keep: KeepSettings | None = None

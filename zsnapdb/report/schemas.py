@@ -28,7 +28,7 @@ from zsnapdb.report import (
     setup_removal,
     undo,
 )
-from zsnapdb.report.clone import change, connect, create, destroy, pool, topology, upgrade
+from zsnapdb.report.clone import change, connect, create, destroy, migration, pool, topology, upgrade
 from zsnapdb.report.clone import list as clones
 from zsnapdb.report.clone import query as answers
 from zsnapdb.report.document import VERSION, ErrorDocument
@@ -115,6 +115,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "clone start": _CHANGED,
     "clone stop": _CHANGED,
     "clone upgrade-test": _types(upgrade.RehearsalView),
+    "migration-check": _types(migration.MigrationView),
     "config check": _types(config.ConfigurationView),
     "consolidate": _types(consolidate.ConsolidateView, consolidate.ConsolidatePlanView),
     "copy": _types(copy.CopyView, copy.CopyPlanView),

@@ -42,6 +42,17 @@ class Login:
         """A URL that contains the password. Show it only to the person who requests it; never log it."""
         return f"mysql://{self.user}:{quote(self.password.get_secret_value(), safe='')}@{self.host}:{self.port}/"
 
+    def environment(self) -> dict[str, str]:
+        """Return the variables by which clients on this host reach the clone, the password among them."""
+        return {
+            "MYSQL_HOST": self.host,
+            "MYSQL_TCP_PORT": str(self.port),
+            "MYSQL_UNIX_PORT": str(self.socket),
+            "MYSQL_HOME": str(CLIENT_HOME),
+            "MYSQL_PWD": self.password.get_secret_value(),
+            "DATABASE_URL": self.dsn,
+        }
+
 
 def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> None:
     """Write the credentials file, which only the server's account `user` can read."""

@@ -15,6 +15,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import create, credentials, destroy, locks
 from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.mysql.session import Address, Session
@@ -26,11 +27,10 @@ OWNER = "zsnapdb"
 
 @dataclass(frozen=True)
 class RunningClone:
-    """A clone whose server was started, the account of its users, and the password of the internal account."""
+    """A clone whose server was started, the login of its users, and the password of the internal account."""
 
     info: CloneInfo
-    user: str
-    password: SecretStr
+    login: Login
     internal: SecretStr
 
     @property
@@ -54,7 +54,7 @@ def make(settings: Settings, instance: Instance, request: CloneRequest) -> Runni
     login, internal = made.login, credentials.read(made.info.internal_file)
     assert login is not None, "the request starts the server"
     assert internal is not None, "it was written a moment ago"
-    return RunningClone(made.info, login.user, login.password, internal)
+    return RunningClone(made.info, login, internal)
 
 
 def destroy_clone(settings: Settings, host: Host, name: str) -> None:

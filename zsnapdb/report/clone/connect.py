@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
-from zsnapdb.jobs.clone.credentials import CLIENT_HOME, Login
+from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.report.view import View
 
 
@@ -32,7 +32,9 @@ class LoginView(View):
     kind: ClassVar[str] = "clone-login"
 
     def text(self) -> str:
-        return _environment(self.login) if self.as_environment else self.login.dsn
+        if not self.as_environment:
+            return self.login.dsn
+        return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.login.environment().items())
 
     def fields(self) -> LoginDocument:
         login = self.login
@@ -44,15 +46,3 @@ class LoginView(View):
             "password": login.password.get_secret_value(),
             "dsn": login.dsn,
         }
-
-
-def _environment(login: Login) -> str:
-    values = {
-        "MYSQL_HOST": login.host,
-        "MYSQL_TCP_PORT": str(login.port),
-        "MYSQL_UNIX_PORT": str(login.socket),
-        "MYSQL_HOME": str(CLIENT_HOME),
-        "MYSQL_PWD": login.password.get_secret_value(),
-        "DATABASE_URL": login.dsn,
-    }
-    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in values.items())

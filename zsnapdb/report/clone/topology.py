@@ -102,8 +102,8 @@ class CloneSetView(View):
                 "name": m.clone.info.label,
                 "part": m.part,
                 "port": m.clone.info.port,
-                "user": m.clone.user,
-                "password": m.clone.password.get_secret_value(),
+                "user": m.clone.login.user,
+                "password": m.clone.login.password.get_secret_value(),
                 "mount": str(m.clone.info.mount),
                 "backup_id": m.clone.info.backup_id,
             }

@@ -1,0 +1,104 @@
+"""A migration is tried on clones: which tables it touches, how long others wait, and what a second run does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from .in_guest import SOCKET, Lab, everything
+
+MIGRATION = """
+import json, os, time
+from urllib.parse import urlsplit
+import pymysql
+at = urlsplit(os.environ["DATABASE_URL"])
+shop = pymysql.connect(host=at.hostname, port=at.port, user=at.username, password=at.password, database="shop",
+                       autocommit=True).cursor()
+def timed(*statements):
+    began = time.monotonic()
+    for one in statements:
+        shop.execute(one) if isinstance(one, str) else time.sleep(one)
+    return time.monotonic() - began
+truth = {}
+shop.execute("UPDATE items SET n = n + 1 WHERE id = 7")
+shop.execute("LOCK TABLES items WRITE")
+truth["items"] = timed(1.5, "UNLOCK TABLES")
+shop.execute("UPDATE stock SET n = n + 1 WHERE id = 7")
+shop.execute("LOCK TABLES stock READ")
+truth["stock"] = timed(1.0, "UNLOCK TABLES")
+truth["archive"] = timed("ALTER TABLE archive MODIFY note VARCHAR(9), ALGORITHM=COPY")
+shop.execute("ALTER TABLE orders ADD COLUMN paid INT")
+shop.execute("CREATE TABLE fresh (id INT PRIMARY KEY)")
+with open("truth.json", "a") as file:
+    print(json.dumps(truth), file=file)
+"""
+LIMITS = """
+[instance.main.migration]
+longest_write_wait = "1200ms"
+repeatable = true
+
+[repository.s3]
+"""
+NOISE = 0.1
+"""How much longer a statement may take in a guest that shares its processor with others, in seconds."""
+
+
+@pytest.fixture(scope="module")
+def shop(lab: Lab, first: dict[str, Any]) -> None:
+    with pymysql.connect(unix_socket=SOCKET, user="root", autocommit=True) as server, server.cursor() as cursor:
+        cursor.execute("CREATE DATABASE shop")
+        for table in ("items", "stock", "archive", "orders", "untouched"):
+            cursor.execute(f"CREATE TABLE shop.{table} (id INT PRIMARY KEY, n INT, note VARCHAR(20))")
+            cursor.executemany(f"INSERT INTO shop.{table} VALUES (%s, 1, 'x')", [(number,) for number in range(500)])
+
+
+# What it is decided by is files and waits. That both servers lock so is what the first run of it showed.
+@pytest.mark.usefixtures("shop")
+def test_a_migration_is_timed_beside_readers_and_writers_and_run_twice(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "migrate.py"
+    script.write_text(MIGRATION)
+    assert lab.zsnapdb("snapshot", "main").code == 0
+    before, config = everything(), lab.changed(("[repository.s3]\n", LIMITS))
+    check = ("migration-check", "main")
+    assert lab.zsnapdb(*check).code == 2, "no command is named"
+    assert lab.zsnapdb(*check, "--", "/no/such/program").code == 3
+    done = lab.zsnapdb(*check, "--json", "--", "/opt/venv/bin/python", str(script), config=config)
+    assert done.code == 11, done.stderr
+    seen = json.loads(done.stdout)
+    assert everything() == before, "the clones are gone"
+
+    effects = {one["table"]: set(one["effects"]) for one in seen["tables"]}
+    assert effects == {
+        "shop.items": {"written"},
+        "shop.stock": {"written"},
+        "shop.archive": {"redefined", "rewritten"},
+        "shop.orders": effects["shop.orders"],
+        "shop.fresh": {"created"},
+    }
+    assert "redefined" in effects["shop.orders"]
+    assert "+  `paid` int" in seen["schema_difference"]
+
+    truth = json.loads((tmp_path / "truth.json").read_text().splitlines()[1])
+    waits = {(one["table"], one["access"]): one for one in seen["waits"]}
+    print(lab.flavour, truth, {key: round(one["longest_seconds"], 3) for key, one in waits.items()})
+    for table, access in (("items", "read"), ("items", "write"), ("stock", "write")):
+        difference = waits[f"shop.{table}", access]["longest_seconds"] - truth[table]
+        assert abs(difference) <= max(0.1 * truth[table], NOISE), (table, access, difference)
+    assert waits["shop.stock", "read"]["longest_seconds"] < truth["stock"] / 2, "its readers go on"
+    assert 0 < waits["shop.archive", "write"]["longest_seconds"] <= truth["archive"] + NOISE
+    assert not [one for one in waits.values() if one["failed"]]
+
+    assert seen["second_run"] == "fails", "the table is there already"
+    assert len(seen["problems"]) == 2, seen["problems"]
+    assert "a write of shop.items waits" in seen["problems"][0]
+
+    fails = lab.zsnapdb(*check, "--markdown", "--", "/bin/false", config=config)
+    assert (fails.code, "the migration fails" in fails.stdout) == (11, True)
+    assert everything() == before

@@ -1,0 +1,91 @@
+"""What a migration did is told by definitions and files, and judged by the limits of the site."""
+
+from __future__ import annotations
+
+from zsnapdb.config.migration import MigrationSettings
+from zsnapdb.planning.clone.changed_files import Changes, FileState, TableFiles
+from zsnapdb.planning.clone.migration import (
+    MOST_PROBED,
+    MigrationFindings,
+    MigrationRun,
+    SecondRun,
+    TableAccess,
+    TableEffect,
+    TouchedTable,
+    WaitOfTable,
+    definition,
+    problems,
+    schema_difference,
+    touched,
+    watched,
+)
+from zsnapdb.planning.table_name import TableName
+
+LATER = 10**18
+BEFORE = FileState(4096, 5, 1)
+A, B, C, D = (TableName("shop", name) for name in "abcd")
+
+
+def files(*names: TableName) -> set[TableFiles]:
+    return {TableFiles(name.schema, str(name.table)) for name in names}
+
+
+def test_a_table_that_is_new_gone_redefined_rewritten_or_written_is_touched_and_no_other() -> None:
+    before = {"shop/a.ibd": BEFORE, "shop/b.ibd": BEFORE, "shop/c.ibd": BEFORE, "shop/e.ibd": BEFORE}
+    after = {
+        "shop/a.ibd": FileState(4096, 5, 2),
+        "shop/b.ibd": FileState(4096, LATER + 1, 1),
+        "shop/d.ibd": FileState(4096, LATER + 1, 3),
+        "shop/e.ibd": BEFORE,
+    }
+    unchanged = TableName("shop", "e")
+    found = touched(
+        {A: "CREATE a", B: "CREATE b", C: "CREATE c", unchanged: "CREATE e"},
+        {A: "CREATE a2", B: "CREATE b", D: "CREATE d", unchanged: "CREATE e"},
+        files(A, B, C, D, unchanged),
+        Changes(before, after, LATER),
+    )
+    assert {str(one.name): one.effects for one in found} == {
+        "shop.a": {TableEffect.REDEFINED, TableEffect.REWRITTEN},
+        "shop.b": {TableEffect.WRITTEN},
+        "shop.c": {TableEffect.DROPPED},
+        "shop.d": {TableEffect.CREATED},
+    }
+
+
+def test_the_largest_tables_that_others_can_use_before_and_after_are_watched() -> None:
+    many = [TouchedTable(TableName("s", f"t{n:02}"), frozenset({TableEffect.WRITTEN})) for n in range(30)]
+    new = TouchedTable(A, frozenset({TableEffect.CREATED}))
+    view = TouchedTable(B, frozenset({TableEffect.REDEFINED}))
+    sizes = {one.name: number for number, one in enumerate([*many, new])}
+    chosen = watched([*many, new, view], sizes)
+    assert chosen == tuple(TableName("s", f"t{n:02}") for n in range(29, 29 - MOST_PROBED, -1))
+
+
+def test_the_counter_of_a_table_is_no_part_of_its_definition() -> None:
+    assert definition("CREATE TABLE a (x) ENGINE=InnoDB AUTO_INCREMENT=7 CHARSET=x") == (
+        "CREATE TABLE a (x) ENGINE=InnoDB CHARSET=x"
+    )
+    assert schema_difference({A: "x\ny"}, {A: "x\ny"}) == ""
+    assert "+y" in schema_difference({A: "x"}, {A: "x\ny"}).splitlines()
+
+
+def findings(*, seconds: float = 1.0, failure: str = "", read: float = 0.1, failed: int = 0) -> MigrationFindings:
+    wait = WaitOfTable(A, TableAccess.READ, read, 0.0, 10, failed, "gone" if failed else "")
+    return MigrationFindings(MigrationRun(seconds, failure), (wait,), SecondRun.FAILS)
+
+
+def test_what_is_beyond_a_limit_is_a_problem_and_names_the_limit() -> None:
+    limits = MigrationSettings.model_validate({"longest": "2s", "longest_read_wait": "500ms"})
+    assert problems(findings(), limits) == ()
+    for bad, words in (
+        (findings(seconds=2.5), "migration.longest is 2 s"),
+        (findings(read=0.6), "a read of shop.a waits 0.60 s; migration.longest_read_wait is 0.5 s"),
+        (findings(failed=3), "3 of 10 reads of shop.a fail: gone"),
+        (findings(failure="no such table"), "the migration fails: no such table"),
+    ):
+        (problem,) = problems(bad, limits)
+        assert words in problem
+    strict = limits.model_copy(update={"repeatable": True})
+    assert "a second run fails" in problems(findings(), strict)[0]
+    assert problems(findings(read=99.0), MigrationSettings(longest_read_wait=None)) == ()

@@ -1,0 +1,52 @@
+"""`zsnapdb migration-check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance
+from zsnapdb.cli.output import show
+
+
+def migration_check(
+    instance: NamedInstance,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="-- COMMAND",
+            help="The migration and its arguments; migration.command if none is given.",
+            show_default=False,
+        ),
+    ] = None,
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="BACKUP", help="latest, or the id of a backup whose snapshots are on this host."
+        ),
+    ] = "latest",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a comment on a request.")] = False,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Run a migration on ephemeral clones, and say how long it keeps readers and writers of its tables waiting.
+
+    The command finds its clone by DATABASE_URL, or by MYSQL_HOST, MYSQL_TCP_PORT and MYSQL_PWD, and runs in the current
+    folder as the account that runs zsnapdb. Exit code 11 means that it fails, or is beyond the limits of the
+    configuration.
+    """
+    from zsnapdb.base.errors import ConsistencyError
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.clone import migration as job
+    from zsnapdb.report.clone import migration as report
+
+    settings = load(config)
+    chosen = Instance.of(settings, instance, Terminal())
+    checked = job.check(settings, chosen, command or (), Path.cwd(), source)
+    show(report.MigrationView(checked, as_markdown=markdown), json)
+    if checked.problems:
+        raise typer.Exit(ConsistencyError.exit_code)

@@ -1,0 +1,231 @@
+"""Checks a migration of the site on two ephemeral clones, before it is run on production.
+
+On the first it runs alone: the files of that server, after slow shutdowns before and behind it, say which tables it
+touches. On the second it runs beside a reader and a writer of each such table, and then once more.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zsnapdb import hooks
+from zsnapdb.base.errors import ConfigError, HookError, UsageError
+from zsnapdb.config.migration import MigrationSettings
+from zsnapdb.config.settings import Settings
+from zsnapdb.hooks import Hook, When
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone import catalogue, contract
+from zsnapdb.jobs.clone.ephemeral import OWNER, RunningClone, ephemeral_clone
+from zsnapdb.jobs.clone.lifecycle import server_of
+from zsnapdb.jobs.clone.request import CloneRequest
+from zsnapdb.mysql import variables
+from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
+from zsnapdb.mysql.schema import table_files
+from zsnapdb.mysql.schema.definitions import definitions_of
+from zsnapdb.mysql.schema.schema_catalogue import stored_tables
+from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.table_watch import TableWatch
+from zsnapdb.planning.clone import migration as planning
+from zsnapdb.planning.clone.changed_files import Changes, FileState, TableFiles
+from zsnapdb.planning.clone.migration import MigrationFindings, MigrationRun, SecondRun, TouchedTable
+from zsnapdb.planning.engines import RowPlace
+from zsnapdb.planning.schema_content import CatalogueTable
+from zsnapdb.planning.table_name import TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LONG_SECONDS = 6 * 3600.0
+_QUIET_SECONDS = 2.0
+"""How long the waits of readers and writers are seen before the migration."""
+
+
+@dataclass(frozen=True)
+class CheckedMigration:
+    """What a migration does to the data of a set, and to others who use it meanwhile.
+
+    `difference` is that of all definitions, as diff(1) writes it. `unwatched` counts the tables beyond those that were
+    watched. `own_bytes`: how much more space the clone had of its own after it. `is_masked`: its data was masked.
+    """
+
+    backup_id: str
+    command: tuple[str, ...]
+    tables: tuple[TouchedTable, ...]
+    findings: MigrationFindings
+    difference: str
+    unwatched: int
+    own_bytes: int
+    is_masked: bool
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _TableState:
+    """The definitions of tables and views, the tables with rows, and the states of their files."""
+
+    definitions: Mapping[TableName, str]
+    stored: Sequence[CatalogueTable]
+    files: Mapping[str, FileState]
+    at_ns: int
+
+
+def check(settings: Settings, instance: Instance, words: Sequence[str], folder: Path, source: str) -> CheckedMigration:
+    """Run the migration on clones of the snapshot set, and return what it does; the clones are gone then.
+
+    `words` is the command (none: the configured one), run in `folder` with a login of the clone in its environment.
+    UsageError or ConfigError, and no clone is made, if there is no such program. The errors are those of `create`.
+    """
+    limits = instance.settings.migration
+    hook = _hook(words, limits, folder)
+    request = CloneRequest(owner=OWNER, source=source)
+    with ephemeral_clone(settings, instance, request) as clone:
+        instance.events.tell(f"the migration runs on a clone of {clone.info.backup_id}, to see which tables it touches")
+        tables, sizes, first = _touched(settings, clone, hook)
+    if first.failure:
+        return _checked(clone, hook, limits, tables, MigrationFindings(first, (), SecondRun.NONE))
+    # The same set, also if a newer one came meanwhile.
+    with ephemeral_clone(settings, instance, CloneRequest(owner=OWNER, source=clone.info.backup_id)) as clone:
+        return _measured(settings, instance, clone, hook, tables, sizes)
+
+
+def _hook(words: Sequence[str], limits: MigrationSettings, folder: Path) -> Hook:
+    """Return the command with the path of its program."""
+    command = tuple(words) or limits.command
+    if not command:
+        raise UsageError(
+            "no migration is named",
+            hint="name its command: `zsnapdb migration-check main -- COMMAND`, or set migration.command",
+        )
+    program = shutil.which(command[0], path=os.environ.get("PATH", os.defpath))
+    if program is None:
+        raise ConfigError(f"there is no program {command[0]}", hint="give its absolute path")
+    return Hook(When.MIGRATION, (os.path.abspath(program), *command[1:]), limits.timeout, folder=folder)
+
+
+def _run(clone: RunningClone, hook: Hook) -> MigrationRun:
+    began, failure = time.monotonic(), ""
+    names = {**clone.login.environment(), "ZSNAPDB_CLONE": clone.info.name, "ZSNAPDB_SOCKET": str(clone.login.socket)}
+    try:
+        hooks.run(hook, names)
+    except HookError as error:
+        failure = error.message
+    return MigrationRun(time.monotonic() - began, failure)
+
+
+def _touched(
+    settings: Settings, clone: RunningClone, hook: Hook
+) -> tuple[tuple[TouchedTable, ...], dict[TableName, int], MigrationRun]:
+    """Run the migration on the clone; return the tables that it touched, their sizes before, and how it ran."""
+    before = _state(clone)
+    contract.start_again(server_of(settings, clone.info))
+    run = _run(clone, hook)
+    after = _state(clone)
+    stored = {_files_of(table) for table in (*before.stored, *after.stored)}
+    changes = Changes(before.files, after.files, before.at_ns)
+    sizes = {TableName(table.schema, table.name): table.size for table in before.stored}
+    return planning.touched(before.definitions, after.definitions, stored, changes), sizes, run
+
+
+def _state(clone: RunningClone) -> _TableState:
+    """Shut the server down slowly, and return what it had."""
+    with clone.session(read_timeout=_LONG_SECONDS) as session:
+        definitions = _definitions(session)
+        stored = [
+            table
+            for table in stored_tables(session)
+            if table.schema not in SYSTEM_SCHEMAS and table.row_place is not RowPlace.ELSEWHERE
+        ]
+        folder = Path(variables.global_variables(session, ["datadir"])["datadir"])
+        variables.shut_down_slowly(session)
+    clone.process.stop(timeout=_LONG_SECONDS)
+    return _TableState(definitions, stored, table_files.states(folder), time.time_ns())
+
+
+def _definitions(session: Session) -> dict[TableName, str]:
+    return {name: planning.definition(text) for name, text in definitions_of(session).items()}
+
+
+def _files_of(table: CatalogueTable) -> TableFiles:
+    return TableFiles(table.schema, table.name, needs_file=table.row_place is RowPlace.FILES)
+
+
+def _measured(
+    settings: Settings,
+    instance: Instance,
+    clone: RunningClone,
+    hook: Hook,
+    tables: tuple[TouchedTable, ...],
+    sizes: Mapping[TableName, int],
+) -> CheckedMigration:
+    """Run the migration beside readers and writers of the tables, and then again."""
+    names = planning.watched(tables, sizes)
+    instance.events.tell(f"it runs again beside a reader and a writer of {len(names)} tables")
+    with clone.session(read_timeout=_LONG_SECONDS) as session:
+        before = _definitions(session)
+        with _watch(clone, names) as watch:
+            time.sleep(_QUIET_SECONDS if names else 0)
+            watch.begin()
+            run = _run(clone, hook)
+        waits, after = watch.end(), _definitions(session)
+        own_bytes = catalogue.find(settings, instance.host, clone.info.name).own_bytes - clone.info.own_bytes
+        again = SecondRun.NONE
+        if not run.failure:
+            instance.events.tell("it runs once more")
+            second = _run(clone, hook)
+            again = SecondRun.FAILS if second.failure else SecondRun.CHANGES_NOTHING
+            if again is SecondRun.CHANGES_NOTHING and _definitions(session) != after:
+                again = SecondRun.CHANGES_AGAIN
+    difference = planning.schema_difference(before, after)
+    findings = MigrationFindings(run, waits, again)
+    unwatched = sum(table.is_watched and table.name in sizes for table in tables) - len(names)
+    return _checked(
+        clone,
+        hook,
+        instance.settings.migration,
+        tables,
+        findings,
+        difference=difference,
+        unwatched=unwatched,
+        own_bytes=max(0, own_bytes),
+    )
+
+
+@contextmanager
+def _watch(clone: RunningClone, names: Sequence[TableName]) -> Iterator[TableWatch]:
+    """Watch the tables in the block. The watch ends in any case."""
+    watch = TableWatch.start(lambda: clone.session(read_timeout=2 * _LONG_SECONDS), names)
+    try:
+        yield watch
+    finally:
+        watch.stop.set()
+
+
+def _checked(
+    clone: RunningClone,
+    hook: Hook,
+    limits: MigrationSettings,
+    tables: tuple[TouchedTable, ...],
+    findings: MigrationFindings,
+    *,
+    difference: str = "",
+    unwatched: int = 0,
+    own_bytes: int = 0,
+) -> CheckedMigration:
+    return CheckedMigration(
+        clone.info.backup_id,
+        hook.argv,
+        tables,
+        findings,
+        difference,
+        unwatched,
+        own_bytes,
+        bool(clone.info.rules),
+        planning.problems(findings, limits),
+    )

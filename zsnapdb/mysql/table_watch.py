@@ -1,0 +1,125 @@
+"""Watches how long readers and writers of tables wait, by asking them again and again.
+
+A reader selects one row. A writer locks one row, the first by the primary key, then the last, and so on: that takes the
+locks of a statement that writes (metadata lock SHARED_WRITE; refman 8.4, "Locking Reads"), and changes nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from zsnapdb.base.errors import ServerError
+from zsnapdb.mysql.schema import tables
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.clone.migration import TableAccess, WaitOfTable
+from zsnapdb.planning.quoting import quoted
+from zsnapdb.planning.table_name import TableName
+
+_LONGEST_WAIT = 86400
+_PAUSE_OF_ONE = 0.0025
+_LONGEST_PAUSE = 0.02
+"""The pause between two questions grows with their number, so that they are no load, and bounds what is not seen."""
+_ENDING_SECONDS = 60.0
+
+
+class _Watcher:
+    """Asks one question again and again in a thread of its own."""
+
+    def __init__(self, session: Session, table: TableName, access: TableAccess, questions: Sequence[str]) -> None:
+        self._session, self._table, self._access = session, table, access
+        self._questions: Iterator[str] = itertools.cycle(questions)
+        self._since: float | None = None
+        self._longest = self._before = 0.0
+        self._asked = self._failed = 0
+        self._error = ""
+
+    def ask_until(self, stop: threading.Event, pause: float) -> None:
+        """Ask until the stop is requested, and once more if the last question failed."""
+        while not stop.wait(pause):
+            self._ask()
+        if self._since is not None:
+            self._ask()
+
+    def _ask(self) -> None:
+        began = self._since if self._since is not None else time.monotonic()
+        error = ""
+        try:
+            self._session.query(next(self._questions))
+        except ServerError as failed:
+            error = failed.message
+        # One that failed goes on as a wait until one succeeds.
+        self._since = began if error else None
+        self._asked += 1
+        self._failed, self._error = self._failed + bool(error), error or self._error
+        self._longest = max(self._longest, time.monotonic() - began)
+
+    def begin(self) -> None:
+        """What was seen until now was before the migration."""
+        self._before, self._longest, self._asked = self._longest, 0.0, 0
+
+    def close(self) -> None:
+        """Close the session. A question that is not answered ends with it."""
+        self._session.close()
+
+    def seen(self) -> WaitOfTable:
+        """Return what was seen since `begin`."""
+        return WaitOfTable(
+            self._table, self._access, self._longest, self._before, self._asked, self._failed, self._error
+        )
+
+
+@dataclass(frozen=True)
+class TableWatch:
+    """Watchers of tables that run."""
+
+    watchers: Sequence[_Watcher]
+    threads: Sequence[threading.Thread]
+    stop: threading.Event
+
+    @classmethod
+    def start(cls, open_session: Callable[[], Session], names: Sequence[TableName]) -> TableWatch:
+        """Start a reader and a writer of each table, each with a session of its own."""
+        with open_session() as session:
+            questions = [(name, access, _questions(session, name, access)) for name in names for access in TableAccess]
+        watchers = [_Watcher(_prepared(open_session()), *question) for question in questions]
+        stop, pause = threading.Event(), min(_LONGEST_PAUSE, _PAUSE_OF_ONE * len(watchers))
+        threads = [threading.Thread(target=one.ask_until, args=(stop, pause), daemon=True) for one in watchers]
+        for thread in threads:
+            thread.start()
+        return cls(watchers, threads, stop)
+
+    def begin(self) -> None:
+        """What was seen until now was before the migration."""
+        for watcher in self.watchers:
+            watcher.begin()
+
+    def end(self) -> tuple[WaitOfTable, ...]:
+        """Stop, and return what was seen since `begin`."""
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(_ENDING_SECONDS)
+        for watcher in self.watchers:
+            watcher.close()
+        return tuple(watcher.seen() for watcher in self.watchers)
+
+
+def _prepared(session: Session) -> Session:
+    """Let no question give up: how long it waits is what is asked."""
+    session.query(f"SET SESSION lock_wait_timeout = {_LONGEST_WAIT}, innodb_lock_wait_timeout = {_LONGEST_WAIT}")
+    return session
+
+
+def _questions(session: Session, name: TableName, access: TableAccess) -> tuple[str, ...]:
+    table = quoted(name.schema, str(name.table))
+    if access is TableAccess.READ:
+        return (f"SELECT 1 FROM {table} LIMIT 1",)
+    columns = tables.columns(session, name.schema, str(name.table))
+    key = sorted((one for one in columns if one.key_part), key=lambda one: one.key_part)
+    if not key:
+        return (f"SELECT 1 FROM {table} LIMIT 1 FOR UPDATE",)
+    orders = (", ".join(f"{one.quoted} {way}" for one in key) for way in ("ASC", "DESC"))
+    return tuple(f"SELECT 1 FROM {table} ORDER BY {order} LIMIT 1 FOR UPDATE" for order in orders)

@@ -1,0 +1,174 @@
+"""What a migration did to the tables, how long it kept others waiting, and what of that is too much. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from zsnapdb.base.quantities import format_duration
+from zsnapdb.config.migration import MigrationSettings
+from zsnapdb.planning.clone.changed_files import Changes, TableFiles, changed
+from zsnapdb.planning.table_name import TableName
+
+MOST_PROBED = 20
+"""The most tables of which readers and writers are watched: more of them would be a load of their own."""
+_COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
+_PART_OF_NAME = re.compile(r"[.#]")
+
+
+class TableEffect(StrEnum):
+    """What a migration did to a table. rewritten: its rows are in another file, as after a copy or TRUNCATE."""
+
+    CREATED = "created"
+    DROPPED = "dropped"
+    REDEFINED = "redefined"
+    REWRITTEN = "rewritten"
+    WRITTEN = "written"
+
+
+@dataclass(frozen=True)
+class TouchedTable:
+    """A table, and what was done to it."""
+
+    name: TableName
+    effects: frozenset[TableEffect]
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether others could use it before, and can after."""
+        return not self.effects & {TableEffect.CREATED, TableEffect.DROPPED}
+
+
+class TableAccess(StrEnum):
+    """How a table is used."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+@dataclass(frozen=True)
+class WaitOfTable:
+    """The longest that a statement on a table waited during the migration, in seconds.
+
+    Questions were asked one after the other: so many, of which so many failed, the last with this error ("": none). The
+    time from the first that failed to the next that succeeded counts as one wait. `before` is the longest wait in the
+    seconds before the migration.
+    """
+
+    table: TableName
+    access: TableAccess
+    longest: float
+    before: float
+    asked: int
+    failed: int = 0
+    error: str = ""
+
+
+def definition(text: str) -> str:
+    """Return what the server says of a table's definition, without its counter."""
+    return _COUNTER.sub("", text)
+
+
+def touched(
+    before: Mapping[TableName, str],
+    after: Mapping[TableName, str],
+    stored: Collection[TableFiles],
+    changes: Changes,
+) -> tuple[TouchedTable, ...]:
+    """Return the tables and views that were touched, by name.
+
+    `before` and `after` are their definitions, `stored` the tables of before and after that have rows of their own, and
+    `changes` the states of all files, each time after a slow shutdown: then each change of a row is in a file.
+    """
+    effects: dict[TableName, set[TableEffect]] = {}
+    for name in before.keys() | after.keys():
+        if name not in before:
+            effects[name] = {TableEffect.CREATED}
+        elif name not in after:
+            effects[name] = {TableEffect.DROPPED}
+        elif before[name] != after[name]:
+            effects[name] = {TableEffect.REDEFINED}
+    replaced = _replaced(changes)
+    for written in changed(stored, changes):
+        found = effects.setdefault(TableName(written.schema, written.table), set())
+        if not found & {TableEffect.CREATED, TableEffect.DROPPED}:
+            found.add(TableEffect.REWRITTEN if written.key in replaced else TableEffect.WRITTEN)
+    return tuple(TouchedTable(name, frozenset(effects[name])) for name in sorted(effects, key=str))
+
+
+def _replaced(changes: Changes) -> set[tuple[str, str]]:
+    """Return folder and first part of the name of each file that is another file now."""
+    found = set()
+    for path, state in changes.after.items():
+        before = changes.before.get(path)
+        if before is not None and before.inode != state.inode:
+            folder, _, name = path.casefold().rpartition("/")
+            found.add((folder, _PART_OF_NAME.split(name)[0]))
+    return found
+
+
+def watched(tables: Sequence[TouchedTable], sizes: Mapping[TableName, int]) -> tuple[TableName, ...]:
+    """Return the tables whose readers and writers are watched: the largest of those with rows (`sizes` in bytes)."""
+    names = [table.name for table in tables if table.is_watched and table.name in sizes]
+    return tuple(sorted(names, key=lambda name: (-sizes[name], str(name)))[:MOST_PROBED])
+
+
+def schema_difference(before: Mapping[TableName, str], after: Mapping[TableName, str]) -> str:
+    """Return the difference of all definitions, as diff(1) writes it; "" if there is none."""
+    lines: list[str] = []
+    for name in sorted(before.keys() | after.keys(), key=str):
+        old, new = (given.get(name, "").splitlines() for given in (before, after))
+        lines += difflib.unified_diff(old, new, f"{name} before", f"{name} after", n=1, lineterm="")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class MigrationRun:
+    """A run of the migration: how long it took (seconds), and why it failed ("": it did not)."""
+
+    seconds: float
+    failure: str = ""
+
+
+class SecondRun(StrEnum):
+    """What running the migration again did: nothing, something else, or it failed. none: it was not run again."""
+
+    CHANGES_NOTHING = "changes nothing"
+    CHANGES_AGAIN = "changes the schema again"
+    FAILS = "fails"
+    NONE = "was not tried"
+
+
+@dataclass(frozen=True)
+class MigrationFindings:
+    """What is known of a migration: its run, the waits that it caused, and what a second run did."""
+
+    run: MigrationRun
+    waits: tuple[WaitOfTable, ...]
+    again: SecondRun
+
+
+def problems(findings: MigrationFindings, limits: MigrationSettings) -> tuple[str, ...]:
+    """Return what is wrong by the limits of the site; nothing: the migration may be run on production."""
+    found = [f"the migration fails: {findings.run.failure}"] if findings.run.failure else []
+    if limits.longest is not None and findings.run.seconds > limits.longest:
+        found.append(f"it takes {findings.run.seconds:.1f} s; migration.longest is {format_duration(limits.longest)}")
+    most = {
+        TableAccess.READ: ("longest_read_wait", limits.longest_read_wait),
+        TableAccess.WRITE: ("longest_write_wait", limits.longest_write_wait),
+    }
+    for wait in findings.waits:
+        name, limit = most[wait.access]
+        if limit is not None and wait.longest > limit:
+            found.append(
+                f"a {wait.access} of {wait.table} waits {wait.longest:.2f} s; migration.{name} is"
+                f" {format_duration(limit)}"
+            )
+        if wait.failed:
+            found.append(f"{wait.failed} of {wait.asked} {wait.access}s of {wait.table} fail: {wait.error}")
+    if limits.repeatable and findings.again in (SecondRun.CHANGES_AGAIN, SecondRun.FAILS):
+        found.append(f"a second run {findings.again}; migration.repeatable demands that it changes nothing")
+    return tuple(found)
