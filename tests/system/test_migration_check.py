@@ -44,7 +44,7 @@ repeatable = true
 [repository.s3]
 """
 NOISE = 0.1
-"""How much longer a statement may take in a guest that shares its processor with others, in seconds."""
+"""What of a wait is not seen between two questions, in a guest that shares its processor with others (seconds)."""
 
 
 @pytest.fixture(scope="module")
@@ -87,12 +87,18 @@ def test_a_migration_is_timed_beside_readers_and_writers_and_run_twice(
 
     truth = json.loads((tmp_path / "truth.json").read_text().splitlines()[1])
     waits = {(one["table"], one["access"]): one for one in seen["waits"]}
-    print(lab.flavour, truth, {key: round(one["longest_seconds"], 3) for key, one in waits.items()})
+    noise = NOISE + seen["without_table_seconds"]
+    print(
+        lab.flavour,
+        f"noise {noise:.3f} s",
+        truth,
+        {key: round(one["longest_seconds"], 3) for key, one in waits.items()},
+    )
     for table, access in (("items", "read"), ("items", "write"), ("stock", "write")):
         difference = waits[f"shop.{table}", access]["longest_seconds"] - truth[table]
-        assert abs(difference) <= max(0.1 * truth[table], NOISE), (table, access, difference)
-    assert waits["shop.stock", "read"]["longest_seconds"] < truth["stock"] / 2, "its readers go on"
-    assert 0 < waits["shop.archive", "write"]["longest_seconds"] <= truth["archive"] + NOISE
+        assert abs(difference) <= max(0.1 * truth[table], noise), (table, access, difference)
+    assert waits["shop.stock", "read"]["longest_seconds"] < truth["stock"] / 2 + noise, "its readers go on"
+    assert 0 < waits["shop.archive", "write"]["longest_seconds"] <= truth["archive"] + noise
     assert not [one for one in waits.values() if one["failed"]]
 
     assert seen["second_run"] == "fails", "the table is there already"

@@ -24,13 +24,23 @@ _PAUSE_OF_ONE = 0.0025
 _LONGEST_PAUSE = 0.02
 """The pause between two questions grows with their number, so that they are no load, and bounds what is not seen."""
 _ENDING_SECONDS = 60.0
+_WITHOUT_TABLE = ("DO 1",)
+"""A statement that needs nothing but the server, and so waits as long as the host lets everybody wait."""
+
+
+@dataclass(frozen=True)
+class WatchedWaits:
+    """The waits of readers and writers of tables, and the longest of a statement that needs no table (seconds)."""
+
+    tables: tuple[WaitOfTable, ...]
+    without_table: float
 
 
 class _Watcher:
-    """Asks one question again and again in a thread of its own."""
+    """Asks questions again and again in a thread of its own."""
 
-    def __init__(self, session: Session, table: TableName, access: TableAccess, questions: Sequence[str]) -> None:
-        self._session, self._table, self._access = session, table, access
+    def __init__(self, session: Session, questions: Sequence[str]) -> None:
+        self._session = session
         self._questions: Iterator[str] = itertools.cycle(questions)
         self._since: float | None = None
         self._longest = self._before = 0.0
@@ -65,46 +75,53 @@ class _Watcher:
         """Close the session. A question that is not answered ends with it."""
         self._session.close()
 
-    def seen(self) -> WaitOfTable:
-        """Return what was seen since `begin`."""
-        return WaitOfTable(
-            self._table, self._access, self._longest, self._before, self._asked, self._failed, self._error
-        )
+    @property
+    def longest(self) -> float:
+        """The longest wait since `begin`, in seconds."""
+        return self._longest
+
+    def seen(self, table: TableName, access: TableAccess) -> WaitOfTable:
+        """Return what was seen since `begin`, as that of this use of a table."""
+        return WaitOfTable(table, access, self._longest, self._before, self._asked, self._failed, self._error)
 
 
 @dataclass(frozen=True)
 class TableWatch:
-    """Watchers of tables that run."""
+    """Watchers that run: of the uses of tables in their order, and last that of the server alone."""
 
+    uses: Sequence[tuple[TableName, TableAccess]]
     watchers: Sequence[_Watcher]
     threads: Sequence[threading.Thread]
     stop: threading.Event
 
     @classmethod
     def start(cls, open_session: Callable[[], Session], names: Sequence[TableName]) -> TableWatch:
-        """Start a reader and a writer of each table, each with a session of its own."""
+        """Start a reader and a writer of each table, and one that asks for no table, each with a session of its own."""
+        uses = [(name, access) for name in names for access in TableAccess]
         with open_session() as session:
-            questions = [(name, access, _questions(session, name, access)) for name in names for access in TableAccess]
-        watchers = [_Watcher(_prepared(open_session()), *question) for question in questions]
+            questions = [*(_questions(session, *use) for use in uses), _WITHOUT_TABLE]
+        watchers = [_Watcher(_prepared(open_session()), each) for each in questions]
         stop, pause = threading.Event(), min(_LONGEST_PAUSE, _PAUSE_OF_ONE * len(watchers))
         threads = [threading.Thread(target=one.ask_until, args=(stop, pause), daemon=True) for one in watchers]
         for thread in threads:
             thread.start()
-        return cls(watchers, threads, stop)
+        return cls(uses, watchers, threads, stop)
 
     def begin(self) -> None:
         """What was seen until now was before the migration."""
         for watcher in self.watchers:
             watcher.begin()
 
-    def end(self) -> tuple[WaitOfTable, ...]:
+    def end(self) -> WatchedWaits:
         """Stop, and return what was seen since `begin`."""
         self.stop.set()
         for thread in self.threads:
             thread.join(_ENDING_SECONDS)
         for watcher in self.watchers:
             watcher.close()
-        return tuple(watcher.seen() for watcher in self.watchers)
+        *of_tables, alone = self.watchers
+        seen = tuple(watcher.seen(*use) for watcher, use in zip(of_tables, self.uses, strict=True))
+        return WatchedWaits(seen, alone.longest)
 
 
 def _prepared(session: Session) -> Session:

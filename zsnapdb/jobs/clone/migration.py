@@ -89,7 +89,7 @@ def check(settings: Settings, instance: Instance, words: Sequence[str], folder: 
         instance.events.tell(f"the migration runs on a clone of {clone.info.backup_id}, to see which tables it touches")
         tables, sizes, first = _touched(settings, clone, hook)
     if first.failure:
-        return _checked(clone, hook, limits, tables, MigrationFindings(first, (), SecondRun.NONE))
+        return _checked(clone, hook, limits, tables, MigrationFindings(first, (), 0.0, SecondRun.NONE))
     # The same set, also if a newer one came meanwhile.
     with ephemeral_clone(settings, instance, CloneRequest(owner=OWNER, source=clone.info.backup_id)) as clone:
         return _measured(settings, instance, clone, hook, tables, sizes)
@@ -183,7 +183,7 @@ def _measured(
             if again is SecondRun.CHANGES_NOTHING and _definitions(session) != after:
                 again = SecondRun.CHANGES_AGAIN
     difference = planning.schema_difference(before, after)
-    findings = MigrationFindings(run, waits, again)
+    findings = MigrationFindings(run, waits.tables, waits.without_table, again)
     unwatched = sum(table.is_watched and table.name in sizes for table in tables) - len(names)
     return _checked(
         clone,

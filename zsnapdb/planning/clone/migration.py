@@ -144,10 +144,14 @@ class SecondRun(StrEnum):
 
 @dataclass(frozen=True)
 class MigrationFindings:
-    """What is known of a migration: its run, the waits that it caused, and what a second run did."""
+    """What is known of a migration: its run, the waits that it caused, and what a second run did.
+
+    `without_table`: how long a statement that needs no table waited at most, in seconds. So busy was the host.
+    """
 
     run: MigrationRun
     waits: tuple[WaitOfTable, ...]
+    without_table: float
     again: SecondRun
 
 

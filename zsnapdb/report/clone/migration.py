@@ -37,7 +37,10 @@ class WaitFields(TypedDict):
 
 
 class MigrationDocument(TypedDict):
-    """What a migration does. `second_run` is what running it again does."""
+    """What a migration does. `second_run` is what running it again does.
+
+    `without_table_seconds` is the longest wait of a statement that needs no table: so busy was the host.
+    """
 
     backup_id: str
     command: list[str]
@@ -46,6 +49,7 @@ class MigrationDocument(TypedDict):
     failure: str
     tables: list[MigratedTableFields]
     waits: list[WaitFields]
+    without_table_seconds: float
     unwatched_tables: int
     second_run: str
     own_bytes: int
@@ -85,6 +89,7 @@ class MigrationView(View):
                 }
                 for one in findings.waits
             ],
+            "without_table_seconds": findings.without_table,
             "unwatched_tables": checked.unwatched,
             "second_run": findings.again.value,
             "own_bytes": checked.own_bytes,
@@ -96,6 +101,7 @@ class MigrationView(View):
         checked, findings = self.checked, self.checked.findings
         yield "data", f"of {checked.backup_id}, {'masked' if checked.is_masked else 'not masked'}"
         yield "took", f"{findings.run.seconds:.1f} s"
+        yield "noise", f"a statement without a table waits up to {findings.without_table:.3f} s"
         yield "again", f"a second run {findings.again}"
         yield "space", f"{size(checked.own_bytes)} more"
         if checked.unwatched:

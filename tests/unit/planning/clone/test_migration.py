@@ -72,7 +72,7 @@ def test_the_counter_of_a_table_is_no_part_of_its_definition() -> None:
 
 def findings(*, seconds: float = 1.0, failure: str = "", read: float = 0.1, failed: int = 0) -> MigrationFindings:
     wait = WaitOfTable(A, TableAccess.READ, read, 0.0, 10, failed, "gone" if failed else "")
-    return MigrationFindings(MigrationRun(seconds, failure), (wait,), SecondRun.FAILS)
+    return MigrationFindings(MigrationRun(seconds, failure), (wait,), 0.01, SecondRun.FAILS)
 
 
 def test_what_is_beyond_a_limit_is_a_problem_and_names_the_limit() -> None:
