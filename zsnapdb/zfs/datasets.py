@@ -79,6 +79,11 @@ def pools() -> list[str]:
     return [name for (name,) in table(["zpool", "list", "-H", "-o", "name"], 1)]
 
 
+def sync(pool: str) -> None:
+    """Wait until what was written to the pool before counts in its `used` properties (zpool-sync(8))."""
+    run(["zpool", "sync", pool])
+
+
 def guid(dataset: str) -> int:
     """Return the GUID of a dataset or snapshot."""
     return _number(dataset, "guid")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from zsnapdb import hooks
 from zsnapdb.base.errors import ConfigError, HookError, UsageError
+from zsnapdb.base.model import pool_of
 from zsnapdb.config.migration import MigrationSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.hooks import Hook, When
@@ -38,6 +39,7 @@ from zsnapdb.planning.clone.migration import MigrationFindings, MigrationRun, Se
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.table_name import TableName
+from zsnapdb.zfs import datasets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,6 +169,7 @@ def _measured(
     """Run the migration beside readers and writers of the tables, and then again."""
     names = planning.watched(tables, sizes)
     instance.events.tell(f"it runs again beside a reader and a writer of {len(names)} tables")
+    space = _own_bytes(settings, instance, clone)
     with clone.session(read_timeout=_LONG_SECONDS) as session:
         before = _definitions(session)
         with _watch(clone, names) as watch:
@@ -174,7 +177,7 @@ def _measured(
             watch.begin()
             run = _run(clone, hook)
         waits, after = watch.end(), _definitions(session)
-        own_bytes = catalogue.find(settings, instance.host, clone.info.name).own_bytes - clone.info.own_bytes
+        own_bytes = _own_bytes(settings, instance, clone) - space
         again = SecondRun.NONE
         if not run.failure:
             instance.events.tell("it runs once more")
@@ -195,6 +198,12 @@ def _measured(
         unwatched=unwatched,
         own_bytes=max(0, own_bytes),
     )
+
+
+def _own_bytes(settings: Settings, instance: Instance, clone: RunningClone) -> int:
+    """Return the space that only the clone occupies, in bytes. What the server has not written yet does not count."""
+    datasets.sync(pool_of(clone.info.top))
+    return catalogue.find(settings, instance.host, clone.info.name).own_bytes
 
 
 @contextmanager
