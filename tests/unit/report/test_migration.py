@@ -1,0 +1,50 @@
+"""What a migration does is shown as text, and as Markdown in which names and messages are no markup."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from zsnapdb.jobs.clone.migration import CheckedMigration
+from zsnapdb.planning.clone.migration import (
+    MigrationFindings,
+    MigrationRun,
+    SecondRun,
+    TableAccess,
+    TableEffect,
+    TouchedTable,
+    WaitOfTable,
+)
+from zsnapdb.planning.table_name import TableName
+from zsnapdb.report.clone.migration import MigrationView
+
+ORDERS = TableName("shop", "new_orders")
+CHECKED = CheckedMigration(
+    backup_id="20261127-040000-aaaaaaaa",
+    command=("/srv/shop/manage.py", "migrate"),
+    tables=(TouchedTable(ORDERS, frozenset({TableEffect.REDEFINED, TableEffect.REWRITTEN})),),
+    findings=MigrationFindings(
+        MigrationRun(2.5), (WaitOfTable(ORDERS, TableAccess.WRITE, 1.25, 0.01, 90),), 0.02, SecondRun.FAILS
+    ),
+    difference="--- shop.new_orders before\n+++ shop.new_orders after\n+  `paid` int",
+    unwatched=0,
+    own_bytes=1 << 20,
+    is_masked=True,
+    problems=("a write of shop.new_orders waits 1.25 s",),
+)
+
+
+def test_the_text_ends_with_the_problems_and_the_verdict() -> None:
+    lines = MigrationView(CHECKED).text().splitlines()
+    assert "shop.new_orders  redefined, rewritten  -             1.250 s" in lines
+    assert lines[-2:] == ["  problem  a write of shop.new_orders waits 1.25 s", "the migration has problems"]
+    assert MigrationView(replace(CHECKED, problems=())).text().endswith("the migration keeps to the limits")
+
+
+def test_markdown_shows_names_as_they_are_and_its_fence_cannot_be_closed_from_inside() -> None:
+    evil = replace(CHECKED, difference="+  COMMENT '\n```\n<script>'", problems=("table `a|b`: *x* <b>",))
+    lines = MigrationView(evil, as_markdown=True).text().splitlines()
+    assert lines[0] == "### The migration has problems"
+    assert "- table \\`a\\|b\\`: \\*x\\* \\<b\\>" in lines
+    assert "| shop.new\\_orders | redefined, rewritten | - | 1.250 s |" in lines
+    start = lines.index("``````diff")
+    assert lines[start + 1 :] == ["+  COMMENT '", "```", "<script>'", "``````"]
