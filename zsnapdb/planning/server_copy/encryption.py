@@ -29,6 +29,7 @@ _PLUGINS = {
     "keyring_okv_conf_dir": ("early_plugin_load", "keyring_okv.so"),
     "keyring_vault_config": ("early_plugin_load", "keyring_vault.so"),
 }
+_MARIADB_KEY_FILE = "file_key_management_filename"
 _SIGNS = ("encrypt", "keyring", "decrypt")
 
 
@@ -65,7 +66,16 @@ def advice(missing: Sequence[MissingOption], log: str, absent: Sequence[str] = (
     files = f"; the source read its keys from {', '.join(absent)}, and this host has no such file" if absent else ""
     if missing:
         lines = ", ".join(f'"{option.line}"' for option in missing)
-        return f"the source loaded a key plugin: add {lines} to server.options, and give this host the keys{files}"
+        # Whether the source had this option is not recorded: its value may be the passphrase itself.
+        passphrase = (
+            " (and file_key_management_filekey=FILE:PATH, if that file is encrypted)"
+            if any(option.line.startswith(_MARIADB_KEY_FILE) for option in missing)
+            else ""
+        )
+        return (
+            f"the source loaded a key plugin: add {lines}{passphrase} to server.options, and give this host the"
+            f" keys{files}"
+        )
     errors = [line.lower() for line in log.splitlines() if "error" in line.lower()]
     if any(sign in line for line in errors for sign in _SIGNS):
         return (

@@ -31,3 +31,9 @@ def test_the_key_files_that_this_host_lacks_are_named() -> None:
 def test_a_log_that_speaks_of_encryption_leads_to_the_keyring_and_any_other_log_to_nothing() -> None:
     assert "keyring component" in (advice((), "[ERROR] InnoDB: Encryption can't find master key") or "")
     assert advice((), "[ERROR] unknown variable 'no_such_option=1'") is None
+
+
+def test_the_passphrase_of_mariadbs_key_file_is_named_where_its_option_may_be_missing() -> None:
+    words = advice(missing_options({"file_key_management_filename": "/etc/keys"}, ()), "") or ""
+    assert "file_key_management_filekey=FILE:PATH" in words
+    assert "filekey" not in (advice(missing_options({"keyring_file_data": "/etc/keys"}, ()), "") or "")
