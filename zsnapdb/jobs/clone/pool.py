@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 
 from zsnapdb.base.errors import ConfigError, ConsistencyError, UnknownNameError, UsageError, ZsnapdbError
 from zsnapdb.base.model import backup_time, is_backup_id
@@ -162,7 +163,8 @@ def _candidates(settings: Settings, instance: Instance, request: CloneRequest) -
     """Yield the slots that fit the request, those with the newest data first."""
     if instance.settings.pool is None or not _may_be_of_pool(request):
         return
-    slots = sorted(slots_of(settings, instance), key=lambda info: as_slot(info).data_of, reverse=True)
+    now = instance.host.now()
+    slots = sorted(slots_of(settings, instance), key=lambda info: as_slot(info, now).data_of, reverse=True)
     for info in slots:
         if _fits(settings, instance, request, info) is None:
             yield info
@@ -182,7 +184,8 @@ def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: C
     if (request.profile, request.bind_address or settings.clones.bind_address) != (info.profile, info.bind_address):
         return "it has another profile or address"
     rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
-    return planning.objection(as_slot(info), settings_of(instance), rules, instance.host.now())
+    now = instance.host.now()
+    return planning.objection(as_slot(info, now), settings_of(instance), rules, now)
 
 
 def slots_of(settings: Settings, instance: Instance) -> list[CloneInfo]:
@@ -197,12 +200,13 @@ def good_slots(settings: Settings, instance: Instance) -> list[CloneInfo]:
     return [info for info in slots_of(settings, instance) if _fits(settings, instance, request, info) is None]
 
 
-def as_slot(info: CloneInfo) -> PoolSlot:
-    """Return a waiting clone as what is decided about it."""
+def as_slot(info: CloneInfo, now: datetime) -> PoolSlot:
+    """Return a waiting clone as what is decided about it at this time (UTC)."""
     data_of = backup_time(info.backup_id) if is_backup_id(info.backup_id) else read_stamp(info.created)
     runs = info.pid is not None and info.phase is CopyPhase.READY
     memory = resident_bytes(info.pid) if info.pid is not None else 0
-    return PoolSlot(info.name, data_of, runs, info.rules, memory, info.own_bytes, info.pool or PoolMark.NOT_GOOD)
+    mark, is_protected = info.pool or PoolMark.NOT_GOOD, info.lease.is_protected(now)
+    return PoolSlot(info.name, data_of, runs, info.rules, memory, info.own_bytes, mark, is_protected=is_protected)
 
 
 def settings_of(instance: Instance) -> PoolSettings:

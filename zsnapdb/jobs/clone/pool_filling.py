@@ -42,7 +42,7 @@ class FilledPool:
 def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
     """Return what `fill` would do; change nothing. ConfigError if the instance has no pool."""
     rules = masking_policy.rules_of(instance.settings.masking, requested=False)
-    slots = [as_slot(info) for info in slots_of(settings, instance)]
+    slots = [as_slot(info, instance.host.now()) for info in slots_of(settings, instance)]
     instance = with_volumes(instance)
     chosen = planned_source(settings, instance, CloneRequest(OWNER, waits=True))
     makes_form = chosen.masking.way is MaskingWay.PREPARES

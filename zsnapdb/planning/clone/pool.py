@@ -30,7 +30,8 @@ class PoolMark(StrEnum):
 class PoolSlot:
     """A clone of the pool that is nobody's: of when its data is (UTC), whether its server runs, what it takes (bytes).
 
-    `rules` is the digest of the rules by which it was masked ("": it was not).
+    `rules` is the digest of the rules by which it was masked ("": it was not). `is_protected`: somebody keeps it from
+    being destroyed, to look at it.
     """
 
     name: str
@@ -40,6 +41,7 @@ class PoolSlot:
     memory: int = 0
     space: int = 0
     mark: PoolMark = PoolMark.WAITS
+    is_protected: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,12 +89,14 @@ def filling(
     """Return what filling the pool does.
 
     `newest` is of when the set is that new clones would be made of: none are made of one that is too old itself.
-    The newest data is kept. The next server is expected to take what the largest one of the pool takes.
+    The newest data is kept, and what is protected. The next server is expected to take what the largest one of the pool
+    takes.
     """
-    drops = [(slot, reason) for slot in slots if (reason := objection(slot, terms, rules, now)) is not None]
-    bad = {slot.name for slot, _ in drops}
+    refused = [(slot, reason) for slot in slots if (reason := objection(slot, terms, rules, now)) is not None]
+    bad = {slot.name for slot, _ in refused}
     good = sorted((slot for slot in slots if slot.name not in bad), key=lambda slot: slot.data_of, reverse=True)
-    drops += [(slot, f"pool.size is {terms.size}") for slot in good[terms.size :]]
+    refused += [(slot, f"pool.size is {terms.size}") for slot in good[terms.size :]]
+    drops = [(slot, reason) for slot, reason in refused if not slot.is_protected]
     keeps = good[: terms.size]
     makes, short = terms.size - len(keeps), ""
     if now - newest > timedelta(seconds=terms.max_age):

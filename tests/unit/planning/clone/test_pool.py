@@ -64,6 +64,13 @@ def test_a_filled_pool_has_its_size_or_says_why_not_and_never_takes_more_than_it
     assert all(kept.data_of >= gone for kept in plan.keeps for gone in dropped), "the newest data is kept"
 
 
+def test_a_slot_that_somebody_protects_stays_and_counts_only_if_it_is_good() -> None:
+    refused = replace(GOOD, name="refused", mark=PoolMark.NOT_GOOD, is_protected=True)
+    old = replace(GOOD, name="old", data_of=GOOD.data_of - timedelta(seconds=60), is_protected=True)
+    plan = filling([refused, old, GOOD], PoolSettings(size=1, max_age=3600.0), "", NOW, HostRoom(None, None), NOW)
+    assert (plan.keeps, plan.drops, plan.makes) == ((GOOD,), (), 0)
+
+
 @pytest.mark.parametrize(
     ("waiting", "room", "memory", "said"),
     [
