@@ -56,6 +56,8 @@ def shop(lab: Lab, first: dict[str, Any]) -> None:
             cursor.executemany(f"INSERT INTO shop.{table} VALUES (%s, 1, 'x')", [(number,) for number in range(500)])
 
 
+# What a statement waits for is told by both servers alike: 7 and 6 % from the truth at most, seen of both.
+@pytest.mark.any_server
 @pytest.mark.usefixtures("shop")
 def test_a_migration_is_timed_beside_readers_and_writers_and_run_twice(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
