@@ -29,8 +29,8 @@ shop.execute("LOCK TABLES items WRITE")
 truth["items"] = timed(1.5, "UNLOCK TABLES")
 shop.execute("UPDATE stock SET n = n + 1 WHERE id = 7")
 shop.execute("LOCK TABLES stock READ")
-truth["stock"] = timed(1.0, "UNLOCK TABLES")
-truth["archive"] = timed("ALTER TABLE archive MODIFY note VARCHAR(9), ALGORITHM=COPY")
+truth["stock"] = timed(2.5, "UNLOCK TABLES")
+shop.execute("ALTER TABLE archive MODIFY note VARCHAR(9), ALGORITHM=COPY")
 shop.execute("ALTER TABLE orders ADD COLUMN paid INT")
 shop.execute("CREATE TABLE fresh (id INT PRIMARY KEY)")
 with open("truth.json", "a") as file:
@@ -98,8 +98,8 @@ def test_a_migration_is_timed_beside_readers_and_writers_and_run_twice(
     for table, access in (("items", "read"), ("items", "write"), ("stock", "write")):
         difference = waits[f"shop.{table}", access]["longest_seconds"] - truth[table]
         assert abs(difference) <= max(0.1 * truth[table], noise), (table, access, difference)
-    assert waits["shop.stock", "read"]["longest_seconds"] < truth["stock"] / 2 + noise, "its readers go on"
-    assert 0 < waits["shop.archive", "write"]["longest_seconds"] <= truth["archive"] + noise
+    assert waits["shop.stock", "read"]["longest_seconds"] < 0.9 * truth["stock"], "its readers go on"
+    assert all(one["asked"] > 10 for one in waits.values())
     assert not [one for one in waits.values() if one["failed"]]
 
     assert seen["second_run"] == "fails", "the table is there already"
