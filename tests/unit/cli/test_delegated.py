@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.errors import ConfigError, NotAllowedError, UsageError
 from zsnapdb.cli import delegated, exit_codes
-from zsnapdb.cli.delegated import COMMANDS, DelegatedRequest, caller_of, clean_environment, parse
+from zsnapdb.cli.delegated import caller_of, clean_environment
+from zsnapdb.jobs.clone.delegation import COMMANDS, DelegatedRequest, parse
 
 RULE = Path(__file__).parents[3] / "configs" / "sudoers.d" / "zsnapdb-clone"
 DANGEROUS = (
