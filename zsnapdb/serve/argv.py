@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zsnapdb.jobs.clone.delegation import parse
-from zsnapdb.serve.verbs import ChangeOfClone, DestroyClone, ExtendClone, NewClone, ResetClone
+from zsnapdb.serve.verbs import ChangeOfClone, ExtendCloneVerb, NewClone
 
 LIST = parse(("list", "--json"), "").words
 """The words that list all clones."""
@@ -32,14 +32,8 @@ def create(wanted: NewClone, terms: CloneTerms, subject: str) -> Sequence[str]:
 
 def change(verb: ChangeOfClone, clone: str, ttl: float, subject: str) -> Sequence[str]:
     """Return the words that change the clone of that unchanging name. `ttl` (seconds) is the lease that it gets."""
-    words: tuple[str, ...]
-    match verb:
-        case ResetClone():
-            words = ("reset", clone)
-        case ExtendClone():
-            words = ("extend", clone, f"--ttl={_seconds(ttl)}")
-        case DestroyClone():
-            words = ("destroy", clone)
+    command = verb.kind.removeprefix("clone.")
+    words = (command, clone, f"--ttl={_seconds(ttl)}") if isinstance(verb, ExtendCloneVerb) else (command, clone)
     return parse((*words, "--json"), subject).words
 
 

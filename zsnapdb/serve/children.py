@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from zsnapdb.base import run_id, subject
 from zsnapdb.base.errors import INTERNAL, CommandTimeout
 from zsnapdb.base.foreign_json import fields_of
-from zsnapdb.serve.messages import Failure, Result
+from zsnapdb.serve.messages import FailureAnswer, ResultAnswer
 
 ZSNAPDB = (sys.executable, "-m", "zsnapdb")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -43,7 +43,7 @@ class CommandCall:
 class RunCommand(Protocol):
     """Runs a command of zsnapdb to its end. OSError if it cannot be started."""
 
-    def __call__(self, call: CommandCall) -> Result | Failure: ...
+    def __call__(self, call: CommandCall) -> ResultAnswer | FailureAnswer: ...
 
 
 @dataclass
@@ -66,7 +66,7 @@ class ChildRunner:
         """Let each running command end as after SIGTERM, and begin no other."""
         self._stopped.set()
 
-    def __call__(self, call: CommandCall) -> Result | Failure:
+    def __call__(self, call: CommandCall) -> ResultAnswer | FailureAnswer:
         """Run the command, and return its document, or how it failed."""
         with self._turns, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             if self._stopped.is_set():
@@ -114,18 +114,18 @@ class _ErrorDocument(BaseModel):
     error: _ErrorFields
 
 
-def _read(code: int, out: IO[bytes], errors: IO[bytes]) -> Result | Failure:
+def _read(code: int, out: IO[bytes], errors: IO[bytes]) -> ResultAnswer | FailureAnswer:
     out.seek(0)
     text = out.read(_MOST_BYTES + 1)
     if code == 0 and len(text) <= _MOST_BYTES:
         with contextlib.suppress(ValueError, ValidationError):
-            return Result.model_validate({"document": fields_of(text)})
+            return ResultAnswer.model_validate({"document": fields_of(text)})
     with contextlib.suppress(ValidationError):
         said = _ErrorDocument.model_validate_json(text).error
-        return Failure(code=said.code, message=said.message, hint=said.hint, exit_code=code)
+        return FailureAnswer(code=said.code, message=said.message, hint=said.hint, exit_code=code)
     errors.seek(max(0, os.fstat(errors.fileno()).st_size - _TAIL))
     print(errors.read(_TAIL).decode(errors="replace"), file=sys.stderr, flush=True)
-    return Failure(
+    return FailureAnswer(
         code="internal",
         message=f"the command ended with {code} and printed no document",
         hint="the log of the helper has its last words",
@@ -133,8 +133,8 @@ def _read(code: int, out: IO[bytes], errors: IO[bytes]) -> Result | Failure:
     )
 
 
-def _ended_early(message: str) -> Failure:
-    return Failure(
+def _ended_early(message: str) -> FailureAnswer:
+    return FailureAnswer(
         code=CommandTimeout.code,
         message=message,
         hint="look at the clone before you ask again",

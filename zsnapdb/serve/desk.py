@@ -18,20 +18,20 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.serve import argv, messages
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.children import CommandCall, RunCommand
-from zsnapdb.serve.messages import Begun, Ending, Failure, Pending, RefusedRequest, Result
+from zsnapdb.serve.messages import BegunAnswer, Ending, FailureAnswer, PendingAnswer, RefusedRequest, ResultAnswer
 from zsnapdb.serve.operations import OperationRecord, Operations, new_id
-from zsnapdb.serve.roles import Belonging, RoleDecision, VerbKind, Verdict, decide, may_see_unmasked, sees_all
+from zsnapdb.serve.roles import Belonging, RoleDecision, RoleVerdict, VerbKind, decide, may_see_unmasked, sees_all
 from zsnapdb.serve.seen import SeenClone, belonging, seen_in, the_clone
 from zsnapdb.serve.tokens import StoredToken, TokenBook
 from zsnapdb.serve.verbs import (
     ChangeOfClone,
-    CreateClone,
-    ExtendClone,
-    GetClone,
-    GetOperation,
+    CreateCloneVerb,
+    ExtendCloneVerb,
+    GetCloneVerb,
+    GetOperationVerb,
     HelperRequest,
-    ListClones,
-    ListInstances,
+    ListClonesVerb,
+    ListInstancesVerb,
 )
 
 _LIST_SECONDS = 60.0
@@ -53,7 +53,7 @@ class Desk:
     patience: float = PATIENCE
     _admission: threading.Lock = field(init=False, default_factory=threading.Lock)
 
-    def answer(self, request: HelperRequest, tell: Callable[[Begun], None]) -> Ending:
+    def answer(self, request: HelperRequest, tell: Callable[[BegunAnswer], None]) -> Ending:
         """Do what the request asks for, if its token may, and return the last line of the answer.
 
         `tell` gets the operation once it has begun; if it fails, the operation goes on. RefusedRequest or ZsnapdbError
@@ -64,45 +64,45 @@ class Desk:
             raise messages.unauthenticated()
         verb = request.verb
         match verb:
-            case ListInstances():
+            case ListInstancesVerb():
                 return self._instances(asks)
-            case ListClones():
+            case ListClonesVerb():
                 return self._clones(asks)
-            case GetClone():
-                return Result(document={"clone": dict(self._permitted(asks, verb.kind, verb.name).fields)})
-            case GetOperation():
+            case GetCloneVerb():
+                return ResultAnswer(document={"clone": dict(self._permitted(asks, verb.kind, verb.name).fields)})
+            case GetOperationVerb():
                 return self._operation(asks, verb)
-            case CreateClone():
+            case CreateCloneVerb():
                 return self._ended(self._create(asks, verb), tell)
             case _:
                 return self._ended(self._change(asks, verb), tell)
 
-    def _instances(self, asks: StoredToken) -> Result:
+    def _instances(self, asks: StoredToken) -> ResultAnswer:
         _require(decide(asks.role, VerbKind.INSTANCE_LIST, Belonging.NOBODY))
         known: list[JsonValue] = [
             {"name": name, "masked": bool(one.masking.run), "pool": one.pool is not None}
             for name, one in sorted(self.settings().instance.items())
             if one.vm is None
         ]
-        return Result(document={"instances": known})
+        return ResultAnswer(document={"instances": known})
 
-    def _clones(self, asks: StoredToken) -> Result:
+    def _clones(self, asks: StoredToken) -> ResultAnswer:
         _require(decide(asks.role, VerbKind.CLONE_LIST, Belonging.NOBODY))
         seen = [one for one in self._list(asks) if sees_all(asks.role) or one.belongs_to(asks.subject)]
-        return Result(document={"clones": [dict(one.fields) for one in seen]})
+        return ResultAnswer(document={"clones": [dict(one.fields) for one in seen]})
 
-    def _operation(self, asks: StoredToken, verb: GetOperation) -> Ending:
+    def _operation(self, asks: StoredToken, verb: GetOperationVerb) -> Ending:
         found = self.operations.find(verb.id)
         if found is None:
             _require(decide(asks.role, verb.kind, Belonging.NOBODY))
             raise messages.no_such("operation", verb.id)
         own = Belonging.OWN if found.subject == asks.subject else Belonging.OTHERS
         _require(decide(asks.role, verb.kind, own), "operation", verb.id)
-        return found.ending or Pending(operation=found.id)
+        return found.ending or PendingAnswer(operation=found.id)
 
     def _list(self, asks: StoredToken) -> Sequence[SeenClone]:
         listed = self.run(CommandCall(argv.LIST, asks.subject, new_id(), _LIST_SECONDS))
-        if isinstance(listed, Failure):
+        if isinstance(listed, FailureAnswer):
             raise RefusedRequest(listed)
         return seen_in(listed)
 
@@ -116,11 +116,11 @@ class Desk:
 
     def _change(self, asks: StoredToken, verb: ChangeOfClone) -> OperationRecord:
         clone = self._permitted(asks, verb.kind, verb.name)
-        ttl = self._lease(verb.lease.ttl if isinstance(verb, ExtendClone) else None)
+        ttl = self._lease(verb.lease.ttl if isinstance(verb, ExtendCloneVerb) else None)
         words = argv.change(verb, clone.id, ttl, asks.subject)
         return self._begin(asks, verb.kind, clone.id, words, request=_digest(verb.model_dump_json()))
 
-    def _create(self, asks: StoredToken, verb: CreateClone) -> OperationRecord:
+    def _create(self, asks: StoredToken, verb: CreateCloneVerb) -> OperationRecord:
         _require(decide(asks.role, verb.kind, Belonging.NOBODY))
         settings = self.settings()
         _, instance = settings.one_instance(verb.wanted.instance)
@@ -165,12 +165,12 @@ class Desk:
         self.operations.begin(record, lambda: self.run(call))
         return record
 
-    def _ended(self, record: OperationRecord, tell: Callable[[Begun], None]) -> Ending:
-        tell(Begun(operation=record.id))
+    def _ended(self, record: OperationRecord, tell: Callable[[BegunAnswer], None]) -> Ending:
+        tell(BegunAnswer(operation=record.id))
         waited = self.operations.wait(record.id, self.patience)
         if waited is None:
             raise messages.no_such("operation", record.id)
-        return waited.ending or Pending(operation=record.id)
+        return waited.ending or PendingAnswer(operation=record.id)
 
     def _lease(self, asked: str | None) -> float:
         """Return the lease in seconds. UsageError if it is longer than the site allows."""
@@ -187,9 +187,9 @@ class Desk:
 def _require(decision: RoleDecision, what: str = "", name: str = "") -> None:
     """Raise RefusedRequest unless it is allowed."""
     match decision.verdict:
-        case Verdict.HIDDEN:
+        case RoleVerdict.HIDDEN:
             raise messages.no_such(what, name)
-        case Verdict.FORBIDDEN:
+        case RoleVerdict.FORBIDDEN:
             raise messages.forbidden(decision.reason)
 
 

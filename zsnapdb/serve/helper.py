@@ -22,7 +22,7 @@ from typing import Protocol
 from zsnapdb.base.errors import ConfigError, NotAllowedError, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.serve import messages
 from zsnapdb.serve.desk import Desk
-from zsnapdb.serve.messages import Begun, Ending, RefusedRequest, failure_of
+from zsnapdb.serve.messages import BegunAnswer, Ending, RefusedRequest, failure_of
 from zsnapdb.serve.verbs import MOST_BYTES, parse
 
 _MOST_CLIENTS = 64
@@ -110,11 +110,11 @@ class HelperServer:
             raise UsageError("something follows the request", hint="send one request a connection")
         return line
 
-    def _tell(self, client: socket.socket, begun: Begun) -> None:
+    def _tell(self, client: socket.socket, begun: BegunAnswer) -> None:
         with contextlib.suppress(OSError):
             self._send(client, begun)
 
-    def _send(self, client: socket.socket, answer: Begun | Ending) -> None:
+    def _send(self, client: socket.socket, answer: BegunAnswer | Ending) -> None:
         client.settimeout(self.seconds)
         client.sendall(answer.model_dump_json().encode() + b"\n")
 

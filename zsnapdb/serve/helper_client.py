@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from zsnapdb.base.errors import UnreachableError
-from zsnapdb.serve.messages import ANSWER, Begun, Ending, Failure, Pending, failure_of
+from zsnapdb.serve.messages import ANSWER, BegunAnswer, Ending, FailureAnswer, PendingAnswer, failure_of
 from zsnapdb.serve.verbs import HelperRequest
 
 _MOST_BYTES = 32 << 20
@@ -26,17 +26,17 @@ class HelperClient:
 
     def ask(self, request: HelperRequest) -> Ending:
         """Return how the request ended. A helper that breaks off after it began something leaves it pending."""
-        begun: Begun | None = None
+        begun: BegunAnswer | None = None
         try:
             for line in self._lines(request.line()):
                 answer = ANSWER.validate_json(line)
-                if not isinstance(answer, Begun):
+                if not isinstance(answer, BegunAnswer):
                     return answer
                 begun = answer
         except (OSError, ValidationError):
             if begun is None:
                 return _unreachable()
-        return Pending(operation=begun.operation) if begun is not None else _unreachable()
+        return PendingAnswer(operation=begun.operation) if begun is not None else _unreachable()
 
     def _lines(self, request: bytes) -> Iterator[bytes]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as helper:
@@ -50,5 +50,5 @@ class HelperClient:
                     yield line
 
 
-def _unreachable() -> Failure:
+def _unreachable() -> FailureAnswer:
     return failure_of(UnreachableError("the helper does not answer", hint="is zsnapdb-serve-helper running?"))

@@ -19,28 +19,28 @@ class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class Begun(_Message):
+class BegunAnswer(_Message):
     """The operation has begun. Whoever asked may go: it is found again by its id."""
 
     kind: Literal["begun"] = "begun"
     operation: str
 
 
-class Pending(_Message):
+class PendingAnswer(_Message):
     """The operation goes on; ask for it later."""
 
     kind: Literal["pending"] = "pending"
     operation: str
 
 
-class Result(_Message):
+class ResultAnswer(_Message):
     """It is done. `document` is what the command printed."""
 
     kind: Literal["result"] = "result"
     document: Mapping[str, JsonValue]
 
 
-class Failure(_Message):
+class FailureAnswer(_Message):
     """It is not done, and why: the same words, hint and code as of the command line."""
 
     kind: Literal["error"] = "error"
@@ -50,28 +50,28 @@ class Failure(_Message):
     exit_code: int
 
 
-Answer = Annotated[Begun | Pending | Result | Failure, Field(discriminator="kind")]
-Ending = Pending | Result | Failure
+Answer = Annotated[BegunAnswer | PendingAnswer | ResultAnswer | FailureAnswer, Field(discriminator="kind")]
+Ending = PendingAnswer | ResultAnswer | FailureAnswer
 """The last line of an answer."""
-ANSWER: TypeAdapter[Begun | Pending | Result | Failure] = TypeAdapter(Answer)
+ANSWER: TypeAdapter[BegunAnswer | PendingAnswer | ResultAnswer | FailureAnswer] = TypeAdapter(Answer)
 
 
 class RefusedRequest(Exception):
     """A request is refused, with this failure. Nothing was begun."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: FailureAnswer) -> None:
         super().__init__(failure.message)
         self.failure = failure
 
 
-def failure_of(error: ZsnapdbError) -> Failure:
+def failure_of(error: ZsnapdbError) -> FailureAnswer:
     """Return the failure that tells of an error."""
-    return Failure(code=error.code, message=error.message, hint=error.hint, exit_code=error.exit_code)
+    return FailureAnswer(code=error.code, message=error.message, hint=error.hint, exit_code=error.exit_code)
 
 
 def unauthenticated() -> RefusedRequest:
     """Return the one answer to a token that is missing, unknown, expired or revoked."""
-    failure = Failure(
+    failure = FailureAnswer(
         code=UNAUTHENTICATED,
         message="a valid token is needed",
         hint="send `Authorization: Bearer TOKEN`; an administrator makes one with `zsnapdb token create`",
@@ -92,7 +92,7 @@ def no_such(what: str, name: str) -> RefusedRequest:
 
 def over_quota(subject: str, used: list[str], most: int) -> RefusedRequest:
     """Return the answer to one clone too many: the limit, and what uses it."""
-    failure = Failure(
+    failure = FailureAnswer(
         code=QUOTA,
         message=f"{subject} has {len(used)} clones ({', '.join(used[:20])}), and serve.per_subject is {most}",
         hint="destroy one",
@@ -103,7 +103,7 @@ def over_quota(subject: str, used: list[str], most: int) -> RefusedRequest:
 
 def key_reused() -> RefusedRequest:
     """Return the answer to a known Idempotency-Key with another request."""
-    failure = Failure(
+    failure = FailureAnswer(
         code=KEY_REUSED,
         message="this Idempotency-Key came before with another request",
         hint="send another key",

@@ -21,7 +21,7 @@ from zsnapdb.base.errors import CommandError, ZsnapdbError
 from zsnapdb.base.patterns import Moment, RunId, Sha256
 from zsnapdb.base.subject import Subject
 from zsnapdb.jobs.base.private_folder import make_private
-from zsnapdb.serve.messages import INTERRUPTED, Failure, Result, failure_of, too_busy
+from zsnapdb.serve.messages import INTERRUPTED, FailureAnswer, ResultAnswer, failure_of, too_busy
 from zsnapdb.serve.roles import VerbKind
 from zsnapdb.serve.verbs import Name
 
@@ -45,7 +45,7 @@ class OperationRecord(BaseModel):
     key: Sha256 | None = None
     started: Moment
     finished: Moment | None = None
-    ending: Annotated[Result | Failure, Field(discriminator="kind")] | None = None
+    ending: Annotated[ResultAnswer | FailureAnswer, Field(discriminator="kind")] | None = None
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Operations:
         for record in [one for one in self._known.values() if one.ending is None]:
             self.end(record.id, _interrupted(record))
 
-    def begin(self, record: OperationRecord, work: Callable[[], Result | Failure]) -> None:
+    def begin(self, record: OperationRecord, work: Callable[[], ResultAnswer | FailureAnswer]) -> None:
         """Do the work in a thread and keep its ending. The record is durable on return.
 
         RefusedRequest if too many operations of the subject are under way.
@@ -80,7 +80,7 @@ class Operations:
             self._store(record)
         threading.Thread(target=self._run, args=(record.id, work), name=record.id, daemon=True).start()
 
-    def _run(self, operation: str, work: Callable[[], Result | Failure]) -> None:
+    def _run(self, operation: str, work: Callable[[], ResultAnswer | FailureAnswer]) -> None:
         try:
             ending = work()
         except ZsnapdbError as error:
@@ -89,7 +89,7 @@ class Operations:
             ending = failure_of(ZsnapdbError(f"{type(error).__name__}: {error}", hint="see the log of the helper"))
         self.end(operation, ending)
 
-    def end(self, operation: str, ending: Result | Failure) -> None:
+    def end(self, operation: str, ending: ResultAnswer | FailureAnswer) -> None:
         """Keep how the operation ended. Whoever waits for it is told, also if the disk refuses."""
         with self._changed:
             changed = self._known[operation].model_copy(update={"ending": ending, "finished": self.now()})
@@ -155,8 +155,8 @@ def new_id() -> str:
     return run_id.new()
 
 
-def _interrupted(record: OperationRecord) -> Failure:
-    return Failure(
+def _interrupted(record: OperationRecord) -> FailureAnswer:
+    return FailureAnswer(
         code=INTERRUPTED,
         message=f"the helper ended while {record.verb} of {record.clone} was under way",
         hint="look at the clone, and ask again; `zsnapdb reap` removes what is half made",

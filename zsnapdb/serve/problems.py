@@ -16,7 +16,7 @@ from zsnapdb.base.errors import (
     UnreachableError,
     UsageError,
 )
-from zsnapdb.serve.messages import KEY_REUSED, QUOTA, UNAUTHENTICATED, Failure
+from zsnapdb.serve.messages import KEY_REUSED, QUOTA, UNAUTHENTICATED, FailureAnswer
 
 MEDIA_TYPE = "application/problem+json"
 UNEXPECTED = 500
@@ -55,7 +55,7 @@ def status_of(code: str) -> int:
     return _STATUS.get(code, UNEXPECTED)
 
 
-def problem_of(failure: Failure) -> ProblemDetails:
+def problem_of(failure: FailureAnswer) -> ProblemDetails:
     """Return the problem that tells of a failure."""
     return ProblemDetails(
         title=failure.code,

@@ -40,7 +40,7 @@ class Belonging(StrEnum):
     OTHERS = "others"
 
 
-class Verdict(StrEnum):
+class RoleVerdict(StrEnum):
     """What becomes of a request. HIDDEN is answered as if there were nothing of that name."""
 
     ALLOWED = "allowed"
@@ -52,7 +52,7 @@ class Verdict(StrEnum):
 class RoleDecision:
     """A verdict, and why ("" if it is allowed)."""
 
-    verdict: Verdict
+    verdict: RoleVerdict
     reason: str = ""
 
 
@@ -67,10 +67,10 @@ def decide(role: Role, verb: VerbKind, belonging: Belonging) -> RoleDecision:
     An operation is seen by whoever began it alone, because its result can have the login of a clone.
     """
     if belonging is Belonging.OTHERS and (verb is VerbKind.OPERATION_GET or not sees_all(role)):
-        return RoleDecision(Verdict.HIDDEN, "it belongs to somebody else")
+        return RoleDecision(RoleVerdict.HIDDEN, "it belongs to somebody else")
     if verb in READS or role in _CHANGES:
-        return RoleDecision(Verdict.ALLOWED)
-    return RoleDecision(Verdict.FORBIDDEN, f"the role {role} may not use {verb}: it reads")
+        return RoleDecision(RoleVerdict.ALLOWED)
+    return RoleDecision(RoleVerdict.FORBIDDEN, f"the role {role} may not use {verb}: it reads")
 
 
 def sees_all(role: Role) -> bool:

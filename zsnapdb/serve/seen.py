@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.jobs.copies.properties import owner_text
-from zsnapdb.serve.messages import Result
+from zsnapdb.serve.messages import ResultAnswer
 from zsnapdb.serve.roles import Belonging
 
 
@@ -38,7 +38,7 @@ class SeenClone:
         return self.owner == owner_text(subject)
 
 
-def seen_in(result: Result) -> tuple[SeenClone, ...]:
+def seen_in(result: ResultAnswer) -> tuple[SeenClone, ...]:
     """Return the clones in a list, but those that wait in a pool: they are nobody's. ConsistencyError if it is none."""
     rows = result.document.get("clones")
     if not isinstance(rows, list):

@@ -58,26 +58,26 @@ class _Verb(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class ListInstances(_Verb):
+class ListInstancesVerb(_Verb):
     """The instances that clones can be made of."""
 
     kind: Literal[VerbKind.INSTANCE_LIST] = VerbKind.INSTANCE_LIST
 
 
-class ListClones(_Verb):
+class ListClonesVerb(_Verb):
     """The clones that the subject sees."""
 
     kind: Literal[VerbKind.CLONE_LIST] = VerbKind.CLONE_LIST
 
 
-class GetClone(_Verb):
+class GetCloneVerb(_Verb):
     """One clone."""
 
     kind: Literal[VerbKind.CLONE_GET] = VerbKind.CLONE_GET
     name: Name
 
 
-class CreateClone(_Verb):
+class CreateCloneVerb(_Verb):
     """A new clone. A second request with the same key and content begins nothing: it has the answer of the first."""
 
     kind: Literal[VerbKind.CLONE_CREATE] = VerbKind.CLONE_CREATE
@@ -85,14 +85,14 @@ class CreateClone(_Verb):
     key: IdempotencyKey | None = None
 
 
-class ResetClone(_Verb):
+class ResetCloneVerb(_Verb):
     """The first data of a clone again."""
 
     kind: Literal[VerbKind.CLONE_RESET] = VerbKind.CLONE_RESET
     name: Name
 
 
-class ExtendClone(_Verb):
+class ExtendCloneVerb(_Verb):
     """A longer lease."""
 
     kind: Literal[VerbKind.CLONE_EXTEND] = VerbKind.CLONE_EXTEND
@@ -100,23 +100,24 @@ class ExtendClone(_Verb):
     lease: NewLease = NewLease()
 
 
-class DestroyClone(_Verb):
+class DestroyCloneVerb(_Verb):
     """The end of a clone."""
 
     kind: Literal[VerbKind.CLONE_DESTROY] = VerbKind.CLONE_DESTROY
     name: Name
 
 
-class GetOperation(_Verb):
+class GetOperationVerb(_Verb):
     """What became of a request that took long."""
 
     kind: Literal[VerbKind.OPERATION_GET] = VerbKind.OPERATION_GET
     id: OperationId
 
 
-ChangeOfClone = ResetClone | ExtendClone | DestroyClone
+ChangeOfClone = ResetCloneVerb | ExtendCloneVerb | DestroyCloneVerb
 Verb = Annotated[
-    ListInstances | ListClones | GetClone | CreateClone | ChangeOfClone | GetOperation, Field(discriminator="kind")
+    ListInstancesVerb | ListClonesVerb | GetCloneVerb | CreateCloneVerb | ChangeOfClone | GetOperationVerb,
+    Field(discriminator="kind"),
 ]
 
 
@@ -142,7 +143,7 @@ def parse(line: bytes) -> HelperRequest:
         return _REQUEST.validate_json(line)
     except ValidationError as error:
         raise UsageError(
-            f"the request is not valid: {explained(error)}", hint="docs/teams.md lists what is known"
+            f"the request is not valid: {explained(error)}", hint="`GET /api/v1/openapi.json` says what is known"
         ) from None
 
 

@@ -13,24 +13,24 @@ from starlette.exceptions import HTTPException
 from zsnapdb import __version__
 from zsnapdb.base.printed import printed
 from zsnapdb.serve.helper_client import HelperClient
-from zsnapdb.serve.messages import UNAUTHENTICATED, Ending, Failure, Pending
+from zsnapdb.serve.messages import UNAUTHENTICATED, Ending, FailureAnswer, PendingAnswer
 from zsnapdb.serve.problems import MEDIA_TYPE, ProblemDetails, headers_of, problem_of
 from zsnapdb.serve.verbs import (
     MOST_BYTES,
-    CreateClone,
-    DestroyClone,
-    ExtendClone,
-    GetClone,
-    GetOperation,
+    CreateCloneVerb,
+    DestroyCloneVerb,
+    ExtendCloneVerb,
+    GetCloneVerb,
+    GetOperationVerb,
     HelperRequest,
     IdempotencyKey,
-    ListClones,
-    ListInstances,
+    ListClonesVerb,
+    ListInstancesVerb,
     Name,
     NewClone,
     NewLease,
     OperationId,
-    ResetClone,
+    ResetCloneVerb,
     Verb,
 )
 
@@ -95,15 +95,15 @@ class CloneApi:
 
     def instances(self, authorization: Bearer = "") -> JSONResponse:
         """List the instances that clones can be made of."""
-        return self._ask(authorization, ListInstances())
+        return self._ask(authorization, ListInstancesVerb())
 
     def clones(self, authorization: Bearer = "") -> JSONResponse:
         """List the clones that you may see."""
-        return self._ask(authorization, ListClones())
+        return self._ask(authorization, ListClonesVerb())
 
     def clone(self, name: CloneInPath, authorization: Bearer = "") -> JSONResponse:
         """Show one clone."""
-        return self._ask(authorization, GetClone(name=name))
+        return self._ask(authorization, GetCloneVerb(name=name))
 
     def create(
         self,
@@ -112,23 +112,23 @@ class CloneApi:
         key: Annotated[IdempotencyKey | None, Header(alias="Idempotency-Key")] = None,
     ) -> JSONResponse:
         """Make a clone. The answer has its login, once. 202 with an operation if it takes longer."""
-        return self._ask(authorization, CreateClone(wanted=wanted, key=key), 201)
+        return self._ask(authorization, CreateCloneVerb(wanted=wanted, key=key), 201)
 
     def reset(self, name: CloneInPath, authorization: Bearer = "") -> JSONResponse:
         """Give a clone its first data again."""
-        return self._ask(authorization, ResetClone(name=name))
+        return self._ask(authorization, ResetCloneVerb(name=name))
 
     def extend(self, name: CloneInPath, lease: Annotated[NewLease, Body()], authorization: Bearer = "") -> JSONResponse:
         """Extend the lease of a clone."""
-        return self._ask(authorization, ExtendClone(name=name, lease=lease))
+        return self._ask(authorization, ExtendCloneVerb(name=name, lease=lease))
 
     def destroy(self, name: CloneInPath, authorization: Bearer = "") -> JSONResponse:
         """Destroy a clone."""
-        return self._ask(authorization, DestroyClone(name=name))
+        return self._ask(authorization, DestroyCloneVerb(name=name))
 
     def operation(self, id: Annotated[OperationId, Path()], authorization: Bearer = "") -> JSONResponse:  # noqa: A002
         """Show what became of a request: 202 while it is under way, then the answer that the request would have had."""
-        return self._ask(authorization, GetOperation(id=id))
+        return self._ask(authorization, GetOperationVerb(id=id))
 
 
 def create_app(helper: HelperClient) -> FastAPI:
@@ -162,9 +162,9 @@ def create_app(helper: HelperClient) -> FastAPI:
 
 
 def _response(ending: Ending, done: int) -> JSONResponse:
-    if isinstance(ending, Failure):
+    if isinstance(ending, FailureAnswer):
         return _told(problem_of(ending))
-    if isinstance(ending, Pending):
+    if isinstance(ending, PendingAnswer):
         where = f"{_ROOT}/operations/{ending.operation}"
         return JSONResponse({"operation": ending.operation}, _ACCEPTED, {"Location": where, **_PRIVATE})
     return JSONResponse(dict(ending.document), done, _PRIVATE)
@@ -190,12 +190,12 @@ def _invalid(_request: Request, error: Exception) -> JSONResponse:
         f"{printed('.'.join(str(part)[:40] for part in one.get('loc', ())))}: {one.get('msg', '')}"
         for one in error.errors()[:5]
     ]
-    return _problem(422, "usage", "; ".join(found), "docs/teams.md and the schema say what is known")
+    return _problem(422, "usage", "; ".join(found), f"{_ROOT}/openapi.json says what is known")
 
 
 def _no_route(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     if error.status_code == _UNREADABLE:
-        return _problem(422, "usage", "the body is no JSON in UTF-8", "docs/teams.md and the schema say what is known")
+        return _problem(422, "usage", "the body is no JSON in UTF-8", f"{_ROOT}/openapi.json says what is known")
     code = {401: UNAUTHENTICATED, 404: "unknown-path", 405: "method"}.get(error.status_code, "http")
     return _problem(error.status_code, code, error.detail, f"{_ROOT}/openapi.json lists the paths")

@@ -14,33 +14,35 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.serve_host import ServeHost
-from zsnapdb.serve.messages import Failure, Pending, Result
+from zsnapdb.serve.messages import FailureAnswer, PendingAnswer, ResultAnswer
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.verbs import (
-    CreateClone,
-    DestroyClone,
-    ExtendClone,
-    GetClone,
-    GetOperation,
+    CreateCloneVerb,
+    DestroyCloneVerb,
+    ExtendCloneVerb,
+    GetCloneVerb,
+    GetOperationVerb,
     HelperRequest,
-    ListClones,
-    ListInstances,
+    ListClonesVerb,
+    ListInstancesVerb,
     NewClone,
     NewLease,
-    ResetClone,
+    ResetCloneVerb,
 )
 
 MINE = {"name": "mine", "owner": "ci:shop/web"}
 THEIRS = {"name": "theirs", "owner": "ann"}
-CHANGES = (ResetClone(name="x"), ExtendClone(name="x"), DestroyClone(name="x"))
+CHANGES = (ResetCloneVerb(name="x"), ExtendCloneVerb(name="x"), DestroyCloneVerb(name="x"))
 
 
-def of(verb: ResetClone | ExtendClone | DestroyClone | GetClone, name: str) -> ResetClone | ExtendClone | DestroyClone:
+def of(
+    verb: ResetCloneVerb | ExtendCloneVerb | DestroyCloneVerb | GetCloneVerb, name: str
+) -> ResetCloneVerb | ExtendCloneVerb | DestroyCloneVerb:
     return verb.model_copy(update={"name": name})  # type: ignore[return-value]
 
 
-def new(instance: str = "main", name: str | None = "mine", **more: str | bool) -> CreateClone:
-    return CreateClone(wanted=NewClone.model_validate({"instance": instance, "name": name, **more}))
+def new(instance: str = "main", name: str | None = "mine", **more: str | bool) -> CreateCloneVerb:
+    return CreateCloneVerb(wanted=NewClone.model_validate({"instance": instance, "name": name, **more}))
 
 
 def test_a_clone_is_made_for_the_subject_of_the_token(host: ServeHost) -> None:
@@ -66,8 +68,8 @@ def test_each_change_names_the_clone_by_its_unchanging_name(host: ServeHost) -> 
     ]
 
 
-@pytest.mark.parametrize("verb", [*CHANGES, GetClone(name="x")], ids=lambda verb: verb.kind)
-def test_anothers_clone_is_as_one_that_is_not_there(host: ServeHost, verb: DestroyClone) -> None:
+@pytest.mark.parametrize("verb", [*CHANGES, GetCloneVerb(name="x")], ids=lambda verb: verb.kind)
+def test_anothers_clone_is_as_one_that_is_not_there(host: ServeHost, verb: DestroyCloneVerb) -> None:
     host.clones(MINE, THEIRS)
     for role in (Role.DEVELOPER, Role.VIEWER):
         token = host.token("ci:shop/web", role)
@@ -79,22 +81,22 @@ def test_anothers_clone_is_as_one_that_is_not_there(host: ServeHost, verb: Destr
 
 def test_an_account_is_the_same_with_and_without_its_kind(host: ServeHost) -> None:
     host.clones(THEIRS)
-    host.done(host.token("unix:ann"), DestroyClone(name="theirs"))
-    assert host.refused(host.token("ci:ann"), DestroyClone(name="theirs")).code == "unknown-name"
+    host.done(host.token("unix:ann"), DestroyCloneVerb(name="theirs"))
+    assert host.refused(host.token("ci:ann"), DestroyCloneVerb(name="theirs")).code == "unknown-name"
 
 
 @pytest.mark.parametrize("set_name", ["mine", "c1"])
 def test_a_name_that_also_names_a_set_of_others_is_refused(host: ServeHost, set_name: str) -> None:
     """`zsnapdb clone destroy` takes the name of a set too."""
     host.clones({**MINE, "id": set_name}, {**THEIRS, "set": set_name})
-    assert host.refused(host.token("ci:shop/web"), DestroyClone(name="mine")).code == "unknown-name"
+    assert host.refused(host.token("ci:shop/web"), DestroyCloneVerb(name="mine")).code == "unknown-name"
     assert host.calls() == []
 
 
 def test_roles_see_and_change_what_they_may(host: ServeHost) -> None:
     host.clones(MINE, THEIRS, {"name": "slot", "owner": "the pool", "waits": True})
     seen = {
-        role: [one["name"] for one in host.done(host.token("ci:shop/web", role), ListClones()).document["clones"]]  # type: ignore[union-attr,index,call-overload]
+        role: [one["name"] for one in host.done(host.token("ci:shop/web", role), ListClonesVerb()).document["clones"]]  # type: ignore[union-attr,index,call-overload]
         for role in Role
     }
     assert seen == {
@@ -103,19 +105,21 @@ def test_roles_see_and_change_what_they_may(host: ServeHost) -> None:
         Role.OPERATOR: ["mine", "theirs"],
         Role.AUDITOR: ["mine", "theirs"],
     }
-    assert host.refused(host.token("ci:shop/web", Role.VIEWER), DestroyClone(name="mine")).code == "not-allowed"
-    assert host.refused(host.token("user:a@b.org", Role.AUDITOR), DestroyClone(name="theirs")).code == "not-allowed"
+    assert host.refused(host.token("ci:shop/web", Role.VIEWER), DestroyCloneVerb(name="mine")).code == "not-allowed"
+    assert host.refused(host.token("user:a@b.org", Role.AUDITOR), DestroyCloneVerb(name="theirs")).code == "not-allowed"
     assert host.refused(host.token("user:a@b.org", Role.AUDITOR), new()).code == "not-allowed"
     assert host.calls() == []
-    host.done(host.token("user:op@b.org", Role.OPERATOR), DestroyClone(name="theirs"))
-    assert host.refused(host.token("user:op@b.org", Role.OPERATOR), DestroyClone(name="slot")).code == "unknown-name"
+    host.done(host.token("user:op@b.org", Role.OPERATOR), DestroyCloneVerb(name="theirs"))
+    assert (
+        host.refused(host.token("user:op@b.org", Role.OPERATOR), DestroyCloneVerb(name="slot")).code == "unknown-name"
+    )
 
 
 def test_bad_tokens_have_one_answer(host: ServeHost) -> None:
     expired, revoked = host.token("ci:a", seconds=60), host.token("ci:b")
     host.pass_time(120)
     host.book.revoke(host.book.tokens()[1].id, host.now)
-    answers = {host.refused(token, ListClones()).model_dump_json() for token in ("", "x", expired, revoked)}
+    answers = {host.refused(token, ListClonesVerb()).model_dump_json() for token in ("", "x", expired, revoked)}
     assert len(answers) == 1
     assert json.loads(answers.pop())["code"] == "unauthenticated"
 
@@ -141,7 +145,7 @@ def test_an_instance_without_masking_is_not_masked_unless_asked(host: ServeHost)
     host.done(token, new(name="one"))
     host.done(token, new(name="two", mask=True))
     assert ["--mask" in call.words for call in host.calls()] == [False, True]
-    assert host.done(token, ListInstances()).document["instances"] == [
+    assert host.done(token, ListInstancesVerb()).document["instances"] == [
         {"name": "main", "masked": False, "pool": False},
         {"name": "masked", "masked": True, "pool": False},
     ]
@@ -152,7 +156,7 @@ def test_a_lease_has_a_limit(host: ServeHost, ttl: str) -> None:
     host.clones(MINE)
     token = host.token("ci:shop/web")
     assert host.refused(token, new(name="other", ttl=ttl)).code == "usage"
-    assert host.refused(token, ExtendClone(name="mine", lease=NewLease(ttl=ttl))).code == "usage"
+    assert host.refused(token, ExtendCloneVerb(name="mine", lease=NewLease(ttl=ttl))).code == "usage"
     assert host.calls() == []
 
 
@@ -163,12 +167,15 @@ def test_twenty_requests_at_once_over_a_quota_of_ten_give_ten(host: ServeHost) -
     with ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(lambda n: host.ask(token if n % 2 else other, new(name=f"c{n}")), range(20)))
     # One is there already.
-    assert Counter(one.code if isinstance(one, Failure) else one.kind for one in answers) == {"result": 9, "quota": 11}
+    assert Counter(one.code if isinstance(one, FailureAnswer) else one.kind for one in answers) == {
+        "result": 9,
+        "quota": 11,
+    }
     assert len(host.calls()) == 9
-    refused = next(one for one in answers if isinstance(one, Failure))
+    refused = next(one for one in answers if isinstance(one, FailureAnswer))
     assert "serve.per_subject is 10" in refused.message
     assert "old" in refused.message
-    host.done(token, DestroyClone(name="old"))
+    host.done(token, DestroyCloneVerb(name="old"))
     host.done(token, new(name="again"))
 
 
@@ -191,12 +198,12 @@ def test_a_clone_that_could_not_be_made_takes_no_place(tmp_path: Path) -> None:
 
 def test_a_key_makes_one_clone_however_often_it_comes(host: ServeHost) -> None:
     token, other = host.token("ci:shop/web"), host.token("ci:shop/app")
-    keyed = CreateClone(wanted=NewClone(instance="main"), key="build-7")
+    keyed = CreateCloneVerb(wanted=NewClone(instance="main"), key="build-7")
     with ThreadPoolExecutor(8) as pool:
         answers = set(pool.map(lambda _: host.done(token, keyed).model_dump_json(), range(8)))
     assert len(answers) == 1
     assert len(host.calls()) == 1
-    changed = CreateClone(wanted=NewClone(instance="main", ttl="1h"), key="build-7")
+    changed = CreateCloneVerb(wanted=NewClone(instance="main", ttl="1h"), key="build-7")
     assert host.refused(token, changed).code == "idempotency-key-reused"
     # The key of another subject is another key.
     host.done(other, keyed)
@@ -209,10 +216,10 @@ def test_what_takes_long_goes_on_and_is_found_again(tmp_path: Path) -> None:
     with host.helper() as desk:
         token, other = host.token("ci:shop/web"), host.token("ci:shop/app", Role.OPERATOR)
         begun = host.ask(token, new())
-        assert isinstance(begun, Pending)
-        asks = GetOperation(id=begun.operation)
+        assert isinstance(begun, PendingAnswer)
+        asks = GetOperationVerb(id=begun.operation)
         assert host.ask(token, asks) == begun
-        unknown = host.refused(other, GetOperation(id="20260101T000000Z-00000000"))
+        unknown = host.refused(other, GetOperationVerb(id="20260101T000000Z-00000000"))
         assert host.refused(other, asks).model_dump_json() == unknown.model_dump_json().replace(
             "20260101T000000Z-00000000", begun.operation
         )
@@ -234,13 +241,13 @@ def test_what_a_killed_helper_was_doing_counts_as_interrupted(tmp_path: Path) ->
     with host.helper() as desk:
         token = host.token("ci:shop/web")
         begun = host.ask(token, new())
-        assert isinstance(begun, Pending)
+        assert isinstance(begun, PendingAnswer)
         file = tmp_path / "state" / "operations" / f"{begun.operation}.json"
         as_it_was = file.read_bytes()
         desk.operations.settle(20)
     file.write_bytes(as_it_was)
     with host.helper():
-        assert host.refused(token, GetOperation(id=begun.operation)).code == "interrupted"
+        assert host.refused(token, GetOperationVerb(id=begun.operation)).code == "interrupted"
 
 
 def test_a_client_that_goes_away_ends_nothing(host: ServeHost) -> None:
@@ -249,9 +256,9 @@ def test_a_client_that_goes_away_ends_nothing(host: ServeHost) -> None:
         client.connect(str(host.socket))
         client.sendall(HelperRequest(token=token, verb=new()).line())
     deadline = time.monotonic() + 20
-    while not host.done(token, ListClones()).document["clones"] and time.monotonic() < deadline:
+    while not host.done(token, ListClonesVerb()).document["clones"] and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert host.done(token, GetClone(name="mine"))
+    assert host.done(token, GetCloneVerb(name="mine"))
 
 
 @pytest.mark.parametrize(
@@ -277,7 +284,7 @@ def test_hostile_lines_run_nothing(host: ServeHost, line: bytes) -> None:
     answers = host.send(line.replace(b"TOKEN", host.token("ci:shop/web").encode()))
     assert [answer.get("code") for answer in answers] in (["usage"], [])
     assert host.calls() == []
-    host.done(host.token("ci:shop/web"), ListClones())
+    host.done(host.token("ci:shop/web"), ListClonesVerb())
 
 
 def test_a_line_of_64_kib_is_the_longest(host: ServeHost) -> None:
@@ -290,7 +297,7 @@ def test_a_line_of_64_kib_is_the_longest(host: ServeHost) -> None:
 def test_another_account_is_not_answered(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, uids=frozenset({os.geteuid() + 1}))
     with host.helper():
-        failure = host.refused(host.token("ci:shop/web"), ListClones())
+        failure = host.refused(host.token("ci:shop/web"), ListClonesVerb())
     assert failure.code == "not-allowed"
     assert str(os.geteuid()) in failure.message
 
@@ -327,7 +334,7 @@ def test_a_slow_client_loses_its_place(tmp_path: Path) -> None:
                 ended.set()
                 dripping.join()
         assert time.monotonic() - began < 10
-        assert isinstance(host.ask(token, ListClones()), Result)
+        assert isinstance(host.ask(token, ListClonesVerb()), ResultAnswer)
 
 
 def _read_end(client: socket.socket) -> None:
@@ -342,9 +349,9 @@ def test_one_client_too_many_is_told_so(tmp_path: Path) -> None:
         with first, second:
             for client in (first, second):
                 client.connect(str(host.socket))
-            assert host.refused(host.token("ci:shop/web"), ListClones()).code == "busy"
+            assert host.refused(host.token("ci:shop/web"), ListClonesVerb()).code == "busy"
 
 
 def test_no_helper_is_an_answer_too(tmp_path: Path) -> None:
     host = ServeHost(tmp_path)
-    assert host.refused("x", ListClones()).code == "unreachable"
+    assert host.refused("x", ListClonesVerb()).code == "unreachable"

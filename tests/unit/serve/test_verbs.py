@@ -15,13 +15,13 @@ from zsnapdb.jobs.clone.delegation import COMMANDS
 from zsnapdb.serve import argv
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.verbs import (
-    CreateClone,
-    DestroyClone,
-    ExtendClone,
+    CreateCloneVerb,
+    DestroyCloneVerb,
+    ExtendCloneVerb,
     HelperRequest,
     NewClone,
     NewLease,
-    ResetClone,
+    ResetCloneVerb,
     parse,
 )
 
@@ -87,7 +87,7 @@ def test_no_name_is_an_option_a_path_or_a_second_line(value: str) -> None:
 def test_no_field_names_an_owner_a_file_or_a_program(name: str) -> None:
     wanted = {"instance": "main", name: "x"}
     if name == "name":
-        assert isinstance(parse(line(kind="clone.create", wanted=wanted)).verb, CreateClone)
+        assert isinstance(parse(line(kind="clone.create", wanted=wanted)).verb, CreateCloneVerb)
         return
     for verb in (
         {"kind": "clone.create", "wanted": wanted},
@@ -160,9 +160,9 @@ def test_whatever_is_asked_for_only_known_words_reach_zsnapdb(
     except UsageError:
         return
     match request.verb:
-        case CreateClone(wanted=new):
+        case CreateCloneVerb(wanted=new):
             words = argv.create(new, CloneTerms(new.name or "made", 60.0, new.mask), "ci:shop/web")
-        case ExtendClone() | ResetClone() | DestroyClone():
+        case ExtendCloneVerb() | ResetCloneVerb() | DestroyCloneVerb():
             words = argv.change(request.verb, request.verb.name, 60.0, "ci:shop/web")
         case _:
             return
@@ -185,8 +185,8 @@ def test_the_words_of_each_verb() -> None:
         *("clone", "create", "--name=mine", "--owner=user:ann@example.org", "--ttl=7200.000s"),
         *("--at=2026-01-01 10:00 UTC", "--profile=tiny", "--mask", "--json", "main"),
     )
-    lease = ExtendClone(name="mine", lease=NewLease(ttl="1h"))
+    lease = ExtendCloneVerb(name="mine", lease=NewLease(ttl="1h"))
     assert argv.change(lease, "c1", 3600.0, "ci:x") == ("clone", "extend", "--ttl=3600.000s", "--json", "c1")
-    assert argv.change(ResetClone(name="mine"), "c1", 0, "ci:x") == ("clone", "reset", "--json", "c1")
-    assert argv.change(DestroyClone(name="mine"), "c1", 0, "ci:x") == ("clone", "destroy", "--json", "c1")
+    assert argv.change(ResetCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "reset", "--json", "c1")
+    assert argv.change(DestroyCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "destroy", "--json", "c1")
     assert argv.LIST == ("clone", "list", "--json")

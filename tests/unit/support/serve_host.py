@@ -19,7 +19,7 @@ from zsnapdb.serve.children import ChildRunner
 from zsnapdb.serve.desk import Desk
 from zsnapdb.serve.helper import HelperServer, bound
 from zsnapdb.serve.helper_client import HelperClient
-from zsnapdb.serve.messages import Ending, Failure, Result
+from zsnapdb.serve.messages import Ending, FailureAnswer, ResultAnswer
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.tokens import TokenBook
@@ -108,16 +108,16 @@ class ServeHost:
         """Ask the helper."""
         return self.client.ask(HelperRequest(token=token, verb=verb))
 
-    def done(self, token: str, verb: Verb) -> Result:
+    def done(self, token: str, verb: Verb) -> ResultAnswer:
         """Ask for something that is done at once."""
         answer = self.ask(token, verb)
-        assert isinstance(answer, Result), answer
+        assert isinstance(answer, ResultAnswer), answer
         return answer
 
-    def refused(self, token: str, verb: Verb) -> Failure:
+    def refused(self, token: str, verb: Verb) -> FailureAnswer:
         """Ask for something that is refused."""
         answer = self.ask(token, verb)
-        assert isinstance(answer, Failure), answer
+        assert isinstance(answer, FailureAnswer), answer
         return answer
 
     def send(self, line: bytes) -> list[dict[str, object]]:
