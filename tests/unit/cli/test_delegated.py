@@ -124,7 +124,8 @@ def test_whatever_is_asked_for_no_word_but_the_known_ones_reaches_zsnapdb(argv: 
 
 
 def test_no_variable_of_the_caller_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ZSNAPDB_CONFIG", "ZSNAPDB_CLONE_CREATE_BINARY", "_ZSNAPDB_COMPLETE", "PYTHONPATH", "AWS_PROFILE", "ZSNAPDB_SUBJECT"):
+    others = ("PYTHONPATH", "AWS_PROFILE", "ZSNAPDB_SUBJECT")
+    for name in ("ZSNAPDB_CONFIG", "ZSNAPDB_CLONE_CREATE_BINARY", "_ZSNAPDB_COMPLETE", *others):
         monkeypatch.setenv(name, "/tmp/x")
     monkeypatch.setenv("PATH", "/tmp/x")
     monkeypatch.setenv("LANG", "C")
