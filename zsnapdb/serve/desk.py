@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from zsnapdb.base.errors import UsageError
+from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.base.patterns import printable
 from zsnapdb.base.quantities import format_duration, parse_duration
 from zsnapdb.config.settings import Settings
@@ -59,9 +60,7 @@ class Desk:
         `tell` gets the operation once it has begun; if it fails, the operation goes on. RefusedRequest or ZsnapdbError
         if nothing was done.
         """
-        asks = self.tokens.holder(request.token, self.now())
-        if asks is None:
-            raise messages.unauthenticated()
+        asks = self._holder(request.token)
         verb = request.verb
         match verb:
             case ListInstancesVerb():
@@ -76,6 +75,17 @@ class Desk:
                 return self._ended(self._create(asks, verb), tell)
             case _:
                 return self._ended(self._change(asks, verb), tell)
+
+    def _holder(self, token: str) -> StoredToken:
+        """Return whose token it is. Who has none learns nothing of this host, also if the tokens cannot be read."""
+        try:
+            asks = self.tokens.holder(token, self.now())
+        except ZsnapdbError as error:
+            print(error, file=sys.stderr, flush=True)
+            raise messages.no_tokens() from error
+        if asks is None:
+            raise messages.unauthenticated()
+        return asks
 
     def _instances(self, asks: StoredToken) -> ResultAnswer:
         _require(decide(asks.role, VerbKind.INSTANCE_LIST, Belonging.NOBODY))

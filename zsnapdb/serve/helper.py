@@ -78,13 +78,15 @@ class HelperServer:
     def _ending(self, client: socket.socket) -> Ending:
         try:
             self._refuse_others(client)
-            return self.desk.answer(parse(self._line(client)), lambda begun: self._tell(client, begun))
+            line = self._line(client)
+        except ZsnapdbError as error:
+            return failure_of(error)
+        try:
+            return self.desk.answer(parse(line), lambda begun: self._tell(client, begun))
         except RefusedRequest as refused:
             return refused.failure
         except ZsnapdbError as error:
             return failure_of(error)
-        except OSError:
-            raise
         except Exception:
             print(traceback.format_exc(), file=sys.stderr, flush=True)
             return failure_of(ZsnapdbError("an unexpected error", hint="the log of the helper has it"))

@@ -80,6 +80,11 @@ def unauthenticated() -> RefusedRequest:
     return RefusedRequest(failure)
 
 
+def no_tokens() -> RefusedRequest:
+    """Return the answer if the tokens cannot be read."""
+    return RefusedRequest(failure_of(ZsnapdbError("the tokens cannot be read", hint="the log of the helper says why")))
+
+
 def forbidden(reason: str) -> RefusedRequest:
     """Return the answer to a role that may not do it."""
     return RefusedRequest(failure_of(NotAllowedError(reason, hint="ask an administrator for a token of another role")))

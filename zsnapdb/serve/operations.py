@@ -47,6 +47,11 @@ class OperationRecord(BaseModel):
     finished: Moment | None = None
     ending: Annotated[ResultAnswer | FailureAnswer, Field(discriminator="kind")] | None = None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it is known that it failed."""
+        return isinstance(self.ending, FailureAnswer) and self.ending.code != INTERRUPTED
+
 
 @dataclass
 class Operations:
@@ -119,9 +124,13 @@ class Operations:
             return self._known.get(operation)
 
     def of_key(self, subject: str, key: str) -> OperationRecord | None:
-        """Return what the subject began with the key of that hash; None if nothing."""
+        """Return what the subject began with the key of that hash; None if nothing.
+
+        What failed may be tried again with its key. Of what was interrupted nobody knows whether it failed.
+        """
         with self._changed:
-            return next((one for one in self._known.values() if (one.subject, one.key) == (subject, key)), None)
+            begun = [one for one in self._known.values() if (one.subject, one.key) == (subject, key)]
+            return next((one for one in begun if not one.has_failed), None)
 
     def being_made(self, subject: str) -> set[str]:
         """Return the names of the clones that are being made for the subject."""

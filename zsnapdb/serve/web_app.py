@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Annotated, Any
 
-from fastapi import Body, FastAPI, Header, Path, Request
+from fastapi import Body, FastAPI, Header, Path, Request, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 
 from zsnapdb import __version__
@@ -47,7 +48,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 CloneInPath = Annotated[Name, Path(alias="name")]
-Bearer = Annotated[str, Header(alias="Authorization")]
+Bearer = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto_error=False))]
 
 
 class BodyLimit:
@@ -87,48 +88,48 @@ class CloneApi:
     def __init__(self, helper: HelperClient) -> None:
         self._helper = helper
 
-    def _ask(self, authorization: str, verb: Verb, done: int = 200) -> JSONResponse:
-        scheme, _, token = authorization.partition(" ")
-        is_sane = scheme.lower() == "bearer" and len(token) <= _MOST_TOKEN and all("!" <= one <= "~" for one in token)
+    def _ask(self, bearer: HTTPAuthorizationCredentials | None, verb: Verb, done: int = 200) -> JSONResponse:
+        token = bearer.credentials if bearer is not None else ""
+        is_sane = len(token) <= _MOST_TOKEN and all("!" <= one <= "~" for one in token)
         # The helper alone says whether a token is good, and that one is missing.
         return _response(self._helper.ask(HelperRequest(token=token if is_sane else "", verb=verb)), done)
 
-    def instances(self, authorization: Bearer = "") -> JSONResponse:
+    def instances(self, bearer: Bearer = None) -> JSONResponse:
         """List the instances that clones can be made of."""
-        return self._ask(authorization, ListInstancesVerb())
+        return self._ask(bearer, ListInstancesVerb())
 
-    def clones(self, authorization: Bearer = "") -> JSONResponse:
+    def clones(self, bearer: Bearer = None) -> JSONResponse:
         """List the clones that you may see."""
-        return self._ask(authorization, ListClonesVerb())
+        return self._ask(bearer, ListClonesVerb())
 
-    def clone(self, name: CloneInPath, authorization: Bearer = "") -> JSONResponse:
+    def clone(self, name: CloneInPath, bearer: Bearer = None) -> JSONResponse:
         """Show one clone."""
-        return self._ask(authorization, GetCloneVerb(name=name))
+        return self._ask(bearer, GetCloneVerb(name=name))
 
     def create(
         self,
         wanted: NewClone,
-        authorization: Bearer = "",
+        bearer: Bearer = None,
         key: Annotated[IdempotencyKey | None, Header(alias="Idempotency-Key")] = None,
     ) -> JSONResponse:
         """Make a clone. The answer has its login, once. 202 with an operation if it takes longer."""
-        return self._ask(authorization, CreateCloneVerb(wanted=wanted, key=key), 201)
+        return self._ask(bearer, CreateCloneVerb(wanted=wanted, key=key), 201)
 
-    def reset(self, name: CloneInPath, authorization: Bearer = "") -> JSONResponse:
+    def reset(self, name: CloneInPath, bearer: Bearer = None) -> JSONResponse:
         """Give a clone its first data again."""
-        return self._ask(authorization, ResetCloneVerb(name=name))
+        return self._ask(bearer, ResetCloneVerb(name=name))
 
-    def extend(self, name: CloneInPath, lease: Annotated[NewLease, Body()], authorization: Bearer = "") -> JSONResponse:
+    def extend(self, name: CloneInPath, lease: Annotated[NewLease, Body()], bearer: Bearer = None) -> JSONResponse:
         """Extend the lease of a clone."""
-        return self._ask(authorization, ExtendCloneVerb(name=name, lease=lease))
+        return self._ask(bearer, ExtendCloneVerb(name=name, lease=lease))
 
-    def destroy(self, name: CloneInPath, authorization: Bearer = "") -> JSONResponse:
+    def destroy(self, name: CloneInPath, bearer: Bearer = None) -> JSONResponse:
         """Destroy a clone."""
-        return self._ask(authorization, DestroyCloneVerb(name=name))
+        return self._ask(bearer, DestroyCloneVerb(name=name))
 
-    def operation(self, id: Annotated[OperationId, Path()], authorization: Bearer = "") -> JSONResponse:  # noqa: A002
+    def operation(self, id: Annotated[OperationId, Path()], bearer: Bearer = None) -> JSONResponse:  # noqa: A002
         """Show what became of a request: 202 while it is under way, then the answer that the request would have had."""
-        return self._ask(authorization, GetOperationVerb(id=id))
+        return self._ask(bearer, GetOperationVerb(id=id))
 
 
 def create_app(helper: HelperClient) -> FastAPI:

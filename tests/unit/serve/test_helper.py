@@ -184,7 +184,8 @@ def test_a_clone_that_could_not_be_made_takes_no_place(tmp_path: Path) -> None:
     host.let("fails", json.dumps({"error": {"code": "server", "message": "no server", "hint": "start it"}}))
     with host.helper():
         token = host.token("ci:shop/web")
-        failure = host.refused(token, new())
+        keyed = CreateCloneVerb(wanted=NewClone(instance="main", name="mine"), key="build-7")
+        failure = host.refused(token, keyed)
         assert (failure.code, failure.message, failure.hint, failure.exit_code) == (
             "server",
             "no server",
@@ -192,7 +193,9 @@ def test_a_clone_that_could_not_be_made_takes_no_place(tmp_path: Path) -> None:
             7,
         )
         host.let("fails", "")
-        host.done(token, new())
+        # What failed is tried again with its key, and what was done is not.
+        assert host.done(token, keyed) == host.done(token, keyed)
+        assert len(host.calls()) == 2
         assert host.refused(token, new(name="second")).code == "quota"
 
 
@@ -300,6 +303,24 @@ def test_another_account_is_not_answered(tmp_path: Path) -> None:
         failure = host.refused(host.token("ci:shop/web"), ListClonesVerb())
     assert failure.code == "not-allowed"
     assert str(os.geteuid()) in failure.message
+
+
+def test_who_has_no_token_learns_nothing_of_a_broken_host(host: ServeHost, capfd: pytest.CaptureFixture[str]) -> None:
+    host.token("ci:shop/web")
+    host.book.file.write_text("{")
+    failure = host.refused("x", ListClonesVerb())
+    assert (failure.code, failure.message) == ("internal", "the tokens cannot be read")
+    assert str(host.book.file) in capfd.readouterr().err
+
+
+def test_a_full_disk_begins_nothing_and_is_an_answer(host: ServeHost, capfd: pytest.CaptureFixture[str]) -> None:
+    token = host.token("ci:shop/web")
+    folder = host.folder / "state" / "operations"
+    folder.rename(folder.with_name("elsewhere"))
+    assert host.refused(token, new()).code == "internal"
+    assert "Traceback" in capfd.readouterr().err
+    assert host.calls() == []
+    folder.with_name("elsewhere").rename(folder)
 
 
 def test_the_socket_is_for_root_and_one_group(host: ServeHost) -> None:

@@ -188,4 +188,6 @@ def test_the_schema_says_what_is_known(host: ServeHost) -> None:
         "/api/v1/clones/{name}/extend",
         "/api/v1/operations/{id}",
     }
+    assert schema["components"]["securitySchemes"]["HTTPBearer"] == {"type": "http", "scheme": "bearer"}
+    assert all(one["security"] for methods in schema["paths"].values() for one in methods.values())
     assert schema["components"]["schemas"]["NewClone"]["additionalProperties"] is False
