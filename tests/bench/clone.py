@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.bench.stall import FLAVOURS, PYTHON, Figure, _to_terminal
+from tests.bench.figures import FLAVOURS, PYTHON, Figure, to_terminal
 from tests.lab.cache import Cache
 from tests.lab.guest import Guest, Lab
 from tests.lab.host import LabError
@@ -33,7 +33,7 @@ def measure(lab: Lab, flavour: str, options: argparse.Namespace) -> list[dict[st
     """Return every sample of a flavour, measured in a guest of its own."""
     with Guest.boot(lab, flavour, memory_mib=MEMORY_MIB) as guest:
         argv = [PYTHON, INSIDE, options.sizes, *map(str, (options.rounds, options.clones, options.pool))]
-        done = guest.run(argv, timeout=options.timeout, env={"PYTHONDONTWRITEBYTECODE": "1"}, sink=_to_terminal)
+        done = guest.run(argv, timeout=options.timeout, env={"PYTHONDONTWRITEBYTECODE": "1"}, sink=to_terminal)
         if done.code != 0:
             raise LabError(f"{flavour}: the measurement ended with exit status {done.code}")
         samples: list[dict[str, Any]] = json.loads((guest.out / "clone.json").read_text())

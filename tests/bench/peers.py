@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.bench.stall import Figure
+from tests.bench.figures import Figure
 from tests.bench.tools import peers
 from tests.lab.cache import Cache
 from tests.lab.guest import Guest, Lab

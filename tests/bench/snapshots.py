@@ -16,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.bench.stall import FLAVOURS, PYTHON, Figure
+from tests.bench.figures import FLAVOURS, PYTHON, Figure
 from tests.lab.guest import Guest, Lab
 from tests.lab.host import LabError
 

@@ -56,7 +56,7 @@ def disturb():
                 cursor.execute("INSERT INTO ledger.big (body) VALUES (REPEAT('x', 3000000))")
                 cursor.execute('DELETE FROM ledger.big')
 threading.Thread(target=disturb, daemon=True).start()
-load = ledger.Load(S, first_number=firsts, committed=Committed())
+load = ledger.Load(S, rate=7.0, first_number=firsts, committed=Committed())
 load.start()
 while not load.failures:
     time.sleep(0.2)

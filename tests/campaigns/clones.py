@@ -31,6 +31,12 @@ HOME = "tank/zsnapdb/clones"
 NAME = "victim"
 POOLED = "/tmp/pooled.toml"
 """The configuration with a pool of one clone."""
+MASKED = "/tmp/masked.toml"
+"""The configuration that masks every clone. The first one has its set masked for all."""
+SWEPT = "/tmp/swept.toml"
+"""The configuration by which no set stays that no clone depends on."""
+FORMS = "tank/zsnapdb/prepared"
+MASK = "INSERT INTO ledger.journal VALUES (999999, 1);\n"
 OPERATIONS = {
     "create": ("clone", "create", "main", "--name", NAME),
     "live": ("clone", "create", "main", "--name", NAME, "--from", "live", "--no-start"),
@@ -40,8 +46,9 @@ OPERATIONS = {
     "destroy": ("clone", "destroy", NAME),
     "fill": ("clone", "pool", "main", "--config", POOLED),
     "hand": ("clone", "create", "main", "--name", NAME, "--config", POOLED),
+    "masked": ("clone", "create", "main", "--name", NAME, "--config", MASKED),
 }
-MAKES = ("create", "live", "fill")
+MAKES = ("create", "live", "fill", "masked")
 _PATH = f"/tmp/shim/bin:{os.environ['PATH']}"
 
 
@@ -72,6 +79,12 @@ def document(*words: str) -> dict:  # type: ignore[type-arg]
 
 def names_of_datasets() -> set[str]:
     return set(run("zfs", "list", "-H", "-r", "-t", "all", "-o", "name", "tank").stdout.split())
+
+
+def complete_forms() -> list[str]:
+    """The datasets of sets that were prepared, which stay for the next clone."""
+    swept = document("reap", "--plan")["swept"]
+    return [f"{FORMS}/{one['name']}" for one in swept if (one["what"], one["verdict"]) == ("prepared set", "keep")]
 
 
 def arm(number: int, side: str) -> None:
@@ -123,14 +136,21 @@ class Campaign:
         assert run("zsnapdb", "backup").returncode == 0
         text = Path("/etc/zsnapdb/zsnapdb.toml").read_text()
         Path(POOLED).write_text(f"{text}\n[instance.main.pool]\nsize = 1\n")
+        Path("/tmp/mask.sql").write_text(MASK)
+        Path(MASKED).write_text(f'{text}\n[instance.main.masking]\nrequired = true\nrun = ["/tmp/mask.sql"]\n')
+        Path(SWEPT).write_text(f"{text}\n[clones]\nkeep_unused = 0\n")
         document("clone", "list")
         self.clean()
         # The dataset above all clones stays after the first clone.
-        self.before = names_of_datasets() | {HOME, HOME.rpartition("/")[0]}
+        self.before = names_of_datasets() | {HOME, FORMS, HOME.rpartition("/")[0]}
 
     def clean(self) -> None:
         every = [clone["id"] for clone in document("clone", "list")["clones"]]
-        for words in (("clone", "destroy", NAME), *(("clone", "destroy", name) for name in every), ("reap",)):
+        for words in (
+            ("clone", "destroy", NAME),
+            *(("clone", "destroy", name) for name in every),
+            ("reap", "--config", SWEPT),
+        ):
             done = run("zsnapdb", *words)
             assert done.returncode == 0, done.stderr
 
@@ -146,7 +166,7 @@ class Campaign:
             self.prepare(operation)
             counts[operation] = steps_of(operation)
             self.clean()
-        self.before = names_of_datasets()
+        self.before = names_of_datasets() | {FORMS}
         return counts
 
     def round(self, step: Step) -> None:
@@ -159,7 +179,12 @@ class Campaign:
             [] if done.returncode in (-9, 0) else [f"the command ended with {done.returncode}: {done.stderr[-300:]}"]
         )
         self.killed += done.returncode == -9
-        left = {name for name in names_of_datasets() if name not in self.before}
+        forms = complete_forms()
+        left = {
+            name
+            for name in names_of_datasets()
+            if name not in self.before and not any(name.startswith(form) for form in forms)
+        }
         clones = document("clone", "list")["clones"]
         phases = [c["phase"] for c in clones]
         named = warned()
@@ -206,10 +231,11 @@ class Campaign:
                 return [f"nobody gets a clone after it: {handed.stderr[-500:]}"]
         elif step.operation == "fill" or clone["name"] != NAME:
             return [f"clone {clone['name']} of {clone['owner']} does not wait, and is nobody's"]
-        started = run("zsnapdb", "clone", "start", NAME)
+        masked = ("--config", MASKED) if step.operation == "masked" else ()
+        started = run("zsnapdb", "clone", "start", NAME, *masked)
         if started.returncode != 0:
             return [f"it does not start: {started.stderr[-500:]}"]
-        login = document("clone", "connect", NAME)
+        login = document("clone", "connect", NAME, *masked)
         with (
             ledger.connect(login["socket"], login["user"], login["password"]) as connection,
             connection.cursor() as cursor,
@@ -218,6 +244,9 @@ class Campaign:
             ((accounts, balances),) = cursor.fetchall()
             if (int(accounts), int(balances)) != (ledger.ACCOUNTS, ledger.ACCOUNTS * ledger.INITIAL):
                 return ["its data is not the source's"]
+            cursor.execute("SELECT COUNT(*) FROM journal WHERE worker = 999999")
+            if cursor.fetchall() != ((len(masked) // 2,),):
+                return ["it is not masked as it should be"]
         return []
 
 
@@ -232,7 +261,7 @@ def main() -> int:
     lengths = (
         campaign.lengths()
         if options.rounds == 0
-        else {"create": 5, "live": 8, "reset": 15, "detach": 19, "destroy": 6, "hand": 1}
+        else {"create": 5, "live": 8, "reset": 15, "detach": 19, "destroy": 6, "fill": 6, "hand": 1, "masked": 13}
     )
     lengths = {name: count for name, count in lengths.items() if name in options.only}
     print(f"changing commands: {lengths}", flush=True)

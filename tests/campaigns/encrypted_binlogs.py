@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import secrets
 import shutil
 import subprocess
@@ -34,6 +35,7 @@ class EncryptedBinlogs(Release):
     def __init__(self, algorithm: str) -> None:
         super().__init__()
         self.algorithm = algorithm
+        self.passphrase = FOLDER / "passphrase"
         self.canary = secrets.token_hex(24)
         self.copies = 0
 
@@ -48,27 +50,42 @@ class EncryptedBinlogs(Release):
         subprocess.run([SERVER, "stop"], check=True)
         OPTIONS.write_text("\n".join((OPTIONS.read_text(), *lines, "")))
         subprocess.run([SERVER, "start"], check=True)
-        sql("RESET BINARY LOGS AND GTIDS" if self.flavour == "mysql" else "RESET MASTER")
+        is_new = self.flavour == "mysql" and not str(sql("SELECT VERSION()")[0][0]).startswith("8.0.")
+        sql("RESET BINARY LOGS AND GTIDS" if is_new else "RESET MASTER")
         hidden = zsnapdb("snapshot", "main")["backup_id"]
         said = refused("clone", "create", "main", "--from", hidden, "--name", "hidden")
         assert "its sandbox does not show" in said, said
         text = CONFIG.read_text()
         assert "\noptions = [" in text, text
         options = "".join(f'"{option}", ' for option in ours)
-        CONFIG.write_text(text.replace("\noptions = [", f'\nsandbox_reads = ["{keys}"]\noptions = [{options}', 1))
+        CONFIG.write_text(text.replace("\noptions = [", f'\nsandbox_reads = ["{FOLDER}"]\noptions = [{options}', 1))
 
     def _with_component(self, keys: Path) -> tuple[list[str], list[str]]:
-        """Return the options of the server, and those of servers on copies, with MySQL's keyring."""
+        """Return the options of the server, and those of servers on copies, with MySQL's keyring.
+
+        The tree of another release is read-only, and gets a layer to write to.
+        """
+        if os.statvfs("/opt/mysql").f_flag & os.ST_RDONLY:
+            for layer in ("/run/layer", "/run/layer/upper", "/run/layer/work"):
+                Path(layer).mkdir()
+            layers = "lowerdir=/opt/mysql/usr,upperdir=/run/layer/upper,workdir=/run/layer/work"
+            subprocess.run(["mount", "-t", "overlay", "overlay", "-o", layers, "/opt/mysql/usr"], check=True)
         Path("/opt/mysql/usr/sbin/mysqld.my").write_text('{"components": "file://component_keyring_file"}\n')
         component = Path("/opt/mysql/usr/lib/mysql/plugin/component_keyring_file.cnf")
         component.write_text(json.dumps({"path": str(keys), "read_only": False}))
         return ["binlog_encryption = ON"], []
 
     def _with_plugin(self, keys: Path) -> tuple[list[str], list[str]]:
-        """The same with MariaDB's plugin, whose file has a key for each number."""
-        keys.write_text("".join(f"{number};{secrets.token_hex(32)}\n" for number in (1, 2)))
+        """The same with MariaDB's plugin, whose file has a key for each number, and opens with a passphrase."""
+        text = "".join(f"{number};{secrets.token_hex(32)}\n" for number in (1, 2))
+        self.passphrase.write_text(secrets.token_hex(16))
+        shutil.chown(self.passphrase, "mysql", "mysql")
+        self.passphrase.chmod(0o400)
+        closing = ["openssl", "enc", "-aes-256-cbc", "-md", "sha1", "-pass", f"file:{self.passphrase}"]
+        subprocess.run([*closing, "-out", str(keys)], input=text.encode(), check=True, capture_output=True)
         algorithm = f"file_key_management_encryption_algorithm={self.algorithm}"
-        ours = ["plugin_load_add=file_key_management", f"file_key_management_filename={keys}", algorithm]
+        passphrase = f"file_key_management_filekey=FILE:{self.passphrase}"
+        ours = ["plugin_load_add=file_key_management", f"file_key_management_filename={keys}", passphrase, algorithm]
         return [*ours, "encrypt_binlog = ON"], ours
 
     def refusal(self) -> None:

@@ -167,8 +167,7 @@ class Campaign:
         """
         (row,) = self.sql("SHOW BINARY LOG STATUS" if self.flavour is Flavour.MYSQL else "SHOW MASTER STATUS")
         self.begin = str(row[0]), int(str(row[1]))
-        ledger.BALLAST_ROWS = 60
-        ledger.set_up(SOCKET)
+        ledger.set_up(SOCKET, ballast_rows=60)
         self.sql(
             "CREATE DATABASE scratch",
             "CREATE TABLE scratch.big (batch INT, line INT, body MEDIUMTEXT, PRIMARY KEY (batch, line))",

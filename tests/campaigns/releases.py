@@ -111,8 +111,7 @@ class Release:
 
     def backup(self) -> None:
         """A full backup and an increment under load are restored to exactly their position."""
-        ledger.BALLAST_ROWS = 40
-        ledger.set_up(SOCKET)
+        ledger.set_up(SOCKET, ballast_rows=40)
         self.write()
         zsnapdb("backup")
         load = ledger.Load(SOCKET)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,31 +27,35 @@ def test_outputs_exit_status_and_files_come_back(lab: Lab, tmp_path: Path) -> No
     assert (tmp_path / "file").read_text() == "kept\n"
 
 
-def test_much_output_comes_back_whole(lab: Lab) -> None:
+@pytest.fixture(scope="module")
+def bare(lab: Lab) -> Iterator[Guest]:
+    """A guest without a server."""
     with Guest.boot(lab, "none") as guest:
-        done = guest.run(["sh", "-c", "seq 1 200000"]).check()
+        yield guest
+
+
+def test_much_output_comes_back_whole(bare: Guest) -> None:
+    done = bare.run(["sh", "-c", "seq 1 200000"]).check()
     assert done.stdout == "".join(f"{n}\n" for n in range(1, 200001))
 
 
-def test_what_was_synced_survives_a_power_cut(lab: Lab) -> None:
-    with Guest.boot(lab, "none") as guest:
-        guest.run(["sh", "-c", "zfs create -o mountpoint=/t tank/t && echo kept > /t/file && zpool sync"]).check()
-        guest.power_cut()
-        guest.start()
-        assert guest.run(["cat", "/t/file"]).check().stdout == "kept\n"
+def test_a_command_that_takes_too_long_is_ended_and_said_so(bare: Guest) -> None:
+    with pytest.raises(LabError, match="no end of the command within 1 s"):
+        bare.run(["sleep", "60"], timeout=1)
+    assert bare.run(["true"]).code == 0
 
 
-def test_a_command_that_takes_too_long_is_ended_and_said_so(lab: Lab) -> None:
-    with Guest.boot(lab, "none") as guest:
-        with pytest.raises(LabError, match="no end of the command within 1 s"):
-            guest.run(["sleep", "60"], timeout=1)
-        assert guest.run(["true"]).code == 0
+def test_guests_run_side_by_side(lab: Lab, bare: Guest) -> None:
+    with Guest.boot(lab, "none") as other:
+        bare.run(["zfs", "create", "tank/one"]).check()
+        assert "tank/one" not in other.run(["zfs", "list", "-H", "-o", "name"]).check().stdout
 
 
-def test_guests_run_side_by_side(lab: Lab) -> None:
-    with Guest.boot(lab, "none") as one, Guest.boot(lab, "none") as two:
-        one.run(["zfs", "create", "tank/one"]).check()
-        assert "tank/one" not in two.run(["zfs", "list", "-H", "-o", "name"]).check().stdout
+def test_what_was_synced_survives_a_power_cut(bare: Guest) -> None:
+    bare.run(["sh", "-c", "zfs create -o mountpoint=/t tank/t && echo kept > /t/file && zpool sync"]).check()
+    bare.power_cut()
+    bare.start()
+    assert bare.run(["cat", "/t/file"]).check().stdout == "kept\n"
 
 
 def test_a_guest_answers_queries_in_time(lab: Lab) -> None:
@@ -75,37 +80,45 @@ def leftovers(lab: Lab) -> tuple[list[str], list[str], list[str]]:
     return processes, mounts, os.listdir("/dev/shm")
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_stays_behind_when_the_owner_of_a_guest_is_ended(lab: Lab, number: int) -> None:
-    before = leftovers(lab)
-    argv = [
-        sys.executable,
-        str(CHECKOUT / "tests/lab"),
-        "exec",
-        "--flavour",
-        "none",
-        "--",
-        "sh",
-        "-c",
-        "echo up; sleep 300",
-    ]
+def owner() -> subprocess.Popen[bytes]:
+    """Start a process that owns a guest, and wait until a command runs in the guest."""
+    argv = [sys.executable, str(CHECKOUT / "tests/lab"), "exec", "--flavour", "none", "--"]
     # A background job of a shell ignores SIGINT, and its children inherit that.
     process = subprocess.Popen(
-        argv,
+        [*argv, "sh", "-c", "echo up; sleep 300"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == b"up\n"
-    assert leftovers(lab)[0] != before[0]
-    process.send_signal(number)
-    process.wait(120)
-    process.stdout.close()
+    return process
+
+
+def folders(lab: Lab) -> set[Path]:
+    return {folder for folder in lab.cache.runs.iterdir() if folder.name.startswith("none-")}
+
+
+@pytest.mark.alone
+def test_nothing_stays_behind_when_the_owner_of_a_guest_is_ended(lab: Lab) -> None:
+    before, others = leftovers(lab), folders(lab)
+    owners = {number: owner() for number in (signal.SIGINT, signal.SIGKILL)}
+    for process in owners.values():
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+    for number, process in owners.items():
+        running = leftovers(lab)[0]
+        assert running != before[0]
+        process.send_signal(number)
+        process.wait(120)
+        assert process.stdout is not None
+        process.stdout.close()
+        deadline = time.monotonic() + 120
+        while leftovers(lab)[0] == running:
+            assert time.monotonic() < deadline, running
+            time.sleep(0.1)
     deadline = time.monotonic() + 120
     while leftovers(lab) != before:
         assert time.monotonic() < deadline, leftovers(lab)
         time.sleep(0.1)
     Guest.boot(lab, "none").close()
-    assert [p for p in lab.cache.runs.iterdir() if p.name.startswith("none-")] == []
+    assert folders(lab) <= others

@@ -9,7 +9,13 @@ import json
 import re
 import shlex
 
+import pytest
+
 from tests.lab.guest import Guest
+
+# What is typed are commands of zsnapdb and ZFS. On both servers test_main_job.py drills and restores, test_points.py
+# replays what is archived to its end and to points, and test_local_restore.py starts the server of such a restore.
+pytestmark = pytest.mark.any_server
 
 PYTHON = "/opt/venv/bin/python"
 LEDGER = "import sys; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger; "

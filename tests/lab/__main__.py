@@ -17,7 +17,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     __package__ = "tests.lab"
 
-from tests.lab import build, campaign, servers, shell, suite
+from tests.lab import build, campaign, servers, shell, suite, zfs_releases
 from tests.lab.cache import Cache
 from tests.lab.folders import remove_own
 from tests.lab.guest import ENCRYPTED, FLAVOURS, Guest, Lab
@@ -33,7 +33,9 @@ def _to_terminal(descriptor: int, data: bytes) -> None:
 def _build(cache: Cache, options: argparse.Namespace) -> int:
     began = time.monotonic()
     names = [options.server] if options.server else []
-    paths = build.build(cache, [make(name) for name in names for make in (servers.product, servers.image)])
+    more = [make(name) for name in names for make in (servers.product, servers.image)]
+    more += [zfs_releases.product(options.zfs)] if options.zfs else []
+    paths = build.build(cache, more)
     print(f"the lab is ready in {cache.top} ({time.monotonic() - began:.0f} s)")
     for name, path in paths.items():
         print(f"  {name:<14} {path.name}")
@@ -116,6 +118,11 @@ def _add_server(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--server", choices=list(servers.SERVERS), help=what)
 
 
+def _add_zfs(parser: argparse.ArgumentParser) -> None:
+    text = "guests have this release of OpenZFS"
+    parser.add_argument("--zfs", choices=list(zfs_releases.SUITES), help=text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python3 tests/lab", description="Real OpenZFS, MySQL and MariaDB in User Mode Linux guests."
@@ -173,6 +180,8 @@ def _parser() -> argparse.ArgumentParser:
     inside.add_argument("--flavour", choices=FLAVOURS, default="mysql")
     _add_server(inside, "with this release instead of the lab's server")
     inside.set_defaults(run=_shell)
+    for command in (made, demo, test, long, run, inside):
+        _add_zfs(command)
     return parser
 
 
@@ -189,6 +198,8 @@ def main() -> int:
     os.environ["ZSNAPDB_LAB_CACHE"] = str(cache.top)
     if getattr(options, "encrypted", None) is not None:
         os.environ[ENCRYPTED] = options.encrypted
+    if options.zfs is not None:
+        os.environ[zfs_releases.CHOSEN] = options.zfs
     try:
         return int(options.run(cache, options))
     except LabError as error:

@@ -45,9 +45,9 @@ ENCRYPTED = "ZSNAPDB_LAB_ENCRYPTED"
 class Lab:
     """Where the built products are, and how many processors a guest has.
 
-    `modules` are those of the kernel (None: they are in the root). `server` is the tree of another release, which a
-    guest then has instead of the lab's server. `form`: its server lies on datasets that ZFS encrypts, and its backups
-    are sent in this form (plain or raw). None: nothing is encrypted.
+    `modules` are those of the kernel, and what belongs to them (None: they are in the root). `server` is the tree of
+    another release, which a guest then has instead of the lab's server. `form`: its server lies on datasets that ZFS
+    encrypts, and its backups are sent in this form (plain or raw). None: nothing is encrypted.
     """
 
     kernel: Path
@@ -71,6 +71,7 @@ class Lab:
 
         `server` names another release (servers.py): then the guests of its flavour have that.
         """
+        from . import zfs_releases
         from .build import SMP_KERNEL, SMP_ZFS, build, several_processors
         from .servers import SERVERS, image, product
 
@@ -78,6 +79,11 @@ class Lab:
             raise LabError(f"a guest has 1 or 2 processors, not {processors}")
         cache = cache or Cache.default()
         more = several_processors() if processors > 1 else []
+        zfs = os.environ.get(zfs_releases.CHOSEN)
+        if zfs is not None:
+            if processors > 1:
+                raise LabError("another release of OpenZFS is built for guests with one processor alone")
+            more = [zfs_releases.product(zfs)]
         if server is not None:
             more = [*more, product(server), image(server)]
         paths = build(cache, more)
@@ -92,6 +98,7 @@ class Lab:
             images=images,
             cache=cache,
             server=None if server is None else paths[f"server-{server}"],
+            modules=None if zfs is None else paths[f"zfs-{zfs}"],
             form=os.environ.get(ENCRYPTED),
         )
         if processors == 1:

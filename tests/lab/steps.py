@@ -70,7 +70,7 @@ def root_with_tools(b: Builder, out: Path) -> None:
     shutil.rmtree(sources)
 
 
-def apt_options(folder: Path, inside: str, suite: str) -> str:
+def apt_options(folder: Path, inside: str, suite: str, parts: str = "main") -> str:
     """Make a folder in which apt knows one other suite, and return the options that make it use that.
 
     `inside` is its path in the chroot.
@@ -81,7 +81,7 @@ def apt_options(folder: Path, inside: str, suite: str) -> str:
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "status").write_text("")
     (folder / "sources.list").write_text(
-        f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {host.mirror()} {suite} main\n"
+        f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {host.mirror()} {suite} {parts}\n"
     )
     return (
         f"-q -y -o Acquire::Check-Valid-Until=false -o Dir::Etc::SourceList={inside}/sources.list -o"

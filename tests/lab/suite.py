@@ -10,22 +10,22 @@ from __future__ import annotations
 import functools
 import os
 import queue
-import re
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
-from . import campaign, flavours, host
+from . import campaign, flavours, host, servers, zfs_releases
 from .build import build
 from .flavours import FLAVOURS
-from .guest import CHECKOUT, Guest, Lab
+from .guest import CHECKOUT, ENCRYPTED, Guest, Lab
 from .host import Bind, in_root
+from .job import FIRST, Job, Stage
 from .progress import JobOutput, told_until_ended
-from .shares import ANY_SERVER_SECONDS, SAMPLES, SECONDS, USUAL
+from .shares import ANY_SERVER_SECONDS, OTHER_RELEASES, OTHER_RELEASES_TRY, SAMPLES, SECONDS, USUAL
 
 PYTEST = (
     "/opt/venv/bin/python",
@@ -48,60 +48,17 @@ OWN_GUEST = {"test_guides.py": "mysql"}
 """Files of system tests that need a server as it is after its installation, and on which flavour they run."""
 ONE_SERVER = ("test_machines.py", "test_setup_move.py", "test_systemd.py", "test_upgrade.py")
 """Files of fault tests that choose their servers themselves: one job runs all of such a file."""
-FIRST = 10_000.0
-"""The weight of a job that begins before all others, however long it takes."""
 LAB_FAULTS = "test_lab.py"
 _NO_TESTS = 5
 """Exit status of pytest when nothing was selected."""
-_SUMMARY = re.compile(r"(\d+) (passed|failed|error|errors|skipped)\b")
-
-
-@dataclass
-class Stage:
-    """One part of the run and its result."""
-
-    name: str
-    seconds: float = 0.0
-    code: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def count(self, output: str) -> None:
-        """Add the numbers of pytest's closing line."""
-        for line in output.splitlines()[-3:]:
-            for number, word in _SUMMARY.findall(line):
-                self.counts[word.rstrip("s") if word == "errors" else word] = int(number)
-
-
-@dataclass
-class Job:
-    """Something to run: a name, the approximate seconds, and a function that adds to `output` and returns a status."""
-
-    name: str
-    weight: float
-    work: Callable[..., int]
-    has_guest: bool = True
-
-    def run(self, output: JobOutput) -> Stage:
-        """Run the job, print its whole output at once, and return its stage."""
-        stage = Stage(self.name)
-        began = time.monotonic()
-        usual = f" (about {self.weight:.0f} s)" if 0 < self.weight < FIRST else ""
-        print(f"... {self.name}{usual}", flush=True)
-        try:
-            stage.code = self.work(output=output)
-        except Exception as error:
-            stage.code = 1
-            output.add(f"\n{error}\n".encode())
-        stage.seconds = time.monotonic() - began
-        stage.count(output.text)
-        print(f"--- {self.name} ({stage.seconds:.0f} s)\n{output.text}", flush=True)
-        return stage
 
 
 def _inside(lab: Lab, argv: Sequence[str], more: Mapping[str, str] | None = None) -> list[str]:
     """Return an argv that runs in the guest root as a chroot, with checkout and cache at their own paths."""
     binds = [Bind(CHECKOUT, str(CHECKOUT)), Bind(lab.cache.top, str(lab.cache.top))]
     env = {"ZSNAPDB_LAB_CACHE": str(lab.cache.top), "PYTHONPATH": str(CHECKOUT), "PYTHONDONTWRITEBYTECODE": "1"}
+    # Tests on the host start guests themselves, with what was chosen for the guests of this run.
+    env |= {name: os.environ[name] for name in (ENCRYPTED, zfs_releases.CHOSEN) if name in os.environ}
     return in_root(lab.root, argv, binds, cwd=str(CHECKOUT), env={**env, **(more or {})}, own_processes=True)
 
 
@@ -199,7 +156,7 @@ def _attacks(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[
     """Return the jobs of the attacks: named ones in a guest of each flavour, all of them in one guest."""
     own = arguments_for("attacks", arguments)
     chosen = FLAVOURS if all_flavours or own[0] != "tests/attacks" else ("mariadb",)
-    return [Job(f"attacks, {flavour}", 500.0, functools.partial(_in_guest, lab, flavour, own)) for flavour in chosen]
+    return [Job(f"attacks, {flavour}", 560.0, functools.partial(_in_guest, lab, flavour, own)) for flavour in chosen]
 
 
 def _faults(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[Job]:
@@ -266,6 +223,27 @@ def chosen_campaigns(arguments: Sequence[str]) -> list[str]:
 
 def _sample(lab: Lab, name: str, flavour: str, *, output: JobOutput) -> int:
     (outcome,) = campaign.run(lab, name, (flavour,), SAMPLES.get(name, ()), timeout=3600)
+    output.add(b"1 passed" if outcome.code == 0 else b"1 failed")
+    return outcome.code
+
+
+def _other_releases(lab: Lab) -> list[Job]:
+    """Return the jobs that try what depends on the server on a few releases beside the lab's two."""
+    return [
+        Job(f"releases, {name}", seconds, functools.partial(_release, lab, name))
+        for name, seconds in OTHER_RELEASES.items()
+    ]
+
+
+def _release(lab: Lab, name: str, *, output: JobOutput) -> int:
+    """Try a release; one that its distribution does not give is skipped, which the table of the run says."""
+    try:
+        servers.tree(lab.cache, name)
+    except host.LabError as error:
+        output.add(f"{name} cannot be fetched, so it was not tried: {error}\n1 skipped".encode())
+        return 0
+    other = Lab.ready(lab.cache, server=name)
+    (outcome,) = campaign.run(other, "releases", (servers.SERVERS[name].flavour,), OTHER_RELEASES_TRY, timeout=1800)
     output.add(b"1 passed" if outcome.code == 0 else b"1 failed")
     return outcome.code
 
@@ -359,6 +337,8 @@ def run(lab: Lab, arguments: Sequence[str], *, all_flavours: bool = False) -> in
         jobs += _attacks(lab, arguments, all_flavours=all_flavours)
     if "campaigns" in kinds:
         jobs += _campaigns(lab, arguments, all_flavours=all_flavours)
+        if kinds == named_kinds([]):
+            jobs += _other_releases(lab)
     if "faults" in kinds:
         jobs += _faults(lab, arguments, all_flavours=all_flavours)
     own = arguments_for("faults", arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -16,12 +17,13 @@ import pytest
 from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName
 from zsnapdb.planning.agent.runs import RunRecord
 
-from .agents import START, Agent, good_since
+from .agents import START, Agent, command, good_since
 from .in_guest import Lab
 
 pytestmark = pytest.mark.any_server
 
 BACKUP, ARCHIVE = JobName("main", JobKind.BACKUP), JobName("main", JobKind.ARCHIVE)
+FORK_SERVER = "zsnapdb.cli.fork_server"
 REAP = JobName(HOST, JobKind.REAP)
 JOBS = """
 [instance.main.agent]
@@ -72,6 +74,25 @@ def test_a_job_that_is_killed_fails_alone_and_the_next_run_is_good(agent: Agent)
     agent.until(good_since(agent, BACKUP, datetime.now(UTC)))
     assert agent.record(BACKUP).failures == 0
     assert agent.children("archive") == [archiver]
+
+
+def test_a_backup_outlives_the_process_that_forked_it(agent: Agent) -> None:
+    began = datetime.now(UTC)
+    agent.until(lambda: [pid for pid in agent.children("backup") if is_forked(pid)])
+    (server,) = (pid for pid in agent.children() if FORK_SERVER in command(pid))
+    os.kill(server, signal.SIGKILL)
+    agent.until(good_since(agent, BACKUP, began))
+    assert agent.record(BACKUP).failures == 0
+    # There is a new one for the jobs after it.
+    agent.until(lambda: [pid for pid in agent.children() if FORK_SERVER in command(pid) and pid != server])
+
+
+def is_forked(pid: int) -> bool:
+    """Whether a job was forked: its first environment, that of its server, has no id of a run."""
+    with contextlib.suppress(OSError):
+        variables = Path(f"/proc/{pid}/environ").read_bytes()
+        return bool(variables) and b"\0ZSNAPDB_RUN_ID=" not in variables
+    return False
 
 
 def test_a_configuration_with_errors_is_refused_and_the_next_one_is_used(agent: Agent) -> None:

@@ -103,7 +103,7 @@ def chain(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Chain:
         ('addressing = "path" }', f"{ENCRYPTION}{keys}{AS_IT_LIES}"),
     )
     workers = {row[0]: row[1] for row in lab.sql("SELECT worker, MAX(number) FROM ledger.journal GROUP BY worker")}
-    load = ledger.Load(SOCKET, first_number=workers)
+    load = ledger.Load(SOCKET, rate=7.0, first_number=workers)
     load.start()
     backups = []
     for number in range(3):

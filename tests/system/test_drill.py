@@ -13,23 +13,25 @@ from typing import Any
 
 import pytest
 
+from tests.lab.inside.ledger import BALLAST_ROWS
+
 from .in_guest import CONFIG, SERVER, Done, Lab, everything, holds, run
 
-GOOD_PROBE = """
+GOOD_PROBE = f"""
 [[instance.main.drill.probe]]
 name = "no money is lost"
 sql = "SELECT SUM(balance) FROM ledger.accounts"
 expect = 200000000
 [[instance.main.drill.probe]]
 sql = "SELECT COUNT(*) FROM ledger.ballast"
-at_least = 400
-at_most = 400
+at_least = {BALLAST_ROWS}
+at_most = {BALLAST_ROWS}
 """
-WRONG_PROBE = """
+WRONG_PROBE = f"""
 [[instance.main.drill.probe]]
 name = "wishful thinking"
 sql = "SELECT COUNT(*) FROM ledger.ballast"
-at_least = 401
+at_least = {BALLAST_ROWS + 1}
 [[instance.main.drill.probe]]
 name = "a table that is not there"
 sql = "SELECT COUNT(*) FROM ledger.nothing"
@@ -205,5 +207,5 @@ def test_after_kill_9_the_next_drill_sweeps_and_a_wrong_answer_fails_it(lab: Lab
     done = lab.zsnapdb("drill", "main", config=with_probes(lab, WRONG_PROBE))
     assert done.code == 11, done.stdout + done.stderr
     assert "which an interrupted run left" in done.stderr
-    assert "failed    probe wishful thinking: it answered 400, less than 401" in done.stdout
+    assert f"failed    probe wishful thinking: it answered {BALLAST_ROWS}, less than {BALLAST_ROWS + 1}" in done.stdout
     assert "failed    probe a table that is not there" in done.stdout

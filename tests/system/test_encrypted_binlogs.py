@@ -40,6 +40,11 @@ class EncryptingServer:
     def keys(self) -> Path:
         return self.folder / "keys"
 
+    @property
+    def passphrase(self) -> Path:
+        """The file that opens MariaDB's file of keys."""
+        return self.folder / "passphrase"
+
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
         with ledger.connect(f"{self.folder}/socket", "root", "", None) as connection, connection.cursor() as cursor:
             for statement in statements:
@@ -71,10 +76,17 @@ def _words(server: EncryptingServer) -> list[str]:
         small = ["--innodb-buffer-pool-size=5M", "--performance-schema=OFF", "--innodb-redo-log-capacity=8M"]
         subprocess.run([*program, *small, "--initialize-insecure"], check=True, capture_output=True)
         return [*program, *small, "--mysqlx=OFF", "--secure-file-priv=", "--binlog-encryption=ON"]
-    server.keys.write_text(f"1;{secrets.token_hex(32)}\n")
+    server.passphrase.write_text(secrets.token_hex(16) + "\n")
+    closing = ["openssl", "enc", "-aes-256-cbc", "-md", "sha1", "-pass", f"file:{server.passphrase}"]
+    text = f"1;{secrets.token_hex(32)}\n".encode()
+    subprocess.run([*closing, "-out", str(server.keys)], input=text, check=True, capture_output=True)
     (folder / "data").mkdir()
     engine = ["--skip-innodb", "--default-storage-engine=Aria", "--skip-grant-tables"]
-    plugin = ["--plugin-load-add=file_key_management", f"--file-key-management-filename={server.keys}"]
+    plugin = [
+        "--plugin-load-add=file_key_management",
+        f"--file-key-management-filename={server.keys}",
+        f"--file-key-management-filekey=FILE:{server.passphrase}",
+    ]
     return [
         "mariadbd",
         "--no-defaults",
@@ -113,7 +125,7 @@ def encrypting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EncryptingS
 def test_what_is_read_of_an_encrypted_binlog_is_what_the_server_sends_and_ends_where_it_says(
     encrypting: EncryptingServer,
 ) -> None:
-    keys = BinlogKeys((encrypting.keys,))
+    keys = BinlogKeys((encrypting.keys, encrypting.passphrase))
     for number, value in enumerate(ROWS):
         encrypting.sql(f"INSERT INTO d.t VALUES ({number}, {value})")
         binlog, offset = encrypting.end
@@ -135,11 +147,11 @@ def test_what_is_read_of_an_encrypted_binlog_is_what_the_server_sends_and_ends_w
 def test_after_a_rotation_of_the_key_the_binlogs_are_read_and_those_of_a_snapshot_with_the_keys_of_before(
     encrypting: EncryptingServer,
 ) -> None:
-    keys = BinlogKeys((encrypting.keys,)).remembered()
+    keys = BinlogKeys((encrypting.keys, encrypting.passphrase)).remembered()
     binlog, _ = encrypting.end
     (before := encrypting.folder / "enc.000099").write_bytes(binlog.read_bytes())
     encrypting.sql("ALTER INSTANCE ROTATE BINLOG MASTER KEY")
     with open_binlog(binlog, keys) as file, open_binlog(before, keys) as old:
         assert read_plain(file, 0, 100) == read_plain(old, 0, 100)
     with pytest.raises(PreflightError, match="is encrypted with the key"):
-        open_binlog(before, BinlogKeys((encrypting.keys,)))
+        open_binlog(before, BinlogKeys((encrypting.keys, encrypting.passphrase)))

@@ -11,6 +11,12 @@ from typing import Any
 import pymysql
 import pytest
 
+from zsnapdb.config.settings import load
+from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone import catalogue, lifecycle, pool
+from zsnapdb.jobs.clone.request import CloneRequest
+
 from .in_guest import Lab, ask, connect, end_process, everything
 
 pytestmark = pytest.mark.usefixtures("first")
@@ -27,12 +33,13 @@ def listed(lab: Lab) -> dict[str, dict[str, Any]]:
 # What is handed out is an ordinary clone: how its accounts are made is tested on both.
 @pytest.mark.any_server
 def test_a_clone_of_the_pool_has_its_owner_at_once_and_lives_as_any_other(lab: Lab) -> None:
-    before, config = everything(), pooled(lab, 2)
+    before, config = everything(), pooled(lab, 3)
     assert lab.zsnapdb("clone", "pool", "main").code == 3, "the instance has no pool"
-    assert lab.zsnapdb("clone", "pool", "main", "--plan", "--json", config=config).json["makes"] == 2
+    a_pool_that_the_host_has_no_space_for_is_refused(lab)
+    assert lab.zsnapdb("clone", "pool", "main", "--plan", "--json", config=config).json["makes"] == 3
     filled = lab.zsnapdb("clone", "pool", "main", "--json", config=config).json
-    assert len(filled["made"]) == 2
-    assert "2 clones wait in the pool" in lab.zsnapdb("doctor", "main", config=config).stdout
+    assert len(filled["made"]) == 3
+    assert "3 clones wait in the pool" in lab.zsnapdb("doctor", "main", config=config).stdout
     again = lab.zsnapdb("clone", "pool", "main", "--json", config=config).json
     assert (again["made"], sorted(again["waiting"])) == ([], sorted(filled["made"]))
     assert all((clone["owner"], clone["waits"]) == ("the pool", True) for clone in listed(lab).values())
@@ -42,6 +49,8 @@ def test_a_clone_of_the_pool_has_its_owner_at_once_and_lives_as_any_other(lab: L
     create = ("clone", "create", "main", "--name", "mine", "--owner", "ada", "--ttl", "1h", "--json")
     planned = lab.zsnapdb(*create, "--plan", config=config).json
     assert (planned["name"], planned["slot"]["waits"]) == ("mine", True)
+    for around in (("--fresh",), ("--binary", lab.server)):
+        assert "slot" not in lab.zsnapdb("clone", "create", "main", *around, "--plan", "--json", config=config).json
     assert planned["slot"]["id"] in filled["made"]
     began = time.monotonic()
     made = lab.zsnapdb(*create, config=config).json
@@ -68,23 +77,42 @@ def test_a_clone_of_the_pool_has_its_owner_at_once_and_lives_as_any_other(lab: L
     assert lab.zsnapdb("clone", "show", clone["id"], "--json").json["clone"]["name"] == "ours"
     assert lab.zsnapdb("clone", "destroy", "ours").code == 0
 
-    a_slot_without_a_server_is_dropped(lab, config)
+    a_slot_without_a_server_is_dropped_and_one_that_was_used(lab, config)
     of_two_who_ask_for_the_last_slot_one_gets_it(lab, config)
     for name in listed(lab):
         assert lab.zsnapdb("clone", "destroy", name).code == 0
     assert everything() == before
 
 
-def a_slot_without_a_server_is_dropped(lab: Lab, config: Path) -> None:
-    """The server of the slot is killed: nobody gets it, and the next filling makes it anew."""
-    (slot,) = listed(lab).values()
-    end_process(slot["pid"])
-    assert "0 of 2 clones wait in the pool" in lab.zsnapdb("doctor", "main", config=config).stdout
+def a_pool_that_the_host_has_no_space_for_is_refused(lab: Lab) -> None:
+    section = '[instance.main.pool]\nsize = 2\n\n[clones]\nfree_floor = "1TiB"\n\n[repository.s3]\n'
+    config = lab.changed(("[repository.s3]\n", section))
+    refused = lab.zsnapdb("config", "check", config=config)
+    assert (refused.code, "a pool of 2 needs at least 30.0 MiB more of space" in refused.stderr) == (3, True), refused
+    short = lab.zsnapdb("clone", "pool", "main", "--plan", "--json", config=config).json
+    assert (short["makes"], "clones may write 0 B more" in short["short"]) == (0, True), short
+
+
+def a_slot_without_a_server_is_dropped_and_one_that_was_used(lab: Lab, config: Path) -> None:
+    """The server of one slot is killed, the other was used: nobody gets them, and the next filling makes them anew."""
+    dead, used = listed(lab).values()
+    end_process(dead["pid"])
+    assert "1 of 3 clones wait in the pool" in lab.zsnapdb("doctor", "main", config=config).stdout
+    settings = load(config)
+    with lifecycle.session(catalogue.find(settings, THIS_HOST, used["id"])) as opened:
+        opened.query("CREATE TABLE ledger.used (id INT)")
+    assert pool.hand_out(settings, Instance.of(settings, "main"), CloneRequest("ada")) is None
+    assert listed(lab)[used["name"]]["waits"] is False
+    assert lab.zsnapdb("clone", "connect", used["name"], "--dsn").code == 4, "nobody gets it any more"
     planned = lab.zsnapdb("clone", "create", "main", "--plan", "--json", config=config).json
     assert "slot" not in planned
     one = pooled(lab, 1)
     filled = lab.zsnapdb("clone", "pool", "main", "--json", config=one).json
-    assert [gone["name"] for gone in filled["dropped"]] == [slot["id"]]
+    reasons = {gone["name"]: gone["reason"] for gone in filled["dropped"]}
+    assert reasons == {
+        dead["id"]: "its server does not run",
+        used["id"]: "it was refused when it was to be handed out",
+    }
     assert len(filled["made"]) == 1
 
 

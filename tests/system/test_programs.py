@@ -13,8 +13,8 @@ from .in_guest import Lab
 pytestmark = [pytest.mark.usefixtures("first"), pytest.mark.any_server]
 
 MOST = {
-    ("backup", "main"): (19, 4),
-    ("snapshot", "main"): (9, 0),
+    ("backup", "main"): (18, 4),
+    ("snapshot", "main"): (8, 0),
     ("status", "main"): (2, 0),
     ("clone", "create", "main", "--name", "few"): (22, 3),
     ("clone", "list"): (2, 0),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.lab.inside.ledger import BALLAST_ROWS
 from zsnapdb.mysql.binlog.transactions import transactions
 
 from .in_guest import SOCKET, Lab, zfs
@@ -111,7 +112,11 @@ def test_a_tablespace_moves_into_the_live_server(lab: Lab, precious: dict[str, A
     before = lab.sql("SELECT COUNT(*), SUM(CRC32(body)) FROM ledger.ballast")
     rescue = lab.zsnapdb(*words).json
     try:
-        assert (rescue["source"], rescue["transport"], rescue["rows"]) == ("clone", "tablespace", {"ledger.moved": 400})
+        assert (rescue["source"], rescue["transport"], rescue["rows"]) == (
+            "clone",
+            "tablespace",
+            {"ledger.moved": BALLAST_ROWS},
+        )
         assert lab.sql("SELECT COUNT(*), SUM(CRC32(body)) FROM ledger.moved") == before
         assert lab.sql("CHECK TABLE ledger.moved")[-1][-1] == "OK"
         assert list(Path("/var/lib/mysql/data/ledger").glob("moved.cfg")) == []

@@ -60,7 +60,7 @@ def history(lab: Lab, first: dict[str, Any]) -> History:
     after = lab.changed((URL, 'url = "s3://backups/retention"'), (KEEP, rules), (VOLUMES, OTHER_ROLES))
     past = History(lab, after)
     workers = {row[0]: row[1] for row in lab.sql("SELECT worker, MAX(number) FROM ledger.journal GROUP BY worker")}
-    load_ = ledger.Load(SOCKET, first_number=workers)
+    load_ = ledger.Load(SOCKET, rate=7.0, first_number=workers)
     load_.start()
     try:
         for config in (before, before, after, after, after):

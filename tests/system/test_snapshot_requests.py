@@ -248,6 +248,7 @@ made = snapshots.PendingSnapshots.of(names, {"zsnapdb:state": "taken"})
 made.start()
 made.finish()
 holds.keep(names, {"zsnapdb:position": "proved"}, {})
+snapshots.check_one_group(snapshots.describe(names))
 print(*holds.held(names))
 holds.release(names)
 """
@@ -285,6 +286,34 @@ def test_the_library_and_the_module_say_what_the_commands_say(
     assert asked == [existence(name) for name in names]
     assert facts == (datasets.pools(), version.pool_guid("tank"), version.kernel_release())
     assert (facts[0], True in asked, False in asked) == (["tank"], True, True)
+
+
+def test_the_kernel_says_of_a_set_what_the_command_says(
+    scratch: list[str], pair: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of all GUIDs do not fit into a number with a sign, as a channel program has them."""
+    more = [f"{dataset}@n{number}" for number in range(8) for dataset in scratch]
+    for at in range(0, len(more), 2):
+        zfs("snapshot", *more[at : at + 2])
+    asked: list[list[str]] = []
+    with monkeypatch.context() as without:
+        without.setattr(snapshots, "table", lambda argv, columns: asked.append(argv))
+        said = snapshots.describe([*more, *pair])
+    assert asked == []
+    monkeypatch.setattr(core, "load", lambda: None)
+    assert said == snapshots.describe([*more, *pair])
+    assert max(each.guid for each in said) >= 1 << 63
+    snapshots.check_one_group(said[:2])
+    assert len({each.createtxg for each in said}) == len(said) // 2
+
+
+@pytest.mark.parametrize(
+    "name", ["tank/scratch@none", "tank/nothing@s", "tank/scratch", "nopool@s", "tank@" + "x" * 260]
+)
+def test_the_facts_of_what_is_no_snapshot_are_refused_with_the_reason(way: str, pair: list[str], name: str) -> None:
+    with pytest.raises(ZsnapdbError) as caught:
+        snapshots.describe([*pair, name])
+    assert name in caught.value.message
 
 
 def existence(name: str) -> bool | str:

@@ -250,9 +250,16 @@ MISREAD = {
 """Tables whose definition is changed after a transaction, in ways that no text in the binlog tells."""
 
 
+def deletions(lab: Lab, count: int) -> list[dict[str, Any]]:
+    """The newest transactions with a deleted row, in the order of the binlogs."""
+    words = ("binlog", "find", "main", "--json", "--kind", "delete", "--limit", str(count))
+    found: list[dict[str, Any]] = lab.zsnapdb(*words).json["transactions"]
+    return found
+
+
 def last_gtid(lab: Lab) -> str:
     """The GTID of the newest transaction with a deleted row."""
-    (entry,) = lab.zsnapdb("binlog", "find", "main", "--json", "--kind", "delete", "--limit", "1").json["transactions"]
+    (entry,) = deletions(lab, 1)
     return str(entry["gtid"])
 
 
@@ -281,10 +288,13 @@ def test_no_value_is_written_into_a_column_that_was_another_one_in_the_transacti
     found = {}
     with misread.cursor() as cursor:
         cursor.execute(f"SET GLOBAL binlog_row_metadata = {metadata}")
-        gtids = {}
         for table in MISREAD:
             cursor.execute(f"DELETE FROM {table}")
-            gtids[table] = last_gtid(lab)
+        gtids = {}
+        for name, entry in zip(MISREAD, deletions(lab, len(MISREAD)), strict=True):
+            ((schema, table),) = [(part["schema"], part["table"]) for part in entry["tables"]]
+            assert name.replace("``", "\0").replace("`", "").replace("\0", "`") == f"{schema}.{table}"
+            gtids[name] = str(entry["gtid"])
         for table, (_, _, statements) in MISREAD.items():
             cursor.execute(f"SET NAMES {'latin1' if 'é' in table else 'utf8mb4'}")
             misread.encoding = "latin1" if "é" in table else "utf8"

@@ -50,10 +50,10 @@ def test_a_rehearsal_reports_what_it_did_and_detects_a_result_that_differs(lab: 
 
 # No server of either flavour is started.
 @pytest.mark.any_server
-def test_a_new_server_that_does_not_start_is_an_error_that_names_it(lab: Lab) -> None:
+def test_what_is_no_newer_server_program_is_refused_by_name_before_a_clone_is_made(lab: Lab) -> None:
     was = everything()
-    for binary, code in (("/bin/false", 5), ("/nowhere/mysqld", 4)):
+    for binary in ("/bin/false", "/nowhere/mysqld"):
         done = lab.zsnapdb("clone", "upgrade-test", "main", "--binary", binary)
-        assert done.code == code, done.stderr
+        assert done.code == 4, done.stderr
         assert binary in done.stderr
     assert everything() == was

@@ -110,7 +110,10 @@ HOMES = {
     "uvicorn": {"serve/web_server.py"},
     "botocore": {"store/s3.py", "store/s3_client.py", "store/s3_locks.py", "store/s3_ranges.py"},
     "typer": None,
-    "ctypes": {"zfs/core.py", "zfs/mounting.py", "zfs/snapshot_files.py", "mysql/process/sandbox_launcher.py"},
+    "ctypes": {
+        *("zfs/core.py", "zfs/mounting.py", "zfs/snapshot_files.py", "mysql/process/sandbox_launcher.py"),
+        *("agent/adoption.py", "cli/command_name.py"),
+    },
     "zstandard": {"stream/chunks.py", "mysql/binlog/event_bytes.py"},
     "apscheduler": {"agent/schedule.py"},
     "blake3": {"stream/chunks.py"},
@@ -122,6 +125,7 @@ HOMES = {
     "cryptography": {
         "mysql/binlog/encrypted_events.py",
         "mysql/binlog/encrypted_file.py",
+        "mysql/binlog/encrypted_keys.py",
         "stream/wrapped_key.py",
         "repository/keys.py",
         "stream/crypto.py",
@@ -139,6 +143,7 @@ PROCESSES = {
     "hooks.py",
     "jobs/binlog/new_history.py",
     "agent/children.py",
+    "agent/fork_server.py",
     "notify/programs.py",
     "serve/children.py",
 }

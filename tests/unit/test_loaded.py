@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
 
 import pytest
 
-from tests.unit.support.command_line import ENVIRONMENT
+from tests.unit.support.command_line import CHECKOUT, ENVIRONMENT
 
 WITHOUT_REPOSITORY = (
     "zsnapdb.jobs.clone.catalogue",
@@ -36,3 +37,59 @@ def test_no_command_but_serve_loads_what_serves_http() -> None:
     code = f"import {modules}, json, sys; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
     assert [name for name in json.loads(done.stdout) if name.startswith(("fastapi", "starlette", "uvicorn"))] == []
+
+
+OF_TALKS = ("apscheduler", "boto3", "botocore", "libvirt", "lxml", "pytest", "requests", "rich", "urllib3")
+"""What only some runs of a command need: it is loaded where such a run comes to it."""
+COMMANDS = {
+    "snapshot": ((("snapshot", "snapshot"),), ("pyrage",), 228),
+    "backup": ((("backup", "backup"),), (), 274),
+    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), (), 342),
+    "clone create": ((("clone.create", "create"),), (), 273),
+    "clone list": ((("clone.inventory", "list_clones"),), OF_REPOSITORIES, 231),
+    "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone"), 254),
+    "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone"), 201),
+    "doctor": ((("doctor", "_diagnoses"),), (), 443),
+    "query": ((("query", "query"),), (), 399),
+}
+"""For each command its functions, modules that it does not load, and how many of the package it loads at most.
+
+A limit is the number of today and a twentieth: a module more is nothing, a room more is seen.
+"""
+
+
+def imports_of(command: str) -> str:
+    """Return a program that makes the imports which the functions of a command make in any case."""
+    lines = ["import zsnapdb.cli.app"]
+    for module, function in COMMANDS[command][0]:
+        for node in ast.walk(ast.parse((CHECKOUT / "zsnapdb/cli" / f"{module.replace('.', '/')}.py").read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name == function:
+                lines += [ast.unparse(each) for each in always_imported(node)]
+    assert len(lines) > 1
+    return "\n".join(lines)
+
+
+def loaded_by(command: str) -> set[str]:
+    """Return the modules that are loaded then."""
+    code = f"{imports_of(command)}\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    return set(json.loads(done.stdout))
+
+
+def always_imported(node: ast.AST) -> list[ast.stmt]:
+    """Return the imports of a function that stand in no branch of it."""
+    found: list[ast.stmt] = []
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            found.append(child)
+        elif not isinstance(child, ast.If | ast.Try | ast.FunctionDef):
+            found += always_imported(child)
+    return found
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_loads_no_library_and_no_room_that_it_can_do_without(command: str) -> None:
+    loaded = loaded_by(command)
+    _, without, most = COMMANDS[command]
+    assert sorted(name for name in loaded if name.startswith((*OF_TALKS, *without))) == []
+    assert len([name for name in loaded if name.startswith("zsnapdb")]) <= most

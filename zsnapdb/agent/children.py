@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from zsnapdb.agent.process_work import work_of
 from zsnapdb.base import run_id as run_ids
@@ -45,10 +45,36 @@ class StartChild(Protocol):
     def __call__(self, words: Sequence[str], log: Path, run_id: str) -> Child: ...
 
 
+class Starter(Protocol):
+    """Starts jobs, and has things of its own."""
+
+    def start(self, words: Sequence[str], log: Path, run_id: str) -> Child:
+        """Start the run `run_id` of `zsnapdb` with these words, as StartChild does."""
+
+    def tidy(self) -> None:
+        """Give back what is not needed now. Called again and again, also after each end of a child."""
+
+    def close(self) -> None:
+        """Give back everything. Jobs go on."""
+
+
+class Process(Protocol):
+    """A child process of the agent, such as a Popen."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
 class ProcessChild:
     """A child process and its log."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: Process, log: Path) -> None:
         self._process, self._log = process, log
 
     def poll(self) -> int | None:
@@ -83,13 +109,28 @@ def start(words: Sequence[str], log: Path, run_id: str, environment: Mapping[str
 
     Its environment is that of the agent, also with the passwords that the configuration names.
     """
-    own = {**(os.environ if environment is None else environment), run_ids.VARIABLE: run_id}
-    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "zsnapdb", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=own,
-        )
+    with emptied(log) as out:
+        return from_nothing(words, log, out, own_environment(run_id, environment))
+
+
+def from_nothing(words: Sequence[str], log: Path, out: BinaryIO, environment: Mapping[str, str]) -> ProcessChild:
+    """Start `zsnapdb` with these words by the interpreter. It prints into the open log. OSError if impossible."""
+    process = subprocess.Popen(
+        command_line(words), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=environment
+    )
     return ProcessChild(process, log)
+
+
+def command_line(words: Sequence[str]) -> list[str]:
+    """Return the command line of a job, as `ps` shows it."""
+    return [sys.executable, "-m", "zsnapdb", *words]
+
+
+def own_environment(run_id: str, environment: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the environment of the run: this one (None: that of this process) with the id of the run."""
+    return {**(os.environ if environment is None else environment), run_ids.VARIABLE: run_id}
+
+
+def emptied(log: Path) -> BinaryIO:
+    """Open the log of a job, which is empty then. OSError if that is impossible; no link is followed."""
+    return open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb")

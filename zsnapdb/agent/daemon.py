@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from zsnapdb.agent import running
-from zsnapdb.agent.children import StartChild
+from zsnapdb.agent.children import Starter
 from zsnapdb.agent.listener import Listener
 from zsnapdb.agent.overview import LOCK
 from zsnapdb.agent.pages import Pages
@@ -51,7 +51,7 @@ class ConfigurationFile:
 
 
 def serve(
-    file: ConfigurationFile, start: StartChild, host: Host, stop: Stop, reload: Reload, tell: Callable[[str], None]
+    file: ConfigurationFile, starter: Starter, host: Host, stop: Stop, reload: Reload, tell: Callable[[str], None]
 ) -> None:
     """Run the jobs of the configuration until the stop is requested.
 
@@ -69,7 +69,8 @@ def serve(
     with exclusive(LOCK, doing="the agent of this host", folder=host.run), contextlib.ExitStack() as ending:
         ending.callback(listener.close)
         listener.use(settings.agent.http)
-        supervisor = Supervisor(settings, Records(settings.agent.state), start, host.now, tell)
+        ending.callback(starter.close)
+        supervisor = Supervisor(settings, Records(settings.agent.state), starter.start, host.now, tell)
         ending.callback(running.forget, host)
         _note(settings, file, host, tell)
         notify("READY=1")
@@ -79,6 +80,7 @@ def serve(
                 _note(supervisor.settings, file, host, tell)
                 _listen(listener, supervisor.settings, tell)
             seconds = supervisor.turn()
+            starter.tidy()
             if not supervisor.is_stuck:
                 notify("WATCHDOG=1")
                 pages.turned()

@@ -43,9 +43,9 @@ def backup_time(backup_id: str) -> datetime:
     return datetime(int(day[:4]), int(day[4:6]), int(day[6:]), int(at[:2]), int(at[2:4]), int(at[4:]), tzinfo=UTC)
 
 
-def pool_of(dataset: str) -> str:
-    """Return the pool of a dataset."""
-    return dataset.split("/", 1)[0]
+def pool_of(name: str) -> str:
+    """Return the pool of a dataset, a snapshot or a bookmark, by its full name."""
+    return name.partition("/")[0].partition("@")[0].partition("#")[0]
 
 
 @dataclass(frozen=True)

@@ -215,15 +215,20 @@ def _is_link(name: str, at: int) -> bool:
 
 
 def read_text(file: Path) -> str:
-    """Return the text of the file; bytes that are not UTF-8 stay distinct (surrogateescape).
+    """Return the text of the file; bytes that are not UTF-8 stay distinct (surrogateescape). Errors: `read_bytes`."""
+    return read_bytes(file).decode(errors="surrogateescape")
+
+
+def read_bytes(file: Path) -> bytes:
+    """Return what is in the file.
 
     UnsafeFileError as for `open_to_read`, and if it is longer than any file that a server writes for itself.
     """
     with open_to_read(file) as opened:
-        text = opened.read(_MOST_TEXT + 1)
-    if len(text) > _MOST_TEXT:
+        content = opened.read(_MOST_TEXT + 1)
+    if len(content) > _MOST_TEXT:
         raise UnsafeFileError(f"{file} is longer than {_MOST_TEXT} bytes", hint="is it a file of the server?")
-    return text.decode(errors="surrogateescape")
+    return content
 
 
 def write_text(file: Path, text: str, owner: Owner | None, mode: int = 0o600) -> None:

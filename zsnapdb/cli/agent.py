@@ -15,8 +15,6 @@ from zsnapdb.cli.output import show
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from zsnapdb.agent.children import StartChild
-
 app = typer.Typer(
     name="agent",
     cls=CommandGroup,
@@ -49,14 +47,11 @@ def _tell(text: str) -> None:
     log.write(LogLevel.INFO, text)
 
 
-def _starter(config: Path | None) -> StartChild:
-    """Return what starts jobs with the configuration of this command."""
+def _environment(config: Path | None) -> dict[str, str]:
+    """Return the environment of jobs with the configuration of this command."""
     import os
 
-    from zsnapdb.agent.children import start
-
-    environment = {**os.environ, "ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else None
-    return lambda words, log, run_id: start(words, log, run_id, environment)
+    return {**os.environ, "ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else dict(os.environ)
 
 
 @app.callback(invoke_without_command=True)
@@ -70,6 +65,7 @@ def agent(context: typer.Context, config: ConfigFile = None) -> None:
     if context.invoked_subcommand is not None:
         return
     from zsnapdb.agent.daemon import ConfigurationFile, serve
+    from zsnapdb.agent.job_starter import JobStarter
     from zsnapdb.config.settings import DEFAULT_PATH, load
     from zsnapdb.jobs.base.host import THIS_HOST
 
@@ -84,7 +80,7 @@ def agent(context: typer.Context, config: ConfigFile = None) -> None:
     # The result of a job is kept when it ends, not at the next turn.
     signal.signal(signal.SIGCHLD, lambda *_: stop.wake())
     file = ConfigurationFile(config or DEFAULT_PATH, lambda: load(config))
-    serve(file, _starter(config), THIS_HOST, stop, reload, _tell)
+    serve(file, JobStarter(_environment(config)), THIS_HOST, stop, reload, _tell)
 
 
 @app.command("status")
@@ -112,12 +108,16 @@ def agent_run(
     config: ConfigFile = None,
 ) -> None:
     """Run a job of the agent now, and keep its result like that of a scheduled run. Ends with the job's exit code."""
+    from functools import partial
+
+    from zsnapdb.agent.children import start
     from zsnapdb.agent.run_now import run_now
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
 
     chosen = config or context.obj
-    code = run_now(load(chosen), job, instance, _starter(chosen), THIS_HOST, _tell)
+    starter = partial(start, environment=_environment(chosen))
+    code = run_now(load(chosen), job, instance, starter, THIS_HOST, _tell)
     if code:
         raise typer.Exit(code if code > 0 else 128 - code)
 

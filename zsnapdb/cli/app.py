@@ -142,11 +142,16 @@ def narrowed(words: Sequence[str]) -> typer.Typer:
     return only
 
 
-def main() -> None:
-    """Run the command line and end with its exit code."""
+def prepare() -> None:
+    """Let imports cost less, before there are any."""
     collect_rarely()
     # zsnapdb uses no plugins of pydantic. To look for some reads the description of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+
+def main() -> None:
+    """Run the command line and end with its exit code."""
+    prepare()
     exit_codes.open_standard_streams()
     exit_codes.own_umask()
     exit_codes.interrupt_on_signals()

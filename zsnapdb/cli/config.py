@@ -13,7 +13,7 @@ app = typer.Typer(cls=CommandGroup, help="Check the configuration file.", no_arg
 
 @app.command("check")
 def check(config: ConfigFile = None, json: AsJson = False) -> None:
-    """Check every key, unit, name and schedule of the configuration file, and that its objectives can be kept.
+    """Check every key, unit, name and schedule of the configuration file, and that objectives and pools can be kept.
 
     `zsnapdb doctor` also checks servers and volumes.
     """
@@ -21,12 +21,13 @@ def check(config: ConfigFile = None, json: AsJson = False) -> None:
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.clone import pool_room
     from zsnapdb.jobs.doctor.advice import silences
     from zsnapdb.report.config import ConfigurationView
 
     settings = load(config)
     for name in settings.instance:
-        Instance.of(settings, name)
+        pool_room.refuse(settings, Instance.of(settings, name))
         silences(settings, name)
     check_schedules(settings, THIS_HOST.now())
     show(ConfigurationView(settings), json)

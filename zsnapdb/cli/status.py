@@ -82,9 +82,7 @@ def _show(
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.health import metrics_file
     from zsnapdb.jobs.repository import status as job
-    from zsnapdb.notify.judgements import notify_of
     from zsnapdb.notify.memory import failed_deliveries
-    from zsnapdb.report.metrics import text as metrics_text
     from zsnapdb.report.repository import status as report
 
     if metrics is not None:
@@ -95,12 +93,16 @@ def _show(
     )
     errors: list[ZsnapdbError] = []
     if metrics is not None:
+        from zsnapdb.report.metrics import text as metrics_text
+
         try:
             metrics_file.write(metrics, metrics_text(states, THIS_HOST.now()))
         except ZsnapdbError as error:
             # A full disk hides nothing from those who are notified.
             errors.append(error)
     if notify:
+        from zsnapdb.notify.judgements import notify_of
+
         notify_of(settings, states, THIS_HOST.now(), tell)
     failed = failed_deliveries(settings)
     if every:

@@ -63,7 +63,9 @@ class KeepSettings(KeepRules):
 class StreamSettings(ConfigSection):
     """How a send stream is made, cut into chunks, compressed and moved.
 
-    It takes about (concurrency + 1) x chunk_size of memory, plus the compressed chunks that are being stored.
+    It takes about (concurrency + 1) x chunk_size of memory, plus the compressed chunks that are being stored. Where one
+    connection brings less than 100 MB/s, and no bandwidth is set, more chunks are stored at once, within 192 MiB of the
+    stream and their compressed form.
     """
 
     send: Literal["plain", "compressed", "raw", "auto"] = "plain"

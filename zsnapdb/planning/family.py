@@ -48,6 +48,11 @@ class Family:
     """A variable turns off the expiry of binlogs (binlog_expire_logs_auto_purge)."""
     atomic_ddl_from: tuple[int, ...]
     """First release whose DDL is atomic, also in a crash (refman 8.0 and MariaDB manual, "Atomic DDL")."""
+    removed_modes: tuple[str, ...]
+    """Values of sql_mode that are gone from `removed_modes_from` on: no server starts with one in its options."""
+    removed_modes_from: tuple[int, ...]
+    long_term_series: tuple[tuple[int, int], ...]
+    """The series that no upgrade skips. Without any a release upgrades the files of each older one."""
     relay_logs_from: tuple[int, ...]
     """First release that replays relay logs which it did not receive itself (empty: no limit)."""
     gtids_are_sets: bool
@@ -60,6 +65,8 @@ class Family:
     """Parallel workers may stop with gaps between applied transactions, unless they preserve the commit order."""
     has_aria: bool
     """The server has the Aria engine, which has its own logs."""
+    encrypts_each_event: bool
+    """Encrypted binlogs are encrypted event by event. The place of an event is only found from the beginning."""
     limits_statements: bool
     """A variable ends statements that run too long (max_statement_time)."""
     lists_innodb_files: bool
@@ -98,6 +105,23 @@ MYSQL = Family(
     redo_is_replaceable=True,
     knows_expiry_switch=True,
     atomic_ddl_from=(8, 0, 0),
+    # Refman 8.0, "What Is New in MySQL 8.0", features removed.
+    removed_modes=(
+        "DB2",
+        "MAXDB",
+        "MSSQL",
+        "MYSQL323",
+        "MYSQL40",
+        "NO_AUTO_CREATE_USER",
+        "NO_FIELD_OPTIONS",
+        "NO_KEY_OPTIONS",
+        "NO_TABLE_OPTIONS",
+        "ORACLE",
+        "POSTGRESQL",
+    ),
+    removed_modes_from=(8, 0),
+    # Refman 8.4, "MySQL Releases: Innovation and LTS"; what the servers say is tried by the campaign `upgrades`.
+    long_term_series=((5, 7), (8, 0), (8, 4), (9, 7)),
     # CHANGE REPLICATION SOURCE came with 8.0.23 (refman 8.0, "CHANGE REPLICATION SOURCE TO Statement").
     relay_logs_from=(8, 0, 23),
     gtids_are_sets=True,
@@ -105,6 +129,7 @@ MYSQL = Family(
     position_needs_replica_log=True,
     applier_may_leave_gaps=True,
     has_aria=False,
+    encrypts_each_event=False,
     limits_statements=False,
     lists_innodb_files=True,
     privileges_to_look=("PROCESS", "RELOAD", "REPLICATION CLIENT", "SHOW DATABASES"),
@@ -136,12 +161,17 @@ MARIADB = Family(
     redo_is_replaceable=False,
     knows_expiry_switch=False,
     atomic_ddl_from=(10, 6, 1),
+    removed_modes=(),
+    removed_modes_from=(),
+    # MariaDB manual, "Upgrading Between Major MariaDB Versions".
+    long_term_series=(),
     relay_logs_from=(),
     gtids_are_sets=False,
     gtids_carry_server_id=True,
     position_needs_replica_log=False,
     applier_may_leave_gaps=False,
     has_aria=True,
+    encrypts_each_event=True,
     limits_statements=True,
     lists_innodb_files=False,
     privileges_to_look=("PROCESS", "RELOAD", "BINLOG MONITOR", "SLAVE MONITOR", "SHOW DATABASES"),

@@ -30,7 +30,7 @@ class WhoPart(BaseModel):
     `subject` is for whom a service ran it, as `zsnapdb serve` does.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     account: Words
     login: Words = ""

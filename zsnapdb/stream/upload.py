@@ -1,7 +1,8 @@
 """Reads a stream to its END record, and compresses, hashes and stores its chunks in parallel to the reading.
 
-Memory: `concurrency + 1` slices, each plain or in its stored form, and for each worker that compresses both forms. The
-length of the stream does not matter.
+Memory: `concurrency + 1` slices, each plain or in its stored form, and for each worker that compresses both forms. More
+slices are on their way at once where one connection of the store is slow, as long as all of them fit into
+`_MOST_IN_FLIGHT`. The length of the stream does not matter.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -24,6 +25,21 @@ from zsnapdb.stream.records import Walker
 _AHEAD_BYTES = 512
 """The number of bytes read ahead of a slice. It is less than the smallest chunk."""
 
+_MOST_IN_FLIGHT = 192 << 20
+"""The most bytes of slices at once where the line is what the upload waits for: their plain size.
+
+Their stored forms come to that, as large as they are; no worker has more than one.
+"""
+
+_MOST_CONNECTIONS = 16
+"""More at once bring nothing: the line is full, or the server refuses."""
+
+_SLOW = 100e6
+"""Bytes per second of one connection below which others beside it bring more."""
+
+_TELLING_BYTES = 1 << 20
+"""A shorter object says nothing of the line: its time is that of the request."""
+
 _READ_BYTES = 256 << 10
 """The number of bytes read at once. It is less than the cache of a processor."""
 
@@ -32,7 +48,7 @@ _READ_BYTES = 256 << 10
 class UploadSettings:
     """Chunk size in bytes, codec, level, and number of parallel workers.
 
-    `adaptive`: the level may change; `level` is the first one.
+    `adaptive`: the level may change; `level` is the first one. `widens`: more workers may begin where the line is slow.
     """
 
     chunk_size: int
@@ -40,6 +56,7 @@ class UploadSettings:
     level: int
     concurrency: int
     adaptive: bool = False
+    widens: bool = True
 
 
 @dataclass(frozen=True)
@@ -136,6 +153,29 @@ class _Level:
                 self._since, self._sealing, self._sealed = now, 0.0, 0
 
 
+class InFlight:
+    """How many slices are neither stored nor failed, and how many of them are worked on; more after slow transfers."""
+
+    def __init__(self, settings: UploadSettings) -> None:
+        room = min(_MOST_CONNECTIONS, _MOST_IN_FLIGHT // settings.chunk_size - 1)
+        self.most_workers = max(settings.concurrency, room if settings.widens else 0)
+        self.workers = settings.concurrency
+        self.slices = threading.Semaphore(self.workers + 1)
+        self.working = threading.Semaphore(self.workers)
+        self._lock = threading.Lock()
+
+    def transferred(self, size: int, seconds: float) -> None:
+        """Note that one connection took so many bytes in so many seconds. A slow one lets another worker begin."""
+        if size < _TELLING_BYTES or size >= _SLOW * seconds:
+            return
+        with self._lock:
+            if self.workers == self.most_workers:
+                return
+            self.workers += 1
+        self.slices.release()
+        self.working.release()
+
+
 class _Work:
     """The state that the workers of one upload share. `do` turns a slice in a slot into a stored chunk."""
 
@@ -156,17 +196,26 @@ class _Work:
         self.failed = threading.Event()
         self._room = room_for(settings.chunk_size)
         self._memory = memory
-        self._free = threading.Semaphore(settings.concurrency + 1)
+        self.in_flight = InFlight(settings)
         self._level = _Level(settings)
         self._workspace = Workspace()
 
     def take(self) -> memoryview:
-        """Return a slot for the next slice, when fewer than `concurrency + 1` slices are neither stored nor failed."""
-        self._free.acquire()
+        """Return a slot for the next slice, when so few slices are on their way that another may be."""
+        self.in_flight.slices.acquire()
         return self._memory.plain.take(self._room)
 
     def do(self, index: int, part: _Slice) -> Chunk:
         """Seal and store one slice, unless an earlier run did so. Its slot is free afterwards."""
+        with self.in_flight.working:
+            if self.failed.is_set():
+                # It waited for its turn, and nothing more is to be stored.
+                self._memory.plain.give(part.slot)
+                self.in_flight.slices.release()
+                raise CancelledError
+            return self._done(index, part)
+
+    def _done(self, index: int, part: _Slice) -> Chunk:
         slot = part.slot
         try:
             earlier = self.known.get(index)
@@ -188,8 +237,10 @@ class _Work:
             if slot is not part.slot:
                 # What is stored has a slot of its own, so another slice can have this one.
                 self._memory.plain.give(part.slot)
-            self._level.sealed(time.monotonic() - began)
+            sealed = time.monotonic()
+            self._level.sealed(sealed - began)
             self.store.put_chunk(index, body, chunk.stored_sha256)
+            self.in_flight.transferred(len(body), time.monotonic() - sealed)
             if self.on_stored is not None:
                 self.on_stored(index, KnownChunk(chunk, part.last))
             return chunk
@@ -198,7 +249,7 @@ class _Work:
             raise
         finally:
             (self._memory.plain if slot is part.slot else self._memory.stored).give(slot)
-            self._free.release()
+            self.in_flight.slices.release()
 
 
 def upload(
@@ -226,7 +277,7 @@ def upload(
     work = _Work(store, settings, cipher, known or {}, on_stored, memory or TransferMemory())
     futures: list[Future[Chunk]] = []
     walker, total = Walker(expected), 0
-    pool = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="chunk")
+    pool = ThreadPoolExecutor(work.in_flight.most_workers, thread_name_prefix="chunk")
     try:
         for part in _slices(pipe, work.take, settings.chunk_size):
             if work.failed.is_set():
@@ -248,8 +299,10 @@ def upload(
 def _results(futures: list[Future[Chunk]]) -> list[Chunk]:
     """Return the chunks when all are stored.
 
-    Raise the error of the first chunk that failed, without waiting for other chunks.
+    Raise the error of the first chunk that failed, without waiting for other chunks. Those that were given up after it
+    have no error of their own.
     """
     for future in as_completed(futures):
-        future.result()
+        if not isinstance(future.exception(), CancelledError):
+            future.result()
     return [future.result() for future in futures]

@@ -15,8 +15,10 @@ import errno
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from zsnapdb.base.errors import CommandError, ExistsError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.model import pool_of
 
 _NAMES = (
     ("libzfs_core.so.3", "libnvpair.so.3"),
@@ -43,6 +45,17 @@ for bookmark, name in pairs(arguments["bookmarks"]) do
 end
 """
 """A channel program: all that it does is in one transaction group (zfs-program(8))."""
+_FACTS = b"""
+arguments = ...
+facts = {}
+for name in pairs(arguments["names"]) do
+    facts[name] = { guid = zfs.get_prop(name, "guid"), createtxg = zfs.get_prop(name, "createtxg") }
+end
+return facts
+"""
+"""A channel program that only reads: it needs no transaction group."""
+_NUMBERS = 1 << 64
+"""ZFS numbers from 0 on, and a channel program has numbers with a sign of the same 64 bits (zcp_get.c)."""
 _INSTRUCTIONS, _MEMORY = 10_000_000, 10 << 20
 """The limits of a channel program that zfs-program(8) has as defaults."""
 
@@ -61,6 +74,14 @@ _KNOWN = {
     errno.EDQUOT: (PreflightError, "raise the quota of the dataset, or remove snapshots: `zfs list -o space`"),
     errno.EXDEV: (PreflightError, "all datasets of an instance must be in one pool"),
 }
+
+
+@dataclass(frozen=True)
+class SnapshotFacts:
+    """The GUID of a snapshot, and the transaction group that made it."""
+
+    guid: int
+    createtxg: int
 
 
 class Core:
@@ -139,11 +160,35 @@ class Core:
             named = {"names": dict.fromkeys(names, ""), "values": values, "bookmarks": bookmarks or {}}
             for key, texts in named.items():
                 self._add(self._nvpair.nvlist_add_nvlist(arguments, os.fsencode(key), self._texts(make, texts)))
-            pool = names[0].partition("@")[0].partition("/")[0]
             status: int = self._core.lzc_channel_program(
-                os.fsencode(pool), _SET_ALL, _INSTRUCTIONS, _MEMORY, arguments, ctypes.byref(answer)
+                os.fsencode(pool_of(names[0])), _SET_ALL, _INSTRUCTIONS, _MEMORY, arguments, ctypes.byref(answer)
             )
             return status == 0
+
+    def facts(self, names: Sequence[str]) -> dict[str, SnapshotFacts] | None:
+        """Return the facts of each of the snapshots, by full name. All are of one pool.
+
+        None if the kernel does not say them all: only root may ask so, and what is not there has none
+        (zfs-program(8)). The commands say why.
+        """
+        with self._lists() as make, self._failed() as answer:
+            arguments = make()
+            asked = self._texts(make, dict.fromkeys(names, ""))
+            self._add(self._nvpair.nvlist_add_nvlist(arguments, b"names", asked))
+            status: int = self._core.lzc_channel_program_nosync(
+                os.fsencode(pool_of(names[0])), _FACTS, _INSTRUCTIONS, _MEMORY, arguments, ctypes.byref(answer)
+            )
+            said = self._inside(answer, b"return") if status == 0 else None
+            if said is None:
+                return None
+            known = {}
+            for name in names:
+                of_one = self._inside(said, os.fsencode(name))
+                guid, createtxg = self._number(of_one, b"guid"), self._number(of_one, b"createtxg")
+                if guid is None or createtxg is None:
+                    return None
+                known[name] = SnapshotFacts(guid, createtxg)
+            return known
 
     def exists(self, name: str) -> bool | None:
         """Whether there is a dataset or a snapshot of that name, which is a valid one of at most 255 bytes.
@@ -199,6 +244,18 @@ class Core:
         self._add(self._nvpair.nvlist_alloc(ctypes.byref(nvlist), _UNIQUE_NAME, 0))
         return nvlist
 
+    def _inside(self, nvlist: ctypes.c_void_p, name: bytes) -> ctypes.c_void_p | None:
+        """Return the list of that name in the list, which frees it; None if there is none."""
+        found = ctypes.c_void_p()
+        status: int = self._nvpair.nvlist_lookup_nvlist(nvlist, name, ctypes.byref(found))
+        return found if status == 0 else None
+
+    def _number(self, nvlist: ctypes.c_void_p | None, name: bytes) -> int | None:
+        number = ctypes.c_int64()
+        if nvlist is None or self._nvpair.nvlist_lookup_int64(nvlist, name, ctypes.byref(number)) != 0:
+            return None
+        return number.value % _NUMBERS
+
     @staticmethod
     def _add(status: int) -> None:
         if status != 0:
@@ -252,14 +309,17 @@ def load() -> Core | None:
         core.lzc_bookmark.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         core.lzc_exists.argtypes = [ctypes.c_char_p]
         core.lzc_exists.restype = ctypes.c_int
-        core.lzc_channel_program.argtypes = [
-            ctypes.c_char_p,
-            ctypes.c_char_p,
-            ctypes.c_uint64,
-            ctypes.c_uint64,
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-        ]
+        for program in (core.lzc_channel_program, core.lzc_channel_program_nosync):
+            program.argtypes = [
+                ctypes.c_char_p,
+                ctypes.c_char_p,
+                ctypes.c_uint64,
+                ctypes.c_uint64,
+                ctypes.c_void_p,
+                ctypes.c_void_p,
+            ]
+        nvpair.nvlist_lookup_nvlist.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        nvpair.nvlist_lookup_int64.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         if core.libzfs_core_init() == 0:
             return Core(core, nvpair)
     return None

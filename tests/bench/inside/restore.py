@@ -67,8 +67,8 @@ def destroy(top: str) -> None:
         run("zfs", "destroy", top + volume)
 
 
-def start_and_stop(option_file: str, socket: str) -> float:
-    """Start the server, wait until it answers, shut it down; return the seconds of both."""
+def start_and_stop(option_file: str, socket: str) -> tuple[float, float]:
+    """Start the server, wait until it answers, shut it down; return the seconds to its answer, and to its end."""
     began = time.monotonic()
     process = subprocess.Popen(
         [SERVER, f"--defaults-file={option_file}"],
@@ -79,6 +79,7 @@ def start_and_stop(option_file: str, socket: str) -> float:
     while True:
         try:
             ledger.connect(socket, "root", "", None).close()
+            answered = time.monotonic() - began
             break
         except (pymysql.MySQLError, OSError):
             if process.poll() is not None:
@@ -86,7 +87,21 @@ def start_and_stop(option_file: str, socket: str) -> float:
             time.sleep(0.05)
     process.terminate()
     process.wait()
-    return time.monotonic() - began
+    return answered, time.monotonic() - began
+
+
+def running(backup_id: str) -> float:
+    """Restore to a server that runs beside the old one; return the seconds to its first answer."""
+    began = time.monotonic()
+    words = ("restore", "main", "--to", backup_id, "--target", "tank/ours", "--handover", "run", "--json")
+    restored = json.loads(run("zsnapdb", *words))
+    ledger.connect(f"{restored['mount']}/.zsnapdb/server.sock", "root", "", None).close()
+    answered = time.monotonic() - began
+    run("kill", str(restored["pid"]))
+    while Path(f"/proc/{restored['pid']}").exists():
+        time.sleep(0.1)
+    destroy("tank/ours")
+    return answered
 
 
 def by_hand(backup_id: str, option_file: str) -> dict[str, float]:
@@ -124,9 +139,10 @@ def by_hand(backup_id: str, option_file: str) -> dict[str, float]:
     folder = Path("/mnt/hand/.zsnapdb")
     run("install", "-d", "-o", "mysql", "-g", "mysql", "-m", "700", str(folder), str(folder / "tmp"))
     Path("/tmp/hand.cnf").write_text(lines.replace(top, "/mnt/hand"))
-    recovered = start_and_stop("/tmp/hand.cnf", "/mnt/hand/.zsnapdb/server.sock")
+    answered, recovered = start_and_stop("/tmp/hand.cnf", "/mnt/hand/.zsnapdb/server.sock")
     destroy("tank/hand")
-    return {"receive": received - began, "recover": recovered, "whole": received - began + recovered}
+    receive = received - began
+    return {"receive": receive, "recover": recovered, "whole": receive + recovered, "first answer": receive + answered}
 
 
 def main() -> None:
@@ -157,6 +173,7 @@ def main() -> None:
             {
                 "ours": {**restored["seconds"], "whole": whole},
                 "hand": by_hand(backup["backup_id"], str(link / "server.cnf")),
+                "first answer": running(backup["backup_id"]),
             }
         )
     results = {

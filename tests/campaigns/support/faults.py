@@ -40,9 +40,12 @@ def must(*argv: str, timeout: float = 300.0) -> str:
 
 
 def add_innochecksum() -> None:
-    """Give a guest of MySQL its own innochecksum, which drills need, started as the lab starts each of its programs."""
+    """Give a guest of MySQL its own innochecksum, which drills need, started as the lab starts each of its programs.
+
+    Other releases have it.
+    """
     program, example = Path("/opt/mysql/bin/innochecksum"), Path("/opt/mysql/bin/mysqldump")
-    if Path("/etc/lab-flavour").read_text().strip() == "mysql":
+    if Path("/etc/lab-flavour").read_text().strip() == "mysql" and not program.exists():
         program.write_text(example.read_text().replace("mysqldump", "innochecksum"))
         program.chmod(0o755)
 

@@ -22,7 +22,7 @@ from pymysql.constants import CLIENT
 
 ACCOUNTS = 200
 INITIAL = 1_000_000
-BALLAST_ROWS = 400
+BALLAST_ROWS = 100
 BALLAST_BYTES = 60_000
 RETRY = {1205, 1213}
 
@@ -101,7 +101,10 @@ def connect_when_up(socket: str, process: subprocess.Popen[bytes], seconds: floa
 
 
 def set_up(socket: str, engine: str = "InnoDB", ballast_rows: int = BALLAST_ROWS) -> None:
-    """Create the tables, the accounts and some ballast, so that a full backup has something to carry."""
+    """Create the tables, the accounts and some ballast, so that a full backup has something to carry.
+
+    6 MB of ballast: every full backup, restore and drill of a guest carries it, and who reads binlogs reads it too.
+    """
     with connect(socket) as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL) ENGINE={engine}")
         cursor.execute(f"CREATE TABLE journal (worker INT, number INT, PRIMARY KEY (worker, number)) ENGINE={engine}")
@@ -212,9 +215,10 @@ def read_state(connection: pymysql.Connection) -> State:
         cursor.execute("SELECT id, balance FROM accounts")
         accounts = dict(cursor.fetchall())
         digest = hashlib.sha256()
-        cursor.execute("SELECT id, body FROM ballast ORDER BY id")
-        for number, body in cursor.fetchall():
-            digest.update(f"{number}:".encode() + body)
+        # The server makes the sums: in a guest it takes long to send it all through a socket.
+        cursor.execute("SELECT id, SHA2(body, 256) FROM ballast ORDER BY id")
+        for number, own in cursor.fetchall():
+            digest.update(f"{number}:{own}".encode())
         cursor.execute("ROLLBACK")
     return State(journal, accounts, digest.hexdigest())
 

@@ -35,7 +35,7 @@ drill_age = "36h"
 [repository.here]
 url = "file:///nowhere"
 """
-LOOK = timedelta(minutes=1)
+LOOK = timedelta(minutes=2)
 """How often the agent of this month looks: it makes a month shorter."""
 LIMIT = timedelta(minutes=5) + 2 * LOOK
 """One interval of the status job, with its own duration."""

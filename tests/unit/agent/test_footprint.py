@@ -39,5 +39,6 @@ def test_the_agent_needs_less_than_80_mib_and_keeps_no_descriptor_of_an_ended_jo
     assert done.returncode == 0, done.stderr
     cost = json.loads(done.stdout)
     assert len(cost["descriptors"]) == RUNS
-    assert cost["descriptors"][-1] <= cost["descriptors"][0]
+    # From the second job on there is the line to the fork server.
+    assert cost["descriptors"][-1] <= cost["descriptors"][1]
     assert 10 << 20 < cost["most_memory"] < 80 << 20

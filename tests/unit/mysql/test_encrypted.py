@@ -21,6 +21,7 @@ from zsnapdb.mysql.binlog.encrypted_events import Algorithm
 from zsnapdb.mysql.binlog.encrypted_file import HEADER_BYTES
 from zsnapdb.mysql.binlog.events import ENCRYPTED_MAGIC, FORMAT, HEADER, MAGIC, MARIADB_ENCRYPTION, decisive_events
 from zsnapdb.mysql.binlog.opening import key_of, open_binlog
+from zsnapdb.mysql.process.paths import keyring_paths
 
 NAME = "MySQLReplicationKey_3b539809-e55b-11f1-8822-4e3318db0587_1"
 KEY, PASSWORD, IV = bytes(range(32)), bytes(range(100, 132)), bytes(range(200, 216))
@@ -218,3 +219,41 @@ def test_a_key_of_file_key_management_that_is_missing_or_wrong_is_named(tmp_path
     hidden, _ = mariadb([b"body of an event"], Algorithm.CBC)
     with pytest.raises(PreflightError, match="is encrypted with the key 'file_key_management 1'"):
         open_binlog(written(tmp_path, hidden), lines(tmp_path, *keys))
+
+
+def salted(text: str, passphrase: bytes) -> bytes:
+    """Return a key file as `openssl enc -aes-256-cbc -md sha1` encrypts it."""
+    salt, made, digest = b"8 bytes.", b"", b""
+    while len(made) < 48:
+        digest = hashlib.sha1(digest + passphrase + salt).digest()
+        made += digest
+    padding = 16 - len(text) % 16
+    closing = Cipher(algorithms.AES(made[:32]), modes.CBC(made[32:48])).encryptor()
+    return b"Salted__" + salt + closing.update(text.encode() + bytes([padding]) * padding)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize(
+    ("typed", "is_right"), [(b"a secret", True), (b"a secret\r\n", True), (b"another", False), (b"x" * 300, False)]
+)
+def test_a_key_file_that_is_encrypted_is_opened_by_its_passphrase_alone(
+    tmp_path: Path, order: int, typed: bytes, is_right: bool
+) -> None:
+    hidden, plain = mariadb([b"body of an event"], Algorithm.CBC)
+    files = [tmp_path / "keys", tmp_path / "passphrase"]
+    files[0].write_bytes(salted(f"1;{KEY.hex()}\n", b"a secret"))
+    files[1].write_bytes(typed)
+    keys = BinlogKeys(tuple(files[::-1] if order else files))
+    if is_right:
+        with open_binlog(written(tmp_path, hidden), keys) as file:
+            assert len(file.read()) == len(plain)
+    else:
+        with pytest.raises(PreflightError, match="is encrypted with the key 'file_key_management 1'") as refusal:
+            open_binlog(written(tmp_path, hidden), keys)
+        assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(("value", "path"), [("FILE:/etc/k", "/etc/k"), ("FILE:k", "/d/k"), ("a secret", None)])
+def test_a_passphrase_of_a_key_file_is_a_path_only_if_it_names_one(value: str, path: str | None) -> None:
+    found = keyring_paths({"datadir": "/d", "file_key_management_filekey": value})
+    assert [one.path for one in found] == ([] if path is None else [path])

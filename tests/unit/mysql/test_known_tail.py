@@ -15,7 +15,7 @@ from tests.unit.support.binlog_file import M_LIST, PREVIOUS, ROTATE, ROWS, XID, 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.binlog.known_tail import KnownTail, digest_of
-from zsnapdb.mysql.binlog.read import find_position, tail_of
+from zsnapdb.mysql.binlog.read import FoundPosition, find_position, tail_near_end, tail_of
 
 NAME = "binlog.000001"
 HEAD = {
@@ -124,3 +124,58 @@ def test_a_position_is_found_from_the_tail_that_was_found_before(tmp_path: Path)
     later = find_position(index, tmp_path, Flavour.MYSQL, first.tail, has_gtids=True)
     assert later.position == find_position(index, tmp_path, Flavour.MYSQL, None, has_gtids=True).position
     assert later.tail == known_tail(file.data)
+
+
+class Folder:
+    """A folder with a binlog and its index, as a server has them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.index = folder, folder / "binlog.index"
+        self.index.write_text(f"/var/lib/mysql/{NAME}\n")
+
+    def has(self, data: bytes | bytearray) -> None:
+        (self.folder / NAME).write_bytes(bytes(data))
+
+    def found(self, known: KnownTail | None) -> FoundPosition:
+        return find_position(self.index, self.folder, Flavour.MYSQL, known, has_gtids=True)
+
+    def near(self, known: KnownTail | None) -> KnownTail | None:
+        return tail_near_end(self.index, self.folder, known, Flavour.MYSQL, has_gtids=True)
+
+
+def test_a_running_server_is_walked_to_its_end_only_where_the_known_tail_is_far_from_it(tmp_path: Path) -> None:
+    place, file = Folder(tmp_path), File().previous(5)
+    place.has(file.transaction(6).data)
+    assert place.near(None) is None
+    recorded = place.found(None).tail
+    place.has(file.transaction(7, size=200 << 10).data)
+    assert place.near(recorded) == recorded
+    place.has(file.transaction(8, size=100 << 10).data)
+    near = place.near(recorded)
+    assert near == place.found(None).tail != recorded
+
+
+def test_the_set_is_read_from_the_tail_that_the_running_server_had(tmp_path: Path) -> None:
+    place, file = Folder(tmp_path), File().previous(5)
+    place.has(file.transaction(6, size=300 << 10).gtid(7).query(b"BEGIN").data)
+    near = place.near(None)
+    file.add(ROWS, bytes(80)).add(XID, bytes(8)).transaction(8)
+    place.has(file.data)
+    whole = place.found(None)
+    assert place.found(near) == whole
+    file.data[200] ^= 1
+    place.has(file.data)
+    with pytest.raises(DamagedError):
+        place.found(near)
+    file.data[200] ^= 1
+    file.data[100 << 10] ^= 1
+    place.has(file.data)
+    assert place.found(near) == whole
+
+
+def test_a_tail_that_the_set_does_not_have_is_not_used(tmp_path: Path) -> None:
+    place = Folder(tmp_path)
+    place.has(File().previous(5).transaction(6, size=300 << 10).data)
+    near = place.near(None)
+    place.has(File().previous(5).transaction(7, size=300 << 10).transaction(8).data)
+    assert place.found(near) == place.found(None)

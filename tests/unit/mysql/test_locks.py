@@ -78,13 +78,33 @@ def hold(
 def test_a_lock_is_taken_and_released_by_one_connection() -> None:
     owner, second = Fake(1), Fake(2)
     assert hold("stage", owner, second) >= 0
-    assert [sql for sql in owner.statements if "STAGE" in sql] == [
+    assert owner.statements == [
+        "SET SESSION wait_timeout = 6, SESSION lock_wait_timeout = 4",
         "BACKUP STAGE START",
         "BACKUP STAGE BLOCK_COMMIT",
         "BACKUP STAGE END",
     ]
     assert second.statements == []
     assert not owner.is_closed
+
+
+def test_a_statement_after_one_that_waited_waits_only_for_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, second = Fake(1), Fake(2)
+    moment = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: moment[0])
+    query = owner.query
+
+    def slow(sql: str) -> list[Any]:
+        moment[0] += 1.5 if sql == "BACKUP STAGE START" else 0.001
+        return query(sql)
+
+    monkeypatch.setattr(owner, "query", slow)
+    hold("stage", owner, second)
+    assert owner.statements[1:4] == [
+        "BACKUP STAGE START",
+        "SET SESSION lock_wait_timeout = 3",
+        "BACKUP STAGE BLOCK_COMMIT",
+    ]
 
 
 def test_a_statement_that_is_stuck_is_ended_by_the_watchdog_at_the_deadline() -> None:

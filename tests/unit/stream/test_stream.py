@@ -20,7 +20,7 @@ from zsnapdb.stream.chunks import Body, Chunk, Codec, Workspace, seal, unseal
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.download import download
 from zsnapdb.stream.expected import DatasetKind, ExpectedStream
-from zsnapdb.stream.upload import KnownChunk, Uploaded, UploadSettings, upload
+from zsnapdb.stream.upload import InFlight, KnownChunk, Uploaded, UploadSettings, upload
 
 
 class MemoryChunks:
@@ -374,3 +374,59 @@ def test_a_reader_that_went_away_is_a_broken_pipe() -> None:
     with open(write_end, "wb", buffering=0) as pipe, pytest.raises(BrokenPipeError):
         download(chunks, stored.chunks, Codec.NONE, pipe, concurrency=2, name=str, on_bytes=lambda done: None)
     closer.join()
+
+
+MIB = 1 << 20
+
+
+class SlowLine(MemoryChunks):
+    """A store whose transfers are slow until as many as it wants were under way at once."""
+
+    def __init__(self, wants: int) -> None:
+        super().__init__()
+        self.wants, self.under_way, self.most = wants, 0, 0
+        self.changed = threading.Condition()
+
+    def put_chunk(self, index: int, body: Body, sha256: str) -> None:
+        with self.changed:
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            self.changed.notify_all()
+            # A transfer of this size that takes longer is a slow one.
+            self.changed.wait_for(lambda: self.most >= self.wants, timeout=0.05)
+            self.under_way -= 1
+        super().put_chunk(index, body, sha256)
+
+
+def test_where_the_line_is_slow_more_chunks_are_on_their_way_than_workers_compress() -> None:
+    data = stream_of(40 * MIB, seed=3)
+    chunks = SlowLine(wants=9)
+    stored = upload(io.BytesIO(data), chunks, UploadSettings(MIB, Codec.NONE, 1, 3), lambda done: None)
+    assert 9 <= chunks.most <= 16
+    assert fetch(chunks, stored, Codec.NONE) == data
+
+
+@given(
+    st.integers(MIB, 256 * MIB), st.integers(1, 20), st.lists(st.tuples(st.integers(0, 64 * MIB), st.floats(0.001, 9)))
+)
+def test_what_is_on_its_way_at_once_stays_within_its_memory(
+    chunk_size: int, concurrency: int, transfers: list[tuple[int, float]]
+) -> None:
+    in_flight = InFlight(UploadSettings(chunk_size, Codec.ZSTD, 3, concurrency))
+    for size, seconds in transfers:
+        in_flight.transferred(size, seconds)
+    slow = sum(1 for size, seconds in transfers if size >= MIB and size / seconds < 100e6)
+    assert in_flight.workers == min(concurrency + slow, in_flight.most_workers)
+    limited = InFlight(UploadSettings(chunk_size, Codec.ZSTD, 3, concurrency, widens=False))
+    limited.transferred(64 * MIB, 9.0)
+    assert limited.workers == concurrency
+    assert in_flight.most_workers <= max(16, concurrency)
+    assert (in_flight.workers + 1) * chunk_size <= max(192 * MIB, (concurrency + 1) * chunk_size)
+
+
+def test_after_a_chunk_that_failed_none_that_waits_for_its_turn_is_stored() -> None:
+    chunks = MemoryChunks()
+    chunks.fail_at = 1
+    with pytest.raises(RepositoryError, match="the store is gone"):
+        upload(io.BytesIO(stream_of(20_000)), chunks, UploadSettings(4096, Codec.NONE, 0, 1), lambda done: None)
+    assert chunks.put == []

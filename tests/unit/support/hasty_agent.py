@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import zsnapdb.cli.app
-from zsnapdb.agent.children import start
 from zsnapdb.agent.daemon import ConfigurationFile, serve
+from zsnapdb.agent.job_starter import JobStarter
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.host import Host
 
@@ -62,7 +62,7 @@ class HastyAgent:
         environment = {**os.environ, "ZSNAPDB_CONFIG": str(self.config)}
         serve(
             ConfigurationFile(self.config, lambda: load(self.config)),
-            lambda words, log, run_id: start(words, log, run_id, environment),
+            JobStarter(environment),
             Host(run=folder, now=lambda: self.time),
             self,
             self,

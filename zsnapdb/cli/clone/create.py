@@ -166,8 +166,6 @@ def create(
         from zsnapdb.report.clone import create as report
 
         _check_point(source, at, history)
-        # A clone of the pool runs the configured program.
-        fresh = fresh or binary is not None
         settings = load(config).with_binary(instance, binary)
         terminal = Terminal()
         chosen = Instance.of(settings, instance, terminal)
@@ -185,12 +183,14 @@ def create(
             masks=mask,
             rights=requests.rights_of(is_admin=admin),
             accepts_older=accepts_older,
+            fresh=fresh,
+            program=binary,
         )
     is_set = count is not None or topology is not TopologyOption.independent
     if plan and is_set:
         create_set(settings, chosen, request, count or 0, topology.value, terminal, plan=True, json=json)
     elif plan:
-        slot = None if fresh else job.candidate(settings, chosen, request)
+        slot = job.candidate(settings, chosen, request)
         if slot is not None:
             show(report.HandOutPlanView(slot, request), json)
             return
@@ -203,7 +203,7 @@ def create(
     else:
         request = replace(request, name=name or requests.random_name(chosen))
         with evidence_of(chosen, "clone", str(request.name)):
-            result = job.obtain(settings, chosen, request, fresh=fresh)
+            result = job.obtain(settings, chosen, request)
         terminal.end()
         show(report.CreatedView(result), json)
 

@@ -6,28 +6,25 @@ Hooks, the stop of the applier and a lock hold the server still. The binlog insi
 from __future__ import annotations
 
 import contextlib
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from zsnapdb.base import gtid
-from zsnapdb.base.errors import ConsistencyError, LockError, LockNotGranted, PreflightError
+from zsnapdb.base.errors import LockError, LockNotGranted, PreflightError
 from zsnapdb.base.model import Position, SnapshotSet
 from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.backup.hooks import Hooked
 from zsnapdb.jobs.backup.low_priority import at_low_priority
-from zsnapdb.jobs.backup.preflight import Observed, observe, role_of
+from zsnapdb.jobs.backup.position_proof import in_snapshot, prove_position, tail_before
+from zsnapdb.jobs.backup.preflight import Observed, observe
 from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
+from zsnapdb.jobs.base.set_properties import LOCK_PROPERTY, POSITION_PROPERTY
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
-from zsnapdb.jobs.record import tail_record
 from zsnapdb.mysql import locks
-from zsnapdb.mysql.binlog.read import find_position
+from zsnapdb.mysql.binlog.known_tail import KnownTail
 from zsnapdb.mysql.probe import published_position, what_may_have_changed
 from zsnapdb.mysql.process.ddl_log import statements_half_done
 from zsnapdb.mysql.process.paths import absolute_tablespaces, keyring_paths
@@ -37,13 +34,11 @@ from zsnapdb.planning.backup.lock_strategy import LockChoice, still_enough
 from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.facts import Channel
 from zsnapdb.planning.family import family
-from zsnapdb.planning.server_copy.identity import RECORDED, binlog_paths
+from zsnapdb.planning.server_copy.identity import RECORDED
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.repository.manifest import FilesystemType
 from zsnapdb.repository.server_source import ChannelPart, LockPart, PositionPart, ServerPart, ServerSourcePart
-from zsnapdb.zfs import snapshot_files
 
-_CATCH_UP_SECONDS = 30.0
 _AT_ONCE_SECONDS = 1.0
 """How long to wait for a lock that has a fallback, in seconds: the smallest lock_wait_timeout."""
 _POSITION_BYTES = 4096
@@ -54,13 +49,14 @@ class ServerHold:
     """How the server was held: the lock, and for how many milliseconds.
 
     `before` is the position that the server published just before the snapshot, `channels` its replication channels at
-    that time.
+    that time. `known` is a tail that its newest binlog had before the hold.
     """
 
     choice: LockChoice
     held_ms: float
     before: Position
     channels: tuple[Channel, ...]
+    known: KnownTail | None = None
 
 
 @dataclass(frozen=True)
@@ -108,14 +104,16 @@ class ServerSource:
         """
         hooked = Hooked(self.instance.name, self.instance.hooks(), request.backup_id, request.names, events)
         origin = origin_of(observed)
+        known = tail_before(self.instance, observed)
         with hooked.around():
-            return _under_least_lock(
+            held = _under_least_lock(
                 self.instance, observed, self.session, hooked, request, {ORIGIN_PROPERTY: origin.encode()}
             )
+        return replace(held, known=known)
 
     def prove(self, observed: Observed, hold: ServerHold, made: SnapshotSet) -> ServerProof:
         """Return the position in the set's own binlog. ConsistencyError if published transactions are missing in it."""
-        position = _prove_position(self.instance, observed, self.session, made.backup_id, hold.before)
+        position = prove_position(self.instance, observed, self.session, made.backup_id, hold.before, hold.known)
         return ServerProof(position, hold.choice, hold.held_ms, hold.channels)
 
     def describe(self, observed: Observed, proof: ServerProof) -> SourceDescription:
@@ -294,7 +292,7 @@ def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: LockCh
     """
     if choice.lock.holds_ddl or not family(observed.facts.flavour).finishes_ddl:
         return
-    with _in_snapshot([observed.facts.variables["datadir"]], observed, instance, request.backup_id) as (datadir,):
+    with in_snapshot([observed.facts.variables["datadir"]], observed, instance, request.backup_id) as (datadir,):
         half_done = statements_half_done(datadir)
     if half_done:
         request.withdraw()
@@ -302,76 +300,3 @@ def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: LockCh
             f"{half_done} DDL statement(s) were half done in the snapshot",
             hint="set lock.strategy = 'stage', which waits for DDL statements",
         )
-
-
-def _prove_position(
-    instance: Instance, observed: Observed, session: Session, backup_id: str, before: Position
-) -> Position:
-    """Return the position from the snapshot's own binlog.
-
-    The position must contain what the server published before the snapshot, and the server must publish it soon.
-    """
-    facts = observed.facts
-    paths = binlog_paths(facts.variables, "log_bin")
-    if not facts.has_binlog or paths is None:
-        return before
-    base, index = paths
-    known = tail_record.read(instance, facts.flavour)
-    with _in_snapshot([index, os.path.dirname(base)], observed, instance, backup_id) as (its_index, folder):
-        found = find_position(
-            its_index, folder, facts.flavour, known, has_gtids=before.gtids is not None, keys=observed.keys
-        )
-    position = found.position
-    if isinstance(position.gtids, gtid.GtidSet):
-        # Transactions that are in no binlog at all (gtid_purged) are part of the state too (refman 8.4, "gtid_purged").
-        position = replace(position, gtids=position.gtids.union(facts.gtid_purged))
-    if not _covers(position, before):
-        raise ConsistencyError(
-            f"the server had published {before.describe()} before the snapshot, but the binlog in the snapshot ends at"
-            f" {position.describe()}",
-            hint="check that all paths of the server are on the volumes; the snapshots were removed",
-        )
-    deadline = time.monotonic() + _CATCH_UP_SECONDS
-    while not _covers(published_position(session, facts), position):
-        if time.monotonic() > deadline:
-            raise ConsistencyError(
-                f"the snapshot's binlog ends at {position.describe()}, which the server has not published"
-                f" {_CATCH_UP_SECONDS:.0f} s later",
-                hint="check whether the server restarted or its binlog was reset; run the backup again",
-            )
-        time.sleep(0.05)
-    if found.tail is not None:
-        tail_record.write(instance, facts.flavour, found.tail)
-    return position
-
-
-def _covers(later: Position, earlier: Position) -> bool:
-    """Whether all of `earlier` is in `later`, by GTIDs and by binlog coordinates."""
-    if later.gtids is not None and earlier.gtids is not None and not gtid.contains(later.gtids, earlier.gtids):
-        return False
-    if later.coordinates is None or earlier.coordinates is None:
-        return True
-    there, here = later.coordinates, earlier.coordinates
-    return (_number(there.file), there.offset) >= (_number(here.file), here.offset)
-
-
-def _number(file: str) -> int:
-    """Return the number at the end of the name of a binlog file."""
-    return int(file.rpartition(".")[2])
-
-
-@contextlib.contextmanager
-def _in_snapshot(paths: Sequence[str], observed: Observed, instance: Instance, backup_id: str) -> Iterator[list[Path]]:
-    """Yield the paths of the server's files in the snapshot set of the backup, valid during the block."""
-    roots: dict[str, Path] = {}
-    with contextlib.ExitStack() as opened:
-        inside = []
-        for path in paths:
-            real = os.path.realpath(path)
-            role = role_of(real, observed, instance)
-            mountpoint = observed.mountpoints[role]
-            if role not in roots:
-                name = f"{observed.volumes[role]}@{snapshot_name(backup_id)}"
-                roots[role] = opened.enter_context(snapshot_files.root_of(name, Path(mountpoint)))
-            inside.append(roots[role] / os.path.relpath(real, mountpoint))
-        yield inside

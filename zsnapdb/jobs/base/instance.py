@@ -301,4 +301,6 @@ class Instance:
         stream = self.repository.stream
         level, adaptive = (FIRST_LEVEL, True) if stream.level == "auto" else (stream.level, False)
         codec = Codec.NONE if level == 0 else Codec.ZSTD
-        return UploadSettings(stream.chunk_size, codec, level, stream.concurrency, adaptive)
+        # A line that is limited here is no slow one: more connections would only wait for their turn.
+        widens = self.repository.bandwidth is None
+        return UploadSettings(stream.chunk_size, codec, level, stream.concurrency, adaptive, widens)

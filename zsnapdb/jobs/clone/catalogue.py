@@ -25,6 +25,7 @@ from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.mysql.process import server
 from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, read_stamp
+from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.clone.rights import AccountRights
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
@@ -120,12 +121,22 @@ class CloneInfo:
     follows: int | None = None
     """The port of the clone that it replicates from."""
     label: str = ""
-    waits: bool = False
-    """Whether it waits in the pool of its instance and is nobody's yet."""
+    pool: PoolMark | None = None
+    """Where it is, if it was made for the pool of its instance."""
     rules: str = ""
     """Of a clone that was made for a pool: the digest of the rules by which it was masked."""
     asks_for_masking: bool = False
     """Whether its request asks for masking, at every first start of new files."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits in the pool of its instance and is nobody's yet."""
+        return self.pool is PoolMark.WAITS
+
+    @property
+    def is_of_nobody(self) -> bool:
+        """Whether it is in the pool of its instance, good or not: nobody has its login."""
+        return self.pool in (PoolMark.WAITS, PoolMark.NOT_GOOD)
 
     @property
     def current(self) -> str:
@@ -242,11 +253,16 @@ def _info(host: Host, found: CopyDatasets) -> CloneInfo:
         origin=decode(value(ORIGIN_PROPERTY), top),
         pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(),
         is_ephemeral=facts[clone_properties.EPHEMERAL_PROPERTY] == datasets.Property("yes", "local"),
-        waits=facts[clone_properties.POOL_PROPERTY] == datasets.Property(clone_properties.WAITS, "local"),
+        pool=_pool_mark(facts[clone_properties.POOL_PROPERTY]),
         rules=facts[clone_properties.RULES_PROPERTY].value if facts[clone_properties.RULES_PROPERTY].is_local else "",
         follows=found.number(clone_properties.FOLLOWS_PROPERTY) if follows.is_local else None,
         asks_for_masking=facts[clone_properties.MASK_PROPERTY] == datasets.Property("yes", "local"),
     )
+
+
+def _pool_mark(recorded: datasets.Property) -> PoolMark | None:
+    known = {mark.value: mark for mark in PoolMark}
+    return known.get(recorded.value) if recorded.is_local else None
 
 
 def _heartbeat(host: Host, found: CopyDatasets) -> Heartbeat | None:
@@ -317,6 +333,11 @@ def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) 
 def ready(settings: Settings, host: Host, name: str) -> CloneInfo:
     """Return the clone of that name. PreflightError if it is being made or destroyed, or is nobody's yet."""
     info = copies.complete("clone", find(settings, host, name))
+    if info.pool is PoolMark.NOT_GOOD:
+        raise PreflightError(
+            f"clone {name} of the pool of {info.instance} was refused when it was to be handed out",
+            hint=f"`zsnapdb clone destroy {info.name}` destroys it; the next filling of the pool does, too",
+        )
     if info.waits:
         raise PreflightError(
             f"clone {name} waits in the pool of {info.instance}",

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from pydantic import SecretStr
 
+from zsnapdb.base.errors import BusyError, PreflightError
 from zsnapdb.base.model import Position
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
@@ -36,10 +37,11 @@ from zsnapdb.jobs.clone.handed import HandedData
 from zsnapdb.jobs.clone.live_set import take_live
 from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.masking import MaskingReport
+from zsnapdb.jobs.clone.prepare import PreparedSet, prepare_source
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.removal import remove_all
 from zsnapdb.jobs.clone.request import CloneRequest, random_name
-from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, SourceKind, with_volumes
+from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, with_volumes
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount_for_good
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
@@ -47,6 +49,9 @@ from zsnapdb.jobs.record import tail_record
 from zsnapdb.jobs.restore.without_store import reopen
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.clone.pool import PoolMark
+from zsnapdb.planning.clone.preparation import MaskingChoice, MaskingWay
+from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
@@ -73,7 +78,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
 
     Afterwards the server answers on its own port with a new account. The server shares neither identity, path, account
     nor replication with its source, and stands at exactly the recorded position. After an error the clone is gone, and
-    the error says why.
+    the error says why; a set that was prepared for it stays, for the next one.
     """
     instance = with_volumes(instance)
     request = replace(request, name=request.name or random_name(instance))
@@ -84,13 +89,20 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
         locked.enter_context(locks.on_clone(str(request.name), patience=0))
         with at_low_priority():
             chosen = planned_source(settings, instance, request)
-            if not isinstance(chosen.source, CloneSource):
-                # What must be refused is refused before anything is taken or received.
+            prepares = chosen.masking.way is MaskingWay.PREPARES
+            if prepares or not isinstance(chosen.source, CloneSource):
+                # What must be refused is refused before anything is taken, received or prepared.
                 plan_for(settings, instance, request, chosen)
         source = _obtain(settings, instance, chosen.source, locked)
+        prepared = _prepare(settings, instance, source, rules) if prepares else None
+        masking = chosen.masking
+        if prepared is not None:
+            source = prepared.source
+        elif prepares:
+            masking = MaskingChoice(MaskingWay.ALONE, "its set could not be masked once for all clones")
         obtained = time.monotonic()
         with undone_on_error(lambda: drop_live(source)), at_low_priority():
-            planned, server_id = _make_datasets(settings, instance, request, source)
+            planned, server_id = _make_datasets(settings, instance, request, source, masking)
             cloned = time.monotonic()
             with undone_on_error(lambda: remove_all(instance.host, planned.anchor, planned.name, planned.copy.root)):
                 separated = _separate(settings, instance, planned, server_id, request.follows, rules)
@@ -100,7 +112,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                     properties.USED_PROPERTY: stamp(instance.host.now()),
                 }
                 if request.waits:
-                    facts |= {properties.POOL_PROPERTY: properties.WAITS}
+                    facts |= {properties.POOL_PROPERTY: PoolMark.WAITS}
                     facts |= {properties.RULES_PROPERTY: rules} if rules else {}
                 if planned.heartbeat is not None:
                     # Its holder could not beat as long as it was being made.
@@ -108,15 +120,29 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                 datasets.set_properties(planned.anchor, facts)
     used = instance.host.now()
     reusable_sets.mark_used(planned.anchor.rpartition("/")[0], planned.set_id, planned.rules, used)
-    masking_seconds = separated.masking.seconds if separated.masking is not None else 0.0
+    before = prepared.masking if prepared is not None else None
     seconds = CreateDurations(
-        source=obtained - began,
+        source=obtained - began - _seconds(before),
         clone=cloned - obtained,
-        identity=separated.separate_at - cloned - masking_seconds,
+        identity=separated.separate_at - cloned - _seconds(separated.masking),
         start=time.monotonic() - separated.separate_at,
     )
     info = find(settings, instance.host, planned.name)
-    return Created(info, separated.password, seconds, separated.masking)
+    return Created(info, separated.password, seconds, separated.masking or before, masking)
+
+
+def _seconds(report: MaskingReport | None) -> float:
+    return report.seconds if report is not None else 0.0
+
+
+def _prepare(settings: Settings, instance: Instance, source: CloneSource, rules: str) -> PreparedSet | None:
+    """Mask the set once for all its clones. None if that cannot be done now, with a warning: then each masks itself."""
+    try:
+        with at_low_priority():
+            return prepare_source(settings, instance, source, rules, unasked=True)
+    except (BusyError, PreflightError) as error:
+        instance.events.warn(f"the set is not masked once for all its clones, this clone alone is: {error.message}")
+        return None
 
 
 def _obtain(
@@ -163,7 +189,7 @@ def _separate(
         position,
         instance=instance.name,
         name=planned.name,
-        is_requested=planned.masks,
+        rules=rules,
         is_of_commit=planned.kind is SourceKind.COMMIT,
         volumes=planned.layout.datasets.values(),
     )
@@ -181,7 +207,7 @@ def _separate(
 
 
 def _make_datasets(
-    settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource
+    settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource, masking: MaskingChoice
 ) -> tuple[ClonePlan, int]:
     """Make the anchor, which reserves name and port, then clone every volume below it. Return plan and server id.
 
@@ -190,7 +216,7 @@ def _make_datasets(
     server_id = fresh_server_id()
     with locks.names_and_ports():
         # Under this lock no two runs take the same name or port. The slow parts run after it.
-        planned = plan_from(settings, instance, request, source)
+        planned = plan_from(settings, instance, request, source, masking)
         datasets.ensure(planned.anchor.rpartition("/")[0], NOT_MOUNTED)
         datasets.create(planned.anchor, {**NOT_MOUNTED, **_facts(planned, server_id, instance.host.now())})
         room.guard(settings)

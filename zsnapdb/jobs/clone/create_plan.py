@@ -17,15 +17,8 @@ from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
 from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
 from zsnapdb.jobs.clone.properties import is_clone_name
-from zsnapdb.jobs.clone.request import CloneRequest, random_name
-from zsnapdb.jobs.clone.sources import (
-    LIVE_STATE,
-    CloneSource,
-    RemoteBackup,
-    SourceKind,
-    origin_in,
-    with_volumes,
-)
+from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
+from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, origin_in, with_volumes
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.jobs.restore.local_start import first_manifest
@@ -35,8 +28,10 @@ from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, refuse_absolute
 from zsnapdb.mysql.process import server_program
 from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease, heartbeat_seconds, policy
 from zsnapdb.planning.clone.ports import choose_port
+from zsnapdb.planning.clone.preparation import MaskingCase, MaskingChoice, masking_choice
 from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.clone.rights import AccountRights
+from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.server_copy.origin import Origin
@@ -52,7 +47,8 @@ class ClonePlan:
 
     `snapshots` (by role) are those that exist already. `receives` are the backups that are received first, oldest
     first. `replays` counts the batches of archived binlogs that are replayed first. `masks`: whether it must be masked;
-    `rules` is the digest of the rules by which its source is masked already ("": it is not).
+    `rules` is the digest of the rules by which its source is masked already ("": it is not), `masking` how it is
+    masked.
     """
 
     name: str
@@ -77,6 +73,7 @@ class ClonePlan:
     rights: AccountRights
     starts: bool
     masks: bool
+    masking: MaskingChoice
     requested: str
     is_ephemeral: bool = False
     heartbeat: int | None = None
@@ -91,6 +88,7 @@ class PlannedSource:
     source: CloneSource | RemoteBackup | RestorePlan | None
     set_id: str
     origin: Origin
+    masking: MaskingChoice
     snapshots: Mapping[str, str] = field(default_factory=dict)
     receives: tuple[str, ...] = ()
     is_prepared: bool = False
@@ -113,13 +111,16 @@ def plan(settings: Settings, instance: Instance, request: CloneRequest) -> Clone
     return plan_for(settings, instance, request, planned_source(settings, instance, request))
 
 
-def plan_from(settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource) -> ClonePlan:
+def plan_from(
+    settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource, masking: MaskingChoice
+) -> ClonePlan:
     """Return the plan of a clone of exactly these snapshots; the instance's volumes are known."""
-    return plan_for(settings, instance, request, _of_snapshots(source))
+    return plan_for(settings, instance, request, _of_snapshots(source, masking))
 
 
 def planned_source(settings: Settings, instance: Instance, request: CloneRequest) -> PlannedSource:
-    """Return what the clone is made from; change nothing. The volumes of the instance are known."""
+    """Return what the clone is made from, and how it is masked; change nothing. The instance's volumes are known."""
+    rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
     if request.at is not None:
         known = request.point
         repository = reopen(instance, known) if known is not None else open_for_restore(instance, RestoreOrigin.AUTO)
@@ -134,27 +135,56 @@ def planned_source(settings: Settings, instance: Instance, request: CloneRequest
             history=request.history,
         )
         origin = origin_in(first_manifest(instance, repository, point))
+        masking = _masking(settings, request, SourceKind.POINT, rules)
         return PlannedSource(
-            SourceKind.POINT, point, point.backup_id, origin, is_prepared=True, replays=len(point.replays)
+            SourceKind.POINT, point, point.backup_id, origin, masking, is_prepared=True, replays=len(point.replays)
         )
     if request.source == LIVE_STATE:
-        return PlannedSource(SourceKind.LIVE, None, "", origin_of_live(instance))
-    rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
+        masking = _masking(settings, request, SourceKind.LIVE, rules)
+        return PlannedSource(SourceKind.LIVE, None, "", origin_of_live(instance), masking)
     source = locate(settings, instance, request.source, rules, accepts_older=request.accepts_older)
     if isinstance(source, CloneSource):
-        return _of_snapshots(source)
+        own = masking_policy.rules_for(source, rules)
+        masking = _masking(settings, request, source.kind, own, source.rules, is_stored=source.is_stored)
+        return _of_snapshots(source, masking)
+    masking = _masking(settings, request, SourceKind.REPOSITORY, rules, is_stored=True)
     receives = tuple(manifest.backup_id for manifest in source.chain)
     backup = source.manifest
-    return PlannedSource(SourceKind.REPOSITORY, source, backup.backup_id, origin_in(backup), receives=receives)
+    return PlannedSource(SourceKind.REPOSITORY, source, backup.backup_id, origin_in(backup), masking, receives=receives)
 
 
-def _of_snapshots(source: CloneSource) -> PlannedSource:
+def _masking(
+    settings: Settings,
+    request: CloneRequest,
+    kind: SourceKind,
+    rules: str,
+    source_rules: str = "",
+    *,
+    is_stored: bool = False,
+) -> MaskingChoice:
+    """Return how the clone of the request is masked by these rules, if it is made of a source of that kind."""
+    return masking_choice(
+        MaskingCase(
+            kind,
+            rules,
+            source_rules,
+            is_stored=is_stored,
+            names_latest=request.names_source == LATEST,
+            starts=request.starts,
+            is_ephemeral=request.is_ephemeral,
+            keep_unused=settings.clones.keep_unused,
+        )
+    )
+
+
+def _of_snapshots(source: CloneSource, masking: MaskingChoice) -> PlannedSource:
     names = {role: snapshot.full_name for role, snapshot in source.set.snapshots.items()}
     return PlannedSource(
         source.kind,
         source,
         source.set.backup_id,
         source.origin,
+        masking,
         names,
         is_prepared=source.is_prepared,
         rules=source.rules,
@@ -215,6 +245,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         is_ephemeral=request.is_ephemeral,
         starts=request.starts,
         masks=masks,
+        masking=made_from.masking,
         requested=request.names_source,
         heartbeat=heartbeat_seconds(request.heartbeat) if request.heartbeat is not None else None,
         rules=made_from.rules,

@@ -13,6 +13,7 @@ from zsnapdb.planning.clone.contract import ACCOUNT
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.clone.masking import MaskingReport
+    from zsnapdb.planning.clone.preparation import MaskingChoice
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,15 @@ class CreateDurations:
 class Created:
     """A new clone. `password` is None if its server was not started yet.
 
-    `is_of_pool`: it waited in the pool of its instance, and was not made now.
+    `masking` is what masking did now, to the clone or to the set that it is made of (None: nothing), `masked` how the
+    clone is masked. `is_of_pool`: it waited in the pool of its instance, and was not made now; then it was masked then.
     """
 
     info: CloneInfo
     password: SecretStr | None
     seconds: CreateDurations
     masking: MaskingReport | None = None
+    masked: MaskingChoice | None = None
     is_of_pool: bool = False
 
     @property

@@ -17,9 +17,10 @@ from zsnapdb.jobs.clone import foreign, locks
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, listing
 from zsnapdb.jobs.clone.properties import SOURCE_PART
 from zsnapdb.jobs.clone.removal import CloneRemoval, plan_removal, refuse_obstacles, remove_all
-from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CloneSource, Commit, SourceKind, commits_among
+from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CloneSource, Commit, commits_among
 from zsnapdb.jobs.copies.sweeping import GoesToo
 from zsnapdb.jobs.host.local_sets import local_sets
+from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
 from zsnapdb.zfs import datasets, owned, snapshots
 

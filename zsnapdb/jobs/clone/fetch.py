@@ -18,7 +18,7 @@ from zsnapdb.jobs.clone import locks, properties, reusable_sets
 from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
 from zsnapdb.jobs.clone.reusable_sets import RECEIVED, facts_of
-from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, SourceKind, find_local, origin_in
+from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, find_local, origin_in
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount, remove_folders, snapshot
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
@@ -32,6 +32,8 @@ from zsnapdb.jobs.restore.steps import ServerWork, check, recover
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.jobs.steps.executor import Handlers, run_steps
 from zsnapdb.planning.backup.fitness import objection
+from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.restore.handover_steps import LeaveStopped
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.plan import RestorePlan
@@ -87,7 +89,7 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
                 datasets.set_properties(
                     dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"}
                 )
-            datasets.set_properties(anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
+            datasets.set_properties(anchor, _ready(instance))
         received = reusable_sets.find_received(home, set_id)
         assert received is not None
         return received
@@ -157,8 +159,8 @@ def reach(
                 datasets.set_properties(
                     dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"}
                 )
-            made = {copy_properties.PHASE_PROPERTY: CopyPhase.READY, properties.POINT_PROPERTY: planned.point_identity}
-            datasets.set_properties(anchor, made)
+            ready = _ready(instance) | {properties.POINT_PROPERTY: planned.point_identity}
+            datasets.set_properties(anchor, ready)
         remove_folders(Path(planned.layout.mount))
         remove_folders(own_settings.restore.mount_root)
         received = reusable_sets.find_received(home, set_id)
@@ -233,3 +235,11 @@ def _replay(work: ServerWork) -> None:
     run_steps(work, _steps(work, SERVER_STEPS), SERVER_STEPS)
     work.copy.remove_identity()
     server_files.remove_tree(work.copy.folder)
+
+
+def _ready(instance: Instance) -> dict[str, str]:
+    """Return the properties of a set that is complete: nobody has used it for as long as it was being made."""
+    return {
+        copy_properties.PHASE_PROPERTY: CopyPhase.READY,
+        properties.USED_PROPERTY: stamp(instance.host.now()),
+    }

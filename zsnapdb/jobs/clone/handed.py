@@ -35,7 +35,7 @@ _MOST_BYTES = 1 << 20
 class Counter(BaseModel):
     """The next value of a table's AUTO_INCREMENT column."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     schema_name: str
     table: str
@@ -50,7 +50,7 @@ class HandedState(BaseModel):
     `locks_accounts`: whether the accounts of the source may not log in.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     backup_id: str
     revision: int

@@ -35,7 +35,6 @@ from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, listing, ready, 
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.handed import HandedData
 from zsnapdb.jobs.clone.revision import drop_leftovers
-from zsnapdb.jobs.clone.sources import SourceKind
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
@@ -46,6 +45,7 @@ from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT
 from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, policy, stamp
+from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, owned
 
@@ -121,7 +121,7 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
             position,
             instance=info.instance,
             name=info.name,
-            is_requested=info.asks_for_masking,
+            rules=rules,
             is_of_commit=info.source == SourceKind.COMMIT,
             volumes=info.volumes.values(),
         )

@@ -7,7 +7,8 @@ from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.base.exclusion import alone_at_source
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LIVE
-from zsnapdb.jobs.clone.sources import CloneSource, SourceKind
+from zsnapdb.jobs.clone.sources import CloneSource
+from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.server_copy.origin import Origin
 
 

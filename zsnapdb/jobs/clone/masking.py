@@ -6,8 +6,6 @@ It runs the site's SQL files and scripts, then it removes what is left of the ol
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -25,6 +23,7 @@ from zsnapdb.base.text_files import open_regular
 from zsnapdb.config.settings import MaskingSettings
 from zsnapdb.hooks import Hook, When
 from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
+from zsnapdb.jobs.clone import masking_rules
 from zsnapdb.jobs.clone.canary_scan import refuse_canaries
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
@@ -83,25 +82,6 @@ def check(masking: MaskingSettings) -> None:
             )
 
 
-def digest(masking: MaskingSettings) -> str:
-    """Return the SHA-256 of the rules: of the settings, and of the content of the files that they name first.
-
-    ConfigError if a file cannot be read. A file that a script reads by itself is not looked at.
-    """
-    rules = hashlib.sha256()
-    canaries = [value.get_secret_value() for value in masking.canaries]
-    rules.update(json.dumps([masking.run, masking.rebuild, masking.keep_history, canaries]).encode())
-    for words in masking.run:
-        try:
-            with open_regular(Path(words[0])) as file:
-                rules.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError as error:
-            raise ConfigError(
-                f"reading the masking file {words[0]}: {error.strerror}", hint="give the absolute path of a file"
-            ) from error
-    return rules.hexdigest()
-
-
 def _is_readable(file: Path) -> bool:
     return file.is_absolute() and file.is_file() and os.access(file, os.R_OK)
 
@@ -115,14 +95,22 @@ def _hook(words: tuple[str, ...], masking: MaskingSettings) -> Hook:
 
 
 def mask(
-    copy: Copy, masking: MaskingSettings, position: Position, unlogged: GtidSet | None, *, instance: str, clone: str
+    copy: Copy,
+    masking: MaskingSettings,
+    rules: str,
+    position: Position,
+    unlogged: GtidSet | None,
+    *,
+    instance: str,
+    clone: str,
 ) -> MaskingReport:
     """Mask a mounted copy that was made separate from its source and whose server does not run.
 
-    Its server must recover to `position`. During masking the server listens only on a socket in its private folder.
-    Afterwards the server is shut down cleanly and its GTIDs are those of `position`; its files contain no binlog, relay
-    log, redo or undo of before. HookError if a step fails. ConsistencyError if a file still contains a canary. After
-    any error the copy must not be handed out.
+    Its server must recover to `position`. The rules are those of exactly this digest (`masking_rules.digest`), else
+    PreflightError. During masking the server listens only on a socket in its private folder. Afterwards the server is
+    shut down cleanly and its GTIDs are those of `position`; its files contain no binlog, relay log, redo or undo of
+    before. HookError if a step fails. ConsistencyError if a file still contains a canary. After any error the copy must
+    not be handed out.
     """
     check(masking)
     began = time.monotonic()
@@ -141,7 +129,8 @@ def mask(
             "ZSNAPDB_INSTANCE": instance,
             "ZSNAPDB_CLONE": clone,
         }
-        steps = _steps(session, facts, masking, names)
+        with masking_rules.unchanged(masking, rules):
+            steps = _steps(session, facts, masking, names)
         scrub.drop_history(session, histories_to_drop(stored_tables(session), masking.keep_history))
         had_histograms = scrub.forget_values(session, facts.flavour)
         scrub.purge(session)

@@ -12,13 +12,15 @@ from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Position
 from zsnapdb.config.settings import MaskingSettings, Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone import masking
+from zsnapdb.jobs.clone import masking, masking_rules
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.properties import MASKED_PROPERTY, NOT_MASKED, RULES_PROPERTY
+from zsnapdb.jobs.clone.sources import CloneSource
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import is_masked
+from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.zfs import datasets, snapshots
 
@@ -28,7 +30,7 @@ def masks_new_clone(settings: MaskingSettings, *, requested: bool) -> bool:
 
     If so, the masking files are checked now, before anything is changed: ConfigError or HookError.
     """
-    masks = is_masked(required=settings.required, configured=bool(settings.run), requested=requested, already=False)
+    masks = is_masked(required=settings.required, configured=bool(settings.run), requested=requested)
     if masks:
         masking.check(settings)
     return masks
@@ -39,7 +41,18 @@ def rules_of(settings: MaskingSettings, *, requested: bool) -> str:
 
     The errors are those of `masks_new_clone`.
     """
-    return masking.digest(settings) if masks_new_clone(settings, requested=requested) else ""
+    return masking_rules.digest(settings) if masks_new_clone(settings, requested=requested) else ""
+
+
+def rules_for(source: CloneSource, rules: str) -> str:
+    """Return the digest of the rules by which the source is still to be masked; "" if it is a masked clone's commit."""
+    return "" if rules and is_masked_commit(source) else rules
+
+
+def is_masked_commit(source: CloneSource) -> bool:
+    """Whether the source is a commit of a masked clone, which says so of itself."""
+    names = [made.full_name for made in source.set.snapshots.values()]
+    return source.kind is SourceKind.COMMIT and not source.rules and are_masked(names, "")
 
 
 def ensure(
@@ -50,17 +63,16 @@ def ensure(
     *,
     instance: str,
     name: str,
-    is_requested: bool,
+    rules: str,
     is_of_commit: bool,
     volumes: Collection[str],
 ) -> MaskingReport | None:
-    """Mask the clone of that name with these volumes, if the policy or its request (`is_requested`) says so.
+    """Mask the clone of that name with these volumes by the rules of this digest ("": it need not be masked).
 
-    Return None if nothing was masked. PreflightError if a volume has a snapshot from before. The volumes are marked as
-    masked only when masking is complete. A clone of a masked clone's commit (`is_of_commit`), or of a prepared set that
-    was masked by the same rules, is masked already.
+    Return None if nothing was masked. PreflightError if a volume has a snapshot from before, or if the rules are others
+    by now. The volumes are marked as masked only when masking is complete. A clone of a masked clone's commit
+    (`is_of_commit`), or of a prepared set that was masked by the same rules, is masked already.
     """
-    rules = rules_of(settings, requested=is_requested)
     origins = _origins(volumes) if is_of_commit or rules else []
     inherited = bool(origins) and are_masked(origins, rules)
     if rules and not inherited and origins and have_rules(origins):
@@ -69,10 +81,11 @@ def ensure(
             hint=f"run `zsnapdb clone reset {name}`: it takes the data of before, and masks that",
         )
     report = None
-    if is_masked(required=settings.required, configured=bool(settings.run), requested=is_requested, already=inherited):
+    if rules and not inherited:
         report = masking.mask(
             clone.copy,
             settings,
+            rules,
             position,
             clone.origin.unlogged_gtids,
             instance=instance,

@@ -111,7 +111,7 @@ def prepare(
     rules = masking_policy.rules_of(instance.settings.masking, requested=masks)
     source = locate(settings, with_volumes(instance), requested, rules, accepts_older=accepts_older)
     if isinstance(source, CloneSource):
-        rules = job.rules_for(source, rules)
+        rules = masking_policy.rules_for(source, rules)
         if job.is_done(source, rules):
             return Intention(None, ())
     scripts = instance.settings.masking.run if rules else ()

@@ -42,19 +42,16 @@ from zsnapdb.mysql.process.processes import resident_bytes
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import pool as planning
 from zsnapdb.planning.clone.lease import Quota, admit, first_lease, heartbeat_seconds, policy, read_stamp, stamp
-from zsnapdb.planning.clone.pool import PoolSlot, PoolTerms
+from zsnapdb.planning.clone.pool import PoolMark, PoolSlot
 from zsnapdb.zfs import datasets
 
 OWNER = "the pool"
 """The owner of the clones that wait. No account has a name with a space."""
 
 
-def obtain(settings: Settings, instance: Instance, request: CloneRequest, *, fresh: bool = False) -> Created:
-    """Hand out a slot of the pool if one fits the request, else make a clone. `fresh`: make one in any case.
-
-    The errors are those of `create`.
-    """
-    slot = None if fresh else hand_out(settings, instance, request)
+def obtain(settings: Settings, instance: Instance, request: CloneRequest) -> Created:
+    """Hand out a slot of the pool if one fits the request, else make a clone. The errors are those of `create`."""
+    slot = hand_out(settings, instance, request)
     if slot is not None:
         return slot
     # What makes a clone takes longer to load than a slot to hand out.
@@ -106,7 +103,7 @@ def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, inf
             contract.make_users(session, clone, password)
         credentials.write(info.client_file, password, info.bind_address, info.port, clone.copy.settings.user)
     except ZsnapdbError as error:
-        datasets.set_properties(info.top, {properties.POOL_PROPERTY: properties.NOT_GOOD})
+        datasets.set_properties(info.top, {properties.POOL_PROPERTY: PoolMark.NOT_GOOD})
         instance.events.warn(f"clone {info.name} of the pool is not handed out: {error.message}")
         return None
     if request.heartbeat is not None:
@@ -137,7 +134,7 @@ def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: 
     lease = first_lease(request.ttl, policy(settings.clones), now)
     beats = heartbeat_seconds(request.heartbeat) if request.heartbeat is not None else properties.NO_HEARTBEAT
     return {
-        properties.POOL_PROPERTY: properties.HANDED_OUT,
+        properties.POOL_PROPERTY: PoolMark.HANDED_OUT,
         properties.LABEL_PROPERTY: label,
         properties.RIGHTS_PROPERTY: request.rights.value,
         properties.MASK_PROPERTY: "yes" if request.masks or info.asks_for_masking else "no",
@@ -173,7 +170,9 @@ def _candidates(settings: Settings, instance: Instance, request: CloneRequest) -
 
 def _may_be_of_pool(request: CloneRequest) -> bool:
     newest = (request.source, request.at, request.point, request.requested) == (LATEST, None, None, None)
-    return newest and request.starts and not (request.is_ephemeral or request.waits) and request.follows is None
+    # A clone of the pool was made before, and runs the configured program.
+    is_ordinary = (request.fresh, request.program, request.follows) == (False, None, None)
+    return newest and is_ordinary and request.starts and not (request.is_ephemeral or request.waits)
 
 
 def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> str | None:
@@ -183,13 +182,13 @@ def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: C
     if (request.profile, request.bind_address or settings.clones.bind_address) != (info.profile, info.bind_address):
         return "it has another profile or address"
     rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
-    return planning.objection(as_slot(info), terms_of(instance), rules, instance.host.now())
+    return planning.objection(as_slot(info), settings_of(instance), rules, instance.host.now())
 
 
 def slots_of(settings: Settings, instance: Instance) -> list[CloneInfo]:
-    """Return the clones that wait in the pool of the instance."""
+    """Return the clones in the pool of the instance that are nobody's, also those that nobody gets any more."""
     known = catalogue.listing(settings, instance.host)
-    return [info for info in known if info.waits and info.instance == instance.name]
+    return [info for info in known if info.is_of_nobody and info.instance == instance.name]
 
 
 def good_slots(settings: Settings, instance: Instance) -> list[CloneInfo]:
@@ -203,7 +202,7 @@ def as_slot(info: CloneInfo) -> PoolSlot:
     data_of = backup_time(info.backup_id) if is_backup_id(info.backup_id) else read_stamp(info.created)
     runs = info.pid is not None and info.phase is CopyPhase.READY
     memory = resident_bytes(info.pid) if info.pid is not None else 0
-    return PoolSlot(info.name, data_of, runs, info.rules, memory)
+    return PoolSlot(info.name, data_of, runs, info.rules, memory, info.own_bytes, info.pool or PoolMark.NOT_GOOD)
 
 
 def settings_of(instance: Instance) -> PoolSettings:
@@ -211,9 +210,3 @@ def settings_of(instance: Instance) -> PoolSettings:
     if instance.settings.pool is None:
         raise ConfigError(f"instance {instance.name} has no pool", hint=f"set size in [instance.{instance.name}.pool]")
     return instance.settings.pool
-
-
-def terms_of(instance: Instance) -> PoolTerms:
-    """Return what the configuration says of the pool. ConfigError if the instance has none."""
-    configured = settings_of(instance)
-    return PoolTerms(configured.size, configured.max_age, configured.memory)

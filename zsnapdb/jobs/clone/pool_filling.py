@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from zsnapdb.base.errors import UnknownNameError, ZsnapdbError
 from zsnapdb.base.model import backup_time
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import exclusive, if_free
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import locks, masking_policy
+from zsnapdb.jobs.clone import locks, masking_policy, pool_room
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
 from zsnapdb.jobs.clone.create import create
+from zsnapdb.jobs.clone.create_plan import planned_source
 from zsnapdb.jobs.clone.destroy import destroy_locked
-from zsnapdb.jobs.clone.locate import locate
-from zsnapdb.jobs.clone.pool import OWNER, as_slot, settings_of, slots_of, terms_of
-from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
-from zsnapdb.jobs.clone.sources import CloneSource, with_volumes
+from zsnapdb.jobs.clone.locate import home_for
+from zsnapdb.jobs.clone.pool import OWNER, as_slot, settings_of, slots_of
+from zsnapdb.jobs.clone.request import CloneRequest, random_name
+from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.planning.clone import pool as planning
 from zsnapdb.planning.clone.pool import PoolPlan
-from zsnapdb.zfs import kernel_facts
+from zsnapdb.planning.clone.preparation import MaskingWay
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,14 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
     """Return what `fill` would do; change nothing. ConfigError if the instance has no pool."""
     rules = masking_policy.rules_of(instance.settings.masking, requested=False)
     slots = [as_slot(info) for info in slots_of(settings, instance)]
-    terms, newest = terms_of(instance), _newest(settings, instance, rules)
-    return planning.filling(slots, terms, rules, instance.host.now(), kernel_facts.free_memory(), newest)
-
-
-def _newest(settings: Settings, instance: Instance, rules: str) -> datetime:
-    """Return of when the set is that a clone would be made of now. The errors are those of `locate`."""
-    source = locate(settings, with_volumes(instance), LATEST, rules)
-    set_id = source.set.backup_id if isinstance(source, CloneSource) else source.manifest.backup_id
-    return backup_time(set_id)
+    instance = with_volumes(instance)
+    chosen = planned_source(settings, instance, CloneRequest(OWNER, waits=True))
+    makes_form = chosen.masking.way is MaskingWay.PREPARES
+    host = pool_room.of_host(
+        settings, instance.name, home_for(settings, list(instance.volumes.values())), makes_form=makes_form
+    )
+    newest = backup_time(chosen.set_id)
+    return planning.filling(slots, settings_of(instance), rules, instance.host.now(), host, newest)
 
 
 def fill(settings: Settings, instance: Instance) -> FilledPool:
@@ -77,16 +76,16 @@ def _lease_seconds(settings: Settings, instance: Instance) -> float:
 
 
 def _drop(settings: Settings, instance: Instance, name: str) -> bool:
-    """Destroy the slot if it still waits and nobody works on it; return whether it did."""
+    """Destroy the slot if it is still nobody's and nobody works on it; return whether it did."""
     with if_free(locks.name_of_clone(name)) as is_free:
         if not is_free:
             return False
         try:
-            still_waits = find(settings, instance.host, name).waits
+            is_of_nobody = find(settings, instance.host, name).is_of_nobody
         except UnknownNameError:
             return False
         try:
-            return still_waits and bool(destroy_locked(settings, instance.host, name))
+            return is_of_nobody and bool(destroy_locked(settings, instance.host, name))
         except ZsnapdbError as error:
             # Others may have made snapshots of it. The pool is filled all the same.
             instance.events.warn(f"clone {name} of the pool is not destroyed: {error.message}")

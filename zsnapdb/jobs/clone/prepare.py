@@ -10,19 +10,18 @@ from dataclasses import dataclass
 from pydantic import SecretStr
 
 from zsnapdb.base import server_files
-from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.base.set_properties import snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import fetch, locks, masking, masking_policy, properties, reusable_sets
+from zsnapdb.jobs.clone import fetch, locks, masking, masking_policy, properties, reusable_sets, room
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.locate import locate
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, anchor_of, facts_of, name_of, prepared_form
-from zsnapdb.jobs.clone.sources import CloneSource, SourceKind, with_volumes
+from zsnapdb.jobs.clone.sources import CloneSource, with_volumes
 from zsnapdb.jobs.clone.volumes import (
     NOT_MOUNTED,
     clone_volumes,
@@ -66,24 +65,32 @@ def prepare(
     instance = with_volumes(instance)
     located = locate(settings, instance, requested, rules, accepts_older=accepts_older)
     source = fetch.bring_here(settings, instance, located)
-    own = rules_for(source, rules)
+    return prepare_source(settings, instance, source, masking_policy.rules_for(source, rules))
+
+
+def prepare_source(
+    settings: Settings, instance: Instance, source: CloneSource, own: str, *, unasked: bool = False
+) -> PreparedSet:
+    """Prepare a set on this host, masked by the rules of this digest ("": not masked), and return its prepared form.
+
+    A form that there is already, or that another process is making now, is returned. One that is made `unasked` may
+    take no more of the pool than one clone may, and all clones together that much less meanwhile. The volumes of the
+    instance are known. The errors are those of `prepare`; BusyError if another process needs too long for it.
+    """
     if is_done(source, own):
         return PreparedSet(source)
     top = home(settings, source.pool)
     datasets.ensure(top, NOT_MOUNTED)
     with locks.on_reusable_set(PREPARED, name_of(source.set.backup_id, own)):
         existing = prepared_form(top, source, own)
-        return PreparedSet(existing) if is_done(existing, own) else _prepare(settings, instance, top, source, own)
-
-
-def rules_for(source: CloneSource, rules: str) -> str:
-    """Return the digest of the rules by which the source is still to be masked; "" if it is a masked clone's commit."""
-    return "" if _is_masked_commit(source) else rules
-
-
-def _is_masked_commit(source: CloneSource) -> bool:
-    names = [made.full_name for made in source.set.snapshots.values()]
-    return source.kind is SourceKind.COMMIT and not source.rules and masking_policy.are_masked(names, "")
+        if is_done(existing, own):
+            return PreparedSet(existing)
+        quota = room.of_prepared_form(settings, room.available_below(top)) if unasked else 0
+        room.guard(settings, quota)
+        try:
+            return _prepare(settings, instance, top, source, own, quota)
+        finally:
+            room.guard(settings)
 
 
 def is_done(source: CloneSource, rules: str) -> bool:
@@ -91,7 +98,9 @@ def is_done(source: CloneSource, rules: str) -> bool:
     return source.is_prepared and source.rules == rules
 
 
-def _prepare(settings: Settings, instance: Instance, top: str, source: CloneSource, rules: str) -> PreparedSet:
+def _prepare(
+    settings: Settings, instance: Instance, top: str, source: CloneSource, rules: str, quota: int
+) -> PreparedSet:
     """Make the prepared form under its lock, and return it."""
     set_id, name = source.set.backup_id, name_of(source.set.backup_id, rules)
     anchor = anchor_of(top, PREPARED, name)
@@ -108,20 +117,23 @@ def _prepare(settings: Settings, instance: Instance, top: str, source: CloneSour
         remove_folders(root)
 
     with undone_on_error(undo):
-        clone_volumes(source, layout, {KEPT_PROPERTY: name})
+        clone_volumes(source, layout, {KEPT_PROPERTY: name}, quota)
         origin, report = _recover_once(instance, copy, source, [dataset for _, dataset in outer_first(layout)], rules)
         marks = {KEPT_PROPERTY: name}
         if rules:
             masking_policy.refuse_snapshots(layout.datasets.values())
             marks |= {properties.MASKED_PROPERTY: stamp(instance.host.now()), properties.RULES_PROPERTY: rules}
-        elif _is_masked_commit(source):
+        elif masking_policy.is_masked_commit(source):
             marks |= {properties.MASKED_PROPERTY: stamp(instance.host.now())}
         snapshot(layout.datasets, snapshot_name(set_id), marks)
         for _, dataset in reversed(outer_first(layout)):
             datasets.unmount(dataset)
-        datasets.set_properties(
-            anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.READY, ORIGIN_PROPERTY: origin.encode()}
-        )
+        ready = {
+            copy_properties.PHASE_PROPERTY: CopyPhase.READY,
+            ORIGIN_PROPERTY: origin.encode(),
+            properties.USED_PROPERTY: stamp(instance.host.now()),
+        }
+        datasets.set_properties(anchor, ready)
     remove_folders(root)
     return PreparedSet(prepared_form(top, source, rules), report)
 
@@ -144,15 +156,12 @@ def _recover_once(
         report = masking.mask(
             copy,
             instance.settings.masking,
+            rules,
             position,
             origin.unlogged_gtids,
             instance=instance.name,
             clone=source.set.backup_id,
         )
-        if masking.digest(instance.settings.masking) != rules:
-            raise PreflightError(
-                "a file of masking.run was changed meanwhile", hint="run `zsnapdb clone prepare` again"
-            )
         origin = masking_policy.without_binlogs(origin, position)
     identity = copy.identity(server_id=fresh_server_id(), port=None, access=Access.PRIVATE_SOCKET)
     with locks.turn(), copy.start(identity, "root", SecretStr("")) as session:

@@ -48,7 +48,7 @@ MASKED_PROPERTY = f"{PROPERTY}:masked"
 """On every volume of a masked clone: when masking was complete. On a commit: the same, or `no`."""
 NOT_MASKED = "no"
 RULES_PROPERTY = f"{PROPERTY}:rules"
-"""On a masked prepared set and on its snapshots: the digest of the rules that masked it (`masking.digest`).
+"""On a masked prepared set and on its snapshots: the digest of the rules that masked it (`masking_rules.digest`).
 
 Also on the anchor of a clone that waits in a pool.
 """
@@ -58,11 +58,7 @@ HEARTBEAT_PROPERTY = f"{PROPERTY}:heartbeat"
 """On the anchor: the seconds between two heartbeats of its holder; `no` if none are expected."""
 NO_HEARTBEAT = "no"
 POOL_PROPERTY = f"{PROPERTY}:pool"
-"""On the anchor of a clone that was made for the pool of its instance: whether it waits there, or was handed out."""
-WAITS = "waits"
-HANDED_OUT = "handed out"
-NOT_GOOD = "not good"
-"""Nobody gets it any more: it goes with its lease."""
+"""On the anchor of a clone that was made for the pool of its instance: where it is (`PoolMark`)."""
 RIGHTS_PROPERTY = f"{PROPERTY}:rights"
 """On the anchor: the rights of the account of the clone's users (`AccountRights`)."""
 

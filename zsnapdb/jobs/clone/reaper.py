@@ -7,11 +7,11 @@ it, or to the clones that were made from them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
-from zsnapdb.base.model import SnapshotSet
+from zsnapdb.base.model import SnapshotSet, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.host import Host
@@ -34,6 +34,7 @@ from zsnapdb.jobs.steps import exchanges
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.mysql.connections import server_use
 from zsnapdb.planning.clone.lease import CloneUse, JudgedLease, LeaseVerdict, judge, policy, read_stamp, stamp
+from zsnapdb.planning.clone.preparation import UnusedSet, judge_set
 from zsnapdb.zfs import datasets, owned
 
 
@@ -235,7 +236,7 @@ def use_of(info: CloneInfo, moment: datetime, *, notes: bool = False) -> CloneUs
 
     `notes`: record for the next sweep the time and the number of connections that the server has had.
     """
-    if info.waits:
+    if info.is_of_nobody:
         # Nobody has its login.
         return CloneUse(0, None)
     since, _, counted = info.used.partition(" ")
@@ -257,11 +258,9 @@ def use_of(info: CloneInfo, moment: datetime, *, notes: bool = False) -> CloneUs
 def _judge_reusable_set(settings: Settings, item: ReusableSet, moment: datetime) -> SweepVerdict:
     if item.phase in HALF_MADE:
         return SweepVerdict.leak("half made")
-    if item.clones:
-        return SweepVerdict(LeaseVerdict.KEEP, f"{len(item.clones)} clones depend on it")
-    if moment - read_stamp(item.used) < timedelta(seconds=settings.clones.keep_unused):
-        return SweepVerdict(LeaseVerdict.KEEP, f"last used at {item.used}")
-    return SweepVerdict(LeaseVerdict.REAP, f"not used since {item.used}")
+    unused = UnusedSet(len(item.clones), item.used, item.kind == PREPARED)
+    judged = judge_set(unused, settings.clones.keep_unused, room.shortage(settings, pool_of(item.anchor)), moment)
+    return SweepVerdict(judged.verdict, judged.reason)
 
 
 def _sweep_live(settings: Settings, host: Host, *, act: bool) -> Iterator[ReapOutcome]:

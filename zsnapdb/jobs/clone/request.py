@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zsnapdb.planning.clone.profile import ServerProfile
@@ -48,6 +49,10 @@ class CloneRequest:
     """Whether the caller makes the clone for itself, and holds `locks.as_maker` of it until it is destroyed."""
     waits: bool = False
     """Whether the clone waits in the pool of its instance until somebody asks for one."""
+    fresh: bool = False
+    """Whether the clone is made now, also if one waits in the pool."""
+    program: Path | None = None
+    """The server program that the caller names for this clone, which its settings have too; None: none."""
     follows: int | None = None
     """The port of the clone on this host that the clone will replicate from: it may connect to it."""
 

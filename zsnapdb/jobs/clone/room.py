@@ -17,7 +17,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, homes, listing
 from zsnapdb.jobs.copies.properties import HALF_MADE
-from zsnapdb.planning.clone.room import clone_quota, home_quota
+from zsnapdb.planning.clone.room import clone_quota, form_quota, home_quota
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import number_in
 
@@ -71,12 +71,24 @@ def _rooms(settings: Settings, pools: Iterable[str]) -> list[PoolRoom]:
     return found
 
 
+def shortage(settings: Settings, pool: str) -> str:
+    """Return that the pool has less free than `clones.free_floor`; "" if it has as much."""
+    (found,) = _rooms(settings, [pool])
+    return found.objection.text if found.objection is not None else ""
+
+
 def available(info: CloneInfo) -> int:
-    """Return the free bytes of the clone's pool, or what an administrator's quota on the home of all clones leaves.
+    """Return the bytes that `available_below` says of the home of the clone."""
+    return available_below(info.top.rpartition("/")[0])
+
+
+def available_below(home: str) -> int:
+    """Return the free bytes of the pool, or what an administrator's quota on this home of all clones leaves.
 
     The quota that zsnapdb sets there does not count: it is that of an earlier moment, and has the floor in it.
     """
-    home = info.top.rpartition("/")[0]
+    if not datasets.exists(home):
+        return datasets.available(pool_of(home))
     seen = datasets.properties(home, ["quota", _GUARD])
     is_limited = seen["quota"].value != "0" and seen["quota"].value != seen[_GUARD].value
     return datasets.available(home if is_limited else pool_of(home))
@@ -114,10 +126,16 @@ def of_new_clone(settings: Settings, free: int) -> int:
     return clone_quota(settings.clones.quota, free, settings.clones.free_floor)
 
 
-def guard(settings: Settings) -> None:
+def of_prepared_form(settings: Settings, free: int) -> int:
+    """Return the quota in bytes of a prepared form that is made for a clone. `free`: the free bytes of its pool."""
+    return form_quota(settings.clones.quota, free, settings.clones.free_floor)
+
+
+def guard(settings: Settings, reserved: int = 0) -> None:
     """Limit all clones together, so that they leave the pool `clones.free_floor`, by what is free now.
 
-    Called when clones are made and by each reap. A quota that an administrator has set there stays.
+    `reserved` bytes of that are for what is made beside them just now. Called when clones are made and by each reap. A
+    quota that an administrator has set there stays.
     """
     for home in homes(settings):
         both = datasets.properties_of([home, pool_of(home)], ["used", "quota", "available", _GUARD])
@@ -125,7 +143,7 @@ def guard(settings: Settings) -> None:
         used, quota = (number_in(seen[key].value, ["zfs", "get", key, home]) for key in ("used", "quota"))
         if quota and seen[_GUARD].value != str(quota):
             continue
-        wanted = home_quota(used, number_in(free, ["zfs", "get", "available"]), settings.clones.free_floor)
+        wanted = home_quota(used, number_in(free, ["zfs", "get", "available"]) - reserved, settings.clones.free_floor)
         # What is written at this moment may be more than that already (zfsprops(7)). The next call tries again.
         with contextlib.suppress(CommandError, PreflightError):
             datasets.set_properties(home, {"quota": str(wanted), _GUARD: str(wanted)})

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import NotThere, PreflightError, ServerError, UsageError
@@ -23,9 +22,10 @@ from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.clone.request import LATEST as LATEST
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.host import replaced
-from zsnapdb.jobs.host.local_sets import as_backed_up_last, local_sets
+from zsnapdb.jobs.host.local_sets import as_backed_up_last, local_sets, local_sets_by_state
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.process.paths import with_real_paths
+from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, Place, decode
 from zsnapdb.zfs import datasets, snapshots
@@ -37,24 +37,12 @@ LIVE_STATE = "live"
 _SNAPSHOT = re.compile(r"^@[A-Za-z0-9_.:-]+$")
 
 
-class SourceKind(StrEnum):
-    """Where the snapshots of a clone come from."""
-
-    BACKUP = "backup"
-    LIVE = "live"
-    COMMIT = "commit"
-    REPOSITORY = "repository"
-    SNAPSHOT = "snapshot"
-    POINT = "point"
-    REPLACED = "replaced"
-
-
 @dataclass(frozen=True)
 class CloneSource:
     """A snapshot set on this host, and what is known of its server.
 
     `is_prepared`: the server was recovered and shut down cleanly before the snapshots. `rules`: the digest of the rules
-    by which it was masked then (`masking.digest`; "" if it was not).
+    by which it was masked then (`masking_rules.digest`; "" if it was not). `is_stored`: it is that of a stored backup.
     """
 
     kind: SourceKind
@@ -62,6 +50,7 @@ class CloneSource:
     origin: Origin
     is_prepared: bool = False
     rules: str = ""
+    is_stored: bool = False
 
     @property
     def pool(self) -> str:
@@ -114,10 +103,11 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
             hint="give latest, live, an id that `zsnapdb list` or `zsnapdb clone show` prints, or @SNAPSHOT",
         )
     if all(datasets.exists(dataset) for dataset in instance.volumes.values()):
-        known = local_sets(instance, STORED, LOCAL, LIVE)
-        matching = known[-1:] if requested == LATEST else [s for s in known if s.backup_id == requested]
+        known = local_sets_by_state(instance, STORED, LOCAL, LIVE)
+        matching = known[-1:] if requested == LATEST else [one for one in known if one[0].backup_id == requested]
         if matching:
-            return CloneSource(SourceKind.BACKUP, matching[0], _origin(instance, matching[0]))
+            (chosen, state), *_ = matching
+            return CloneSource(SourceKind.BACKUP, chosen, _origin(instance, chosen), is_stored=state == STORED)
     if requested == LATEST:
         return None
     return _commit(settings, instance, requested) or _replaced(instance, requested)

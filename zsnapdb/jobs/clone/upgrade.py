@@ -10,7 +10,7 @@ import hashlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.base import server_files
@@ -18,10 +18,12 @@ from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone.contract import CloneServer
+from zsnapdb.jobs.clone.create_plan import planned_source
 from zsnapdb.jobs.clone.ephemeral import OWNER, RunningClone, ephemeral_clone
 from zsnapdb.jobs.clone.lifecycle import server_of
 from zsnapdb.jobs.clone.request import CloneRequest
-from zsnapdb.jobs.clone.volumes import settings_of_clone
+from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
@@ -30,10 +32,12 @@ from zsnapdb.mysql.process.processes import Limits
 from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.clone.upgrade import Checked, Compared, Result, complaints, judged
+from zsnapdb.planning.clone.upgrade import Checked, Compared, Result, complaints, judged, unknown_modes
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable
+from zsnapdb.planning.server_copy.origin import Origin
+from zsnapdb.planning.server_copy.versions import objection_to_upgrade
 
 _LONG_SECONDS = 6 * 3600.0
 _BATCH = 500
@@ -103,15 +107,14 @@ def rehearse(
     """Rehearse the upgrade of the instance to the server program `binary` on an ephemeral clone of a snapshot set.
 
     The files of a snapshot are like those after a crash, and a newer version refuses such redo logs. So the old version
-    recovers first and shuts down cleanly. Afterwards the clone is gone. ServerError with the end of the log if the new
-    server does not start or if its upgrade program fails. `accepts_older` is as for `locate`.
+    recovers first and shuts down cleanly. Afterwards the clone is gone. `accepts_older` is as for `locate`.
+
+    PreflightError, and no clone is made, if the program cannot upgrade files of this version, or if its upgrade program
+    is missing. ServerError with the end of the log if the new server does not start or if its upgrade program fails.
     """
-    if not (binary.is_absolute() and os.access(binary, os.X_OK)):
-        raise PreflightError(
-            f"{binary} cannot be executed", hint="give the absolute path of the new mysqld or mariadbd"
-        )
     clock = _Clock(instance.events)
     request = CloneRequest(owner=OWNER, source=source, accepts_older=accepts_older)
+    upgrade_program = _fitting(planned_source(settings, with_volumes(instance), request).origin, binary)
     with ephemeral_clone(settings, instance, request) as clone:
         clock.done("clone, start the old version")
         with clone.session(read_timeout=_LONG_SECONDS) as session:
@@ -124,17 +127,14 @@ def rehearse(
         clone.process.stop(timeout=_LONG_SECONDS)
         clock.done("clean shutdown")
         logged = clone.process.error_log.stat().st_size
-        session = _start_new(settings, instance, clone, binary)
+        described, gone = _for_release(server_of(settings, clone.info), processes.version_of(binary))
+        described.copy.write_option_file(described.identity())
+        session = _start_new(clone, binary, described)
         with session:
             clock.done("start the new version")
-            output = _upgrade(clone, binary) if family(clone.info.flavour).upgrades_by_program else ""
+            output = _upgrade(clone, upgrade_program) if upgrade_program is not None else ""
             clock.done("upgrade")
             new_version = variables.version(session)
-            if variables.server_flavour(session) is not clone.info.flavour:
-                raise PreflightError(
-                    f"{binary} is {new_version}, which is not of the same family as the instance's {old_version}",
-                    hint="give a newer server program of the same family (MySQL or MariaDB)",
-                )
             checked = tuple(_check(session, table) for table in _tables(session))
             clock.done("check tables")
             compared = tuple(_compare(session, query, result) for query, result in zip(queries, before, strict=True))
@@ -142,18 +142,34 @@ def rehearse(
         with server_files.open_to_read(clone.process.error_log) as log:
             log.seek(logged)
             warnings = complaints(log.read().decode(errors="replace"))
+        if gone:
+            note = f"{new_version} does not start with {', '.join(gone)} in sql_mode, which the clone's server had not"
+            warnings = (f"{note}: remove that from its options", *warnings)
         return Rehearsal(
             clone.info.backup_id, old_version, new_version, tuple(clock.phases), checked, compared, warnings, output
         )
 
 
-def _start_new(settings: Settings, instance: Instance, clone: RunningClone, binary: Path) -> Session:
-    """Start the new server on the clone with the clone's own options, in the clone's sandbox.
+def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tuple[str, ...]]:
+    """Return the server with options that a server of this version knows, and the modes that are left out.
+
+    A server ends at the first option that it does not know, so a later one would not help.
+    """
+    recorded = described.copy.variables
+    modes = recorded.get("sql_mode", "")
+    gone = unknown_modes(described.copy.flavour, version, modes)
+    if not gone:
+        return described, ()
+    left = ",".join(mode for mode in modes.split(",") if mode not in gone)
+    return replace(described, copy=replace(described.copy, variables={**recorded, "sql_mode": left})), gone
+
+
+def _start_new(clone: RunningClone, binary: Path, described: CloneServer) -> Session:
+    """Start the new server on the clone with the options that were written, in the clone's sandbox.
 
     On MySQL the upgrade is part of the start (upgrade=AUTO).
     """
-    own = settings_of_clone(instance.settings.server, settings.clones)
-    described = server_of(settings, clone.info)
+    own = described.copy.settings
     limits = Limits(own.memory, own.processors, own.nice)
     try:
         session = clone.process.start(
@@ -175,11 +191,28 @@ def _start_new(settings: Settings, instance: Instance, clone: RunningClone, bina
     return clone.session(read_timeout=_LONG_SECONDS)
 
 
-def _upgrade(clone: RunningClone, binary: Path) -> str:
+def _upgrade(clone: RunningClone, program: Path) -> str:
     """Run the new version's mariadb-upgrade (MariaDB manual, "mariadb-upgrade") and return the end of its output."""
-    program = _upgrade_program(binary)
     with client_file(clone.address, clone.internal) as file:
         return processes.run([str(program), f"--defaults-file={file}"], timeout=_LONG_SECONDS)[-2000:].strip()
+
+
+def _fitting(origin: Origin, binary: Path) -> Path | None:
+    """Return the upgrade program beside the new server program; None if the start of the server upgrades the files.
+
+    PreflightError if the server program cannot upgrade files of this origin, or if it needs a program that is missing.
+    """
+    if not (binary.is_absolute() and os.access(binary, os.X_OK)):
+        raise PreflightError(
+            f"{binary} cannot be executed", hint="give the absolute path of the new mysqld or mariadbd"
+        )
+    objection = objection_to_upgrade(origin.flavour, origin.version, processes.version_of(binary))
+    if objection is not None:
+        raise PreflightError(
+            f"{binary} cannot upgrade the files of {family(origin.flavour).title} {origin.version}: {objection}",
+            hint="name the server program of a release that the files may be upgraded to: --binary PATH",
+        )
+    return _upgrade_program(binary) if family(origin.flavour).upgrades_by_program else None
 
 
 def _upgrade_program(binary: Path) -> Path:

@@ -32,7 +32,7 @@ _LOCK_SECONDS = 300.0
 class RecordedPolicy(BaseModel):
     """The policy that this host recorded last in the evidence log of this repository, by line."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     format: Literal[1] = 1
     repository_id: RepositoryId

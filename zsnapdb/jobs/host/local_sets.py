@@ -30,11 +30,18 @@ def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
     A set is complete if every volume has its snapshot and all snapshots are of one transaction group. Only sets in one
     of the states are returned (default: sets whose backup is stored).
     """
-    return [
-        SnapshotSet(backup_id, members)
-        for backup_id, members in sorted(_members(instance, states or (STORED,)).items())
-        if set(members) == set(instance.volumes) and len({s.createtxg for s in members.values()}) == 1
-    ]
+    return [one for one, _ in local_sets_by_state(instance, *states)]
+
+
+def local_sets_by_state(instance: Instance, *states: str) -> list[tuple[SnapshotSet, str]]:
+    """Return the sets that `local_sets` returns, each with its state: that of all its snapshots, else TAKEN."""
+    sets = []
+    for backup_id, members in sorted(_members(instance, states or (STORED,)).items()):
+        if set(members) == set(instance.volumes) and len({s.createtxg for s, _ in members.values()}) == 1:
+            seen = {state for _, state in members.values()}
+            snapshots = {role: snapshot for role, (snapshot, _) in members.items()}
+            sets.append((SnapshotSet(backup_id, snapshots), seen.pop() if len(seen) == 1 else TAKEN))
+    return sets
 
 
 def unfinished(seen: Iterable[OwnedSnapshot]) -> dict[str, list[str]]:
@@ -46,12 +53,13 @@ def unfinished(seen: Iterable[OwnedSnapshot]) -> dict[str, list[str]]:
     return dict(sorted(by_id.items()))
 
 
-def _members(instance: Instance, states: Collection[str]) -> dict[str, dict[str, Snapshot]]:
-    """Return the instance's own snapshots in one of the states, by backup id and role."""
-    by_id: dict[str, dict[str, Snapshot]] = {}
+def _members(instance: Instance, states: Collection[str]) -> dict[str, dict[str, tuple[Snapshot, str]]]:
+    """Return the instance's own snapshots in one of the states, each with its state, by backup id and role."""
+    by_id: dict[str, dict[str, tuple[Snapshot, str]]] = {}
     roles = {dataset: role for role, dataset in instance.volumes.items()}
     for marked in own_snapshots(instance.name, roles):
-        if marked.properties[STATE_PROPERTY] in states:
+        state = marked.properties[STATE_PROPERTY]
+        if state in states:
             by_role = by_id.setdefault(marked.properties[BACKUP_PROPERTY], {})
-            by_role[roles[marked.snapshot.dataset]] = marked.snapshot
+            by_role[roles[marked.snapshot.dataset]] = marked.snapshot, state
     return by_id

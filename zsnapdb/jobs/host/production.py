@@ -167,7 +167,8 @@ def _refuse_use(replaced: Collection[str]) -> None:
     if clones:
         raise PreflightError(
             f"{', '.join(clones)} depend on the replaced datasets {', '.join(replaced)}",
-            hint="destroy these clones first (`zsnapdb clone destroy`)",
+            hint="destroy clones with `zsnapdb clone destroy NAME`; a prepared form of a set goes with `zsnapdb reap`"
+            " when it was not used for clones.keep_unused",
         )
     held = [name for name, use in uses.items() if use.holds]
     if held:

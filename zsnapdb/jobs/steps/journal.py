@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -90,7 +90,8 @@ class JournalFolder(Generic[J]):
     """The journals of one kind in a folder."""
 
     folder: Path
-    adapter: TypeAdapter[J]
+    form: Callable[[], TypeAdapter[J]]
+    """Makes the schema of a journal, where there is one: that takes longer than to find none."""
 
     def path(self, top: str) -> Path:
         """Return the path of the journal of a restore to this dataset."""
@@ -110,7 +111,7 @@ class JournalFolder(Generic[J]):
         except OSError as error:
             raise PreflightError(f"reading the journal {path}: {error.strerror}", hint="run zsnapdb as root") from error
         try:
-            return self.adapter.validate_json(body)
+            return self.form().validate_json(body)
         except ValidationError as error:
             raise DamagedError(
                 f"the journal {path} cannot be read: {error.errors()[0]['msg']}",
@@ -178,7 +179,7 @@ class JournalFolder(Generic[J]):
     def _write(self, path: Path, journal: J) -> None:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            whole_file.replace(path, self.adapter.dump_json(journal, indent=1))
+            whole_file.replace(path, self.form().dump_json(journal, indent=1))
         except OSError as error:
             raise PreflightError(
                 f"writing the journal {path}: {error.strerror}", hint="run zsnapdb as root, or set restore.journal"

@@ -6,6 +6,7 @@ The record says what was certainly reached. It is durable before the step that i
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,8 +44,9 @@ class MoveRecord:
     words: tuple[str, ...] = ()
 
 
-_RECORD = TypeAdapter(MoveRecord)
-_WITHOUT_PHASES = TypeAdapter(ServerMove)
+@functools.cache
+def _form() -> TypeAdapter[MoveRecord]:
+    return TypeAdapter(MoveRecord)
 
 
 def journal() -> Path:
@@ -62,9 +64,9 @@ def recorded() -> MoveRecord | None:
     except FileNotFoundError:
         return None
     with contextlib.suppress(ValidationError):
-        return _RECORD.validate_json(text)
+        return _form().validate_json(text)
     try:
-        return MoveRecord(_WITHOUT_PHASES.validate_json(text), MovePhase.UNKNOWN)
+        return MoveRecord(TypeAdapter(ServerMove).validate_json(text), MovePhase.UNKNOWN)
     except ValidationError as error:
         hint = "compare the old data directory and the datasets by hand, then remove the file"
         raise DamagedError(f"{journal()} does not describe a move of files", hint=hint) from error
@@ -72,7 +74,7 @@ def recorded() -> MoveRecord | None:
 
 def write(record: MoveRecord) -> MoveRecord:
     """Replace the record. It is durable on return."""
-    whole_file.replace(journal(), _RECORD.dump_json(record))
+    whole_file.replace(journal(), _form().dump_json(record))
     return record
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -51,14 +52,16 @@ class RestoreJournal(StepJournal[RestorePlan]):
     old_server: OldServer | None = None
 
 
-_FORM = TypeAdapter(RestoreJournal)
+@functools.cache
+def _form() -> TypeAdapter[RestoreJournal]:
+    return TypeAdapter(RestoreJournal)
 
 
 class Journals(JournalFolder[RestoreJournal]):
     """The journals of restores of servers."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, _FORM)
+        super().__init__(folder, _form)
 
     def under_way(self, instance: str) -> list[RestoreJournal]:
         """Return the journals of the instance's unfinished restores. DamagedError if a journal cannot be read."""
@@ -72,7 +75,7 @@ class Journals(JournalFolder[RestoreJournal]):
         journals = []
         for path in sorted((self.folder / "done").glob("*.json")):
             try:
-                journal = _FORM.validate_json(path.read_bytes())
+                journal = _form().validate_json(path.read_bytes())
             except (OSError, ValidationError):
                 continue
             if journal.plan.instance == instance:
@@ -96,11 +99,13 @@ class MachineJournal(StepJournal[MachineRestorePlan]):
     plan: MachineRestorePlan
 
 
-_MACHINE_FORM = TypeAdapter(MachineJournal)
+@functools.cache
+def _machine_form() -> TypeAdapter[MachineJournal]:
+    return TypeAdapter(MachineJournal)
 
 
 class MachineJournals(JournalFolder[MachineJournal]):
     """The journals of restores of machines, in a folder of their own below that of all journals."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder / "machines", _MACHINE_FORM)
+        super().__init__(folder / "machines", _machine_form)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.patterns import printable
+from zsnapdb.mysql.binlog.encrypted_keys import decrypted, is_encrypted
 
 _MOST_KEYS = 10_000
 
@@ -22,7 +23,7 @@ _MOST_KEYS = 10_000
 class _StoredKey(BaseModel):
     """A key in the file of component_keyring_file."""
 
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True, defer_build=True)
 
     data_id: str = Field(max_length=256)
     data: str = Field(max_length=8192, repr=False)
@@ -31,7 +32,7 @@ class _StoredKey(BaseModel):
 class _KeyringFile(BaseModel):
     """The file of component_keyring_file."""
 
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True, defer_build=True)
 
     elements: tuple[_StoredKey, ...] = Field(max_length=_MOST_KEYS, repr=False)
 
@@ -55,13 +56,23 @@ class BinlogKeys:
         return next((key for known, key in self._stored() if known == name), self.known.get(name))
 
     def _stored(self) -> Iterator[tuple[str, bytes]]:
-        for file in self.files:
-            try:
-                text = server_files.read_text(file)
-            except (OSError, server_files.UnsafeFileError):
-                # The key that is missing is named.
-                continue
-            yield from _in_component(text) if text.lstrip().startswith("{") else _in_lines(text)
+        contents = [content for file in self.files if (content := _content(file)) is not None]
+        for content in contents:
+            if is_encrypted(content):
+                # The file with the passphrase is one of the others.
+                for other in contents:
+                    yield from _in_lines(decrypted(content, other.rstrip(b"\r\n")))
+            else:
+                text = content.decode(errors="surrogateescape")
+                yield from _in_component(text) if text.lstrip().startswith("{") else _in_lines(text)
+
+
+def _content(file: Path) -> bytes | None:
+    """Return what is in the file; None if it cannot be read: the key that is missing is named."""
+    try:
+        return server_files.read_bytes(file)
+    except (OSError, server_files.UnsafeFileError):
+        return None
 
 
 def _in_component(text: str) -> Iterator[tuple[str, bytes]]:
@@ -93,6 +104,7 @@ def missing_key(name: str, what: str, files: Iterable[Path]) -> PreflightError:
     where = ", ".join(printable(str(known)) for known in files) or "no keyring file is known"
     return PreflightError(
         f"{what} is encrypted with the key {printable(name)!r}, which cannot be read ({where})",
-        hint="zsnapdb reads the files of component_keyring_file and file_key_management on this host: bring the key of"
-        " then back, or with another keyring set binlog_encryption or encrypt_binlog to OFF",
+        hint="zsnapdb reads the files of component_keyring_file and file_key_management on this host (a passphrase as"
+        " file_key_management_filekey=FILE:PATH): bring the key of then back, or with another keyring set"
+        " binlog_encryption or encrypt_binlog to OFF",
     )

@@ -28,6 +28,8 @@ MARIADB_QUERY_COMPRESSED = 165
 _IN_USE = 1
 _CRC_BYTES = 4
 _WINDOW = 1 << 20
+_FIRST_WINDOW = 1 << 14
+"""Bytes that are read at once: of the rest of a file, and of its head, which seldom needs as much."""
 _RESIDUE = 0x2144DF1C
 """The CRC-32 of any data followed by the little-endian CRC-32 of the data."""
 
@@ -112,14 +114,14 @@ def decisive_events(
     while at + HEADER.size <= size:
         place = at - base
         if place + HEADER.size > len(window):
-            window, base, place = _window(file, at), at, 0
+            window, base, place = _window(file, at, size, _FIRST_WINDOW if at == len(MAGIC) else _WINDOW), at, 0
         when, kind, server_id, length, following, flags = HEADER.unpack_from(window, place)
         end = at + length
         if length < HEADER.size or end > size:
             _check_cut(name, at, window[place : place + HEADER.size])
             return at
         if place + length > len(window):
-            window, base, place = _window(file, at, length if kind in _WHOLE else 0), at, 0
+            window, base, place = _window(file, at, size, max(_WINDOW, length if kind in _WHOLE else 0)), at, 0
         if kind == FORMAT:
             has_checksum = window[place + length - 5] == 1
         elif at == len(MAGIC):
@@ -170,9 +172,10 @@ def _encrypted(name: str) -> PreflightError:
     )
 
 
-def _window(file: BinaryIO, at: int, least: int = 0) -> memoryview:
+def _window(file: BinaryIO, at: int, size: int, most: int) -> memoryview:
+    """Return the bytes from `at`: as many as there are below `size`, and not more than `most`."""
     file.seek(at)
-    return memoryview(file.read(max(_WINDOW, least)))
+    return memoryview(file.read(min(most, size - at)))
 
 
 def _format_is_right(event: memoryview, flags: int) -> bool:

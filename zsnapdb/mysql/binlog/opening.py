@@ -19,20 +19,32 @@ _SYSTEM_KEY = file_key(1)
 def open_binlog(path: Path, keys: BinlogKeys = NO_KEYS) -> BinaryIO:
     """Return the open binlog, decrypted while it is read if it is encrypted.
 
+    Of all but those that MariaDB encrypts, only the bytes that are asked for are read.
+
     PreflightError if its key is not there. UnsafeFileError as for `server_files.open_to_read`.
     """
-    file = server_files.open_to_read(path)
+    file = cast(io.BufferedReader, server_files.open_to_read(path))
+    raw = file.raw
     try:
         if file.read(len(ENCRYPTED_MAGIC)) == ENCRYPTED_MAGIC:
-            return cast(BinaryIO, io.BufferedReader(decrypted_file(file, path, keys)))
-        start = StartEncryption.of(file)
+            return _exact(decrypted_file(_exact(file.detach()), path, keys))
+        start = StartEncryption.of(cast(BinaryIO, file))
         if start is not None:
-            return cast(BinaryIO, io.BufferedReader(_decrypted_events(file, path, keys, start)))
+            return cast(BinaryIO, io.BufferedReader(_decrypted_events(cast(BinaryIO, file), path, keys, start)))
     except BaseException:
-        file.close()
+        raw.close()
         raise
     file.seek(0)
-    return file
+    return _exact(file.detach())
+
+
+def _exact(raw: io.RawIOBase) -> BinaryIO:
+    """Return a file that reads no bytes ahead.
+
+    ZFS keeps writers from the bytes that are being read (zfs_rangelock.c), and those may lie behind the end. A server
+    that appends there would wait for its reader.
+    """
+    return cast(BinaryIO, io.BufferedReader(raw, 1))
 
 
 def _decrypted_events(file: BinaryIO, path: Path, keys: BinlogKeys, start: StartEncryption) -> DecryptedEvents:

@@ -82,11 +82,10 @@ class FoundPosition:
     tail: KnownTail | None
 
 
-def _fingerprint(path: Path, keys: BinlogKeys) -> str | None:
-    """Return the fingerprint of a binlog file; None if it has no head with GTIDs (servers of long ago)."""
-    with open_binlog(path, keys) as file:
-        head = read_head(file, path.name)
-        return None if head is None or head.end is None else fingerprint(file, head.end)
+def _fingerprint(file: BinaryIO, name: str) -> str | None:
+    """Return the fingerprint of an open binlog; None if it has no head with GTIDs (servers of long ago)."""
+    head = read_head(file, name)
+    return None if head is None or head.end is None else fingerprint(file, head.end)
 
 
 LOG_LISTS = (".index", ".index_crash_safe", ".~rec~")
@@ -118,11 +117,21 @@ def index_entries(index: Path) -> list[str]:
     return entries
 
 
-def _known(path: Path, tail: Tail, keys: BinlogKeys) -> KnownTail | None:
+def _some_entries(index: Path) -> list[str]:
+    """Return the lines of a binlog index as `index_entries`. ConsistencyError also if there are none."""
+    entries = index_entries(index)
+    if not entries:
+        raise ConsistencyError(
+            f"the binlog index {index} is empty",
+            hint="the snapshot was taken while the server initialised its binlog; run again",
+        )
+    return entries
+
+
+def _known(file: BinaryIO, name: str, tail: Tail) -> KnownTail | None:
     if tail.gtids is None:
         return None
-    with open_binlog(path, keys) as file:
-        return KnownTail(path.name, tail.offset, tail.gtids, tail.last_gtid, digest_of(file, tail.offset))
+    return KnownTail(name, tail.offset, tail.gtids, tail.last_gtid, digest_of(file, tail.offset))
 
 
 def find_position(
@@ -141,29 +150,52 @@ def find_position(
     The position is the end of the last complete transaction in the newest binlog (MySQL sql/binlog/recovery.cc). If
     the newest binlog is still empty during a rotation, the position is the end of the binlog before it.
     """
-    entries = index_entries(index)
-    if not entries:
-        raise ConsistencyError(
-            f"the binlog index {index} is empty",
-            hint="the snapshot was taken while the server initialised its binlog; run again",
-        )
-    for name in reversed([Path(entry).name for entry in entries]):
+    for name in reversed([Path(entry).name for entry in _some_entries(index)]):
         file = folder / name
         if not file.exists():
             raise ConsistencyError(
                 f"{index} names {name}, which is not in {folder}",
                 hint="was a binlog removed by hand? see `SHOW BINARY LOGS`",
             )
-        tail = read_tail(file, known, keys)
-        if tail.offset <= len(MAGIC) or (has_gtids and tail.gtids is None):
-            continue
-        position = Position(
-            flavour,
-            BinlogCoordinates(name, tail.offset),
-            tail.gtids if has_gtids else None,
-            "binlog tail in the snapshot",
-            _fingerprint(file, keys),
-            tail.last_gtid if has_gtids else None,
-        )
-        return FoundPosition(position, _known(file, tail, keys))
+        with open_binlog(file, keys) as opened:
+            tail = tail_of(opened, name, known)
+            if tail.offset <= len(MAGIC) or (has_gtids and tail.gtids is None):
+                continue
+            position = Position(
+                flavour,
+                BinlogCoordinates(name, tail.offset),
+                tail.gtids if has_gtids else None,
+                "binlog tail in the snapshot",
+                _fingerprint(opened, name),
+                tail.last_gtid if has_gtids else None,
+            )
+            return FoundPosition(position, _known(opened, name, tail))
     raise ConsistencyError(f"no binlog in {index} contains a complete event", hint="run the backup again")
+
+
+_NEAR_BYTES = 256 << 10
+"""To walk on from a tail that is so near to the end takes milliseconds."""
+_MOST_WALKS = 3
+
+
+def tail_near_end(
+    index: Path,
+    folder: Path,
+    known: KnownTail | None,
+    flavour: Flavour,
+    *,
+    has_gtids: bool,
+    keys: BinlogKeys = NO_KEYS,
+) -> KnownTail | None:
+    """Return a tail of the newest binlog of a running server from which it is not far to the end.
+
+    That is the `known` one if it is near enough. Else the binlog is walked from there, and again if the server wrote
+    much meanwhile. The errors are those of `find_position`.
+    """
+    for _ in range(_MOST_WALKS):
+        newest = folder / Path(_some_entries(index)[-1]).name
+        start = known.offset if known is not None and known.file == newest.name else 0
+        if newest.stat().st_size - start <= _NEAR_BYTES:
+            break
+        known = find_position(index, folder, flavour, known, has_gtids=has_gtids, keys=keys).tail or known
+    return known

@@ -83,13 +83,15 @@ def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Ter
     release on the same connection proves that the lock was never lost.
     """
     strategy.prepare(session)
-    # A client that is stopped or frozen cannot keep the lock: the server ends its idle connection.
-    session.query(f"SET SESSION wait_timeout = {math.ceil(terms.deadline) + 1}")
+    patience = _whole_seconds(min(terms.deadline, terms.patience))
+    # A client that is stopped or frozen cannot keep the lock: the server ends its idle connection. Each further
+    # statement would make the lock last longer, as its time begins with the first one.
+    session.query(f"SET SESSION wait_timeout = {math.ceil(terms.deadline) + 1}, SESSION lock_wait_timeout = {patience}")
     started = time.monotonic()
     until = started + terms.deadline
     try:
         with watchdog.guarding(session.connection_id, terms.deadline):
-            _acquire(strategy, session, watchdog, started + min(terms.deadline, terms.patience), terms)
+            _acquire(strategy, session, watchdog, started + min(terms.deadline, terms.patience), terms, patience)
             hold = HeldLock(until)
             yield hold
             _release(strategy, session)
@@ -120,7 +122,15 @@ def _left_behind(strategy: Strategy, watchdog: Watchdog, waited: float) -> str:
         return f"; and its leftovers could not be checked: {error.message}"
 
 
-def _acquire(strategy: Strategy, session: Session, watchdog: Watchdog, until: float, terms: Terms) -> None:
+def _whole_seconds(left: float) -> int:
+    """Return the lock_wait_timeout for a statement that begins when a little less than `left` seconds are left."""
+    return max(1, math.ceil(left) - 1)
+
+
+def _acquire(
+    strategy: Strategy, session: Session, watchdog: Watchdog, until: float, terms: Terms, patience: int
+) -> None:
+    """Acquire the lock. `patience` is the lock_wait_timeout that is set already."""
     for statement in strategy.acquire:
         left = until - time.monotonic()
         if left <= 0:
@@ -129,7 +139,9 @@ def _acquire(strategy: Strategy, session: Session, watchdog: Watchdog, until: fl
                 hint="the server is busy; or raise lock.deadline",
             )
         try:
-            session.query(f"SET SESSION lock_wait_timeout = {max(1, math.floor(left))}")
+            if _whole_seconds(left) < patience:
+                patience = _whole_seconds(left)
+                session.query(f"SET SESSION lock_wait_timeout = {patience}")
             session.query(statement)
         except ServerError as error:
             if watchdog.has_fired and not isinstance(error, LockNotGranted):

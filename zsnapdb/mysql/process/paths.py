@@ -115,16 +115,12 @@ def absolute_tablespaces(facts: ServerFacts) -> tuple[str, ...]:
     return tuple(file for file in facts.tablespace_files if not (_real(file, datadir)).startswith(inside))
 
 
-_KEYRING_FILES = (
-    "keyring_file_data",
-    "keyring_encrypted_file_data",
-    "file_key_management_filename",
-    "file_key_management_filekey",
-)
+_KEYRING_FILES = ("keyring_file_data", "keyring_encrypted_file_data", "file_key_management_filename")
+_PASSPHRASE, _IN_FILE = "file_key_management_filekey", "FILE:"
 _KEYRING_COMPONENTS = ("component_keyring_file.cnf", "component_keyring_encrypted_file.cnf")
 
 
-KEYRING_VARIABLES = (*_KEYRING_FILES, "plugin_dir", "datadir")
+KEYRING_VARIABLES = (*_KEYRING_FILES, _PASSPHRASE, "plugin_dir", "datadir")
 """The variables that `keyring_paths` asks for."""
 
 
@@ -132,10 +128,14 @@ def keyring_paths(variables: Mapping[str, str]) -> tuple[ServerPath, ...]:
     """Return the files with the keys of encrypted tablespaces and logs of the server with these variables.
 
     A plugin names its file in a variable, a component in its own configuration: <plugin_dir>/NAME.cnf, which may
-    point to a file in the data directory (refman 8.4, "The component_keyring_file").
+    point to a file in the data directory (refman 8.4, "The component_keyring_file"). The file with the passphrase of an
+    encrypted key file is one of them. A passphrase that is itself the value of its variable is not: it is a secret, and
+    no path (MariaDB manual, "File Key Management Encryption Plugin").
     """
     datadir = os.path.realpath(variables["datadir"])
     paths = {ServerPath(name, _real(variables[name], datadir)) for name in _KEYRING_FILES if variables.get(name)}
+    if variables.get(_PASSPHRASE, "").startswith(_IN_FILE):
+        paths.add(ServerPath(_PASSPHRASE, _real(variables[_PASSPHRASE].removeprefix(_IN_FILE), datadir)))
     for folder in (variables.get("plugin_dir", ""), datadir):
         for name in _KEYRING_COMPONENTS:
             try:

@@ -320,7 +320,7 @@ def version_of(binary: Path) -> str:
 
 def _no_version(binary: Path, error: Exception) -> PreflightError:
     return PreflightError(
-        f"`{binary} --version`: {error}", hint="set server.binary to the server program of the instance's version"
+        f"`{binary} --version`: {error}", hint="name the server program itself: the path of a mysqld or mariadbd"
     )
 
 

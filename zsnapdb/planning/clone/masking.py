@@ -27,13 +27,13 @@ _ENGINES = frozenset(("InnoDB", "MyISAM", "Aria", "CSV", "ARCHIVE", "MEMORY", "M
 """Engines whose files ALTER TABLE FORCE writes anew, or that have no rows of their own in files."""
 
 
-def is_masked(*, required: bool, configured: bool, requested: bool, already: bool) -> bool:
-    """Whether a clone is to be masked: masking is required or requested, and the source is not masked already."""
+def is_masked(*, required: bool, configured: bool, requested: bool) -> bool:
+    """Whether a clone must be masked: masking is required or requested."""
     if requested and not configured:
         raise PreflightError(
             "the instance has no masking configured", hint="name SQL files or scripts in masking.run of the instance"
         )
-    return (required or requested) and not already
+    return required or requested
 
 
 def dotted(table: CatalogueTable) -> str:

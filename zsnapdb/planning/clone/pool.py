@@ -5,23 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from zsnapdb.base.quantities import format_duration, size
-from zsnapdb.config.pool import LEAST_MEMORY
+from zsnapdb.config.pool import LEAST_MEMORY, PoolSettings
+
+LEAST_SPACE = 15 << 20
+"""What a clone that was just started has of its own, in bytes, where its files are not compressed.
+
+Seen of both servers with small buffer pools; compressed, 0.3 MiB of a prepared set and up to 24 MiB of one that had to
+be recovered. A prepared form takes as much at least, if something is masked.
+"""
 
 
-@dataclass(frozen=True)
-class PoolTerms:
-    """How many clones wait, how old their data may be (seconds), and what their servers may take (bytes; None: any)."""
+class PoolMark(StrEnum):
+    """Where a clone is that was made for a pool: it waits, or somebody has it, or nobody gets it any more."""
 
-    size: int
-    max_age: float
-    memory: int | None
+    WAITS = "waits"
+    HANDED_OUT = "handed out"
+    NOT_GOOD = "not good"
 
 
 @dataclass(frozen=True)
 class PoolSlot:
-    """A clone that waits: of when its data is (UTC), whether its server runs, and what that takes (bytes).
+    """A clone of the pool that is nobody's: of when its data is (UTC), whether its server runs, what it takes (bytes).
 
     `rules` is the digest of the rules by which it was masked ("": it was not).
     """
@@ -31,6 +38,21 @@ class PoolSlot:
     runs: bool
     rules: str
     memory: int = 0
+    space: int = 0
+    mark: PoolMark = PoolMark.WAITS
+
+
+@dataclass(frozen=True)
+class HostRoom:
+    """What the host has for the pool, in bytes (None: not known).
+
+    `memory`: what new programs can have; `space`: what clones may still write, above `clones.free_floor`. `form`: what
+    the prepared form will take of the space that is made first (0: none is).
+    """
+
+    memory: int | None
+    space: int | None
+    form: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,8 +68,10 @@ class PoolPlan:
     short: str = ""
 
 
-def objection(slot: PoolSlot, terms: PoolTerms, rules: str, now: datetime) -> str | None:
+def objection(slot: PoolSlot, terms: PoolSettings, rules: str, now: datetime) -> str | None:
     """Return why nobody may have the slot; None if it is good. `rules` are those by which it must be masked now."""
+    if slot.mark is not PoolMark.WAITS:
+        return "it was refused when it was to be handed out"
     if not slot.runs:
         return "its server does not run"
     if now - slot.data_of > timedelta(seconds=terms.max_age):
@@ -58,9 +82,9 @@ def objection(slot: PoolSlot, terms: PoolTerms, rules: str, now: datetime) -> st
 
 
 def filling(
-    slots: Sequence[PoolSlot], terms: PoolTerms, rules: str, now: datetime, free: int | None, newest: datetime
+    slots: Sequence[PoolSlot], terms: PoolSettings, rules: str, now: datetime, room: HostRoom, newest: datetime
 ) -> PoolPlan:
-    """Return what filling the pool does. `free` is the memory that new programs can have, in bytes (None: not known).
+    """Return what filling the pool does.
 
     `newest` is of when the set is that new clones would be made of: none are made of one that is too old itself.
     The newest data is kept. The next server is expected to take what the largest one of the pool takes.
@@ -70,21 +94,53 @@ def filling(
     good = sorted((slot for slot in slots if slot.name not in bad), key=lambda slot: slot.data_of, reverse=True)
     drops += [(slot, f"pool.size is {terms.size}") for slot in good[terms.size :]]
     keeps = good[: terms.size]
-    wanted = terms.size - len(keeps)
-    each = max((slot.memory for slot in keeps), default=0) or LEAST_MEMORY
-    used = sum(slot.memory for slot in keeps)
-    makes, short = wanted, ""
+    makes, short = terms.size - len(keeps), ""
     if now - newest > timedelta(seconds=terms.max_age):
         age = format_duration(terms.max_age)
         return PoolPlan(tuple(keeps), tuple(drops), 0, f"the newest set is older than pool.max_age, {age}")
-    if terms.memory is not None and (fits := max(0, (terms.memory - used) // each)) < makes:
-        makes, short = (
-            fits,
-            f"pool.memory is {size(terms.memory)}, {size(used)} of it are used, a server takes {size(each)}",
-        )
-    if free is not None and (fits := free // (2 * each)) < makes:
-        makes, short = (
-            fits,
-            f"the host has {size(free)} of free memory, half of which stays free, a server takes {size(each)}",
-        )
+    for fits, reason in _limits(keeps, terms, room):
+        if fits < makes:
+            makes, short = fits, reason
     return PoolPlan(tuple(keeps), tuple(drops), makes, short)
+
+
+def _limits(keeps: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom) -> list[tuple[int, str]]:
+    """Return how many more clones fit by each limit that is known, and what the limit is."""
+    limits = []
+    each = max((slot.memory for slot in keeps), default=0) or LEAST_MEMORY
+    used = sum(slot.memory for slot in keeps)
+    if terms.memory is not None:
+        text = f"pool.memory is {size(terms.memory)}, {size(used)} of it are used, a server takes {size(each)}"
+        limits.append((max(0, (terms.memory - used) // each), text))
+    if room.memory is not None:
+        text = f"the host has {size(room.memory)} of free memory, half of which stays free, a server takes {size(each)}"
+        limits.append((room.memory // (2 * each), text))
+    if room.space is not None:
+        own = max((slot.space for slot in keeps), default=0) or LEAST_SPACE
+        text = (
+            f"clones may write {size(room.space)} more, above clones.free_floor, a clone has {size(own)} of its own"
+            + (f", and the prepared form of the set {size(room.form)}" if room.form else "")
+        )
+        limits.append((max(0, room.space - room.form) // own, text))
+    return limits
+
+
+def too_large(slots: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom, total_memory: int | None) -> str | None:
+    """Return why a pool of that size cannot be full on this host now, with the figures; None if it can.
+
+    `total_memory`: that of the host in bytes (None: not known). What the pool takes already is not counted twice.
+    """
+    most = total_memory // 2 if total_memory is not None else None
+    if most is not None and terms.size * LEAST_MEMORY > most:
+        return (
+            f"a pool of {terms.size} needs at least {size(terms.size * LEAST_MEMORY)} of memory, and half of that of"
+            f" the host is {size(most)}"
+        )
+    missing = terms.size - len(slots)
+    needed = missing * LEAST_SPACE + room.form
+    if room.space is not None and missing > 0 and needed > room.space:
+        return (
+            f"a pool of {terms.size} needs at least {size(needed)} more of space, and clones may write"
+            f" {size(room.space)} more, above clones.free_floor"
+        )
+    return None

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from zsnapdb.base.model import Flavour
+from zsnapdb.planning.facts import release_of
+from zsnapdb.planning.family import family
+
 _BAD = ("error", "corrupt", "warning")
 _GOOD_TEXTS = ("ok", "table is already up to date")
 _CANNOT = "doesn't support check"
@@ -40,6 +44,14 @@ class Checked:
     table: str
     answer: str
     is_good: bool
+
+
+def unknown_modes(flavour: Flavour, version: str, sql_mode: str) -> tuple[str, ...]:
+    """Return the modes in `sql_mode` that a server of this version does not know."""
+    facts = family(flavour)
+    if release_of(version) < facts.removed_modes_from:
+        return ()
+    return tuple(mode for mode in sql_mode.split(",") if mode in facts.removed_modes)
 
 
 def judged(table: str, rows: Sequence[tuple[str, str]]) -> Checked:

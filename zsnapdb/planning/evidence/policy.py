@@ -21,7 +21,7 @@ _TIMES = ("within", "sweep_after")
 class PolicyChange(BaseModel):
     """A line of the policy, or a key, and what it was and is. "": it was not there, or is not there any more."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     what: Words
     before: Words = ""

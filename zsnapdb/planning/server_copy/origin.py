@@ -28,7 +28,7 @@ _KEPT_FILES = 3
 class Place(BaseModel):
     """A volume of the source: its dataset and where it was mounted."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     dataset: str
     mountpoint: str
@@ -41,7 +41,7 @@ class Origin(BaseModel):
     there are any; `unlogged` are GTIDs it had in no binlog (None: not known).
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     flavour: Flavour
     version: str

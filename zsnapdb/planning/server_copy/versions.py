@@ -26,6 +26,23 @@ def objection_to(flavour: Flavour, recorded: str, program: str) -> str | None:
     return None
 
 
+def objection_to_upgrade(flavour: Flavour, recorded: str, program: str) -> str | None:
+    """Return why a program of version `program` cannot upgrade files of version `recorded`; None if it may.
+
+    The files are those of a server that was shut down. No server goes back, and MySQL skips no long-term series.
+    """
+    if flavour_in(program) is not flavour:
+        return f"it is {family(flavour_in(program)).title}, the files are of {family(flavour).title}"
+    old, new = release_of(recorded), release_of(program)
+    if new < old:
+        return f"it is older ({program})"
+    between = [series for series in family(flavour).long_term_series if old[:2] < series < new[:2]]
+    if between:
+        path = ", then ".join(f"{major}.{minor}" for major, minor in between)
+        return f"{family(flavour).title} upgrades them to {path} first"
+    return None
+
+
 def series_of(version: str) -> str:
     """Return the series of a version, as `server.binaries` names it: 11.8 for 11.8.6-MariaDB."""
     return ".".join(str(number) for number in release_of(version)[:2])

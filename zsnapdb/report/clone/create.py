@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import planned_lines
+from zsnapdb.planning.clone.preparation import MaskingChoice, MaskingWay
 from zsnapdb.report.clone.fields import CloneFields, clone_fields
 from zsnapdb.report.clone.masking import MaskingFields, masking_fields, masking_lines
 from zsnapdb.report.view import View
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.clone.request import CloneRequest
 
 
+_WAYS = {
+    MaskingWay.PREPARED: "not now",
+    MaskingWay.PREPARES: "once, for this clone, its resets and all later clones of the set",
+    MaskingWay.ALONE: "this clone alone",
+}
+
+
 class CreationSecondsFields(TypedDict):
     """How long each phase of making a clone took."""
 
@@ -30,14 +38,22 @@ class CreationSecondsFields(TypedDict):
     start: float
 
 
+class MaskingWayFields(TypedDict):
+    """How a clone is masked (none, prepared, prepares, alone), and why in this way."""
+
+    way: str
+    reason: str
+
+
 class CreatedDocument(TypedDict):
-    """A new clone. Its user and password are null if its server was not started."""
+    """A new clone. Its user and password are null if its server was not started, `masked_how` if it was made before."""
 
     clone: CloneFields
     user: str | None
     password: str | None
     seconds: CreationSecondsFields
     masking: MaskingFields | None
+    masked_how: MaskingWayFields | None
     of_pool: bool
 
 
@@ -69,6 +85,7 @@ class ClonePlanDocument(TypedDict):
     starts: bool
     masks: bool
     masked_source: bool
+    masked_how: MaskingWayFields
 
 
 class PreparedDocument(TypedDict):
@@ -105,6 +122,8 @@ class CreatedView(View):
         if result.login:
             lines += [f"  client    --defaults-file={info.client_file}", f"  dsn       {result.login.dsn}"]
         lines += [f"  took      {took.source + took.clone + took.identity:.1f} s to clone, {took.start:.1f} s to start"]
+        if result.masked is not None and result.masked.way is not MaskingWay.NONE:
+            lines.append(f"  masking   {_WAYS[result.masked.way]}: {result.masked.reason}")
         return "\n".join(lines + (masking_lines(result.masking) if result.masking is not None else []))
 
     def fields(self) -> CreatedDocument:
@@ -118,6 +137,7 @@ class CreatedView(View):
             "password": password,
             "seconds": _seconds(result),
             "masking": masked,
+            "masked_how": _way_fields(result.masked) if result.masked is not None else None,
             "of_pool": result.is_of_pool,
         }
 
@@ -152,6 +172,25 @@ def _seconds(result: Created) -> CreationSecondsFields:
     }
 
 
+def _way_fields(masking: MaskingChoice) -> MaskingWayFields:
+    return {"way": masking.way.value, "reason": masking.reason}
+
+
+def _masking_plan(plan: ClonePlan) -> list[str]:
+    """Return what the plan does to mask the clone."""
+    way, reason = plan.masking.way, plan.masking.reason
+    if way is MaskingWay.NONE:
+        return []
+    if way is MaskingWay.PREPARED:
+        return [f"  {reason}"]
+    steps = [f"  {line}" for line in planned_lines(plan.origin.flavour)]
+    if way is MaskingWay.PREPARES:
+        return [f"  first prepare the set, as `zsnapdb clone prepare` does: {reason}", *steps]
+    if not plan.starts:
+        return [f"  mask the clone at its first start: {reason}"]
+    return [f"  mask the clone; nobody can connect to it during that time: {reason}", *steps]
+
+
 @dataclass(frozen=True)
 class ClonePlanView(View):
     """What making a clone would do."""
@@ -174,12 +213,9 @@ class ClonePlanView(View):
             lines.append(f"  replay {plan.replays} batches of archived binlogs on the backup, once")
         for role, dataset in sorted(plan.layout.datasets.items()):
             lines.append(f"  zfs clone {plan.snapshots.get(role, f'the snapshot of {role}')} to {dataset}")
-        if plan.masks and plan.rules:
-            lines.append("  its source was masked when it was prepared, by the rules of now")
-        elif plan.masks:
-            lines.append("  mask the clone; nobody can connect to it during that time")
-            lines += [f"  {line}" for line in planned_lines(plan.origin.flavour)]
-        recovery = "no recovery: it was shut down cleanly" if plan.is_prepared else "with crash recovery"
+        lines += _masking_plan(plan)
+        is_prepared = plan.is_prepared or plan.masking.way is MaskingWay.PREPARES
+        recovery = "no recovery: it was shut down cleanly" if is_prepared else "with crash recovery"
         start = f"  start and check {plan.origin.describe()} with a new identity at {plan.copy.root} ({recovery})"
         lines.append(
             start if plan.starts else "  leave its server stopped: `zsnapdb clone start` starts and checks the server"
@@ -211,6 +247,7 @@ class ClonePlanView(View):
             "starts": plan.starts,
             "masks": plan.masks,
             "masked_source": bool(plan.rules),
+            "masked_how": _way_fields(plan.masking),
         }
 
 

@@ -8,6 +8,7 @@ from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.sources import Commit
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.clone.pool import PoolMark
 
 
 class CloneFields(TypedDict):
@@ -62,12 +63,15 @@ class CommitFields(TypedDict):
     clones: list[str]
 
 
+_POOL_STATES = {PoolMark.WAITS: "waiting", PoolMark.HANDED_OUT: "running", PoolMark.NOT_GOOD: "refused"}
+
+
 def state(info: CloneInfo) -> str:
     """Return the state of the clone's server, or the phase of a clone that is not complete."""
     if info.phase in (CopyPhase.MAKING, CopyPhase.DESTROYING, CopyPhase.CHANGING):
         return info.phase
     if info.pid is not None:
-        return f"{'waiting' if info.waits else 'running'} ({info.pid})"
+        return f"{'running' if info.pool is None else _POOL_STATES[info.pool]} ({info.pid})"
     return "never started" if info.phase is CopyPhase.NEW else "stopped"
 
 

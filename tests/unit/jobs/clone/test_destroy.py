@@ -16,9 +16,10 @@ from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue, data_reset, destroy, reaper, reset
-from zsnapdb.jobs.clone.sources import CloneSource, SourceKind, commits
+from zsnapdb.jobs.clone.sources import CloneSource, commits
 from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.planning.clone.lease import LeaseVerdict
+from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.report.clone.destroy import DestroyPlanView
 
 FIRST = "20261120T100000Z-0001"

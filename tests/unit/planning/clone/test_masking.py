@@ -23,15 +23,14 @@ MARIADB = {"innodb_log_file_size": "134217728", "innodb_undo_tablespaces": "3"}
 
 
 @pytest.mark.parametrize("is_requested", [True, False])
-def test_a_policy_masks_whoever_asks_unless_it_was_masked_already(is_requested: bool) -> None:
-    assert is_masked(required=True, configured=True, requested=is_requested, already=False)
-    assert not is_masked(required=True, configured=True, requested=is_requested, already=True)
-    assert is_masked(required=False, configured=True, requested=is_requested, already=False) == is_requested
+def test_a_policy_masks_whoever_asks(is_requested: bool) -> None:
+    assert is_masked(required=True, configured=True, requested=is_requested)
+    assert is_masked(required=False, configured=True, requested=is_requested) == is_requested
 
 
 def test_masking_with_nothing_is_refused() -> None:
     with pytest.raises(PreflightError, match="no masking configured"):
-        is_masked(required=False, configured=False, requested=True, already=False)
+        is_masked(required=False, configured=False, requested=True)
 
 
 def test_a_policy_without_anything_that_masks_is_no_configuration() -> None:

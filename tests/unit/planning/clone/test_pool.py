@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.planning.clone.pool import PoolSlot, PoolTerms, filling, objection
+from zsnapdb.config.pool import PoolSettings
+from zsnapdb.planning.clone.pool import LEAST_SPACE, HostRoom, PoolMark, PoolSlot, filling, objection, too_large
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
-TERMS = PoolTerms(size=3, max_age=3600.0, memory=None)
-GOOD = PoolSlot("one", NOW - timedelta(seconds=60), runs=True, rules="", memory=200 << 20)
+TERMS = PoolSettings(size=3, max_age=3600.0)
+GOOD = PoolSlot("one", NOW - timedelta(seconds=60), runs=True, rules="", memory=200 << 20, space=20 << 20)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,8 @@ GOOD = PoolSlot("one", NOW - timedelta(seconds=60), runs=True, rules="", memory=
         (replace(GOOD, runs=False), "does not run"),
         (replace(GOOD, data_of=NOW - timedelta(seconds=3601)), "older than pool.max_age"),
         (replace(GOOD, rules="ab"), "not masked by the rules of now"),
+        (replace(GOOD, mark=PoolMark.NOT_GOOD), "refused when it was to be handed out"),
+        (replace(GOOD, mark=PoolMark.HANDED_OUT), "refused"),
     ],
 )
 def test_nobody_gets_a_slot_without_a_server_with_old_data_or_masked_by_other_rules(
@@ -35,16 +38,18 @@ def test_nobody_gets_a_slot_without_a_server_with_old_data_or_masked_by_other_ru
 @given(
     ages=st.lists(st.integers(0, 7200), max_size=8),
     size=st.integers(1, 6),
-    memory=st.none() | st.integers(0, 4 << 30),
+    memory=st.none() | st.integers(600 << 20, 4 << 30),
     free=st.none() | st.integers(0, 8 << 30),
+    space=st.none() | st.integers(0, 1 << 30),
+    form=st.integers(0, 100 << 20),
 )
-def test_a_filled_pool_has_its_size_or_says_why_not_and_never_takes_more_memory_than_it_may(
-    ages: list[int], size: int, memory: int | None, free: int | None
+def test_a_filled_pool_has_its_size_or_says_why_not_and_never_takes_more_than_it_may(
+    ages: list[int], size: int, memory: int | None, free: int | None, space: int | None, form: int
 ) -> None:
     slots = [replace(GOOD, name=str(number), data_of=NOW - timedelta(seconds=age)) for number, age in enumerate(ages)]
-    terms = PoolTerms(size, 3600.0, memory)
-    plan = filling(slots, terms, "", NOW, free, NOW)
-    stale = filling(slots, terms, "", NOW, free, NOW - timedelta(seconds=3601))
+    terms, room = PoolSettings(size=size, max_age=3600.0, memory=memory), HostRoom(free, space, form)
+    plan = filling(slots, terms, "", NOW, room, NOW)
+    stale = filling(slots, terms, "", NOW, room, NOW - timedelta(seconds=3601))
     assert (stale.makes, "newest set" in stale.short, stale.drops) == (0, True, plan.drops)
     assert {slot.name for slot in plan.keeps} | {slot.name for slot, _ in plan.drops} == {slot.name for slot in slots}
     assert len(plan.keeps) + len(plan.drops) == len(slots)
@@ -54,5 +59,25 @@ def test_a_filled_pool_has_its_size_or_says_why_not_and_never_takes_more_memory_
     if plan.makes:
         assert memory is None or (len(plan.keeps) * GOOD.memory + plan.makes * each) <= memory
         assert free is None or 2 * plan.makes * each <= free
+        assert space is None or plan.makes * (GOOD.space if plan.keeps else LEAST_SPACE) + form <= space
     dropped = [slot.data_of for slot, reason in plan.drops if reason.startswith("pool.size")]
     assert all(kept.data_of >= gone for kept in plan.keeps for gone in dropped), "the newest data is kept"
+
+
+@pytest.mark.parametrize(
+    ("waiting", "room", "memory", "said"),
+    [
+        (0, HostRoom(None, None), None, None),
+        (0, HostRoom(None, 3 * LEAST_SPACE), 600 << 20, None),
+        (0, HostRoom(None, 3 * LEAST_SPACE - 1), None, "a pool of 3 needs at least 45.0 MiB more of space"),
+        (1, HostRoom(None, 2 * LEAST_SPACE), None, None),
+        (3, HostRoom(None, 0), None, None),
+        (1, HostRoom(None, 2 * LEAST_SPACE, form=1), None, "clones may write 30.0 MiB more"),
+        (0, HostRoom(None, None), (600 << 20) - 2, "300.0 MiB of memory, and half of that of the host is 300.0 MiB"),
+    ],
+)
+def test_a_pool_that_can_never_be_full_is_refused_with_the_figures(
+    waiting: int, room: HostRoom, memory: int | None, said: str | None
+) -> None:
+    reason = too_large([GOOD] * waiting, TERMS, room, memory)
+    assert (reason is None) if said is None else (reason is not None and said in reason)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.clone.upgrade import Rehearsal
-from zsnapdb.planning.clone.upgrade import Compared, Result, complaints, judged
+from zsnapdb.planning.clone.upgrade import Compared, Result, complaints, judged, unknown_modes
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,18 @@ def test_another_result_or_a_failure_is_a_problem() -> None:
         "`q2`: the result differs from the result before the upgrade",
         "`q3`: no such function",
     )
+
+
+@pytest.mark.parametrize(
+    ("flavour", "version", "gone"),
+    [
+        (Flavour.MYSQL, "5.7.42-log", ()),
+        (Flavour.MYSQL, "8.0.46-0ubuntu0.22.04.5", ("NO_AUTO_CREATE_USER", "NO_TABLE_OPTIONS")),
+        (Flavour.MARIADB, "11.8.9-MariaDB", ()),
+    ],
+)
+def test_a_mode_that_the_new_server_would_not_start_with_is_known(
+    flavour: Flavour, version: str, gone: tuple[str, ...]
+) -> None:
+    assert unknown_modes(flavour, version, "STRICT_ALL_TABLES,NO_AUTO_CREATE_USER,ANSI,NO_TABLE_OPTIONS") == gone
+    assert unknown_modes(flavour, version, "") == ()

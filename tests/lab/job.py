@@ -1,0 +1,56 @@
+"""A part of a whole run: what it is, how long it usually takes, and how it ended."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .progress import JobOutput
+
+FIRST = 10_000.0
+"""The weight of a job that begins before all others, however long it takes."""
+_SUMMARY = re.compile(r"(\d+) (passed|failed|error|errors|skipped)\b")
+
+
+@dataclass
+class Stage:
+    """One part of the run and its result."""
+
+    name: str
+    seconds: float = 0.0
+    code: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def count(self, output: str) -> None:
+        """Add the numbers of pytest's closing line."""
+        for line in output.splitlines()[-3:]:
+            for number, word in _SUMMARY.findall(line):
+                self.counts[word.rstrip("s") if word == "errors" else word] = int(number)
+
+
+@dataclass
+class Job:
+    """Something to run: a name, the approximate seconds, and a function that adds to `output` and returns a status."""
+
+    name: str
+    weight: float
+    work: Callable[..., int]
+    has_guest: bool = True
+
+    def run(self, output: JobOutput) -> Stage:
+        """Run the job, print its whole output at once, and return its stage."""
+        stage = Stage(self.name)
+        began = time.monotonic()
+        usual = f" (about {self.weight:.0f} s)" if 0 < self.weight < FIRST else ""
+        print(f"... {self.name}{usual}", flush=True)
+        try:
+            stage.code = self.work(output=output)
+        except Exception as error:
+            stage.code = 1
+            output.add(f"\n{error}\n".encode())
+        stage.seconds = time.monotonic() - began
+        stage.count(output.text)
+        print(f"--- {self.name} ({stage.seconds:.0f} s)\n{output.text}", flush=True)
+        return stage

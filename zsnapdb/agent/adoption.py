@@ -1,0 +1,100 @@
+"""The agent becomes the parent of a job that its fork server forked: it waits for it as for every other child.
+
+A process whose parent ends is given to the nearest ancestor that asked for such orphans, else to process 1 (prctl(2),
+PR_SET_CHILD_SUBREAPER). The server forks a job by a process in between that ends at once, and for this moment the agent
+asks. So the end of a job, and its exit code, are told by the kernel, whatever becomes of the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from zsnapdb.agent.process_work import children_of
+
+_PR_SET_CHILD_SUBREAPER = 36
+_LOST = 255
+"""The exit code of a child whose end somebody else has taken note of."""
+
+
+class AdoptedProcess:
+    """A child that another process forked. It is used like a Popen."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code, negative if a signal ended it; None while it runs."""
+        if self._code is None:
+            try:
+                ended, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                self._code = _LOST
+            else:
+                self._code = os.waitstatus_to_exitcode(status) if ended else None
+        return self._code
+
+    def terminate(self) -> None:
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        # The id belongs to the child until its end is taken note of.
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+def is_child(pid: int) -> bool:
+    """Whether the process is a child of this one, by the kernel."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+@dataclass
+class Adoption:
+    """Takes the orphans of descendants, for moments, and takes note of the ends of those that it did not mean.
+
+    Such a one is a server whose job ended in that very moment. Without a parent that does so it would stay a zombie.
+    """
+
+    _unmeant: list[AdoptedProcess] = field(init=False, default_factory=list)
+
+    @contextlib.contextmanager
+    def orphans(self) -> Iterator[None]:
+        """Take orphans while the block runs. OSError if the kernel does not know this."""
+        own = os.getpid()
+        before, began = set(children_of(own)), _ticks()
+        _ask(True)
+        try:
+            yield
+        finally:
+            _ask(False)
+            # What another thread started meanwhile is its own child, and younger than this moment.
+            new = ((pid, start) for pid, start in children_of(own).items() if pid not in before)
+            self._unmeant.extend(AdoptedProcess(pid) for pid, start in new if start < began)
+
+    def tidy(self) -> None:
+        """Take note of the ends of what was not meant."""
+        self._unmeant = [process for process in self._unmeant if process.poll() is None]
+
+
+def _ask(wanted: bool) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(wanted), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the kernel gives this process no orphans")
+
+
+def _ticks() -> int:
+    """Return the time since the boot, as /proc has it."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))

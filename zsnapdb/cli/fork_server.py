@@ -1,0 +1,166 @@
+"""The fork server of the agent, `python -m zsnapdb.cli.fork_server DESCRIPTOR ROOM`: forks jobs with all imported.
+
+Requests come through the socket of that descriptor (`zsnapdb/agent/start_request.py`). A job is a process like one that
+was started from nothing: descriptors, environment, arguments and name of its own, and it reads the configuration. What
+it gets of the server is what was imported, and what the server inherited itself. The server runs nothing of a job, and
+ends with the agent. It ends before it forks a job of which any code was changed since it was loaded, such as by an
+upgrade: the agent starts that job from nothing, and another server.
+
+The child of the server forks the job and ends, so the job becomes a child of the agent (`zsnapdb/agent/adoption.py`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import os
+import pkgutil
+import signal
+import socket
+import sys
+import time
+
+import zsnapdb
+from zsnapdb.agent.children import command_line
+from zsnapdb.agent.start_request import GO, LARGEST, NOT_STARTED, READY, StartRequest
+from zsnapdb.cli import app
+from zsnapdb.cli.command_name import show_as
+from zsnapdb.cli.loaded_code import LoadedCode
+
+_NOT_OF_JOBS = (
+    "zsnapdb.__main__",
+    "zsnapdb.agent.",
+    "zsnapdb.client.",
+    "zsnapdb.jobs.setup.",
+    "zsnapdb.planning.setup.",
+    "zsnapdb.report.schemas",
+    "zsnapdb.report.setup",
+    "zsnapdb.report.tokens",
+    "zsnapdb.serve.",
+)
+"""The beginnings of modules that no job of the agent loads."""
+_UNWRITTEN = 120
+"""The exit code of an interpreter that could not write its outputs (Python's own)."""
+
+
+class _End:
+    """The last thing that a job does: it ends without taking apart what it has imported."""
+
+    code: int | None = None
+
+    def __call__(self) -> None:
+        if self.code is None:
+            return
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except OSError:
+            self.code = _UNWRITTEN
+        os._exit(self.code)
+
+
+def import_all() -> None:
+    """Import what jobs load."""
+    for module in pkgutil.walk_packages(zsnapdb.__path__, "zsnapdb."):
+        if not module.name.startswith(_NOT_OF_JOBS):
+            importlib.import_module(module.name)
+
+
+def serve(line: socket.socket, code: LoadedCode) -> StartRequest:
+    """Fork jobs as they are requested. Returns in each job, and there only, with all that is its own in place."""
+    line.send(READY)
+    while True:
+        packet, descriptors, flags, _ = socket.recv_fds(line, LARGEST, 2)
+        if not packet or flags & socket.MSG_TRUNC or code.has_changed() or not _is_one_thread():
+            sys.exit()
+        request, (log, pipe) = StartRequest.of_packet(packet), descriptors
+        if _forked(line):
+            line.close()
+            _become(request, log, pipe)
+            return request
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _is_one_thread() -> bool:
+    """Whether this process has one thread, by the kernel: of several the others would be missing in a child."""
+    return len(os.listdir("/proc/self/task")) == 1
+
+
+def _forked(line: socket.socket) -> bool:
+    """Fork a job by a child that ends at once, and send its process id. True in the job."""
+    reading, writing = os.pipe()
+    between = os.fork()
+    if between == 0:
+        try:
+            job = os.fork()
+            if job == 0:
+                return True
+            os.write(writing, str(job).encode())
+        except OSError:
+            os.write(writing, NOT_STARTED)
+        os._exit(0)
+    os.close(writing)
+    answer = os.read(reading, 32)
+    os.close(reading)
+    # When the child has ended, its child has another parent.
+    os.waitpid(between, 0)
+    line.send(answer or NOT_STARTED)
+    return False
+
+
+def _become(request: StartRequest, log: int, pipe: int) -> None:
+    """Take on what the job is to have. Ends here if the agent does not take the job as its child."""
+    show_as(command_line(request.words))
+    if os.read(pipe, len(GO)) != GO:
+        os._exit(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    for number in os.listdir("/proc/self/fd"):
+        if int(number) > 2:
+            # The one by which the folder was read is closed already.
+            with contextlib.suppress(OSError):
+                os.close(int(number))
+    os.environ.clear()
+    os.environ.update(request.environment)
+    time.tzset()
+    signal.signal(signal.SIGINT, _ON_INTERRUPT)
+    sys.argv[:] = ["zsnapdb", *request.words]
+
+
+_ON_INTERRUPT = signal.getsignal(signal.SIGINT)
+
+
+def main() -> None:
+    """Serve until the agent ends. In a job: run it."""
+    end = _End()
+    # The functions for the exit run in the reverse order: this one after all that the job registers.
+    atexit.register(end)
+    code = LoadedCode(time.time())
+    if _ON_INTERRUPT is not signal.SIG_IGN:
+        # Ctrl-C reaches all processes of a terminal: the server has nothing to clean up.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    app.prepare()
+    import_all()
+    code.finish()
+    # What was made until here is never looked at again by the collector of a job, which would copy every page of it.
+    gc.collect()
+    gc.freeze()
+    serve(socket.socket(fileno=int(sys.argv[1])), code)
+    end.code = 1
+    try:
+        app.main()
+    except SystemExit as ended:
+        end.code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        raise
+    except KeyboardInterrupt:
+        # The interpreter ends itself by the signal.
+        end.code = None
+        raise
+
+
+if __name__ == "__main__":
+    main()
