@@ -123,8 +123,10 @@ class Service:
             answer = self.request("GET", f"/operations/{answer.body['operation']}", token)
         return answer
 
-    def names(self) -> list[str]:
-        return [clone["name"] for clone in self.lab.zsnapdb("clone", "list", "--json").json["clones"]]
+    def clones(self) -> list[dict[str, Any]]:
+        """Return the clones as root sees them."""
+        clones: list[dict[str, Any]] = self.lab.zsnapdb("clone", "list", "--json").json["clones"]
+        return clones
 
 
 def descendants(pid: int) -> list[int]:
@@ -191,9 +193,8 @@ def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(se
         assert ask(here, "SELECT COUNT(*) > 0 FROM ledger.accounts") == [(1,)]
         ask(here, "CREATE TABLE ledger.mine (id INT)")
 
-    (clone,) = service.request("GET", "/clones", mine).body["clones"]
+    clone = made.body["clone"]
     assert (clone["name"], clone["owner"]) == ("mine", SUBJECT)
-    assert service.request("GET", "/clones", others).body["clones"] == []
     theirs = service.request("DELETE", "/clones/mine", others)
     assert (theirs.status, theirs.body["detail"]) == (404, "there is no clone mine")
     second = service.request("POST", "/clones", mine, {"instance": "main"})
@@ -238,7 +239,9 @@ def test_a_killed_helper_leaves_its_command_which_ends_with_a_clone_of_its_owner
     before, token = everything(), service.token(SUBJECT)
     with gate_closed():
         begun_and_stopped(service, token, "orphan", with_commands=False)
-    service.until(lambda: [one for one in service.request("GET", "/clones", token).body["clones"] if one["pid"]] != [])
+    service.until(lambda: service.clones()[0]["pid"] is not None)
+    (clone,) = service.request("GET", "/clones", token).body["clones"]
+    assert (clone["name"], clone["owner"]) == ("orphan", SUBJECT)
     assert service.to_its_end(service.request("DELETE", "/clones/orphan", token), token).status == 200
     assert everything() == before
 
@@ -249,10 +252,11 @@ def test_a_helper_that_is_killed_with_its_commands_leaves_what_reap_clears(servi
         begun_and_stopped(service, token, "half", with_commands=True)
         assert everything() != before, "half a clone is there"
     there = zfs("list", "-H", "-o", "name", "-d", "1", "tank/zsnapdb/clones")[1:]
-    assert service.names() == [name.rpartition("/")[2] for name in there] == ["half"]
+    names = [clone["name"] for clone in service.clones()]
+    assert names == [name.rpartition("/")[2] for name in there] == ["half"]
     assert service.lab.zsnapdb("reap").code == 0
     assert everything() == before
-    assert service.names() == []
+    assert service.clones() == []
 
 
 def as_account(*words: str, text: str = "", user: str = ACCOUNT, group: str = ACCOUNT) -> Done:

@@ -65,14 +65,16 @@ def serve_helper(config: ConfigFile = None) -> None:
 
     stop = stop_on_signals((signal.SIGTERM, signal.SIGINT))
     limits = load(config).serve
-    runner = ChildRunner(environment={"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {})
+    environment = {"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {}
+    lists, changes = ChildRunner(environment=environment), ChildRunner(environment=environment)
     with exclusive("serve-helper", doing="the helper of `zsnapdb serve`", folder=THIS_HOST.run):
         operations = Operations(THIS_HOST.serve / "operations", THIS_HOST.now)
-        desk = Desk(lambda: load(config), TokenBook(THIS_HOST.serve), operations, runner, THIS_HOST.now)
+        desk = Desk(lambda: load(config), TokenBook(THIS_HOST.serve), operations, lists, changes, THIS_HOST.now)
         uids = answered_uids(limits.account)
         with listening(limits.socket, limits.account, os.environ) as listener:
             notify("READY=1")
             HelperServer(listener, desk, uids).serve(stop)
             notify("STOPPING=1")
-        runner.stop()
+        lists.stop()
+        changes.stop()
         operations.settle(_PATIENCE)

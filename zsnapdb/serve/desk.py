@@ -44,11 +44,15 @@ PATIENCE = 10.0
 
 @dataclass
 class Desk:
-    """What the helper needs to answer. `settings` reads the configuration, so that a change of it holds at once."""
+    """What the helper needs to answer. `settings` reads the configuration, so that a change of it holds at once.
+
+    `look` runs what lists clones and `run` what changes them: a list never waits for the end of a change.
+    """
 
     settings: Callable[[], Settings]
     tokens: TokenBook
     operations: Operations
+    look: RunCommand
     run: RunCommand
     now: Callable[[], datetime]
     patience: float = PATIENCE
@@ -111,7 +115,7 @@ class Desk:
         return found.ending or PendingAnswer(operation=found.id)
 
     def _list(self, asks: StoredToken) -> Sequence[SeenClone]:
-        listed = self.run(CommandCall(argv.LIST, asks.subject, new_id(), _LIST_SECONDS))
+        listed = self.look(CommandCall(argv.LIST, asks.subject, new_id(), _LIST_SECONDS))
         if isinstance(listed, FailureAnswer):
             raise RefusedRequest(listed)
         return seen_in(listed)
@@ -146,8 +150,9 @@ class Desk:
                 if before.request != request:
                     raise messages.key_reused()
                 return before
-            mine = {one.name for one in self._list(asks) if one.belongs_to(asks.subject)}
-            used = sorted(mine | self.operations.being_made(asks.subject))
+            # A clone that is completed meanwhile is in the first set, one that was completed before in the list.
+            being_made = self.operations.being_made(asks.subject)
+            used = sorted(being_made | {one.name for one in self._list(asks) if one.belongs_to(asks.subject)})
             if len(used) >= settings.serve.per_subject:
                 raise messages.over_quota(asks.subject, used, settings.serve.per_subject)
             return self._begin(asks, verb.kind, name, words, request=request, key=key)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.serve_host import ServeHost
+from zsnapdb.serve.children import CommandCall
 from zsnapdb.serve.messages import FailureAnswer, PendingAnswer, ResultAnswer
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.verbs import (
@@ -179,6 +180,22 @@ def test_twenty_requests_at_once_over_a_quota_of_ten_give_ten(host: ServeHost) -
     host.done(token, new(name="again"))
 
 
+def test_a_clone_that_is_completed_while_clones_are_listed_counts(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, per_subject=1, patience=0.1)
+    host.let("slow", "1")
+    with host.helper() as desk:
+        token, look = host.token("ci:shop/web"), desk.look
+
+        def look_just_before_it_is_there(call: CommandCall) -> ResultAnswer | FailureAnswer:
+            listed = look(call)
+            desk.operations.settle(20)
+            return listed
+
+        assert isinstance(host.ask(token, new(name="first")), PendingAnswer)
+        desk.look = look_just_before_it_is_there
+        assert host.refused(token, new(name="second")).code == "quota"
+
+
 def test_a_clone_that_could_not_be_made_takes_no_place(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, per_subject=1)
     host.let("fails", json.dumps({"error": {"code": "server", "message": "no server", "hint": "start it"}}))
@@ -236,6 +253,21 @@ def test_what_takes_long_goes_on_and_is_found_again(tmp_path: Path) -> None:
         host.let("slow", "0")
         host.ask(token, new(name="later"))
         assert host.refused(token, asks).code == "unknown-name"
+
+
+def test_a_list_does_not_wait_for_changes_however_long_they_take(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, patience=0.1, most_changes=1)
+    host.let("slow", "5")
+    with host.helper() as desk:
+        token = host.token("ci:shop/web")
+        begun = [host.ask(token, new(name=name)) for name in ("first", "second")]
+        began = time.monotonic()
+        assert host.done(token, ListClonesVerb()).document["clones"] == []
+        assert time.monotonic() - began < 4
+        assert [isinstance(one, PendingAnswer) for one in begun] == [True, True]
+        assert len(host.calls()) == 1, "the second waits for its turn"
+        desk.operations.settle(20)
+        assert len(host.done(token, ListClonesVerb()).document["clones"]) == 2  # type: ignore[arg-type]
 
 
 def test_what_a_killed_helper_was_doing_counts_as_interrupted(tmp_path: Path) -> None:

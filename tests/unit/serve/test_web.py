@@ -7,13 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.serve.roles import Role
-
-httpx = pytest.importorskip("httpx", reason="the extra `serve` is not installed")
-pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
+from zsnapdb.serve.web_app import create_app
 
 PROBLEM = "application/problem+json"
 MINE = {"name": "mine", "owner": "ci:shop/web"}
@@ -22,7 +21,6 @@ THEIRS = {"name": "theirs", "owner": "ann"}
 
 def request(host: ServeHost, method: str, path: str, token: str = "", **options: Any) -> Any:
     """Send one request to the application that asks this host's helper."""
-    from zsnapdb.serve.web_app import create_app
 
     async def send() -> Any:
         transport = httpx.ASGITransport(app=create_app(host.client), raise_app_exceptions=False)

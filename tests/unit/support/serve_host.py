@@ -64,6 +64,7 @@ class ServeHost:
     patience: float = 20.0
     seconds: float = 10.0
     most_clients: int = 64
+    most_changes: int = 8
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
@@ -89,9 +90,10 @@ class ServeHost:
         """Answer on the socket while the block runs."""
         stop = threading.Event()
         program = (sys.executable, "-I", "-S", str(PROGRAM))
-        runner = ChildRunner(program, {"FAKE_FOLDER": str(self.folder / "fake")})
+        environment = {"FAKE_FOLDER": str(self.folder / "fake")}
+        lists, changes = ChildRunner(program, environment), ChildRunner(program, environment, self.most_changes)
         operations = Operations(self.folder / "state" / "operations", lambda: self.now)
-        desk = Desk(self.settings, self.book, operations, runner, lambda: self.now, self.patience)
+        desk = Desk(self.settings, self.book, operations, lists, changes, lambda: self.now, self.patience)
         with bound(self.socket, lambda _: None) as listener:
             server = HelperServer(listener, desk, self.uids, self.seconds, self.most_clients)
             thread = threading.Thread(target=server.serve, args=(stop,))
@@ -101,7 +103,8 @@ class ServeHost:
             finally:
                 stop.set()
                 thread.join()
-                runner.stop()
+                lists.stop()
+                changes.stop()
                 operations.settle(30)
 
     def ask(self, token: str, verb: Verb) -> Ending:
