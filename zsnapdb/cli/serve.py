@@ -54,27 +54,35 @@ def serve_helper(config: ConfigFile = None) -> None:
     import os
 
     from zsnapdb.agent.service_manager import notify
+    from zsnapdb.base.foreign_json import fields_of
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.exclusion import exclusive
     from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.clone import catalogue
+    from zsnapdb.report.clone.list import ClonesView
     from zsnapdb.serve.children import ChildRunner
     from zsnapdb.serve.desk import Desk
     from zsnapdb.serve.helper import HelperServer, answered_uids, listening
+    from zsnapdb.serve.messages import ResultAnswer
     from zsnapdb.serve.operations import Operations
     from zsnapdb.serve.tokens import TokenBook
 
     stop = stop_on_signals((signal.SIGTERM, signal.SIGINT))
     limits = load(config).serve
-    environment = {"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {}
-    lists, changes = ChildRunner(environment=environment), ChildRunner(environment=environment)
+    runner = ChildRunner(environment={"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {})
+
+    def look() -> ResultAnswer:
+        known = catalogue.known(load(config), THIS_HOST)
+        listed = ClonesView(known.copies, THIS_HOST.now(), known.unreadable).document()
+        return ResultAnswer.model_validate({"document": fields_of(listed)})
+
     with exclusive("serve-helper", doing="the helper of `zsnapdb serve`", folder=THIS_HOST.run):
         operations = Operations(THIS_HOST.serve / "operations", THIS_HOST.now)
-        desk = Desk(lambda: load(config), TokenBook(THIS_HOST.serve), operations, lists, changes, THIS_HOST.now)
+        desk = Desk(lambda: load(config), TokenBook(THIS_HOST.serve), operations, look, runner, THIS_HOST.now)
         uids = answered_uids(limits.account)
         with listening(limits.socket, limits.account, os.environ) as listener:
             notify("READY=1")
             HelperServer(listener, desk, uids).serve(stop)
             notify("STOPPING=1")
-        lists.stop()
-        changes.stop()
+        runner.stop()
         operations.settle(_PATIENCE)

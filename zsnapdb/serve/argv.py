@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from zsnapdb.jobs.clone.delegation import parse
 from zsnapdb.serve.verbs import ChangeOfClone, ExtendCloneVerb, NewClone
 
-LIST = parse(("list", "--json"), "").words
-"""The words that list all clones."""
-
 
 @dataclass(frozen=True)
 class CloneTerms:

@@ -19,7 +19,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.serve import argv, messages
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.children import CommandCall, RunCommand
-from zsnapdb.serve.messages import BegunAnswer, Ending, FailureAnswer, PendingAnswer, RefusedRequest, ResultAnswer
+from zsnapdb.serve.messages import BegunAnswer, Ending, PendingAnswer, ResultAnswer
 from zsnapdb.serve.operations import OperationRecord, Operations, new_id
 from zsnapdb.serve.roles import Belonging, RoleDecision, RoleVerdict, VerbKind, decide, may_see_unmasked, sees_all
 from zsnapdb.serve.seen import SeenClone, belonging, seen_in, the_clone
@@ -35,7 +35,6 @@ from zsnapdb.serve.verbs import (
     ListInstancesVerb,
 )
 
-_LIST_SECONDS = 60.0
 _CHANGE_SECONDS = 3600.0
 """The longest that a change may take: a clone of a backup that must be received first takes as long as that."""
 PATIENCE = 10.0
@@ -46,13 +45,13 @@ PATIENCE = 10.0
 class Desk:
     """What the helper needs to answer. `settings` reads the configuration, so that a change of it holds at once.
 
-    `look` runs what lists clones and `run` what changes them: a list never waits for the end of a change.
+    `look` lists the clones, as the document of `zsnapdb clone list --json`, and `run` runs what changes them.
     """
 
     settings: Callable[[], Settings]
     tokens: TokenBook
     operations: Operations
-    look: RunCommand
+    look: Callable[[], ResultAnswer]
     run: RunCommand
     now: Callable[[], datetime]
     patience: float = PATIENCE
@@ -102,7 +101,7 @@ class Desk:
 
     def _clones(self, asks: StoredToken) -> ResultAnswer:
         _require(decide(asks.role, VerbKind.CLONE_LIST, Belonging.NOBODY))
-        seen = [one for one in self._list(asks) if sees_all(asks.role) or one.belongs_to(asks.subject)]
+        seen = [one for one in seen_in(self.look()) if sees_all(asks.role) or one.belongs_to(asks.subject)]
         return ResultAnswer(document={"clones": [dict(one.fields) for one in seen]})
 
     def _operation(self, asks: StoredToken, verb: GetOperationVerb) -> Ending:
@@ -114,15 +113,9 @@ class Desk:
         _require(decide(asks.role, verb.kind, own), "operation", verb.id)
         return found.ending or PendingAnswer(operation=found.id)
 
-    def _list(self, asks: StoredToken) -> Sequence[SeenClone]:
-        listed = self.look(CommandCall(argv.LIST, asks.subject, new_id(), _LIST_SECONDS))
-        if isinstance(listed, FailureAnswer):
-            raise RefusedRequest(listed)
-        return seen_in(listed)
-
     def _permitted(self, asks: StoredToken, verb: VerbKind, name: str) -> SeenClone:
         """Return the clone of that name if the verb may be used on it. Else the answer is as if there were none."""
-        clone = the_clone(self._list(asks), name)
+        clone = the_clone(seen_in(self.look()), name)
         if clone is None:
             raise messages.no_such("clone", name)
         _require(decide(asks.role, verb, belonging(clone, asks.subject)), "clone", name)
@@ -152,7 +145,7 @@ class Desk:
                 return before
             # A clone that is completed meanwhile is in the first set, one that was completed before in the list.
             being_made = self.operations.being_made(asks.subject)
-            used = sorted(being_made | {one.name for one in self._list(asks) if one.belongs_to(asks.subject)})
+            used = sorted(being_made | {one.name for one in seen_in(self.look()) if one.belongs_to(asks.subject)})
             if len(used) >= settings.serve.per_subject:
                 raise messages.over_quota(asks.subject, used, settings.serve.per_subject)
             return self._begin(asks, verb.kind, name, words, request=request, key=key)

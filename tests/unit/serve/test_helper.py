@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.serve_host import ServeHost
-from zsnapdb.serve.children import CommandCall
 from zsnapdb.serve.messages import FailureAnswer, PendingAnswer, ResultAnswer
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.verbs import (
@@ -186,8 +185,8 @@ def test_a_clone_that_is_completed_while_clones_are_listed_counts(tmp_path: Path
     with host.helper() as desk:
         token, look = host.token("ci:shop/web"), desk.look
 
-        def look_just_before_it_is_there(call: CommandCall) -> ResultAnswer | FailureAnswer:
-            listed = look(call)
+        def look_just_before_it_is_there() -> ResultAnswer:
+            listed = look()
             desk.operations.settle(20)
             return listed
 

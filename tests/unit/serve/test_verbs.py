@@ -189,4 +189,3 @@ def test_the_words_of_each_verb() -> None:
     assert argv.change(lease, "c1", 3600.0, "ci:x") == ("clone", "extend", "--ttl=3600.000s", "--json", "c1")
     assert argv.change(ResetCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "reset", "--json", "c1")
     assert argv.change(DestroyCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "destroy", "--json", "c1")
-    assert argv.LIST == ("clone", "list", "--json")

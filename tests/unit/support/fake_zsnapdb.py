@@ -23,11 +23,10 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with (FOLDER / "calls").open("a") as calls:
             calls.write(json.dumps({"words": words, "environment": dict(os.environ)}) + "\n")
-    if words[1] != "list":
-        time.sleep(float(_text("slow") or 0))
-        if _text("fails"):
-            print(_text("fails"))
-            return 7
+    time.sleep(float(_text("slow") or 0))
+    if _text("fails"):
+        print(_text("fails"))
+        return 7
     with (FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         clones = json.loads(_text("clones") or "[]")
@@ -40,8 +39,6 @@ def main() -> int:
 def _done(verb: str, words: list[str], clones: list[dict[str, object]]) -> tuple[dict[str, object], object]:
     options = dict(word.partition("=")[::2] for word in words if word.startswith("--"))
     names = [word for word in words if not word.startswith("--")]
-    if verb == "list":
-        return {"kind": "clones", "clones": clones, "unreadable": []}, clones
     if verb == "create":
         owner = options["--owner"].removeprefix("unix:")
         made = {"name": options["--name"], "id": options["--name"], "owner": owner, "set": None, "waits": False}

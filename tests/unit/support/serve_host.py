@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -91,9 +92,9 @@ class ServeHost:
         stop = threading.Event()
         program = (sys.executable, "-I", "-S", str(PROGRAM))
         environment = {"FAKE_FOLDER": str(self.folder / "fake")}
-        lists, changes = ChildRunner(program, environment), ChildRunner(program, environment, self.most_changes)
+        runner = ChildRunner(program, environment, self.most_changes)
         operations = Operations(self.folder / "state" / "operations", lambda: self.now)
-        desk = Desk(self.settings, self.book, operations, lists, changes, lambda: self.now, self.patience)
+        desk = Desk(self.settings, self.book, operations, self.look, runner, lambda: self.now, self.patience)
         with bound(self.socket, lambda _: None) as listener:
             server = HelperServer(listener, desk, self.uids, self.seconds, self.most_clients)
             thread = threading.Thread(target=server.serve, args=(stop,))
@@ -103,8 +104,7 @@ class ServeHost:
             finally:
                 stop.set()
                 thread.join()
-                lists.stop()
-                changes.stop()
+                runner.stop()
                 operations.settle(30)
 
     def ask(self, token: str, verb: Verb) -> Ending:
@@ -137,6 +137,13 @@ class ServeHost:
                     answer += part
         return [json.loads(one) for one in answer.splitlines()]
 
+    def look(self) -> ResultAnswer:
+        """Return the document that lists the clones."""
+        with (self.folder / "fake" / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            file = self.folder / "fake" / "clones"
+            return ResultAnswer(document={"clones": json.loads(file.read_text()) if file.exists() else []})
+
     def clones(self, *clones: Mapping[str, object]) -> None:
         """Let these clones exist."""
         whole = [{"id": one["name"], "set": None, "waits": False, **one} for one in clones]
@@ -147,7 +154,7 @@ class ServeHost:
         (self.folder / "fake" / name).write_text(text)
 
     def calls(self) -> Sequence[RecordedCall]:
-        """Return the commands that were run, but those that list clones."""
+        """Return the commands that were run."""
         file = self.folder / "fake" / "calls"
         rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        return [RecordedCall(tuple(row["words"]), row["environment"]) for row in rows if row["words"][1] != "list"]
+        return [RecordedCall(tuple(row["words"]), row["environment"]) for row in rows]
