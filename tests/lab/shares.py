@@ -68,7 +68,7 @@ SECONDS: dict[str, float] = {
     "test_interrupted_restore.py": 200,
     "test_runbook.py": 125,
     "test_faults_under_lock.py": 200,
-    "test_systemd.py": 330,
+    "test_systemd.py": 300,
     "test_setup_move.py": 205,
     "test_machines.py": 520,
     "test_interrupted_rewind.py": 115,
