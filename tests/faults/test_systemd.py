@@ -170,6 +170,65 @@ def check_a_failed_unit_is_told(guest: Guest) -> None:
     }
 
 
+ASKS_BY_HTTP = """
+import json, sys, urllib.error, urllib.request
+method, path, token, *body = sys.argv[1:]
+request = urllib.request.Request("http://127.0.0.1:9808/api/v1" + path, method=method)
+request.add_header("Authorization", "Bearer " + token)
+if body:
+    request.data = body[0].encode()
+    request.add_header("Content-Type", "application/json")
+try:
+    answer = urllib.request.urlopen(request, timeout=300)
+except urllib.error.HTTPError as refused:
+    answer = refused
+print(json.dumps({"status": answer.status, "body": json.load(answer)}))
+"""
+
+
+def asked(guest: Guest, token: str, method: str, path: str, *body: str) -> dict[str, Any]:
+    """Return the answer to a request of the API, after the end of the operation if it is one."""
+    answer: dict[str, Any] = json.loads(said(guest, "python3", "-c", ASKS_BY_HTTP, method, path, token, *body))
+    while answer["status"] == 202:
+        where = f"/operations/{answer['body']['operation']}"
+        answer = json.loads(said(guest, "python3", "-c", ASKS_BY_HTTP, "GET", where, token))
+    return answer
+
+
+def test_clones_by_http_work_within_the_walls_of_the_units_and_outlive_them(guest: Guest) -> None:
+    said(
+        guest, "useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", "zsnapdb-web"
+    )
+    said(
+        guest, "sh", "-ec", "cp /checkout/configs/systemd/zsnapdb-serve* /run/systemd/system/; systemctl daemon-reload"
+    )
+    said(guest, "systemctl", "start", "zsnapdb-serve-helper.socket", "zsnapdb-serve")
+    listens = "import socket; socket.create_connection(('127.0.0.1', 9808))"
+    said(guest, "sh", "-c", f'until python3 -c "{listens}" 2>/dev/null; do sleep 0.2; done')
+    token = json.loads(said(guest, QUICK, "token", "create", "--for", "ci:shop/web", "--json"))["text"]
+    made = asked(guest, token, "POST", "/clones", '{"instance": "main", "name": "team"}')
+    assert made["status"] in (200, 201), said(guest, "journalctl", "--no-pager", "-n", "50", "-u", "zsnapdb-serve*")
+    web = said(guest, "systemctl", "show", "--value", "-pMainPID", "zsnapdb-serve")
+    status = said(guest, "cat", f"/proc/{web}/status")
+    assert {"CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} <= set(status.splitlines())
+    assert said(guest, "stat", "-c", "%U", f"/proc/{web}") == "zsnapdb-web"
+    # Root sees there what the process sees.
+    for hidden in (CONFIG, "/var/lib/zsnapdb/serve/tokens.json", "/run/mysqld/mysqld.sock"):
+        said(guest, "test", "-e", hidden)
+        assert guest.run(["test", "-e", f"/proc/{web}/root{hidden}"]).code == 1, hidden
+    assert guest.run(["test", "-e", f"/proc/{web}/root/run/zsnapdb-serve/helper.sock"]).code == 0
+    helper = said(guest, "systemctl", "show", "--value", "-pMainPID", "zsnapdb-serve-helper")
+    said(guest, "kill", "-9", helper)
+    # systemd starts another, and holds the socket meanwhile.
+    (kept,) = asked(guest, token, "GET", "/clones")["body"]["clones"]
+    assert (kept["name"], kept["owner"], kept["pid"]) == ("team", "ci:shop/web", made["body"]["clone"]["pid"])
+    assert asked(guest, token, "DELETE", "/clones/team")["status"] == 200
+    said(guest, "systemctl", "stop", "zsnapdb-serve", "zsnapdb-serve-helper.socket", "zsnapdb-serve-helper")
+    assert said(guest, "systemctl", "show", "--value", "-pResult", "zsnapdb-serve-helper") == "success"
+    assert processes(guest) == {}
+    said(guest, "sh", "-ec", "rm /run/systemd/system/zsnapdb-serve*; systemctl daemon-reload; userdel zsnapdb-web")
+
+
 def test_setup_that_went_wrong_in_five_ways_is_put_right_by_its_hints_and_one_agent_runs_all_jobs(guest: Guest) -> None:
     own = "/etc/set-up/zsnapdb.toml"
     first = ["zsnapdb", "setup", "file:///srv/s3/set-up", "--config", own, "--plain", "--yes", "--notify", "/srv/tell"]

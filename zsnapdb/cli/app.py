@@ -39,9 +39,11 @@ from zsnapdb.cli import (
     rewind,
     runbook,
     schema,
+    serve,
     setup,
     snapshot,
     status,
+    token,
     undo,
     variables,
     verify,
@@ -80,6 +82,9 @@ app.command("drill", rich_help_panel=Heading.RESTORE)(notifying("drill", evidenc
 app.command("drills", rich_help_panel=Heading.RESTORE)(drill.drills)
 app.add_typer(clone_app.app, name="clone", rich_help_panel=Heading.CLONES)
 app.add_typer(vm_app.app, name="vm", rich_help_panel=Heading.CLONES)
+app.command("serve", rich_help_panel=Heading.CLONES)(serve.serve)
+app.command("serve-helper", rich_help_panel=Heading.CLONES)(serve.serve_helper)
+app.add_typer(token.app, name="token", rich_help_panel=Heading.CLONES)
 app.command("query", rich_help_panel=Heading.CLONES)(query.query)
 app.command("diff", rich_help_panel=Heading.CLONES)(query.diff)
 app.command("migration-check", rich_help_panel=Heading.CLONES)(migration_check.migration_check)

@@ -37,6 +37,8 @@ _NOT_OF_JOBS = (
     "zsnapdb.planning.setup.",
     "zsnapdb.report.schemas",
     "zsnapdb.report.setup",
+    "zsnapdb.report.tokens",
+    "zsnapdb.serve.",
 )
 """The beginnings of modules that no job of the agent loads."""
 _UNWRITTEN = 120

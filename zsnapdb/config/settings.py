@@ -24,6 +24,7 @@ from zsnapdb.config.objectives import ObjectiveSettings
 from zsnapdb.config.pool import PoolSettings
 from zsnapdb.config.references import unknown_names
 from zsnapdb.config.repository import ConfigSection, KeepRules, KeepSettings, RepositorySettings
+from zsnapdb.config.serve import ServeSettings
 from zsnapdb.config.vm import VmSourceSettings
 
 DEFAULT_PATH = Path("/etc/zsnapdb/zsnapdb.toml")
@@ -345,6 +346,7 @@ class Settings(ConfigSection):
     doctor: DoctorSettings = DoctorSettings()
     agent: AgentSettings = AgentSettings()
     notifications: NotificationSettings = NotificationSettings()
+    serve: ServeSettings = ServeSettings()
 
     @model_validator(mode="after")
     def _notified_instances_exist(self) -> Settings:

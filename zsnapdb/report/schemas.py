@@ -26,6 +26,7 @@ from zsnapdb.report import (
     local_snapshot,
     setup,
     setup_removal,
+    tokens,
     undo,
 )
 from zsnapdb.report.clone import change, connect, create, destroy, migration, pool, topology, upgrade
@@ -157,6 +158,9 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "vm base list": _types(base.BasesView),
     "vm clone": _types(machines.MachinesMadeView, machines.MachinesPlanView),
     "vm destroy": _types(machines.MachineDestroyedView, machines.MachineDestroyPlanView),
+    "token create": _types(tokens.NewTokenView),
+    "token list": _types(tokens.TokensView),
+    "token revoke": _types(tokens.RevokedTokenView),
     "vm extend": _types(machines.MachineChangedView),
     "vm list": _types(machines.MachinesView),
     "vm protect": _types(machines.MachineChangedView),

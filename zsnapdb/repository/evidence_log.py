@@ -25,13 +25,17 @@ _ATTEMPTS = 100
 
 
 class WhoPart(BaseModel):
-    """Who ran a command: the account, the one that logged in, and the one before sudo, where they are known."""
+    """Who ran a command: the account, the one that logged in, and the one before sudo, where they are known.
+
+    `subject` is for whom a service ran it, as `zsnapdb serve` does.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     account: Words
     login: Words = ""
     sudo: Words = ""
+    subject: Words = ""
     host: Words
 
 

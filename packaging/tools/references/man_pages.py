@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tools.references.commands import CommandText, OptionText, commands
 from zsnapdb.base.errors import EXIT_CODES
-from zsnapdb.cli import delegated
+from zsnapdb.jobs.clone import delegation
 
 _PROGRAM = (
     "Members of the group zsnapdb-clone run it by sudo, as their administrator allows (`zsnapdb example"
@@ -71,7 +71,7 @@ def _page(command: CommandText, below: Sequence[CommandText]) -> str:
             lines += [f'.SH "{escaped(each.name).upper()}"', *_paragraphs(each), *_options(each)]
     if command.words == ("clone",):
         lines += [".SH THE PROGRAM ZSNAPDB\\-CLONE", ".PP", escaped(_PROGRAM), ".nf"]
-        lines += [escaped(line) for line in delegated.usage().split("\n")]
+        lines += [escaped(line) for line in delegation.usage().split("\n")]
         lines.append(".fi")
     lines += [".SH SEE ALSO", ".BR zsnapdb (1)"]
     return "\n".join(lines) + "\n"

@@ -88,11 +88,11 @@ class Zygote:
 
 
 def import_all() -> None:
-    """Import every module of the package, and what it imports late."""
+    """Import every module of the package but those that serve HTTP to people, and what they import late."""
     import zsnapdb
 
     for module in pkgutil.walk_packages(zsnapdb.__path__, "zsnapdb."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith("__main__") and not module.name.startswith("zsnapdb.serve.web_"):
             importlib.import_module(module.name)
     _make_a_client()
     # What was made until here is never looked at by the collector again: a child that did would copy every page of it.

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.errors import ConfigError, NotAllowedError, UsageError
 from zsnapdb.cli import delegated, exit_codes
-from zsnapdb.cli.delegated import COMMANDS, DelegatedRequest, caller_of, clean_environment, parse
+from zsnapdb.cli.delegated import caller_of, clean_environment
+from zsnapdb.jobs.clone.delegation import COMMANDS, DelegatedRequest, parse
 
 RULE = Path(__file__).parents[3] / "configs" / "sudoers.d" / "zsnapdb-clone"
 DANGEROUS = (
@@ -123,7 +124,8 @@ def test_whatever_is_asked_for_no_word_but_the_known_ones_reaches_zsnapdb(argv: 
 
 
 def test_no_variable_of_the_caller_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ZSNAPDB_CONFIG", "ZSNAPDB_CLONE_CREATE_BINARY", "_ZSNAPDB_COMPLETE", "PYTHONPATH", "AWS_PROFILE"):
+    others = ("PYTHONPATH", "AWS_PROFILE", "ZSNAPDB_SUBJECT")
+    for name in ("ZSNAPDB_CONFIG", "ZSNAPDB_CLONE_CREATE_BINARY", "_ZSNAPDB_COMPLETE", *others):
         monkeypatch.setenv(name, "/tmp/x")
     monkeypatch.setenv("PATH", "/tmp/x")
     monkeypatch.setenv("LANG", "C")

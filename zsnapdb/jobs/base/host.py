@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from zsnapdb.base import run_id
+from zsnapdb.base import run_id, subject
 from zsnapdb.jobs.base import clock
 
 if TYPE_CHECKING:
@@ -34,11 +34,18 @@ def _open_store(settings: RepositorySettings, tell: Callable[[str], None] | None
 
 
 def _who() -> WhoPart:
-    """Return who runs this process, as far as the kernel and sudo say. Source: proc(5), loginuid; sudo(8)."""
+    """Return who runs this process, as the kernel, sudo, and the service that runs it for somebody say.
+
+    Source: proc(5), loginuid; sudo(8).
+    """
     from zsnapdb.repository.evidence_log import WhoPart
 
     return WhoPart(
-        account=_account(os.geteuid()), login=_login(), sudo=os.environ.get("SUDO_USER", ""), host=socket.gethostname()
+        account=_account(os.geteuid()),
+        login=_login(),
+        sudo=os.environ.get("SUDO_USER", ""),
+        subject=subject.current(),
+        host=socket.gethostname(),
     )
 
 
@@ -93,6 +100,11 @@ class Host:
     def readers(self) -> Path:
         """Which replicas must be rebuilt because their source was put back, a file per instance (`readers.py`)."""
         return self.records.with_name("readers")
+
+    @property
+    def serve(self) -> Path:
+        """What the helper of `zsnapdb serve` keeps: tokens by their hashes, and operations."""
+        return self.records.with_name("serve")
 
     @property
     def policies(self) -> Path:

@@ -327,6 +327,6 @@ def chain_text(log: EvidenceLog) -> str:
 
 def who_text(record: EvidenceRecord) -> str:
     """Return who did it, in a few words."""
-    person = record.who.sudo or record.who.login
+    person = record.who.subject or record.who.sudo or record.who.login
     via = f" ({person})" if person and person != record.who.account else ""
     return f"{record.who.account}{via} on {record.who.host}"

@@ -27,7 +27,7 @@ from zsnapdb.jobs.health import evidence, policy
 from zsnapdb.jobs.health.evidence import EvidenceLog, note_end, recorded, recorded_keys
 from zsnapdb.jobs.repository import evidence_report, init, keys
 from zsnapdb.planning.evidence.policy import POLICY, PolicyChange
-from zsnapdb.report.repository.evidence import EvidenceReportView
+from zsnapdb.report.repository.evidence import EvidenceReportView, who_text
 
 COMMAND = ("zsnapdb", "prune", "main")
 
@@ -79,6 +79,17 @@ def test_a_record_says_who_did_what_and_how_it_ended(site: Site) -> None:
     assert first.run_id == site.instance().host.run_id()
     assert log(site).findings == ()
     assert log(site).alarm() is None
+
+
+@pytest.mark.parametrize(("given", "subject"), [("ci:shop/web", "ci:shop/web"), ("no subject\n", "")])
+def test_a_record_names_the_subject_for_whom_a_service_ran_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch, given: str, subject: str
+) -> None:
+    monkeypatch.setenv("ZSNAPDB_SUBJECT", given)
+    run(site)
+    (record,) = log(site).believed
+    assert record.who.subject == subject
+    assert ("(ci:shop/web)" in who_text(record)) is bool(subject)
 
 
 def test_a_command_line_that_is_not_utf8_is_recorded_all_the_same(site: Site) -> None:

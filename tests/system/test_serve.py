@@ -1,0 +1,330 @@
+"""Clones by HTTP: the helper as root, the web process under an account of its own, and the requests of people."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zsnapdb.jobs.base.host import THIS_HOST
+
+from .agents import parent
+from .in_guest import CONFIG, Done, Lab, ask, connect, end_process, everything, run, zfs
+
+pytestmark = [pytest.mark.usefixtures("first"), pytest.mark.any_server]
+
+ACCOUNT, SUBJECT, OTHER = "zsnapdb-web", "ci:shop/web", "user:anna@example.org"
+PORT, SOCKET = 9808, Path("/run/zsnapdb-serve/helper.sock")
+GATE, SHIM = Path("/run/gate"), Path("/usr/local/sbin/zfs")
+STOPS = f"""#!/bin/sh
+case "$1 $*" in "clone "*/data)
+  [ ! -e {GATE}/closed ] || touch {GATE}/reached
+  while [ -e {GATE}/closed ]; do sleep 0.1; done
+esac
+exec /usr/sbin/zfs "$@"
+"""
+"""In place of `zfs` for the commands of the helper: stands still before the second dataset of a clone is made."""
+ASKS = """
+import contextlib, json, socket, sys
+for line in json.load(sys.stdin):
+    with socket.socket(socket.AF_UNIX) as helper:
+        helper.settimeout(60)
+        helper.connect(sys.argv[1])
+        with contextlib.suppress(BrokenPipeError):
+            helper.sendall(line.encode())
+        print(helper.makefile().readline(), end="")
+"""
+"""Sends each text of a list to the helper, and prints the first line of each answer."""
+WALLS = ("--clear-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a request."""
+
+    status: int
+    body: dict[str, Any]
+
+
+@dataclass
+class Service:
+    """The two processes of the service."""
+
+    lab: Lab
+    config: Path
+    said: Path
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, *names: str) -> None:
+        """Start the helper or the web process, and wait until each answers."""
+        python = (sys.executable, "-m", "zsnapdb")
+        argv = {
+            "helper": (*python, "serve-helper", "--config", str(self.config)),
+            "web": ("setpriv", f"--reuid={ACCOUNT}", f"--regid={ACCOUNT}", *WALLS, *python, "serve"),
+        }
+        with self.said.open("ab") as said:
+            for name in names:
+                self.running[name] = subprocess.Popen(
+                    argv[name], cwd="/", stdin=subprocess.DEVNULL, stdout=said, stderr=said
+                )
+        self.until(lambda: self.request("GET", "/instances").status == 401)
+
+    def until(self, is_so: Callable[[], bool], seconds: float = 120.0) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                if is_so():
+                    return
+            except ConnectionRefusedError:
+                pass
+            assert time.monotonic() < deadline, self.said.read_text()
+            time.sleep(0.1)
+
+    def kill(self, name: str, *, with_commands: bool = False) -> None:
+        """Kill -9 a process; with its commands, as systemd does with what is left of a service."""
+        process = self.running.pop(name)
+        below = descendants(process.pid) if with_commands else []
+        process.kill()
+        process.wait()
+        for pid in below:
+            # One can end as it loses its parent.
+            with suppress(ProcessLookupError):
+                end_process(pid)
+
+    def request(self, method: str, path: str, token: str = "", body: object = None, key: str = "") -> Answer:
+        headers = {"Content-Type": "application/json"}
+        headers |= {"Authorization": f"Bearer {token}"} if token else {}
+        headers |= {"Idempotency-Key": key} if key else {}
+        text = json.dumps(body) if body is not None else None
+        with closing(http.client.HTTPConnection("127.0.0.1", PORT, timeout=300)) as connection:
+            connection.request(method, f"/api/v1{path}", text, headers)
+            answer = connection.getresponse()
+            return Answer(answer.status, json.loads(answer.read()))
+
+    def token(self, subject: str, role: str = "developer") -> str:
+        made = self.lab.zsnapdb("token", "create", "--for", subject, "--role", role, "--json").json
+        return str(made["text"])
+
+    def to_its_end(self, answer: Answer, token: str) -> Answer:
+        """Return the answer, after the end of the operation if it is one."""
+        deadline = time.monotonic() + 300
+        while answer.status == 202:
+            assert time.monotonic() < deadline, answer
+            answer = self.request("GET", f"/operations/{answer.body['operation']}", token)
+        return answer
+
+    def clones(self) -> list[dict[str, Any]]:
+        """Return the clones as root sees them."""
+        clones: list[dict[str, Any]] = self.lab.zsnapdb("clone", "list", "--json").json["clones"]
+        return clones
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes below a process."""
+    below = [
+        int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal() and parent(int(path.name)) == pid
+    ]
+    return [*below, *(deeper for one in below for deeper in descendants(one))]
+
+
+@contextmanager
+def gate_closed() -> Iterator[None]:
+    """Let the making of clones stand still for the block."""
+    GATE.mkdir(exist_ok=True)
+    (GATE / "reached").unlink(missing_ok=True)
+    (GATE / "closed").touch()
+    try:
+        yield
+    finally:
+        (GATE / "closed").unlink()
+
+
+@pytest.fixture(scope="module")
+def service(lab: Lab, first: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    made = run("useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT)
+    assert made.code == 0, made.stderr
+    SHIM.write_text(STOPS)
+    SHIM.chmod(0o755)
+    limits = "[serve]\nper_subject = 1\n\n[repository.s3]\nevidence = true\n"
+    config = lab.changed(("[repository.s3]\n", limits))
+    serving = Service(lab, config, tmp_path_factory.mktemp("serve") / "said")
+    try:
+        serving.start("helper", "web")
+        yield serving
+        for process in serving.running.values():
+            process.terminate()
+        assert {name: process.wait(60) for name, process in serving.running.items()} == {"helper": 0, "web": 0}
+    finally:
+        for name in list(serving.running):
+            serving.kill(name, with_commands=True)
+        SHIM.unlink()
+        print(serving.said.read_text())
+        assert run("userdel", ACCOUNT).code == 0
+
+
+def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(service: Service) -> None:
+    before, mine, others = everything(), service.token(SUBJECT), service.token(OTHER)
+    assert service.request("GET", "/instances").status == 401
+    listed = service.request("GET", "/instances", mine).body
+    assert listed["instances"] == [{"name": "main", "masked": False, "pool": False}]
+    wanted = {"instance": "main", "name": "mine", "ttl": "1h"}
+    with gate_closed():
+        begun = service.request("POST", "/clones", mine, wanted, key="build-7")
+        assert (begun.status, (GATE / "reached").exists()) == (202, True), begun
+        service.kill("web")
+        service.start("web")
+        operation = f"/operations/{begun.body['operation']}"
+        assert service.request("GET", operation, mine) == begun
+        assert service.request("GET", operation, others).status == 404
+    made = service.to_its_end(begun, mine)
+    assert made.status == 200, made
+    assert service.request("POST", "/clones", mine, wanted, key="build-7").body == made.body
+    with connect(made.body) as here:
+        assert ask(here, "SELECT COUNT(*) > 0 FROM ledger.accounts") == [(1,)]
+        ask(here, "CREATE TABLE ledger.mine (id INT)")
+
+    clone = made.body["clone"]
+    assert (clone["name"], clone["owner"]) == ("mine", SUBJECT)
+    theirs = service.request("DELETE", "/clones/mine", others)
+    assert (theirs.status, theirs.body["detail"]) == (404, "there is no clone mine")
+    second = service.request("POST", "/clones", mine, {"instance": "main"})
+    assert (second.status, second.body["code"]) == (409, "quota")
+    assert "(mine), and serve.per_subject is 1" in second.body["detail"]
+
+    reset = service.to_its_end(service.request("POST", "/clones/mine/reset", mine), mine)
+    assert reset.status == 200, reset
+    with connect(made.body) as here:
+        assert ask(here, "SHOW TABLES FROM ledger LIKE 'mine'") == []
+    extended = service.to_its_end(service.request("POST", "/clones/mine/extend", mine, {"ttl": "3h"}), mine)
+    assert (extended.status, extended.body["clone"]["expires"] > clone["expires"]) == (200, True), extended
+    gone = service.to_its_end(service.request("DELETE", "/clones/mine", mine), mine)
+    assert gone.status == 200, gone
+    assert service.request("GET", "/clones", mine).body["clones"] == []
+    assert everything() == before
+    shown = service.lab.zsnapdb("report", "show", "main", "--json", config=service.config).json["records"]
+    deeds = [record for record in shown if (record["job"], record["who"]["subject"]) == ("clone", SUBJECT)]
+    assert [record["command"].split()[2] for record in deeds] == ["create", "reset", "extend", "destroy"]
+
+
+def begun_and_stopped(service: Service, token: str, name: str, *, with_commands: bool) -> Answer:
+    """Begin a clone, kill the helper in the middle of it, and return what the request was answered."""
+    answers: list[Answer] = []
+    wanted = {"instance": "main", "name": name}
+    asks = threading.Thread(target=lambda: answers.append(service.request("POST", "/clones", token, wanted, key=name)))
+    asks.start()
+    service.until((GATE / "reached").exists)
+    service.kill("helper", with_commands=with_commands)
+    asks.join()
+    service.start("helper")
+    assert answers[0].status == 202, answers
+    interrupted = service.request("GET", f"/operations/{answers[0].body['operation']}", token)
+    assert (interrupted.status, interrupted.body["code"]) == (500, "interrupted")
+    assert f"clone.create of {name}" in interrupted.body["detail"]
+    again = service.request("POST", "/clones", token, wanted, key=name)
+    assert again == interrupted, "nobody knows how far it came, so the key begins nothing"
+    return interrupted
+
+
+def test_a_killed_helper_leaves_its_command_which_ends_with_a_clone_of_its_owner(service: Service) -> None:
+    before, token = everything(), service.token(SUBJECT)
+    with gate_closed():
+        begun_and_stopped(service, token, "orphan", with_commands=False)
+    service.until(lambda: service.clones()[0]["pid"] is not None)
+    (clone,) = service.request("GET", "/clones", token).body["clones"]
+    assert (clone["name"], clone["owner"]) == ("orphan", SUBJECT)
+    assert service.to_its_end(service.request("DELETE", "/clones/orphan", token), token).status == 200
+    assert everything() == before
+
+
+def test_a_helper_that_is_killed_with_its_commands_leaves_what_reap_clears(service: Service) -> None:
+    before, token = everything(), service.token(SUBJECT)
+    with gate_closed():
+        begun_and_stopped(service, token, "half", with_commands=True)
+        assert everything() != before, "half a clone is there"
+    there = zfs("list", "-H", "-o", "name", "-d", "1", "tank/zsnapdb/clones")[1:]
+    names = [clone["name"] for clone in service.clones()]
+    assert names == [name.rpartition("/")[2] for name in there] == ["half"]
+    assert service.lab.zsnapdb("reap").code == 0
+    assert everything() == before
+    assert service.clones() == []
+
+
+def as_account(*words: str, text: str = "", user: str = ACCOUNT, group: str = ACCOUNT) -> Done:
+    """Run a program as the web process's account."""
+    ids = ("setpriv", f"--reuid={user}", f"--regid={group}", *WALLS)
+    done = subprocess.run((*ids, *words), input=text, capture_output=True, text=True, timeout=300, check=False)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def test_the_account_of_the_web_process_reads_nothing_and_nobody_else_is_answered(service: Service) -> None:
+    secret = [CONFIG, Path("/etc/zsnapdb/credentials"), Path("/etc/zsnapdb/main.password"), *THIS_HOST.serve.iterdir()]
+    assert {"tokens.json", "operations"} < {path.name for path in secret}
+    for path in (*secret, THIS_HOST.run):
+        done = as_account("ls", str(path)) if path.is_dir() else as_account("cat", str(path))
+        assert (done.code, "Permission denied" in done.stderr) == (1 if path.is_file() else 2, True), (path, done)
+    listing = ("/usr/bin/python3", "-I", "-S", "-c", ASKS, str(SOCKET))
+    line = json.dumps([json.dumps({"token": service.token(SUBJECT), "verb": {"kind": "instance.list"}}) + "\n"])
+    assert json.loads(as_account(*listing, text=line).stdout)["kind"] == "result"
+    # Who has the group by mistake may connect, and is another account all the same.
+    other = json.loads(as_account(*listing, text=line, user="games").stdout)
+    assert (other["code"], "is not answered here" in other["message"]) == ("not-allowed", True)
+    assert "PermissionError" in as_account(*listing, text=line, user="games", group="games").stderr
+
+
+NOT_NAMES = ("../mine", "/etc/x", "--config=/x", "-x", "a b", "a\nb", "a\u0000", "A", "", "x" * 33, None, 7, ["a"])
+"""Nothing can be called so."""
+
+
+def hostile_lines(token: str) -> Iterator[str]:
+    def request(verb: Mapping[str, object], **more: object) -> str:
+        return json.dumps({"token": token, "verb": verb, **more}) + "\n"
+
+    new: dict[str, object] = {"instance": "main", "name": "evil"}
+    extra = ("owner", "config", "binary", "bind", "admin", "from", "user", "heartbeat", "subject")
+    for name in NOT_NAMES:
+        for verb in ("get", "reset", "extend", "destroy"):
+            yield request({"kind": f"clone.{verb}", "name": name})
+        if name is not None:
+            yield request({"kind": "clone.create", "wanted": {**new, "name": name}})
+        yield request({"kind": "clone.create", "wanted": {**new, "instance": name}})
+        yield request({"kind": "operation.get", "id": name})
+    for one in ("--binary=/tmp/x", "-1h", "1h --admin", "1h\n", "$(id)", "forever"):
+        yield request({"kind": "clone.create", "wanted": {**new, "ttl": one}})
+        yield request({"kind": "clone.extend", "name": "evil", "lease": {"ttl": one}})
+    yield from (
+        request({"kind": "clone.create", "wanted": {**new, "at": one}}) for one in ("--from=live", "-1h", "a\n")
+    )
+    yield from (request({"kind": "clone.create", "wanted": {**new, one: "root"}}) for one in extra)
+    yield from (request({"kind": "clone.destroy", "name": "evil", one: "root"}) for one in extra)
+    yield from (request({"kind": "instance.list"}, **{one: "unix:root"}) for one in ("subject", "role", "uid"))
+    yield from (request({"kind": one}) for one in ("restore", "clone.start", "clone", "", "clone.list --json"))
+    yield from ("\n", "{}\n", "[]\n", "null\n", "[" * 9000 + "\n", "\u0000" * 100 + "\n", "x" * 70000)
+    yield request({"kind": "clone.list"}) * 2
+
+
+def refusals(service: Service, lines: Sequence[str]) -> list[str]:
+    """Return the codes with which the helper answers the web process's account."""
+    asked = as_account("/usr/bin/python3", "-I", "-S", "-c", ASKS, str(SOCKET), text=json.dumps(lines))
+    assert asked.code == 0, asked.stderr
+    return [json.loads(line).get("code", "") for line in asked.stdout.splitlines()]
+
+
+def test_whatever_the_account_of_the_web_process_sends_only_known_requests_are_answered(service: Service) -> None:
+    before, begun = everything(), sorted((THIS_HOST.serve / "operations").iterdir())
+    lines = list(hostile_lines(service.token(OTHER, "operator")))
+    answers = refusals(service, lines)
+    assert [(line, code) for line, code in zip(lines, answers, strict=True) if code != "usage"] == []
+    stolen = [json.dumps({"token": one, "verb": {"kind": "clone.list"}}) + "\n" for one in ("", "root", "zsnapdb_x")]
+    assert refusals(service, stolen) == ["unauthenticated"] * 3
+    assert (everything(), sorted((THIS_HOST.serve / "operations").iterdir())) == (before, begun)
+    assert service.running["helper"].poll() is None

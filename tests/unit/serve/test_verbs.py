@@ -1,0 +1,191 @@
+"""The helper knows a few verbs, and every value of them has the form that `zsnapdb-clone` knows too."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.cli.test_delegated import DANGEROUS
+from zsnapdb.base.errors import UsageError
+from zsnapdb.jobs.clone.delegation import COMMANDS
+from zsnapdb.serve import argv
+from zsnapdb.serve.argv import CloneTerms
+from zsnapdb.serve.verbs import (
+    CreateCloneVerb,
+    DestroyCloneVerb,
+    ExtendCloneVerb,
+    HelperRequest,
+    NewClone,
+    NewLease,
+    ResetCloneVerb,
+    parse,
+)
+
+TOKEN = "zsnapdb_secret"
+
+
+def line(**verb: object) -> bytes:
+    return json.dumps({"token": TOKEN, "verb": verb}).encode()
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        {"kind": "clone.create", "wanted": {"instance": "main", "name": "mine"}},
+        {"kind": "clone.destroy", "name": "mine"},
+        {"kind": "clone.extend", "name": "mine", "lease": {"ttl": "2h"}},
+        {"kind": "clone.list"},
+        {"kind": "operation.get", "id": "20260101T000000Z-0123abcd"},
+    ],
+)
+def test_a_request_is_what_was_sent(verb: dict[str, object]) -> None:
+    request = parse(line(**verb))
+    assert parse(request.line()) == request
+    assert request.verb.kind == verb["kind"]
+
+
+HOSTILE = (
+    "--config",
+    "--config=/tmp/x",
+    "-x",
+    "../x",
+    "a/b",
+    "a b",
+    "a\n",
+    "a\0",
+    "",
+    "A",
+    "a" * 33,
+    "ä",
+    "a'",
+    "$(id)",
+)
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_no_name_is_an_option_a_path_or_a_second_line(value: str) -> None:
+    for verb in (
+        {"kind": "clone.destroy", "name": value},
+        {"kind": "clone.reset", "name": value},
+        {"kind": "clone.get", "name": value},
+        {"kind": "clone.extend", "name": value, "lease": {}},
+        {"kind": "clone.create", "wanted": {"instance": "main", "name": value}},
+        {"kind": "clone.extend", "name": "mine", "lease": {"ttl": value}},
+        {"kind": "clone.create", "wanted": {"instance": "main", "ttl": value}},
+        {"kind": "clone.create", "wanted": {"instance": "main", "profile": value}},
+        {"kind": "operation.get", "id": value},
+    ):
+        with pytest.raises(UsageError):
+            parse(line(**verb))
+
+
+@pytest.mark.parametrize("name", [word.removeprefix("--") for word in DANGEROUS] + ["masks", "plan", "from", "quota"])
+def test_no_field_names_an_owner_a_file_or_a_program(name: str) -> None:
+    wanted = {"instance": "main", name: "x"}
+    if name == "name":
+        assert isinstance(parse(line(kind="clone.create", wanted=wanted)).verb, CreateCloneVerb)
+        return
+    for verb in (
+        {"kind": "clone.create", "wanted": wanted},
+        {"kind": "clone.create", "wanted": {"instance": "main"}, name: "x"},
+        {"kind": "clone.destroy", "name": "mine", name: "x"},
+    ):
+        with pytest.raises(UsageError):
+            parse(line(**verb))
+
+
+@pytest.mark.parametrize("mask", [None, 1, "yes", "true", []])
+def test_masking_is_asked_for_by_true_alone(mask: object) -> None:
+    with pytest.raises(UsageError):
+        parse(line(kind="clone.create", wanted={"instance": "main", "mask": mask}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b"[" * 60_000,
+        b'{"token": "x"}',
+        b'{"token": 1, "verb": {"kind": "clone.list"}}',
+        b'{"token": "x", "verb": {"kind": "shell", "words": ["id"]}}',
+        b'{"token": "x", "verb": {"kind": "clone.list"}, "uid": 0}',
+        b'{"token": "x\\ny", "verb": {"kind": "clone.list"}}',
+    ],
+)
+def test_what_is_no_request_is_refused(text: bytes) -> None:
+    with pytest.raises(UsageError):
+        parse(text)
+
+
+def test_an_error_repeats_no_value() -> None:
+    for verb in ({"kind": "clone.destroy", "name": "planted value"}, {"kind": "planted", "name": "planted value"}):
+        with pytest.raises(UsageError) as refused:
+            parse(line(**verb))
+        assert "planted value" not in str(refused.value)
+        assert TOKEN not in str(refused.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
+)
+KINDS = st.sampled_from(["clone.create", "clone.destroy", "clone.reset", "clone.extend", "clone.list", "operation.get"])
+WORDS = st.sampled_from(
+    ["main", "mine", "2h", "latest", "--config", "tiny", "../x", "a b", "20260101T000000Z-0123abcd"]
+)
+FIELDS = st.dictionaries(
+    st.sampled_from(["instance", "name", "at", "ttl", "profile", "mask", "id", "owner", "config"]),
+    WORDS | JSON,
+    max_size=5,
+)
+
+
+@given(KINDS, FIELDS, FIELDS, FIELDS)
+def test_whatever_is_asked_for_only_known_words_reach_zsnapdb(
+    kind: str, own: dict[str, object], wanted: dict[str, object], lease: dict[str, object]
+) -> None:
+    try:
+        request: HelperRequest = parse(
+            line(kind=kind, **own, wanted=wanted) if "create" in kind else line(kind=kind, **own)
+        )
+    except UsageError:
+        return
+    match request.verb:
+        case CreateCloneVerb(wanted=new):
+            words = argv.create(new, CloneTerms(new.name or "made", 60.0, new.mask), "ci:shop/web")
+        case ExtendCloneVerb() | ResetCloneVerb() | DestroyCloneVerb():
+            words = argv.change(request.verb, request.verb.name, 60.0, "ci:shop/web")
+        case _:
+            return
+    command = COMMANDS[words[1]]
+    assert words[0] == "clone"
+    for word in words[2:]:
+        name, _, value = word.partition("=")
+        if not word.startswith("-"):
+            assert re.fullmatch(r"[a-z0-9][a-z0-9_-]*", word)
+        elif name in ("--owner", "--name"):
+            assert name == "--name" or value == "ci:shop/web"
+        else:
+            form = command.options[name]
+            assert form is None or form.fullmatch(value)
+
+
+def test_the_words_of_each_verb() -> None:
+    wanted = NewClone(instance="main", at="2026-01-01 10:00 UTC", profile="tiny")
+    assert argv.create(wanted, CloneTerms("mine", 7200.0, masks=True), "user:ann@example.org") == (
+        *("clone", "create", "--name=mine", "--owner=user:ann@example.org", "--ttl=7200.000s"),
+        *("--at=2026-01-01 10:00 UTC", "--profile=tiny", "--mask", "--json", "main"),
+    )
+    lease = ExtendCloneVerb(name="mine", lease=NewLease(ttl="1h"))
+    assert argv.change(lease, "c1", 3600.0, "ci:x") == ("clone", "extend", "--ttl=3600.000s", "--json", "c1")
+    assert argv.change(ResetCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "reset", "--json", "c1")
+    assert argv.change(DestroyCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "destroy", "--json", "c1")

@@ -1,0 +1,191 @@
+"""The API, from HTTP to the commands that the helper runs: the same messages, hints and codes as the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.unit.support.serve_host import ServeHost
+from zsnapdb.serve.roles import Role
+from zsnapdb.serve.web_app import create_app
+
+PROBLEM = "application/problem+json"
+MINE = {"name": "mine", "owner": "ci:shop/web"}
+THEIRS = {"name": "theirs", "owner": "ann"}
+
+
+def request(host: ServeHost, method: str, path: str, token: str = "", **options: Any) -> Any:
+    """Send one request to the application that asks this host's helper."""
+
+    async def send() -> Any:
+        transport = httpx.ASGITransport(app=create_app(host.client), raise_app_exceptions=False)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with httpx.AsyncClient(transport=transport, base_url="http://test/api/v1") as client:
+            return await client.request(method, path, headers={**headers, **options.pop("headers", {})}, **options)
+
+    return asyncio.run(send())
+
+
+def test_a_clone_from_its_making_to_its_end(host: ServeHost) -> None:
+    token = host.token("ci:shop/web")
+    assert request(host, "GET", "/instances", token).json()["instances"][0]["name"] == "main"
+    made = request(host, "POST", "/clones", token, json={"instance": "main", "name": "mine"})
+    assert (made.status_code, made.headers["Cache-Control"]) == (201, "no-store")
+    assert made.json()["password"] == "secret of the clone"
+    assert request(host, "GET", "/clones", token).json()["clones"] == [made.json()["clone"]]
+    assert request(host, "GET", "/clones/mine", token).json()["clone"] == made.json()["clone"]
+    assert request(host, "POST", "/clones/mine/reset", token).status_code == 200
+    assert request(host, "POST", "/clones/mine/extend", token, json={"ttl": "3h"}).status_code == 200
+    assert request(host, "DELETE", "/clones/mine", token).status_code == 200
+    gone = request(host, "GET", "/clones/mine", token)
+    assert (gone.status_code, gone.headers["Content-Type"]) == (404, PROBLEM)
+    assert [call.words[1] for call in host.calls()] == ["create", "reset", "extend", "destroy"]
+    assert "--ttl=10800.000s" in host.calls()[2].words
+
+
+def test_without_a_good_token_the_answer_is_401(host: ServeHost) -> None:
+    expired = host.token("ci:shop/web", seconds=1)
+    host.pass_time(60)
+    answers = {
+        (answer.status_code, answer.headers["WWW-Authenticate"], answer.text)
+        for token in ("", "x", expired)
+        for answer in (request(host, "GET", "/clones", token),)
+    }
+    assert len(answers) == 1
+    assert answers.pop()[:2] == (401, "Bearer")
+    for header in ("Basic eDp4", "Bearer", "Bearer ", "Bearer a b", f"Bearer {'x' * 5000}", "zsnapdb"):
+        assert request(host, "GET", "/clones", headers={"Authorization": header}).status_code == 401
+
+
+def test_anothers_clone_is_as_one_that_is_not_there(host: ServeHost) -> None:
+    host.clones(THEIRS)
+    token = host.token("ci:shop/web")
+    for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/reset")):
+        theirs, nothing = (request(host, method, f"/clones/{name}{path}", token) for name in ("theirs", "nothing"))
+        assert theirs.status_code == nothing.status_code == 404
+        assert theirs.text.replace("theirs", "nothing") == nothing.text
+    assert host.calls() == []
+
+
+def test_a_role_that_may_not_is_told_403(host: ServeHost) -> None:
+    host.clones(MINE)
+    answer = request(host, "DELETE", "/clones/mine", host.token("ci:shop/web", Role.VIEWER))
+    assert (answer.status_code, answer.json()["code"]) == (403, "not-allowed")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff",
+        b"[" * 60_000,
+        b"{}",
+        b'{"instance": "main", "owner": "root"}',
+        b'{"instance": "main", "mask": null}',
+        b'{"instance": "main", "mask": "no"}',
+        b'{"instance": "../main"}',
+        b'{"instance": "main", "name": "--config"}',
+        b'{"instance": "main", "name": "mine\\u0000"}',
+        b'{"instance": "main", "at": "--config=/tmp/x"}',
+        b'{"instance": "unknown"}',
+        b'{"instance": "main", "ttl": "9d"}',
+    ],
+    ids=range(15),
+)
+def test_a_body_that_is_not_known_is_422_and_runs_nothing(host: ServeHost, body: bytes) -> None:
+    token = host.token("ci:shop/web", Role.OPERATOR)
+    answer = request(host, "POST", "/clones", token, content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.headers["Content-Type"], answer.json()["code"]) == (422, PROBLEM, "usage")
+    assert set(answer.json()) <= {"type", "title", "status", "detail", "code", "hint", "exit_code"}
+    assert host.calls() == []
+
+
+@pytest.mark.parametrize("name", ["..%2Fx", "%00", "x%0A", "-x", "--config", "A", "a" * 33, "%C3%A4", "{{7*7}}"])
+def test_a_name_that_is_none_reaches_no_command(host: ServeHost, name: str) -> None:
+    for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/reset")):
+        answer = request(host, method, f"/clones/{name}{path}", host.token("ci:shop/web", Role.OPERATOR))
+        assert answer.status_code in (404, 422)
+        assert answer.headers["Content-Type"] == PROBLEM
+    assert host.calls() == []
+
+
+def test_a_large_body_is_413_before_it_is_parsed(host: ServeHost) -> None:
+    body = b'{"instance": "main", "name": "' + b"x" * (1 << 20) + b'"}'
+    answer = request(host, "POST", "/clones", host.token("ci:shop/web"), content=body)
+    assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
+
+
+def test_a_quota_is_409_and_says_what_uses_it(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, per_subject=1)
+    host.clones(MINE)
+    with host.helper():
+        answer = request(host, "POST", "/clones", host.token("ci:shop/web"), json={"instance": "main"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "quota")
+    assert "(mine), and serve.per_subject is 1" in answer.json()["detail"]
+
+
+def test_what_takes_long_is_202_and_then_an_operation(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, patience=0.1)
+    host.let("slow", "1")
+    with host.helper() as desk:
+        token = host.token("ci:shop/web")
+        options = {"json": {"instance": "main"}, "headers": {"Idempotency-Key": "build-7"}}
+        begun = request(host, "POST", "/clones", token, **options)
+        assert begun.status_code == 202
+        where = begun.headers["Location"].removeprefix("/api/v1")
+        assert request(host, "POST", "/clones", token, **options).headers["Location"] == begun.headers["Location"]
+        assert request(host, "GET", where, token).status_code == 202
+        # Whoever asked may be another process by now: each request here has an application of its own.
+        desk.operations.settle(20)
+        ended = request(host, "GET", where, token)
+        assert (ended.status_code, ended.json()["password"]) == (200, "secret of the clone")
+        assert request(host, "GET", where, host.token("ci:other")).status_code == 404
+    assert len(host.calls()) == 1
+
+
+def test_a_failed_command_has_its_message_hint_and_code(host: ServeHost) -> None:
+    host.let("fails", json.dumps({"error": {"code": "exists", "message": "the clone exists", "hint": "another name"}}))
+    answer = request(host, "POST", "/clones", host.token("ci:shop/web"), json={"instance": "main", "name": "mine"})
+    assert (answer.status_code, answer.headers["Content-Type"]) == (409, PROBLEM)
+    assert answer.json() == {
+        "type": "about:blank",
+        "title": "exists",
+        "status": 409,
+        "detail": "the clone exists",
+        "code": "exists",
+        "hint": "another name",
+        "exit_code": 7,
+    }
+
+
+def test_without_a_helper_the_answer_is_503(tmp_path: Path) -> None:
+    answer = request(ServeHost(tmp_path), "GET", "/clones", "x")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+
+
+def test_other_paths_and_methods_are_problems_too(host: ServeHost) -> None:
+    for method, path, status in (("GET", "/nothing", 404), ("PUT", "/clones", 405), ("GET", "/clones/", 404)):
+        answer = request(host, method, path)
+        assert (answer.status_code, answer.headers["Content-Type"]) == (status, PROBLEM)
+
+
+def test_the_schema_says_what_is_known(host: ServeHost) -> None:
+    schema = request(host, "GET", "/openapi.json").json()
+    assert set(schema["paths"]) == {
+        "/api/v1/instances",
+        "/api/v1/clones",
+        "/api/v1/clones/{name}",
+        "/api/v1/clones/{name}/reset",
+        "/api/v1/clones/{name}/extend",
+        "/api/v1/operations/{id}",
+    }
+    assert schema["components"]["securitySchemes"]["HTTPBearer"] == {"type": "http", "scheme": "bearer"}
+    assert all(one["security"] for methods in schema["paths"].values() for one in methods.values())
+    assert schema["components"]["schemas"]["NewClone"]["additionalProperties"] is False

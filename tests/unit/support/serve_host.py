@@ -1,0 +1,160 @@
+"""A helper that listens on a real socket, and runs a program that stands for zsnapdb."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from zsnapdb.config import settings
+from zsnapdb.config.settings import Settings
+from zsnapdb.serve.children import ChildRunner
+from zsnapdb.serve.desk import Desk
+from zsnapdb.serve.helper import HelperServer, bound
+from zsnapdb.serve.helper_client import HelperClient
+from zsnapdb.serve.messages import Ending, FailureAnswer, ResultAnswer
+from zsnapdb.serve.operations import Operations
+from zsnapdb.serve.roles import Role
+from zsnapdb.serve.tokens import TokenBook
+from zsnapdb.serve.verbs import HelperRequest, Verb
+
+PROGRAM = Path(__file__).with_name("fake_zsnapdb.py")
+CONFIGURATION = """
+[repository.store]
+url = "file:///srv/backups"
+
+[instance.main]
+repository = "store"
+volumes = {{ data = "tank/main" }}
+
+[instance.masked]
+repository = "store"
+volumes = {{ data = "tank/masked" }}
+masking = {{ run = ["/etc/zsnapdb/mask.sql"] }}
+
+[serve]
+per_subject = {per_subject}
+ttl = "2h"
+longest_lease = "1d"
+"""
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """A command that the helper ran."""
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+@dataclass
+class ServeHost:
+    """Where the helper works. `now` is its clock."""
+
+    folder: Path
+    per_subject: int = 10
+    uids: frozenset[int] = frozenset({os.geteuid()})
+    patience: float = 20.0
+    seconds: float = 10.0
+    most_clients: int = 64
+    most_changes: int = 8
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __post_init__(self) -> None:
+        (self.folder / "fake").mkdir(exist_ok=True)
+        self.book = TokenBook(self.folder / "state")
+        self.socket = self.folder / "run" / "helper.sock"
+        self.client = HelperClient(self.socket)
+
+    def token(self, subject: str, role: Role = Role.DEVELOPER, seconds: float = 3600.0) -> str:
+        """Return the text of a new token."""
+        return self.book.create(subject, role, seconds, self.now).text.get_secret_value()
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the clock on."""
+        self.now += timedelta(seconds=seconds)
+
+    def settings(self) -> Settings:
+        """Return the configuration of the host."""
+        return settings.parse(CONFIGURATION.format(per_subject=self.per_subject), "the test")
+
+    @contextmanager
+    def helper(self) -> Iterator[Desk]:
+        """Answer on the socket while the block runs."""
+        stop = threading.Event()
+        program = (sys.executable, "-I", "-S", str(PROGRAM))
+        environment = {"FAKE_FOLDER": str(self.folder / "fake")}
+        runner = ChildRunner(program, environment, self.most_changes)
+        operations = Operations(self.folder / "state" / "operations", lambda: self.now)
+        desk = Desk(self.settings, self.book, operations, self.look, runner, lambda: self.now, self.patience)
+        with bound(self.socket, lambda _: None) as listener:
+            server = HelperServer(listener, desk, self.uids, self.seconds, self.most_clients)
+            thread = threading.Thread(target=server.serve, args=(stop,))
+            thread.start()
+            try:
+                yield desk
+            finally:
+                stop.set()
+                thread.join()
+                runner.stop()
+                operations.settle(30)
+
+    def ask(self, token: str, verb: Verb) -> Ending:
+        """Ask the helper."""
+        return self.client.ask(HelperRequest(token=token, verb=verb))
+
+    def done(self, token: str, verb: Verb) -> ResultAnswer:
+        """Ask for something that is done at once."""
+        answer = self.ask(token, verb)
+        assert isinstance(answer, ResultAnswer), answer
+        return answer
+
+    def refused(self, token: str, verb: Verb) -> FailureAnswer:
+        """Ask for something that is refused."""
+        answer = self.ask(token, verb)
+        assert isinstance(answer, FailureAnswer), answer
+        return answer
+
+    def send(self, line: bytes) -> list[dict[str, object]]:
+        """Send bytes to the helper, and return the lines of its answer."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as raw:
+            raw.settimeout(20)
+            raw.connect(str(self.socket))
+            answer = b""
+            # A helper that refuses closes before it has read everything.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                raw.sendall(line)
+            with suppress(ConnectionResetError):
+                while part := raw.recv(65536):
+                    answer += part
+        return [json.loads(one) for one in answer.splitlines()]
+
+    def look(self) -> ResultAnswer:
+        """Return the document that lists the clones."""
+        with (self.folder / "fake" / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            file = self.folder / "fake" / "clones"
+            return ResultAnswer(document={"clones": json.loads(file.read_text()) if file.exists() else []})
+
+    def clones(self, *clones: Mapping[str, object]) -> None:
+        """Let these clones exist."""
+        whole = [{"id": one["name"], "set": None, "waits": False, **one} for one in clones]
+        (self.folder / "fake" / "clones").write_text(json.dumps(whole))
+
+    def let(self, name: str, text: str) -> None:
+        """Tell the program how to behave (`fake_zsnapdb.py`)."""
+        (self.folder / "fake" / name).write_text(text)
+
+    def calls(self) -> Sequence[RecordedCall]:
+        """Return the commands that were run."""
+        file = self.folder / "fake" / "calls"
+        rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return [RecordedCall(tuple(row["words"]), row["environment"]) for row in rows]

@@ -1,0 +1,43 @@
+"""Somebody on whose behalf a service runs a command: an account, a person by mail address, or a project of a CI."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+VARIABLE = "ZSNAPDB_SUBJECT"
+"""The environment variable by which a service that works for others says for whom it runs a command."""
+FORMS = "unix:ACCOUNT, user:MAIL-ADDRESS or ci:PROJECT/PATH"
+_PATTERN = re.compile(
+    r"unix:[A-Za-z_][A-Za-z0-9_.-]{0,31}"
+    r"|user:[A-Za-z0-9][A-Za-z0-9._%+-]{0,39}@[A-Za-z0-9][A-Za-z0-9.-]{0,49}"
+    r"|ci:[A-Za-z0-9][A-Za-z0-9._-]{0,39}(/[A-Za-z0-9][A-Za-z0-9._-]{0,39}){0,7}"
+)
+_MOST = 100
+"""The longest owner of a clone (`jobs/copies/properties.py`)."""
+
+
+def is_subject(text: str) -> bool:
+    """Whether the text names a subject."""
+    return len(text) <= _MOST and _PATTERN.fullmatch(text) is not None
+
+
+def _subject(text: str) -> str:
+    if not is_subject(text):
+        raise ValueError(f"is no subject: {FORMS}")
+    return text
+
+
+Subject = Annotated[str, AfterValidator(_subject)]
+
+
+def current() -> str:
+    """Return the subject for whom this process runs, as its environment says; "" if it says none.
+
+    Only root can give a variable to a command that runs as root: `zsnapdb-clone` and the rule of sudo pass none on.
+    """
+    given = os.environ.get(VARIABLE, "")
+    return given if is_subject(given) else ""

@@ -1,0 +1,85 @@
+"""`zsnapdb token …`: who may ask `zsnapdb serve`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.groups import CommandGroup
+from zsnapdb.cli.options import AsJson
+from zsnapdb.cli.output import show
+
+app = typer.Typer(
+    cls=CommandGroup, help="Make and revoke the tokens of `zsnapdb serve`.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+class RoleOption(Enum):
+    """What the holder of a token is."""
+
+    VIEWER = "viewer"
+    DEVELOPER = "developer"
+    OPERATOR = "operator"
+    AUDITOR = "auditor"
+
+
+@app.command("create")
+def create_token(
+    subject: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="SUBJECT",
+            help="Who gets it: unix:ACCOUNT, user:MAIL-ADDRESS or ci:PROJECT/PATH.",
+            show_default=False,
+        ),
+    ],
+    role: Annotated[
+        RoleOption,
+        typer.Option(
+            "--role",
+            help="viewer reads, developer has clones of its own, operator may all with all clones, auditor reads all.",
+        ),
+    ] = RoleOption.DEVELOPER,
+    expires: Annotated[
+        str, typer.Option("--expires", metavar="DURATION", help="How long it is valid, for example 90d.")
+    ] = "90d",
+    json: AsJson = False,
+) -> None:
+    """Make a token and print it, this once. Only its SHA-256 is kept."""
+    from zsnapdb.base.quantities import parse_duration
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.report import tokens as report
+    from zsnapdb.serve.roles import Role
+    from zsnapdb.serve.tokens import TokenBook
+
+    book = TokenBook(THIS_HOST.serve)
+    made = book.create(subject, Role(role.value), parse_duration(expires), THIS_HOST.now())
+    show(report.NewTokenView(made), json)
+
+
+@app.command("list")
+def list_tokens(json: AsJson = False) -> None:
+    """List the tokens, oldest first, also those that expired or were revoked."""
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.report import tokens as report
+    from zsnapdb.serve.tokens import TokenBook
+
+    show(report.TokensView(TokenBook(THIS_HOST.serve).tokens(), THIS_HOST.now()), json)
+
+
+@app.command("revoke")
+def revoke_token(
+    token_id: Annotated[
+        str, typer.Argument(metavar="TOKEN", help="The id of a token, as `zsnapdb token list` shows it.")
+    ],
+    json: AsJson = False,
+) -> None:
+    """Revoke a token: the next request with it is refused. Its subject's clones stay until their leases end."""
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.report import tokens as report
+    from zsnapdb.serve.tokens import TokenBook
+
+    show(report.RevokedTokenView(TokenBook(THIS_HOST.serve).revoke(token_id, THIS_HOST.now())), json)

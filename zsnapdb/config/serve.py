@@ -1,0 +1,32 @@
+"""The settings of the helper of `zsnapdb serve`. The web process reads no configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from zsnapdb.base.quantities import Seconds
+from zsnapdb.config.repository import ConfigSection
+
+
+class ServeSettings(ConfigSection):
+    """Where the helper listens, for which account, and what each subject may have.
+
+    `socket` is made by the helper, unless systemd hands it one. `account` is that of the web process: nobody else but
+    root is answered. `ttl` is the lease of a clone whose request names none, `longest_lease` the longest that may be
+    asked for, `per_subject` how many clones a subject may have at once.
+    """
+
+    socket: Path = Path("/run/zsnapdb-serve/helper.sock")
+    account: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$")] = "zsnapdb-web"
+    per_subject: Annotated[int, Field(ge=1, le=1000)] = 5
+    ttl: Annotated[Seconds, Field(ge=60, le=366 * 86400.0)] = 8 * 3600.0
+    longest_lease: Annotated[Seconds, Field(ge=60, le=366 * 86400.0)] = 7 * 86400.0
+
+    @model_validator(mode="after")
+    def _ends_in_time(self) -> ServeSettings:
+        if self.ttl > self.longest_lease:
+            raise ValueError("ttl is longer than longest_lease")
+        return self

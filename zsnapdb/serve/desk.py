@@ -1,0 +1,205 @@
+"""Decides who asks, whether he may, and has it done: the helper's answer to one request."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from pydantic import JsonValue
+
+from zsnapdb.base.errors import UsageError, ZsnapdbError
+from zsnapdb.base.patterns import printable
+from zsnapdb.base.quantities import format_duration, parse_duration
+from zsnapdb.config.settings import Settings
+from zsnapdb.serve import argv, messages
+from zsnapdb.serve.argv import CloneTerms
+from zsnapdb.serve.children import CommandCall, RunCommand
+from zsnapdb.serve.messages import BegunAnswer, Ending, PendingAnswer, ResultAnswer
+from zsnapdb.serve.operations import OperationRecord, Operations, new_id
+from zsnapdb.serve.roles import Belonging, RoleDecision, RoleVerdict, VerbKind, decide, may_see_unmasked, sees_all
+from zsnapdb.serve.seen import SeenClone, belonging, seen_in, the_clone
+from zsnapdb.serve.tokens import StoredToken, TokenBook
+from zsnapdb.serve.verbs import (
+    ChangeOfClone,
+    CreateCloneVerb,
+    ExtendCloneVerb,
+    GetCloneVerb,
+    GetOperationVerb,
+    HelperRequest,
+    ListClonesVerb,
+    ListInstancesVerb,
+)
+
+_CHANGE_SECONDS = 3600.0
+"""The longest that a change may take: a clone of a backup that must be received first takes as long as that."""
+PATIENCE = 10.0
+"""After how many seconds whoever asked is told that the operation goes on."""
+
+
+@dataclass
+class Desk:
+    """What the helper needs to answer. `settings` reads the configuration, so that a change of it holds at once.
+
+    `look` lists the clones, as the document of `zsnapdb clone list --json`, and `run` runs what changes them.
+    """
+
+    settings: Callable[[], Settings]
+    tokens: TokenBook
+    operations: Operations
+    look: Callable[[], ResultAnswer]
+    run: RunCommand
+    now: Callable[[], datetime]
+    patience: float = PATIENCE
+    _admission: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    def answer(self, request: HelperRequest, tell: Callable[[BegunAnswer], None]) -> Ending:
+        """Do what the request asks for, if its token may, and return the last line of the answer.
+
+        `tell` gets the operation once it has begun; if it fails, the operation goes on. RefusedRequest or ZsnapdbError
+        if nothing was done.
+        """
+        asks = self._holder(request.token)
+        verb = request.verb
+        match verb:
+            case ListInstancesVerb():
+                return self._instances(asks)
+            case ListClonesVerb():
+                return self._clones(asks)
+            case GetCloneVerb():
+                return ResultAnswer(document={"clone": dict(self._permitted(asks, verb.kind, verb.name).fields)})
+            case GetOperationVerb():
+                return self._operation(asks, verb)
+            case CreateCloneVerb():
+                return self._ended(self._create(asks, verb), tell)
+            case _:
+                return self._ended(self._change(asks, verb), tell)
+
+    def _holder(self, token: str) -> StoredToken:
+        """Return whose token it is. Who has none learns nothing of this host, also if the tokens cannot be read."""
+        try:
+            asks = self.tokens.holder(token, self.now())
+        except ZsnapdbError as error:
+            print(error, file=sys.stderr, flush=True)
+            raise messages.no_tokens() from error
+        if asks is None:
+            raise messages.unauthenticated()
+        return asks
+
+    def _instances(self, asks: StoredToken) -> ResultAnswer:
+        _require(decide(asks.role, VerbKind.INSTANCE_LIST, Belonging.NOBODY))
+        known: list[JsonValue] = [
+            {"name": name, "masked": bool(one.masking.run), "pool": one.pool is not None}
+            for name, one in sorted(self.settings().instance.items())
+            if one.vm is None
+        ]
+        return ResultAnswer(document={"instances": known})
+
+    def _clones(self, asks: StoredToken) -> ResultAnswer:
+        _require(decide(asks.role, VerbKind.CLONE_LIST, Belonging.NOBODY))
+        seen = [one for one in seen_in(self.look()) if sees_all(asks.role) or one.belongs_to(asks.subject)]
+        return ResultAnswer(document={"clones": [dict(one.fields) for one in seen]})
+
+    def _operation(self, asks: StoredToken, verb: GetOperationVerb) -> Ending:
+        found = self.operations.find(verb.id)
+        if found is None:
+            _require(decide(asks.role, verb.kind, Belonging.NOBODY))
+            raise messages.no_such("operation", verb.id)
+        own = Belonging.OWN if found.subject == asks.subject else Belonging.OTHERS
+        _require(decide(asks.role, verb.kind, own), "operation", verb.id)
+        return found.ending or PendingAnswer(operation=found.id)
+
+    def _permitted(self, asks: StoredToken, verb: VerbKind, name: str) -> SeenClone:
+        """Return the clone of that name if the verb may be used on it. Else the answer is as if there were none."""
+        clone = the_clone(seen_in(self.look()), name)
+        if clone is None:
+            raise messages.no_such("clone", name)
+        _require(decide(asks.role, verb, belonging(clone, asks.subject)), "clone", name)
+        return clone
+
+    def _change(self, asks: StoredToken, verb: ChangeOfClone) -> OperationRecord:
+        clone = self._permitted(asks, verb.kind, verb.name)
+        ttl = self._lease(verb.lease.ttl if isinstance(verb, ExtendCloneVerb) else None)
+        words = argv.change(verb, clone.id, ttl, asks.subject)
+        return self._begin(asks, verb.kind, clone.id, words, request=_digest(verb.model_dump_json()))
+
+    def _create(self, asks: StoredToken, verb: CreateCloneVerb) -> OperationRecord:
+        _require(decide(asks.role, verb.kind, Belonging.NOBODY))
+        settings = self.settings()
+        _, instance = settings.one_instance(verb.wanted.instance)
+        name = verb.wanted.name or f"{verb.wanted.instance[:20]}-{secrets.token_hex(4)}"
+        masks = verb.wanted.mask or (bool(instance.masking.run) and not may_see_unmasked(asks.role))
+        words = argv.create(verb.wanted, CloneTerms(name, self._lease(verb.wanted.ttl), masks), asks.subject)
+        key = _digest(verb.key) if verb.key is not None else None
+        request = _digest(verb.wanted.model_dump_json())
+        # Whoever counts and then begins is alone: so many requests at once begin no more than the quota allows.
+        with self._admission:
+            before = self.operations.of_key(asks.subject, key) if key is not None else None
+            if before is not None:
+                if before.request != request:
+                    raise messages.key_reused()
+                return before
+            # A clone that is completed meanwhile is in the first set, one that was completed before in the list.
+            being_made = self.operations.being_made(asks.subject)
+            used = sorted(being_made | {one.name for one in seen_in(self.look()) if one.belongs_to(asks.subject)})
+            if len(used) >= settings.serve.per_subject:
+                raise messages.over_quota(asks.subject, used, settings.serve.per_subject)
+            return self._begin(asks, verb.kind, name, words, request=request, key=key)
+
+    def _begin(
+        self,
+        asks: StoredToken,
+        verb: VerbKind,
+        clone: str,
+        words: Sequence[str],
+        *,
+        request: str,
+        key: str | None = None,
+    ) -> OperationRecord:
+        record = OperationRecord(
+            id=new_id(),
+            subject=asks.subject,
+            verb=verb,
+            clone=clone,
+            request=request,
+            key=key,
+            started=self.now(),
+        )
+        call = CommandCall(words, asks.subject, record.id, _CHANGE_SECONDS)
+        self.operations.begin(record, lambda: self.run(call))
+        return record
+
+    def _ended(self, record: OperationRecord, tell: Callable[[BegunAnswer], None]) -> Ending:
+        tell(BegunAnswer(operation=record.id))
+        waited = self.operations.wait(record.id, self.patience)
+        if waited is None:
+            raise messages.no_such("operation", record.id)
+        return waited.ending or PendingAnswer(operation=record.id)
+
+    def _lease(self, asked: str | None) -> float:
+        """Return the lease in seconds. UsageError if it is longer than the site allows."""
+        limits = self.settings().serve
+        seconds = parse_duration(asked) if asked is not None else limits.ttl
+        if not 0 < seconds <= limits.longest_lease:
+            raise UsageError(
+                f"a lease of {printable(asked or '')} is not between 0 and {format_duration(limits.longest_lease)}",
+                hint="ask for a shorter one; serve.longest_lease is the limit",
+            )
+        return seconds
+
+
+def _require(decision: RoleDecision, what: str = "", name: str = "") -> None:
+    """Raise RefusedRequest unless it is allowed."""
+    match decision.verdict:
+        case RoleVerdict.HIDDEN:
+            raise messages.no_such(what, name)
+        case RoleVerdict.FORBIDDEN:
+            raise messages.forbidden(decision.reason)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

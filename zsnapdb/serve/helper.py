@@ -1,0 +1,180 @@
+"""The helper: one request a connection on a unix socket. The web process's account and root alone are answered.
+
+A client has a fixed time for its whole request and for reading the answer. One client too many is told so at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from zsnapdb.base.errors import ConfigError, NotAllowedError, PreflightError, UsageError, ZsnapdbError
+from zsnapdb.serve import messages
+from zsnapdb.serve.desk import Desk
+from zsnapdb.serve.messages import BegunAnswer, Ending, RefusedRequest, failure_of
+from zsnapdb.serve.verbs import MOST_BYTES, parse
+
+_MOST_CLIENTS = 64
+_POLL_SECONDS = 0.5
+_CREDENTIALS = struct.Struct("iII")
+"""struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)."""
+_FIRST_PASSED = 3
+"""The number of the first file that systemd passes (sd_listen_fds(3))."""
+
+
+class StopServing(Protocol):
+    """A request to stop."""
+
+    def is_set(self) -> bool: ...
+
+
+@dataclass
+class HelperServer:
+    """Answers on a listening socket. `uids` are the accounts that are answered."""
+
+    listener: socket.socket
+    desk: Desk
+    uids: Collection[int]
+    seconds: float = 10.0
+    most_clients: int = _MOST_CLIENTS
+    _places: threading.BoundedSemaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._places = threading.BoundedSemaphore(self.most_clients)
+
+    def serve(self, stop: StopServing) -> None:
+        """Answer until the stop is requested."""
+        self.listener.settimeout(_POLL_SECONDS)
+        while not stop.is_set():
+            try:
+                client, _ = self.listener.accept()
+            except TimeoutError:
+                continue
+            if self._places.acquire(blocking=False):
+                threading.Thread(target=self._answered, args=(client,), daemon=True).start()
+            else:
+                with client, contextlib.suppress(OSError):
+                    self._send(client, messages.too_busy("the helper has too many clients").failure)
+
+    def _answered(self, client: socket.socket) -> None:
+        try:
+            # A client that goes away or is too slow loses its answer. What was begun goes on.
+            with client, contextlib.suppress(OSError):
+                self._send(client, self._ending(client))
+        finally:
+            self._places.release()
+
+    def _ending(self, client: socket.socket) -> Ending:
+        try:
+            self._refuse_others(client)
+            line = self._line(client)
+        except ZsnapdbError as error:
+            return failure_of(error)
+        try:
+            return self.desk.answer(parse(line), lambda begun: self._tell(client, begun))
+        except RefusedRequest as refused:
+            return refused.failure
+        except ZsnapdbError as error:
+            return failure_of(error)
+        except Exception:
+            print(traceback.format_exc(), file=sys.stderr, flush=True)
+            return failure_of(ZsnapdbError("an unexpected error", hint="the log of the helper has it"))
+
+    def _refuse_others(self, client: socket.socket) -> None:
+        _, uid, _ = _CREDENTIALS.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        if uid not in self.uids:
+            raise NotAllowedError(f"uid {uid} is not answered here", hint="ask `zsnapdb serve`, or use `zsnapdb-clone`")
+
+    def _line(self, client: socket.socket) -> bytes:
+        """Return the one line that the client sends. UsageError if it is too long, or not the only one."""
+        deadline, received = time.monotonic() + self.seconds, bytearray()
+        while b"\n" not in received:
+            client.settimeout(max(0.001, deadline - time.monotonic()))
+            part = client.recv(MOST_BYTES + 1 - len(received))
+            if not part:
+                raise UsageError("the request has no end", hint="send one line")
+            received += part
+            if len(received) > MOST_BYTES:
+                raise UsageError(f"the request is longer than {MOST_BYTES} bytes", hint="send less")
+        line, _, rest = bytes(received).partition(b"\n")
+        if rest:
+            raise UsageError("something follows the request", hint="send one request a connection")
+        return line
+
+    def _tell(self, client: socket.socket, begun: BegunAnswer) -> None:
+        with contextlib.suppress(OSError):
+            self._send(client, begun)
+
+    def _send(self, client: socket.socket, answer: BegunAnswer | Ending) -> None:
+        client.settimeout(self.seconds)
+        client.sendall(answer.model_dump_json().encode() + b"\n")
+
+
+def answered_uids(account: str) -> frozenset[int]:
+    """Return who is answered: root and the account of the web process. ConfigError if there is no such account."""
+    return frozenset({0, _account(account).pw_uid})
+
+
+def listening(path: Path, account: str, environment: Mapping[str, str]) -> socket.socket:
+    """Return the socket that systemd passes, else a new one at that path, which the group of the account may use.
+
+    PreflightError if it cannot be made, or if something else than a socket is there.
+    """
+    if environment.get("LISTEN_PID") == str(os.getpid()) and environment.get("LISTEN_FDS") == "1":
+        return socket.socket(fileno=_FIRST_PASSED)
+    group = _account(account).pw_gid
+    try:
+        return bound(path, lambda made: os.chown(made, os.geteuid(), group))
+    except OSError as error:
+        raise PreflightError(
+            f"listening on {path}: {error.strerror}", hint="run the helper as root; serve.socket names the place"
+        ) from error
+
+
+def bound(path: Path, give: Callable[[Path], None]) -> socket.socket:
+    """Return a new listening socket at the path, mode 0660. A socket of before is replaced. OSError.
+
+    The folder is made with mode 0750 if it is missing; one that is there stays as it is. `give` gives what was made to
+    the group that may use it.
+    """
+    with contextlib.suppress(FileExistsError):
+        path.parent.mkdir(mode=0o750, parents=True)
+        give(path.parent)
+    if path.is_socket():
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # Between bind and chmod nobody else may connect. No thread runs yet.
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(before)
+        give(path)
+        path.chmod(0o660)
+        listener.listen(_MOST_CLIENTS)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _account(name: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError as error:
+        raise ConfigError(
+            f"serve.account is {name}, and there is no such account",
+            hint=f"make it: `useradd --system --user-group --no-create-home --shell /usr/sbin/nologin {name}`",
+        ) from error

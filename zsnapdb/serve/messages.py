@@ -1,0 +1,122 @@
+"""What the helper answers: lines of JSON. First, if something was begun, its operation; then one result or failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
+
+from zsnapdb.base.errors import BusyError, NotAllowedError, PreflightError, UnknownNameError, UsageError, ZsnapdbError
+
+UNAUTHENTICATED = "unauthenticated"
+QUOTA = "quota"
+KEY_REUSED = "idempotency-key-reused"
+INTERRUPTED = "interrupted"
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class BegunAnswer(_Message):
+    """The operation has begun. Whoever asked may go: it is found again by its id."""
+
+    kind: Literal["begun"] = "begun"
+    operation: str
+
+
+class PendingAnswer(_Message):
+    """The operation goes on; ask for it later."""
+
+    kind: Literal["pending"] = "pending"
+    operation: str
+
+
+class ResultAnswer(_Message):
+    """It is done. `document` is what the command printed."""
+
+    kind: Literal["result"] = "result"
+    document: Mapping[str, JsonValue]
+
+
+class FailureAnswer(_Message):
+    """It is not done, and why: the same words, hint and code as of the command line."""
+
+    kind: Literal["error"] = "error"
+    code: str
+    message: str
+    hint: str = ""
+    exit_code: int
+
+
+Answer = Annotated[BegunAnswer | PendingAnswer | ResultAnswer | FailureAnswer, Field(discriminator="kind")]
+Ending = PendingAnswer | ResultAnswer | FailureAnswer
+"""The last line of an answer."""
+ANSWER: TypeAdapter[BegunAnswer | PendingAnswer | ResultAnswer | FailureAnswer] = TypeAdapter(Answer)
+
+
+class RefusedRequest(Exception):
+    """A request is refused, with this failure. Nothing was begun."""
+
+    def __init__(self, failure: FailureAnswer) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def failure_of(error: ZsnapdbError) -> FailureAnswer:
+    """Return the failure that tells of an error."""
+    return FailureAnswer(code=error.code, message=error.message, hint=error.hint, exit_code=error.exit_code)
+
+
+def unauthenticated() -> RefusedRequest:
+    """Return the one answer to a token that is missing, unknown, expired or revoked."""
+    failure = FailureAnswer(
+        code=UNAUTHENTICATED,
+        message="a valid token is needed",
+        hint="send `Authorization: Bearer TOKEN`; an administrator makes one with `zsnapdb token create`",
+        exit_code=NotAllowedError.exit_code,
+    )
+    return RefusedRequest(failure)
+
+
+def no_tokens() -> RefusedRequest:
+    """Return the answer if the tokens cannot be read."""
+    return RefusedRequest(failure_of(ZsnapdbError("the tokens cannot be read", hint="the log of the helper says why")))
+
+
+def forbidden(reason: str) -> RefusedRequest:
+    """Return the answer to a role that may not do it."""
+    return RefusedRequest(failure_of(NotAllowedError(reason, hint="ask an administrator for a token of another role")))
+
+
+def no_such(what: str, name: str) -> RefusedRequest:
+    """Return the one answer to a name that nothing has, and to one that somebody else's has."""
+    return RefusedRequest(failure_of(UnknownNameError(f"there is no {what} {name}", hint="list what there is")))
+
+
+def over_quota(subject: str, used: list[str], most: int) -> RefusedRequest:
+    """Return the answer to one clone too many: the limit, and what uses it."""
+    failure = FailureAnswer(
+        code=QUOTA,
+        message=f"{subject} has {len(used)} clones ({', '.join(used[:20])}), and serve.per_subject is {most}",
+        hint="destroy one",
+        exit_code=PreflightError.exit_code,
+    )
+    return RefusedRequest(failure)
+
+
+def key_reused() -> RefusedRequest:
+    """Return the answer to a known Idempotency-Key with another request."""
+    failure = FailureAnswer(
+        code=KEY_REUSED,
+        message="this Idempotency-Key came before with another request",
+        hint="send another key",
+        exit_code=UsageError.exit_code,
+    )
+    return RefusedRequest(failure)
+
+
+def too_busy(what: str) -> RefusedRequest:
+    """Return the answer to one request too many."""
+    return RefusedRequest(failure_of(BusyError(what, hint="try again in some seconds")))

@@ -1,0 +1,173 @@
+"""What subjects asked for and what became of it: a file for each operation, in a folder of root's.
+
+An operation goes on when whoever asked has gone, and is found again by its id. If the helper dies, what it was doing
+counts as interrupted: nobody knows how far it came.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from zsnapdb.base import run_id, whole_file
+from zsnapdb.base.errors import CommandError, ZsnapdbError
+from zsnapdb.base.patterns import Moment, RunId, Sha256
+from zsnapdb.base.subject import Subject
+from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.serve.messages import INTERRUPTED, FailureAnswer, ResultAnswer, failure_of, too_busy
+from zsnapdb.serve.roles import VerbKind
+from zsnapdb.serve.verbs import Name
+
+_KEPT = timedelta(days=1)
+_MOST_OF_SUBJECT = 100
+"""How many ended operations of a subject are kept."""
+_MOST_RUNNING = 50
+"""How many operations of a subject may be under way."""
+
+
+class OperationRecord(BaseModel):
+    """An operation. `ending` is how it ended (None: it is under way). It can have the login of a clone."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    id: RunId
+    subject: Subject
+    verb: VerbKind
+    clone: Name
+    request: Sha256
+    key: Sha256 | None = None
+    started: Moment
+    finished: Moment | None = None
+    ending: Annotated[ResultAnswer | FailureAnswer, Field(discriminator="kind")] | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it is known that it failed."""
+        return isinstance(self.ending, FailureAnswer) and self.ending.code != INTERRUPTED
+
+
+@dataclass
+class Operations:
+    """The operations of this host. One helper has them at a time."""
+
+    folder: Path
+    now: Callable[[], datetime]
+    _known: dict[str, OperationRecord] = field(init=False, default_factory=dict)
+    _changed: threading.Condition = field(init=False, default_factory=threading.Condition)
+
+    def __post_init__(self) -> None:
+        make_private(self.folder)
+        for file in sorted(self.folder.glob("*.json")):
+            with contextlib.suppress(ValidationError, OSError):
+                record = OperationRecord.model_validate_json(file.read_bytes())
+                if record.id == file.stem:
+                    self._known[record.id] = record
+        for record in [one for one in self._known.values() if one.ending is None]:
+            self.end(record.id, _interrupted(record))
+
+    def begin(self, record: OperationRecord, work: Callable[[], ResultAnswer | FailureAnswer]) -> None:
+        """Do the work in a thread and keep its ending. The record is durable on return.
+
+        RefusedRequest if too many operations of the subject are under way.
+        """
+        with self._changed:
+            self._sweep(record.subject)
+            mine = [one for one in self._known.values() if one.subject == record.subject and one.ending is None]
+            if len(mine) >= _MOST_RUNNING:
+                raise too_busy(f"{len(mine)} operations of {record.subject} are under way")
+            self._store(record)
+        threading.Thread(target=self._run, args=(record.id, work), name=record.id, daemon=True).start()
+
+    def _run(self, operation: str, work: Callable[[], ResultAnswer | FailureAnswer]) -> None:
+        try:
+            ending = work()
+        except ZsnapdbError as error:
+            ending = failure_of(error)
+        except Exception as error:  # whoever waits is told, whatever it is
+            ending = failure_of(ZsnapdbError(f"{type(error).__name__}: {error}", hint="see the log of the helper"))
+        self.end(operation, ending)
+
+    def end(self, operation: str, ending: ResultAnswer | FailureAnswer) -> None:
+        """Keep how the operation ended. Whoever waits for it is told, also if the disk refuses."""
+        with self._changed:
+            changed = self._known[operation].model_copy(update={"ending": ending, "finished": self.now()})
+            self._known[operation] = changed
+            with contextlib.suppress(OSError):
+                self._store(changed)
+            self._changed.notify_all()
+
+    def wait(self, operation: str, seconds: float) -> OperationRecord | None:
+        """Return the operation as it is when it has ended, or after so many seconds; None if it is forgotten."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_under_way(operation), seconds)
+            return self._known.get(operation)
+
+    def settle(self, seconds: float) -> None:
+        """Wait until every operation has ended, at most so many seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: not any(self._is_under_way(one) for one in self._known), seconds)
+
+    def _is_under_way(self, operation: str) -> bool:
+        known = self._known.get(operation)
+        return known is not None and known.ending is None
+
+    def find(self, operation: str) -> OperationRecord | None:
+        """Return the operation of that id; None if there is none, or none any more."""
+        with self._changed:
+            return self._known.get(operation)
+
+    def of_key(self, subject: str, key: str) -> OperationRecord | None:
+        """Return what the subject began with the key of that hash; None if nothing.
+
+        What failed may be tried again with its key. Of what was interrupted nobody knows whether it failed.
+        """
+        with self._changed:
+            begun = [one for one in self._known.values() if (one.subject, one.key) == (subject, key)]
+            return next((one for one in begun if not one.has_failed), None)
+
+    def being_made(self, subject: str) -> set[str]:
+        """Return the names of the clones that are being made for the subject."""
+        with self._changed:
+            return {
+                one.clone
+                for one in self._known.values()
+                if (one.subject, one.verb, one.ending) == (subject, VerbKind.CLONE_CREATE, None)
+            }
+
+    def _store(self, record: OperationRecord) -> None:
+        whole_file.replace(self.folder / f"{record.id}.json", record.model_dump_json().encode())
+        self._known[record.id] = record
+
+    def _sweep(self, subject: str) -> None:
+        """Forget what ended long ago, and the oldest of the subject if there are too many."""
+        ended = sorted(
+            (one for one in self._known.values() if one.finished is not None),
+            key=lambda one: one.started,
+            reverse=True,
+        )
+        mine = [one.id for one in ended if one.subject == subject]
+        old = {one.id for one in ended if one.finished is not None and one.finished < self.now() - _KEPT}
+        for operation in {*mine[_MOST_OF_SUBJECT:], *old}:
+            (self.folder / f"{operation}.json").unlink(missing_ok=True)
+            del self._known[operation]
+
+
+def new_id() -> str:
+    """Return the id of a new operation: that of its run, so its evidence has the same."""
+    return run_id.new()
+
+
+def _interrupted(record: OperationRecord) -> FailureAnswer:
+    return FailureAnswer(
+        code=INTERRUPTED,
+        message=f"the helper ended while {record.verb} of {record.clone} was under way",
+        hint="look at the clone, and ask again; `zsnapdb reap` removes what is half made",
+        exit_code=CommandError.exit_code,
+    )

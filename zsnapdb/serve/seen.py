@@ -1,0 +1,71 @@
+"""The clones of this host as the helper sees them, by the document of `zsnapdb clone list --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from zsnapdb.base.errors import ConsistencyError
+from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.serve.messages import ResultAnswer
+from zsnapdb.serve.roles import Belonging
+
+
+class _CloneFacts(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    id: str
+    owner: str
+    set: str | None = None
+    waits: bool = False
+
+
+@dataclass(frozen=True)
+class SeenClone:
+    """A clone: what people call it, its unchanging name, its owner, the set it is of ("": none), and all its fields."""
+
+    name: str
+    id: str
+    owner: str
+    set_name: str
+    fields: Mapping[str, JsonValue]
+
+    def belongs_to(self, subject: str) -> bool:
+        """Whether it is the subject's."""
+        return self.owner == owner_text(subject)
+
+
+def seen_in(result: ResultAnswer) -> tuple[SeenClone, ...]:
+    """Return the clones in a list, but those that wait in a pool: they are nobody's. ConsistencyError if it is none."""
+    rows = result.document.get("clones")
+    if not isinstance(rows, list):
+        raise ConsistencyError("the list of clones is none", hint="update zsnapdb and its helper together")
+    try:
+        found = [(_CloneFacts.model_validate(row), row) for row in rows]
+    except ValidationError as error:
+        raise ConsistencyError("the list of clones has another form", hint="restart the helper") from error
+    return tuple(
+        SeenClone(one.name, one.id, one.owner, one.set or "", row)
+        for one, row in found
+        if isinstance(row, dict) and not one.waits
+    )
+
+
+def the_clone(clones: Sequence[SeenClone], name: str) -> SeenClone | None:
+    """Return the one clone of that label or unchanging name; None if there is none, or more than one.
+
+    A command takes the unchanging name of a clone. It must name nothing else, such as a set of clones of others.
+    """
+    found = [clone for clone in clones if name in (clone.name, clone.id)]
+    if len(found) != 1:
+        return None
+    others = [one for one in clones if one is not found[0] and found[0].id in (one.name, one.id, one.set_name)]
+    return found[0] if not others else None
+
+
+def belonging(clone: SeenClone, subject: str) -> Belonging:
+    """Return whose the clone is, as the subject sees it."""
+    return Belonging.OWN if clone.belongs_to(subject) else Belonging.OTHERS

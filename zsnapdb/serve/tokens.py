@@ -1,0 +1,151 @@
+"""Tokens: who may ask the helper. Only their SHA-256 is stored, in a file that root alone can read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from zsnapdb.base import private_lock, whole_file
+from zsnapdb.base.errors import BusyError, ConfigError, UnknownNameError, UsageError
+from zsnapdb.base.patterns import Moment, Sha256
+from zsnapdb.base.subject import FORMS, Subject, is_subject
+from zsnapdb.base.text_files import secret_in
+from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.serve.roles import Role
+
+_PREFIX = "zsnapdb_"
+_RANDOM_BYTES = 32
+_LOCK_SECONDS = 10.0
+_LONGEST = 10 * 366 * 86400.0
+_NOBODY = hashlib.sha256(b"").hexdigest()
+
+
+class StoredToken(BaseModel):
+    """A token as it is stored. It is valid until it expires or is revoked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    id: Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")]
+    subject: Subject
+    role: Role
+    sha256: Sha256
+    created: Moment
+    expires: Moment
+    revoked: Moment | None = None
+
+    def is_valid(self, now: datetime) -> bool:
+        """Whether its holder is answered now."""
+        return self.revoked is None and now < self.expires
+
+
+class _TokensDocument(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    format: Literal[1] = 1
+    tokens: Annotated[tuple[StoredToken, ...], Field(max_length=100_000)] = ()
+
+
+@dataclass(frozen=True)
+class NewToken:
+    """A token that was just made. Its text is known to nobody afterwards but to whom it is given."""
+
+    stored: StoredToken
+    text: SecretStr
+
+
+@dataclass(frozen=True)
+class TokenBook:
+    """The tokens of this host, in a folder of root's."""
+
+    folder: Path
+
+    @property
+    def file(self) -> Path:
+        """The file that holds them."""
+        return self.folder / "tokens.json"
+
+    def create(self, subject: str, role: Role, seconds: float, now: datetime) -> NewToken:
+        """Make a token for the subject that expires after so many seconds. It is stored on return.
+
+        UsageError if the subject is none or the time is not between a second and ten years.
+        """
+        if not is_subject(subject):
+            raise UsageError(f"{subject!r} is no subject", hint=f"write {FORMS}")
+        if not 1 <= seconds <= _LONGEST:
+            raise UsageError("a token lasts between a second and ten years", hint="give --expires 90d")
+        text = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
+        with self._changing() as known:
+            taken = {token.id for token in known.tokens}
+            stored = StoredToken(
+                id=next(one for one in iter(lambda: secrets.token_hex(4), "") if one not in taken),
+                subject=subject,
+                role=role,
+                sha256=_digest(text),
+                created=now,
+                expires=now + timedelta(seconds=seconds),
+            )
+            self._store((*known.tokens, stored))
+        return NewToken(stored, SecretStr(text))
+
+    def tokens(self) -> tuple[StoredToken, ...]:
+        """Return the tokens, oldest first, also those that expired or were revoked. ConfigError if the file is bad."""
+        return self._read().tokens
+
+    def revoke(self, token_id: str, now: datetime) -> StoredToken:
+        """Revoke the token of that id; the next request with it is refused. UnknownNameError if there is none."""
+        with self._changing() as known:
+            found = next((token for token in known.tokens if token.id == token_id), None)
+            if found is None:
+                raise UnknownNameError(f"there is no token {token_id}", hint="`zsnapdb token list` lists them")
+            revoked = found if found.revoked is not None else found.model_copy(update={"revoked": now})
+            self._store(tuple(revoked if token.id == token_id else token for token in known.tokens))
+        return revoked
+
+    def holder(self, text: str, now: datetime) -> StoredToken | None:
+        """Return the valid token of that text; None if it is unknown, expired or revoked.
+
+        Every stored token is compared, whatever is found: the time says nothing about which was meant.
+        """
+        given, found = _digest(text), None
+        for token in self._read().tokens:
+            if hmac.compare_digest(token.sha256, given):
+                found = token
+        # "" is what a request without a token has.
+        return found if found is not None and given != _NOBODY and found.is_valid(now) else None
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[_TokensDocument]:
+        make_private(self.folder)
+        try:
+            with private_lock.locked(self.folder / "tokens.lock", _LOCK_SECONDS):
+                yield self._read()
+        except TimeoutError as error:
+            raise BusyError(f"changing the tokens: {error.strerror}", hint="try again") from error
+
+    def _read(self) -> _TokensDocument:
+        if not self.file.exists():
+            return _TokensDocument()
+        body = secret_in(self.file, "the tokens", "run the command as root")
+        try:
+            return _TokensDocument.model_validate_json(body)
+        except ValidationError as error:
+            raise ConfigError(
+                f"reading the tokens {self.file}: the file was altered",
+                hint="remove it and make new tokens: `zsnapdb token create`",
+            ) from error
+
+    def _store(self, tokens: tuple[StoredToken, ...]) -> None:
+        whole_file.replace(self.file, _TokensDocument(tokens=tokens).model_dump_json().encode())
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

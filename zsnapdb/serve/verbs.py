@@ -1,0 +1,158 @@
+"""What the web process can ask the helper for: one line of JSON, parsed into one of these models, and nothing else.
+
+Each value has the pattern that `zsnapdb-clone` has for it (`jobs/clone/delegation.py`). No field names an owner, a
+program, a file or an address, and none can turn masking off.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+
+from zsnapdb.base import run_id
+from zsnapdb.base.errors import UsageError
+from zsnapdb.jobs.clone import delegation
+from zsnapdb.serve.roles import VerbKind
+
+MOST_BYTES = 64 * 1024
+"""The longest request."""
+
+
+def _form(pattern: re.Pattern[str]) -> StringConstraints:
+    return StringConstraints(pattern=rf"^(?:{pattern.pattern})$", strict=True)
+
+
+Name = Annotated[str, _form(delegation.CLONE)]
+InstanceWord = Annotated[str, _form(delegation.INSTANCE_NAME)]
+Point = Annotated[str, _form(delegation.POINT)]
+Duration = Annotated[str, _form(delegation.DURATION)]
+OperationId = Annotated[str, StringConstraints(pattern=rf"^(?:{run_id.PATTERN})$", strict=True)]
+IdempotencyKey = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$", strict=True)]
+BearerToken = Annotated[str, StringConstraints(pattern=r"^[!-~]{0,200}$", strict=True)]
+
+
+class NewClone(BaseModel):
+    """What is wanted of a new clone. `mask` asks for masking where the site does not demand it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    instance: InstanceWord
+    name: Name | None = None
+    at: Point | None = None
+    ttl: Duration | None = None
+    profile: Literal["tiny", "normal"] | None = None
+    mask: Annotated[bool, Field(strict=True)] = False
+
+
+class NewLease(BaseModel):
+    """How long a clone stays from now on (None: as long as a new one)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    ttl: Duration | None = None
+
+
+class _Verb(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class ListInstancesVerb(_Verb):
+    """The instances that clones can be made of."""
+
+    kind: Literal[VerbKind.INSTANCE_LIST] = VerbKind.INSTANCE_LIST
+
+
+class ListClonesVerb(_Verb):
+    """The clones that the subject sees."""
+
+    kind: Literal[VerbKind.CLONE_LIST] = VerbKind.CLONE_LIST
+
+
+class GetCloneVerb(_Verb):
+    """One clone."""
+
+    kind: Literal[VerbKind.CLONE_GET] = VerbKind.CLONE_GET
+    name: Name
+
+
+class CreateCloneVerb(_Verb):
+    """A new clone. A second request with the same key and content begins nothing: it has the answer of the first."""
+
+    kind: Literal[VerbKind.CLONE_CREATE] = VerbKind.CLONE_CREATE
+    wanted: NewClone
+    key: IdempotencyKey | None = None
+
+
+class ResetCloneVerb(_Verb):
+    """The first data of a clone again."""
+
+    kind: Literal[VerbKind.CLONE_RESET] = VerbKind.CLONE_RESET
+    name: Name
+
+
+class ExtendCloneVerb(_Verb):
+    """A longer lease."""
+
+    kind: Literal[VerbKind.CLONE_EXTEND] = VerbKind.CLONE_EXTEND
+    name: Name
+    lease: NewLease = NewLease()
+
+
+class DestroyCloneVerb(_Verb):
+    """The end of a clone."""
+
+    kind: Literal[VerbKind.CLONE_DESTROY] = VerbKind.CLONE_DESTROY
+    name: Name
+
+
+class GetOperationVerb(_Verb):
+    """What became of a request that took long."""
+
+    kind: Literal[VerbKind.OPERATION_GET] = VerbKind.OPERATION_GET
+    id: OperationId
+
+
+ChangeOfClone = ResetCloneVerb | ExtendCloneVerb | DestroyCloneVerb
+Verb = Annotated[
+    ListInstancesVerb | ListClonesVerb | GetCloneVerb | CreateCloneVerb | ChangeOfClone | GetOperationVerb,
+    Field(discriminator="kind"),
+]
+
+
+class HelperRequest(BaseModel):
+    """What is asked for, with the token as the web process received it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    token: BearerToken
+    verb: Verb
+
+    def line(self) -> bytes:
+        """Return the request as it is sent."""
+        return self.model_dump_json().encode() + b"\n"
+
+
+_REQUEST: TypeAdapter[HelperRequest] = TypeAdapter(HelperRequest)
+
+
+def parse(line: bytes) -> HelperRequest:
+    """Return the request in a line. UsageError, which repeats no value of it, if it is none."""
+    try:
+        return _REQUEST.validate_json(line)
+    except ValidationError as error:
+        raise UsageError(
+            f"the request is not valid: {explained(error)}", hint="`GET /api/v1/openapi.json` says what is known"
+        ) from None
+
+
+def explained(error: ValidationError) -> str:
+    """Return what is wrong with which field, without any value that was given."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{_place(one['loc'])}: {one['msg']}" for one in found[:5])
+
+
+def _place(path: tuple[int | str, ...]) -> str:
+    # The name of an unknown field is text of the sender. It is shown shortened; an error escapes it.
+    return ".".join(str(part)[:40] for part in path) or "the line"
