@@ -84,7 +84,7 @@ def shown_commands() -> list[str]:
 def test_every_command_of_the_front_pages_is_one_the_tool_knows(line: str) -> None:
     words = line.split("#")[0].split()[1:]
     verbs = [word for word in words[:2] if not word.startswith("-")]
-    known = verbs[:2] if verbs[0] in ("binlog", "clone", "config", "key") else verbs[:1]
+    known = verbs[:2] if verbs[0] in ("binlog", "clone", "config", "key", "token") else verbs[:1]
     done = zsnapdb(*known, "--help")
     assert done.returncode == 0
     for option in (word for word in words if word.startswith("--")):
