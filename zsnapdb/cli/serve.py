@@ -67,8 +67,8 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.serve.operations import Operations
     from zsnapdb.serve.tokens import TokenBook
 
-    stop = stop_on_signals((signal.SIGTERM, signal.SIGINT))
     limits = load(config).serve
+    stop = stop_on_signals((signal.SIGTERM, signal.SIGINT))
     runner = ChildRunner(environment={"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {})
 
     def look() -> ResultAnswer:
