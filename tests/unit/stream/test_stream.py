@@ -322,7 +322,8 @@ def test_only_what_an_earlier_run_did_not_store_is_stored() -> None:
     with pytest.raises(RepositoryError):
         upload(io.BytesIO(data), chunks, settings, lambda done: None, cipher=KEY, on_stored=rows.__setitem__)
     earlier = set(rows)
-    assert earlier >= {1, 2, 3, 4}
+    # How many are on their way beside the one that fails depends on how fast the store is.
+    assert earlier
     assert 5 not in earlier
     chunks.fail_at, chunks.put = None, []
     again = ChunkCipher(bytes(32), "2")
@@ -330,7 +331,8 @@ def test_only_what_an_earlier_run_did_not_store_is_stored() -> None:
         io.BytesIO(data), chunks, settings, lambda done: None, cipher=again, known=rows, on_stored=rows.__setitem__
     )
     assert set(chunks.put) == set(range(1, len(stored.chunks) + 1)) - earlier
-    assert [chunk.key_id for chunk in stored.chunks[3:5]] == ["1", "2"]
+    keys = ["1" if index in earlier else "2" for index in range(1, len(stored.chunks) + 1)]
+    assert [chunk.key_id for chunk in stored.chunks] == keys
     assert fetch(chunks, stored, Codec.ZSTD, KEY, again) == data
 
 
