@@ -7,6 +7,8 @@ import os
 import tempfile
 from pathlib import Path
 
+_UNFINISHED = ".new-"
+
 
 def replace(file: Path, content: bytes, mode: int = 0o600) -> None:
     """Replace the file by one with this content; its folder exists. The file is durable on return.
@@ -15,6 +17,13 @@ def replace(file: Path, content: bytes, mode: int = 0o600) -> None:
     """
     _replace(file, content, mode, is_durable=True)
     sync_folder(file.parent)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what a killed process was writing into the folder. No other process writes there meanwhile."""
+    for left in folder.glob(f"{_UNFINISHED}*"):
+        with contextlib.suppress(OSError):
+            left.unlink()
 
 
 def replace_disposable(file: Path, content: bytes) -> None:
@@ -26,7 +35,7 @@ def replace_disposable(file: Path, content: bytes) -> None:
 
 
 def _replace(file: Path, content: bytes, mode: int, *, is_durable: bool) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=".new-")
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=_UNFINISHED)
     try:
         with open(descriptor, "wb") as out:
             out.write(content)

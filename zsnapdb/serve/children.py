@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Protocol
 
@@ -32,12 +32,16 @@ _GRACE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class CommandCall:
-    """A command: its words, for whom and as which run it is run, and how many seconds it may take."""
+    """A command: its words, for whom and as which run it is run, and how many seconds it may take.
+
+    `objection` is asked when its turn has come, which can be long after it was asked for: why it may not be run now.
+    """
 
     words: Sequence[str]
     subject: str
     run_id: str
     seconds: float
+    objection: Callable[[], FailureAnswer | None] = lambda: None
 
 
 class RunCommand(Protocol):
@@ -71,6 +75,9 @@ class ChildRunner:
         with self._turns, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             if self._stopped.is_set():
                 return _ended_early("the helper ends")
+            refused = call.objection()
+            if refused is not None:
+                return refused
             own = {run_id.VARIABLE: call.run_id, subject.VARIABLE: call.subject}
             process = subprocess.Popen(
                 [*self.program, *call.words],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -19,7 +21,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.serve import argv, messages
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.children import CommandCall, RunCommand
-from zsnapdb.serve.messages import BegunAnswer, Ending, PendingAnswer, ResultAnswer
+from zsnapdb.serve.messages import BegunAnswer, Ending, FailureAnswer, PendingAnswer, RefusedRequest, ResultAnswer
 from zsnapdb.serve.operations import OperationRecord, Operations, new_id
 from zsnapdb.serve.roles import Belonging, RoleDecision, RoleVerdict, VerbKind, decide, may_see_unmasked, sees_all
 from zsnapdb.serve.seen import SeenClone, belonging, seen_in, the_clone
@@ -33,12 +35,15 @@ from zsnapdb.serve.verbs import (
     HelperRequest,
     ListClonesVerb,
     ListInstancesVerb,
+    Verb,
 )
 
 _CHANGE_SECONDS = 3600.0
 """The longest that a change may take: a clone of a backup that must be received first takes as long as that."""
 PATIENCE = 10.0
 """After how many seconds whoever asked is told that the operation goes on."""
+MOST_AT_ONCE = 24
+"""How many requests of a subject are answered at once. The web process has 40 threads, the helper 64 places."""
 
 
 @dataclass
@@ -55,7 +60,10 @@ class Desk:
     run: RunCommand
     now: Callable[[], datetime]
     patience: float = PATIENCE
+    most_at_once: int = MOST_AT_ONCE
     _admission: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _answering: Counter[str] = field(init=False, default_factory=Counter)
+    _counting: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def answer(self, request: HelperRequest, tell: Callable[[BegunAnswer], None]) -> Ending:
         """Do what the request asks for, if its token may, and return the last line of the answer.
@@ -64,7 +72,10 @@ class Desk:
         if nothing was done.
         """
         asks = self._holder(request.token)
-        verb = request.verb
+        with self._place(asks.subject):
+            return self._answer(asks, request.verb, tell)
+
+    def _answer(self, asks: StoredToken, verb: Verb, tell: Callable[[BegunAnswer], None]) -> Ending:
         match verb:
             case ListInstancesVerb():
                 return self._instances(asks)
@@ -90,6 +101,21 @@ class Desk:
             raise messages.unauthenticated()
         return asks
 
+    @contextlib.contextmanager
+    def _place(self, subject: str) -> Iterator[None]:
+        """Answer one request more of the subject. RefusedRequest if too many are: others have their turn too."""
+        with self._counting:
+            if self._answering[subject] >= self.most_at_once:
+                raise messages.too_busy(f"{self.most_at_once} requests of {subject} are being answered")
+            self._answering[subject] += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._answering[subject] -= 1
+                if not self._answering[subject]:
+                    del self._answering[subject]
+
     def _instances(self, asks: StoredToken) -> ResultAnswer:
         _require(decide(asks.role, VerbKind.INSTANCE_LIST, Belonging.NOBODY))
         known: list[JsonValue] = [
@@ -106,8 +132,8 @@ class Desk:
 
     def _operation(self, asks: StoredToken, verb: GetOperationVerb) -> Ending:
         found = self.operations.find(verb.id)
+        # One that is not there has the answer of another's, whatever the role: ids are no secret.
         if found is None:
-            _require(decide(asks.role, verb.kind, Belonging.NOBODY))
             raise messages.no_such("operation", verb.id)
         own = Belonging.OWN if found.subject == asks.subject else Belonging.OTHERS
         _require(decide(asks.role, verb.kind, own), "operation", verb.id)
@@ -125,7 +151,21 @@ class Desk:
         clone = self._permitted(asks, verb.kind, verb.name)
         ttl = self._lease(verb.lease.ttl if isinstance(verb, ExtendCloneVerb) else None)
         words = argv.change(verb, clone.id, ttl, asks.subject)
-        return self._begin(asks, verb.kind, clone.id, words, request=_digest(verb.model_dump_json()))
+        request = _digest(verb.model_dump_json())
+        return self._begin(
+            asks, verb.kind, clone.id, words, request=request, objection=lambda: self._objection(asks, verb.kind, clone)
+        )
+
+    def _objection(self, asks: StoredToken, verb: VerbKind, clone: SeenClone) -> FailureAnswer | None:
+        """Return why the clone may not be changed any more: it went while the command waited for its turn.
+
+        Another that has its name by now, of whomever, is not the one that was meant.
+        """
+        try:
+            now = self._permitted(asks, verb, clone.id)
+        except RefusedRequest as refused:
+            return refused.failure
+        return None if now.is_same_as(clone) else messages.no_such("clone", clone.name).failure
 
     def _create(self, asks: StoredToken, verb: CreateCloneVerb) -> OperationRecord:
         _require(decide(asks.role, verb.kind, Belonging.NOBODY))
@@ -162,6 +202,7 @@ class Desk:
         *,
         request: str,
         key: str | None = None,
+        objection: Callable[[], FailureAnswer | None] = lambda: None,
     ) -> OperationRecord:
         record = OperationRecord(
             id=new_id(),
@@ -172,7 +213,7 @@ class Desk:
             key=key,
             started=self.now(),
         )
-        call = CommandCall(words, asks.subject, record.id, _CHANGE_SECONDS)
+        call = CommandCall(words, asks.subject, record.id, _CHANGE_SECONDS, objection)
         self.operations.begin(record, lambda: self.run(call))
         return record
 

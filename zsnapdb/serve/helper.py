@@ -57,6 +57,7 @@ class HelperServer:
         """Answer until the stop is requested."""
         self.listener.settimeout(_POLL_SECONDS)
         while not stop.is_set():
+            self.desk.operations.forget_old()
             try:
                 client, _ = self.listener.accept()
             except TimeoutError:

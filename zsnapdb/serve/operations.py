@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -64,6 +64,8 @@ class Operations:
 
     def __post_init__(self) -> None:
         make_private(self.folder)
+        # What a killed helper was writing can have the login of a clone.
+        whole_file.remove_unfinished(self.folder)
         for file in sorted(self.folder.glob("*.json")):
             with contextlib.suppress(ValidationError, OSError):
                 record = OperationRecord.model_validate_json(file.read_bytes())
@@ -71,6 +73,7 @@ class Operations:
                     self._known[record.id] = record
         for record in [one for one in self._known.values() if one.ending is None]:
             self.end(record.id, _interrupted(record))
+        self.forget_old()
 
     def begin(self, record: OperationRecord, work: Callable[[], ResultAnswer | FailureAnswer]) -> None:
         """Do the work in a thread and keep its ending. The record is durable on return.
@@ -121,6 +124,7 @@ class Operations:
     def find(self, operation: str) -> OperationRecord | None:
         """Return the operation of that id; None if there is none, or none any more."""
         with self._changed:
+            self._forget_old()
             return self._known.get(operation)
 
     def of_key(self, subject: str, key: str) -> OperationRecord | None:
@@ -129,6 +133,7 @@ class Operations:
         What failed may be tried again with its key. Of what was interrupted nobody knows whether it failed.
         """
         with self._changed:
+            self._forget_old()
             begun = [one for one in self._known.values() if (one.subject, one.key) == (subject, key)]
             return next((one for one in begun if not one.has_failed), None)
 
@@ -145,17 +150,30 @@ class Operations:
         whole_file.replace(self.folder / f"{record.id}.json", record.model_dump_json().encode())
         self._known[record.id] = record
 
+    def forget_old(self) -> None:
+        """Forget what ended more than a day ago, on the disk too, unless the operations are being changed just now."""
+        if self._changed.acquire(blocking=False):
+            try:
+                self._forget_old()
+            finally:
+                self._changed.release()
+
+    def _forget_old(self) -> None:
+        oldest = self.now() - _KEPT
+        self._forget([one.id for one in self._known.values() if one.finished is not None and one.finished < oldest])
+
     def _sweep(self, subject: str) -> None:
         """Forget what ended long ago, and the oldest of the subject if there are too many."""
-        ended = sorted(
-            (one for one in self._known.values() if one.finished is not None),
-            key=lambda one: one.started,
-            reverse=True,
-        )
-        mine = [one.id for one in ended if one.subject == subject]
-        old = {one.id for one in ended if one.finished is not None and one.finished < self.now() - _KEPT}
-        for operation in {*mine[_MOST_OF_SUBJECT:], *old}:
-            (self.folder / f"{operation}.json").unlink(missing_ok=True)
+        self._forget_old()
+        mine = [one for one in self._known.values() if one.subject == subject and one.finished is not None]
+        newest = sorted(mine, key=lambda one: one.started, reverse=True)
+        self._forget([one.id for one in newest[_MOST_OF_SUBJECT:]])
+
+    def _forget(self, operations: Sequence[str]) -> None:
+        for operation in operations:
+            # A file that the disk keeps is read, and forgotten, by the next helper.
+            with contextlib.suppress(OSError):
+                (self.folder / f"{operation}.json").unlink(missing_ok=True)
             del self._known[operation]
 
 

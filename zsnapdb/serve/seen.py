@@ -19,23 +19,29 @@ class _CloneFacts(BaseModel):
     name: str
     id: str
     owner: str
+    created: str
     set: str | None = None
     waits: bool = False
 
 
 @dataclass(frozen=True)
 class SeenClone:
-    """A clone: what people call it, its unchanging name, its owner, the set it is of ("": none), and all its fields."""
+    """A clone: what people call it, its unchanging name, its owner, when it was made, its set ("": none), fields."""
 
     name: str
     id: str
     owner: str
+    created: str
     set_name: str
     fields: Mapping[str, JsonValue]
 
     def belongs_to(self, subject: str) -> bool:
         """Whether it is the subject's."""
         return self.owner == owner_text(subject)
+
+    def is_same_as(self, other: SeenClone) -> bool:
+        """Whether both are the same clone, seen at different times: a later one can have the name of one that went."""
+        return (self.id, self.owner, self.created) == (other.id, other.owner, other.created)
 
 
 def seen_in(result: ResultAnswer) -> tuple[SeenClone, ...]:
@@ -48,7 +54,7 @@ def seen_in(result: ResultAnswer) -> tuple[SeenClone, ...]:
     except ValidationError as error:
         raise ConsistencyError("the list of clones has another form", hint="restart the helper") from error
     return tuple(
-        SeenClone(one.name, one.id, one.owner, one.set or "", row)
+        SeenClone(one.name, one.id, one.owner, one.created, one.set or "", row)
         for one, row in found
         if isinstance(row, dict) and not one.waits
     )

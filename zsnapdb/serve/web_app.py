@@ -185,7 +185,7 @@ def _problem(status: int, code: str, detail: str, hint: str = "") -> JSONRespons
 
 
 def _invalid(_request: Request, error: Exception) -> JSONResponse:
-    """Answer 422 with what is wrong where, and no value that was sent. Without a token the answer is 401."""
+    """Answer 422 with what is wrong where, and no value that was sent. No token is looked at for that."""
     assert isinstance(error, RequestValidationError)
     found = [
         f"{printed('.'.join(str(part)[:40] for part in one.get('loc', ())))}: {one.get('msg', '')}"

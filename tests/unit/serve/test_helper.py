@@ -15,6 +15,7 @@ import pytest
 
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.serve.messages import FailureAnswer, PendingAnswer, ResultAnswer
+from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.verbs import (
     CreateCloneVerb,
@@ -263,6 +264,36 @@ def test_what_takes_long_goes_on_and_is_found_again(tmp_path: Path) -> None:
         assert host.refused(token, asks).code == "unknown-name"
 
 
+@pytest.mark.parametrize("owner", ["ci:shop/app", "ci:shop/web"])
+def test_a_change_that_waits_for_its_turn_is_not_done_to_a_later_clone_of_the_name(tmp_path: Path, owner: str) -> None:
+    host = ServeHost(tmp_path, patience=0.1, most_changes=1)
+    token = host.token("ci:shop/web")
+    host.clones(MINE, {"name": "slow", "owner": "ci:shop/web"})
+    host.let("slow", "1")
+    with host.helper() as desk:
+        assert isinstance(host.ask(token, ResetCloneVerb(name="slow")), PendingAnswer)
+        waits = host.ask(token, DestroyCloneVerb(name="mine"))
+        assert isinstance(waits, PendingAnswer)
+        host.clones({"name": "mine", "owner": owner, "created": "2"}, {"name": "slow", "owner": "ci:shop/web"})
+        desk.operations.settle(20)
+        assert host.refused(token, GetOperationVerb(id=waits.operation)).code == "unknown-name"
+    assert [call.words[1] for call in host.calls()] == ["reset"]
+
+
+def test_one_subject_does_not_take_every_place(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, most_clients=4, patience=3)
+    host.let("slow", "3")
+    token, other = host.token("ci:shop/web"), host.token("ci:shop/app")
+    keyed = CreateCloneVerb(wanted=NewClone(instance="main"), key="build-7")
+    with host.helper() as desk, ThreadPoolExecutor(4) as pool:
+        desk.most_at_once = 3
+        answers = pool.map(lambda _: host.ask(token, keyed), range(4))
+        refused = next(one for one in answers if isinstance(one, FailureAnswer))
+        assert refused.code == "busy"
+        assert isinstance(host.ask(other, ListClonesVerb()), ResultAnswer)
+    assert len(host.calls()) == 1
+
+
 def test_a_list_does_not_wait_for_changes_however_long_they_take(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, patience=0.1, most_changes=1)
     host.let("slow", "5")
@@ -291,6 +322,36 @@ def test_what_a_killed_helper_was_doing_counts_as_interrupted(tmp_path: Path) ->
     file.write_bytes(as_it_was)
     with host.helper():
         assert host.refused(token, GetOperationVerb(id=begun.operation)).code == "interrupted"
+
+
+def test_what_ended_a_day_ago_is_forgotten_also_if_nobody_asks(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path)
+    folder = tmp_path / "state" / "operations"
+    with host.helper():
+        host.done(host.token("ci:shop/web"), new())
+        (file,) = folder.glob("*.json")
+        as_it_was = file.read_bytes()
+        host.pass_time(2 * 86400)
+        deadline = time.monotonic() + 20
+        while file.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert list(folder.iterdir()) == []
+        asks = GetOperationVerb(id=file.stem)
+        assert host.refused(host.token("ci:shop/web"), asks).code == "unknown-name"
+    # Nor does a helper that starts later keep it, or what a killed one was writing.
+    file.write_bytes(as_it_was)
+    (folder / ".new-1234").write_bytes(as_it_was)
+    Operations(folder, lambda: host.now)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("role", Role)
+def test_an_operation_of_others_is_as_one_that_is_not_there(host: ServeHost, role: Role) -> None:
+    host.done(host.token("ci:shop/app"), new())
+    (theirs,) = (host.folder / "state" / "operations").glob("*.json")
+    token, unknown = host.token("ci:shop/web", role), "20260101T000000Z-00000000"
+    answers = [host.refused(token, GetOperationVerb(id=one)).model_dump_json() for one in (theirs.stem, unknown)]
+    assert answers[0].replace(theirs.stem, unknown) == answers[1]
 
 
 def test_a_client_that_goes_away_ends_nothing(host: ServeHost) -> None:

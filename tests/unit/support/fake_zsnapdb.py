@@ -42,6 +42,7 @@ def _done(verb: str, words: list[str], clones: list[dict[str, object]]) -> tuple
     if verb == "create":
         owner = options["--owner"].removeprefix("unix:")
         made = {"name": options["--name"], "id": options["--name"], "owner": owner, "set": None, "waits": False}
+        made["created"] = f"{time.time_ns()}"
         return {"kind": "clone", "clone": made, "password": "secret of the clone"}, [*clones, made]
     if verb == "destroy":
         return {"kind": "clone-destroyed"}, [one for one in clones if one["id"] != names[0]]
