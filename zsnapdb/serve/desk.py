@@ -178,7 +178,8 @@ class Desk:
         masks = verb.wanted.mask or (bool(instance.masking.run) and not may_see_unmasked(asks.role))
         words = argv.create(verb.wanted, CloneTerms(name, self._lease(verb.wanted.ttl), masks), asks.subject)
         key = _digest(verb.key) if verb.key is not None else None
-        request = _digest(verb.wanted.model_dump_json())
+        # A subject can have tokens of several roles: what one role began is no answer to what another asks for.
+        request = _digest(f"{verb.wanted.model_dump_json()} {'masked' if masks else 'as the site has it'}")
         # Whoever counts and then begins is alone: so many requests at once begin no more than the quota allows.
         with self._admission:
             before = self.operations.of_key(asks.subject, key) if key is not None else None

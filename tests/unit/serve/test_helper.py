@@ -239,6 +239,12 @@ def test_a_key_makes_one_clone_however_often_it_comes(host: ServeHost) -> None:
     assert len(host.calls()) == 2
 
 
+def test_the_key_of_an_operator_gives_no_unmasked_clone_to_another_role_of_the_subject(host: ServeHost) -> None:
+    keyed = CreateCloneVerb(wanted=NewClone(instance="masked"), key="build-7")
+    host.done(host.token("ci:shop/web", Role.OPERATOR), keyed)
+    assert host.refused(host.token("ci:shop/web"), keyed).code == "idempotency-key-reused"
+
+
 def test_what_takes_long_goes_on_and_is_found_again(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, patience=0.1)
     host.let("slow", "1")

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from zsnapdb import hooks
 from zsnapdb.base.errors import ConfigError, HookError, UsageError
@@ -41,9 +40,6 @@ from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.table_name import TableName
 from zsnapdb.zfs import datasets
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _LONG_SECONDS = 6 * 3600.0
 _QUIET_SECONDS = 2.0
@@ -92,7 +88,7 @@ def check(settings: Settings, instance: Instance, words: Sequence[str], folder: 
             hint=f"run `zsnapdb snapshot {instance.name}`, and leave out --from",
         )
     limits = instance.settings.migration
-    hook = _hook(words, limits, folder)
+    hook = _hook(words, limits, folder, instance.name)
     request = CloneRequest(owner=OWNER, source=source)
     with ephemeral_clone(settings, instance, request) as clone:
         instance.events.tell(f"the migration runs on a clone of {clone.info.backup_id}, to see which tables it touches")
@@ -104,13 +100,14 @@ def check(settings: Settings, instance: Instance, words: Sequence[str], folder: 
         return _measured(settings, instance, clone, hook, tables, sizes)
 
 
-def _hook(words: Sequence[str], limits: MigrationSettings, folder: Path) -> Hook:
+def _hook(words: Sequence[str], limits: MigrationSettings, folder: Path, instance: str) -> Hook:
     """Return the command with the path of its program."""
     command = tuple(words) or limits.command
     if not command:
         raise UsageError(
             "no migration is named",
-            hint="name its command: `zsnapdb migration-check main -- COMMAND`, or set migration.command",
+            hint=f"name it: `zsnapdb migration-check {instance} -- COMMAND`, or set command in"
+            f" [instance.{instance}.migration]",
         )
     program = shutil.which(command[0], path=os.environ.get("PATH", os.defpath))
     if program is None:
@@ -189,8 +186,8 @@ def _measured(
         if not run.failure:
             instance.events.tell("it runs once more")
             second = _run(clone, hook)
-            again = SecondRun.FAILS if second.failure else SecondRun.CHANGES_NOTHING
-            if again is SecondRun.CHANGES_NOTHING and _definitions(session) != after:
+            again = SecondRun.FAILS if second.failure else SecondRun.CHANGES_NO_DEFINITION
+            if again is SecondRun.CHANGES_NO_DEFINITION and _definitions(session) != after:
                 again = SecondRun.CHANGES_AGAIN
     difference = planning.schema_difference(before, after)
     findings = MigrationFindings(run, waits.tables, waits.without_table, again)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 MARGIN_NS = 100_000_000
 """A file time can lie behind the clock by one tick of the kernel, at most 10 ms."""
-NO_ROWS = (".frm", ".opt", ".trg", ".trn", ".par", ".sdi")
+_NO_ROWS = (".frm", ".opt", ".trg", ".trn", ".par", ".sdi")
 """Suffixes of files that hold definitions."""
 _FULLTEXT = re.compile(r"fts_[0-9a-f]{16}_")
 """Names of InnoDB's own tables of a fulltext index; a change of the index also changes the file of its table."""
@@ -60,6 +60,12 @@ def file_name(name: str) -> str:
     return "".join(c if c == "_" or (c.isascii() and c.isalnum()) else f"@{ord(c):04x}" for c in name)
 
 
+def key_of_file(path: str) -> tuple[str, str] | None:
+    """Return the `TableFiles.key` that a file `folder/name` belongs to; None if it holds a definition and no rows."""
+    folder, _, name = path.casefold().rpartition("/")
+    return None if name.endswith(_NO_ROWS) else (folder, re.split(r"[.#]", name)[0])
+
+
 def changed(tables: Collection[TableFiles], changes: Changes) -> list[TableFiles]:
     """Return the tables that may have changed.
 
@@ -69,13 +75,12 @@ def changed(tables: Collection[TableFiles], changes: Changes) -> list[TableFiles
     known = {table.key for table in tables}
     written, present = set(), set()
     for path, state in changes.after.items():
-        folder, _, name = path.casefold().rpartition("/")
-        if name.endswith(NO_ROWS):
+        key = key_of_file(path)
+        if key is None:
             continue
-        key = (folder, re.split(r"[.#]", name)[0])
         present.add(key)
         if changes.before.get(path) != state or state.modified_ns >= changes.since_ns - MARGIN_NS:
-            written.add((*key, bool(_FULLTEXT.match(name))))
+            written.add((*key, bool(_FULLTEXT.match(key[1]))))
     strays = {folder for folder, stem, fulltext in written if (folder, stem) not in known and not fulltext}
     keys = {(folder, stem) for folder, stem, _ in written}
     return [

@@ -10,13 +10,12 @@ from enum import StrEnum
 
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.config.migration import MigrationSettings
-from zsnapdb.planning.clone.changed_files import NO_ROWS, Changes, TableFiles, changed
+from zsnapdb.planning.clone.changed_files import Changes, TableFiles, changed, key_of_file
 from zsnapdb.planning.table_name import TableName
 
 MOST_PROBED = 20
 """The most tables of which readers and writers are watched: more of them would be a load of their own."""
 _COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
-_PART_OF_NAME = re.compile(r"[.#]")
 
 
 class TableEffect(StrEnum):
@@ -93,24 +92,24 @@ def touched(
             effects[name] = {TableEffect.REDEFINED}
     replaced = _replaced(changes)
     for written in changed(stored, changes):
-        found = effects.setdefault(TableName(written.schema, written.table), set())
-        if not found & {TableEffect.CREATED, TableEffect.DROPPED}:
-            found.add(TableEffect.REWRITTEN if written.key in replaced else TableEffect.WRITTEN)
+        known = effects.setdefault(TableName(written.schema, written.table), set())
+        if not known & {TableEffect.CREATED, TableEffect.DROPPED}:
+            known.add(TableEffect.REWRITTEN if written.key in replaced else TableEffect.WRITTEN)
     return tuple(TouchedTable(name, frozenset(effects[name])) for name in sorted(effects, key=str))
 
 
 def _replaced(changes: Changes) -> set[tuple[str, str]]:
-    """Return folder and first part of the name of each file with rows that is another file now.
+    """Return the keys of the files with rows that are other files now.
 
     MariaDB writes a new .frm file for each ALTER TABLE, also for one that copies no row.
     """
-    found = set()
-    for path, state in changes.after.items():
-        before = changes.before.get(path)
-        folder, _, name = path.casefold().rpartition("/")
-        if before is not None and before.inode != state.inode and not name.endswith(NO_ROWS):
-            found.add((folder, _PART_OF_NAME.split(name)[0]))
-    return found
+    others = (path for path, state in changes.after.items() if _inode(changes, path) not in (None, state.inode))
+    return {key for path in others if (key := key_of_file(path)) is not None}
+
+
+def _inode(changes: Changes, path: str) -> int | None:
+    before = changes.before.get(path)
+    return before.inode if before is not None else None
 
 
 def watched(tables: Sequence[TouchedTable], sizes: Mapping[TableName, int]) -> tuple[TableName, ...]:
@@ -142,7 +141,7 @@ class SecondRun(StrEnum):
     Whether it changed rows again is not known. none: it was not run again.
     """
 
-    CHANGES_NOTHING = "changes no definition"
+    CHANGES_NO_DEFINITION = "changes no definition"
     CHANGES_AGAIN = "changes the schema again"
     FAILS = "fails"
     NONE = "was not tried"
@@ -163,9 +162,9 @@ class MigrationFindings:
 
 def problems(findings: MigrationFindings, limits: MigrationSettings) -> tuple[str, ...]:
     """Return what is wrong by the limits of the site; nothing: the migration may be run on production."""
-    found = [f"the migration fails: {findings.run.failure}"] if findings.run.failure else []
+    texts = [f"the migration fails: {findings.run.failure}"] if findings.run.failure else []
     if limits.longest is not None and findings.run.seconds > limits.longest:
-        found.append(f"it takes {findings.run.seconds:.1f} s; migration.longest is {format_duration(limits.longest)}")
+        texts.append(f"it takes {findings.run.seconds:.1f} s; migration.longest is {format_duration(limits.longest)}")
     most = {
         TableAccess.READ: ("longest_read_wait", limits.longest_read_wait),
         TableAccess.WRITE: ("longest_write_wait", limits.longest_write_wait),
@@ -173,12 +172,12 @@ def problems(findings: MigrationFindings, limits: MigrationSettings) -> tuple[st
     for wait in findings.waits:
         name, limit = most[wait.access]
         if limit is not None and wait.longest > limit:
-            found.append(
+            texts.append(
                 f"a {wait.access} of {wait.table} waits {wait.longest:.2f} s; migration.{name} is"
                 f" {format_duration(limit)}"
             )
         if wait.failed:
-            found.append(f"{wait.failed} of {wait.asked} {wait.access}s of {wait.table} fail: {wait.error}")
+            texts.append(f"{wait.failed} of {wait.asked} {wait.access}s of {wait.table} fail: {wait.error}")
     if limits.repeatable and findings.again in (SecondRun.CHANGES_AGAIN, SecondRun.FAILS):
-        found.append(f"a second run {findings.again}; migration.repeatable demands that it changes no definition")
-    return tuple(found)
+        texts.append(f"a second run {findings.again}; migration.repeatable demands that it changes no definition")
+    return tuple(texts)

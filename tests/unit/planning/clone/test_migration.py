@@ -62,7 +62,7 @@ def test_a_new_file_of_a_definition_is_no_copy_of_rows() -> None:
 
 
 def test_a_second_run_is_said_to_change_no_definition_as_rows_are_not_compared() -> None:
-    assert SecondRun.CHANGES_NOTHING.value == "changes no definition"
+    assert SecondRun.CHANGES_NO_DEFINITION.value == "changes no definition"
 
 
 def test_the_largest_tables_that_others_can_use_before_and_after_are_watched() -> None:
