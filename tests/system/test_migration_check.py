@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,14 @@ NOISE = 0.1
 
 
 @pytest.fixture(scope="module")
-def shop(lab: Lab, first: dict[str, Any]) -> None:
+def shop(lab: Lab, first: dict[str, Any]) -> Iterator[None]:
     with pymysql.connect(unix_socket=SOCKET, user="root", autocommit=True) as server, server.cursor() as cursor:
         cursor.execute("CREATE DATABASE shop")
         for table in ("items", "stock", "archive", "orders", "untouched"):
             cursor.execute(f"CREATE TABLE shop.{table} (id INT PRIMARY KEY, n INT, note VARCHAR(20))")
             cursor.executemany(f"INSERT INTO shop.{table} VALUES (%s, 1, 'x')", [(number,) for number in range(500)])
+    yield
+    lab.sql("DROP DATABASE shop")
 
 
 # What a statement waits for is told by both servers alike: 7 and 6 % from the truth at most, seen of both.
