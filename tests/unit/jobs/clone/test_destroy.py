@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
+from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool, Thing
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config.settings import CloneSettings, Settings
@@ -55,6 +55,15 @@ def test_a_plain_commit_goes_with_its_clone_and_the_plan_says_so(pool: ClonePool
     assert pool.commands == []
     destroy.destroy(settings, THIS_HOST, "life")
     assert left(pool) == set()
+
+
+def test_a_clone_whose_label_is_the_name_of_another_dataset_stays(pool: ClonePool, settings: Settings) -> None:
+    """The lock that is held is that of the dataset's name."""
+    life(pool)
+    pool.things[f"{HOME}/life"].properties["zsnapdb:label"] = "other"
+    pool.things[f"{HOME}/other"] = Thing()
+    assert destroy.destroy(settings, THIS_HOST, "other") == ()
+    assert pool.commands == []
 
 
 def test_a_clone_that_was_reset_from_its_own_commit_can_be_destroyed(pool: ClonePool, settings: Settings) -> None:
