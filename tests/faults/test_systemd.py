@@ -205,7 +205,9 @@ def test_clones_by_http_work_within_the_walls_of_the_units_and_outlive_them(gues
     said(guest, "systemctl", "start", "zsnapdb-serve-helper.socket", "zsnapdb-serve")
     listens = "import socket; socket.create_connection(('127.0.0.1', 9808))"
     said(guest, "sh", "-c", f'until python3 -c "{listens}" 2>/dev/null; do sleep 0.2; done')
-    token = json.loads(said(guest, QUICK, "token", "create", "--for", "ci:shop/web", "--json"))["text"]
+    token = json.loads(said(guest, QUICK, "token", "create", "--for", "ci:shop/web", "--role", "operator", "--json"))[
+        "text"
+    ]
     made = asked(guest, token, "POST", "/clones", '{"instance": "main", "name": "team"}')
     assert made["status"] in (200, 201), said(guest, "journalctl", "--no-pager", "-n", "50", "-u", "zsnapdb-serve*")
     web = said(guest, "systemctl", "show", "--value", "-pMainPID", "zsnapdb-serve")

@@ -155,7 +155,7 @@ def service(lab: Lab, first: dict[str, Any], tmp_path_factory: pytest.TempPathFa
     assert made.code == 0, made.stderr
     SHIM.write_text(STOPS)
     SHIM.chmod(0o755)
-    limits = "[serve]\nper_subject = 1\n\n[repository.s3]\nevidence = true\n"
+    limits = '[serve]\nper_subject = 1\nunmasked = ["main"]\n\n[repository.s3]\nevidence = true\n'
     config = lab.changed(("[repository.s3]\n", limits))
     serving = Service(lab, config, tmp_path_factory.mktemp("serve") / "said")
     try:

@@ -77,6 +77,7 @@ def test_keys_of_s3_beside_the_url_are_read_and_noted() -> None:
         (GOOD + "stream = { levle = 3 }\n", "unknown key repository.s3.stream.levle", "did you mean 'level'?"),
         (GOOD.replace('repository = "s3"', ""), "missing key instance.main.repository", "zsnapdb example"),
         (GOOD.replace('repository = "s3"', 'repository = "s4"'), "names repository 's4', which is not configured", ""),
+        (GOOD + '[serve]\nunmasked = ["shop"]\n', "serve.unmasked names instance 'shop', which is not configured", ""),
         (GOOD.replace("socket =", "host = 'db'\nsocket ="), "at most one of socket and host", ""),
         (GOOD.replace("s3://bucket/prefix", "ftp://x"), "neither s3://bucket[/prefix] nor file:///folder", ""),
         (GOOD.replace("tank/mysql/data", "tank/mysql"), "volumes names a dataset under two roles", ""),

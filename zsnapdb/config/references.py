@@ -23,6 +23,12 @@ def unknown_names(raw: Mapping[str, Any]) -> tuple[str, ...]:
             sentences.append(
                 f"doctor.silenced for the rule {rule.get('rule')} names instance {name!r}, which is not configured"
             )
+    unmasked = _table(raw, "serve").get("unmasked")
+    sentences += [
+        f"serve.unmasked names instance {name!r}, which is not configured"
+        for name in (unmasked if isinstance(unmasked, list) else ())
+        if isinstance(name, str) and name not in instances
+    ]
     return tuple(sentences)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from zsnapdb.base.patterns import INSTANCE
 from zsnapdb.base.quantities import Seconds
 from zsnapdb.config.repository import ConfigSection
 
@@ -16,7 +17,8 @@ class ServeSettings(ConfigSection):
 
     `socket` is made by the helper, unless systemd hands it one. `account` is that of the web process: nobody else but
     root is answered. `ttl` is the lease of a clone whose request names none, `longest_lease` the longest that may be
-    asked for, `per_subject` how many clones a subject may have at once.
+    asked for, `per_subject` how many clones a subject may have at once. `unmasked` names instances without masking of
+    which everybody may have clones: of others only operators may.
     """
 
     socket: Path = Path("/run/zsnapdb-serve/helper.sock")
@@ -24,6 +26,7 @@ class ServeSettings(ConfigSection):
     per_subject: Annotated[int, Field(ge=1, le=1000)] = 5
     ttl: Annotated[Seconds, Field(ge=60, le=366 * 86400.0)] = 8 * 3600.0
     longest_lease: Annotated[Seconds, Field(ge=60, le=366 * 86400.0)] = 7 * 86400.0
+    unmasked: tuple[Annotated[str, Field(pattern=rf"^(?:{INSTANCE})$")], ...] = ()
 
     @model_validator(mode="after")
     def _ends_in_time(self) -> ServeSettings:

@@ -28,9 +28,7 @@ from zsnapdb.config.serve import ServeSettings
 from zsnapdb.config.vm import VmSourceSettings
 
 DEFAULT_PATH = Path("/etc/zsnapdb/zsnapdb.toml")
-
 _EXAMPLE = "`zsnapdb example zsnapdb.toml` prints an example that explains every key"
-
 Volumes = dict[RoleName, str]
 
 

@@ -131,6 +131,9 @@ class Desk:
         _require(decide(asks.role, verb.kind, Belonging.NOBODY))
         settings = self.settings()
         _, instance = settings.one_instance(verb.wanted.instance)
+        is_for_all = bool(instance.masking.run) or verb.wanted.instance in settings.serve.unmasked
+        if not (is_for_all or may_see_unmasked(asks.role)):
+            raise messages.unmasked(verb.wanted.instance)
         name = verb.wanted.name or f"{verb.wanted.instance[:20]}-{secrets.token_hex(4)}"
         masks = verb.wanted.mask or (bool(instance.masking.run) and not may_see_unmasked(asks.role))
         words = argv.create(verb.wanted, CloneTerms(name, self._lease(verb.wanted.ttl), masks), asks.subject)

@@ -90,6 +90,13 @@ def forbidden(reason: str) -> RefusedRequest:
     return RefusedRequest(failure_of(NotAllowedError(reason, hint="ask an administrator for a token of another role")))
 
 
+def unmasked(instance: str) -> RefusedRequest:
+    """Return the answer to who may not have a clone of an instance that is not masked."""
+    reason = f"clones of {instance} are not masked, and only an operator may have one"
+    hint = f"an administrator sets masking.run of {instance}, or names it in serve.unmasked"
+    return RefusedRequest(failure_of(NotAllowedError(reason, hint=hint)))
+
+
 def no_such(what: str, name: str) -> RefusedRequest:
     """Return the one answer to a name that nothing has, and to one that somebody else's has."""
     return RefusedRequest(failure_of(UnknownNameError(f"there is no {what} {name}", hint="list what there is")))

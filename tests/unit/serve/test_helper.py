@@ -148,7 +148,16 @@ def test_an_instance_without_masking_is_not_masked_unless_asked(host: ServeHost)
     assert host.done(token, ListInstancesVerb()).document["instances"] == [
         {"name": "main", "masked": False, "pool": False},
         {"name": "masked", "masked": True, "pool": False},
+        {"name": "secret", "masked": False, "pool": False},
     ]
+
+
+def test_of_an_instance_without_masking_only_operators_have_clones_unless_it_is_named(host: ServeHost) -> None:
+    refused = host.refused(host.token("ci:shop/web"), new("secret", mask=True))
+    assert (refused.code, "clones of secret are not masked" in refused.message) == ("not-allowed", True)
+    assert host.calls() == []
+    host.done(host.token("user:ada@example.org", Role.OPERATOR), new("secret"))
+    assert len(host.calls()) == 1
 
 
 @pytest.mark.parametrize("ttl", ["25h", "0s", "999999999w"])

@@ -35,6 +35,10 @@ url = "file:///srv/backups"
 repository = "store"
 volumes = {{ data = "tank/main" }}
 
+[instance.secret]
+repository = "store"
+volumes = {{ data = "tank/secret" }}
+
 [instance.masked]
 repository = "store"
 volumes = {{ data = "tank/masked" }}
@@ -44,6 +48,7 @@ masking = {{ run = ["/etc/zsnapdb/mask.sql"] }}
 per_subject = {per_subject}
 ttl = "2h"
 longest_lease = "1d"
+unmasked = ["main"]
 """
 
 
