@@ -317,8 +317,14 @@ def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
     The errors are those of `ready`.
     """
     unchanging = name if is_dataset(settings, name) else find(settings, host, name).name
-    with locks.on_clone(unchanging):
-        yield ready(settings, host, unchanging)
+    while True:
+        with locks.on_clone(unchanging):
+            info = ready(settings, host, unchanging)
+            if info.name == unchanging:
+                yield info
+                return
+        # A dataset of this name is no clone, or none any more, and another clone is called so: its lock counts.
+        unchanging = info.name
 
 
 def is_dataset(settings: Settings, name: str) -> bool:

@@ -68,10 +68,14 @@ def destroy(settings: Settings, host: Host, name: str, also: Collection[GoesToo]
     Empty if there is no such clone or set, so it can be repeated. Every dataset must carry the clone's name, set
     locally; else nothing of the clone is destroyed. `reap` finishes an interrupted destroy.
     """
-    # What is to be known of a clone is read under its lock, which needs no more than the name of its dataset.
-    done, names = [], [name]
-    if not is_dataset(settings, name):
-        names = [info.name for info in _named(settings, host, name)]
+    if is_dataset(settings, name):
+        # What is to be known of a clone is read under its lock, which needs no more than the name of its dataset.
+        with locks.on_clone(name):
+            gone = destroy_locked(settings, host, name, also)
+        if gone or not is_dataset(settings, name):
+            return tuple(gone)
+        # The dataset of this name is no clone. A clone or a set can still be called so.
+    done, names = [], [info.name for info in _named(settings, host, name)]
     if len(names) > 1:
         # What is refused of one clone of a set keeps all of them.
         plan(settings, host, name, also)
