@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 MARGIN_NS = 100_000_000
 """A file time can lie behind the clock by one tick of the kernel, at most 10 ms."""
-_NO_ROWS = (".frm", ".opt", ".trg", ".trn", ".par", ".sdi")
+NO_ROWS = (".frm", ".opt", ".trg", ".trn", ".par", ".sdi")
 """Suffixes of files that hold definitions."""
 _FULLTEXT = re.compile(r"fts_[0-9a-f]{16}_")
 """Names of InnoDB's own tables of a fulltext index; a change of the index also changes the file of its table."""
@@ -70,7 +70,7 @@ def changed(tables: Collection[TableFiles], changes: Changes) -> list[TableFiles
     written, present = set(), set()
     for path, state in changes.after.items():
         folder, _, name = path.casefold().rpartition("/")
-        if name.endswith(_NO_ROWS):
+        if name.endswith(NO_ROWS):
             continue
         key = (folder, re.split(r"[.#]", name)[0])
         present.add(key)

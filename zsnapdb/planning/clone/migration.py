@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.config.migration import MigrationSettings
-from zsnapdb.planning.clone.changed_files import Changes, TableFiles, changed
+from zsnapdb.planning.clone.changed_files import NO_ROWS, Changes, TableFiles, changed
 from zsnapdb.planning.table_name import TableName
 
 MOST_PROBED = 20
@@ -100,12 +100,15 @@ def touched(
 
 
 def _replaced(changes: Changes) -> set[tuple[str, str]]:
-    """Return folder and first part of the name of each file that is another file now."""
+    """Return folder and first part of the name of each file with rows that is another file now.
+
+    MariaDB writes a new .frm file for each ALTER TABLE, also for one that copies no row.
+    """
     found = set()
     for path, state in changes.after.items():
         before = changes.before.get(path)
-        if before is not None and before.inode != state.inode:
-            folder, _, name = path.casefold().rpartition("/")
+        folder, _, name = path.casefold().rpartition("/")
+        if before is not None and before.inode != state.inode and not name.endswith(NO_ROWS):
             found.add((folder, _PART_OF_NAME.split(name)[0]))
     return found
 
@@ -134,9 +137,12 @@ class MigrationRun:
 
 
 class SecondRun(StrEnum):
-    """What running the migration again did: nothing, something else, or it failed. none: it was not run again."""
+    """What running the migration again did to the definitions of tables and views, or that it failed.
 
-    CHANGES_NOTHING = "changes nothing"
+    Whether it changed rows again is not known. none: it was not run again.
+    """
+
+    CHANGES_NOTHING = "changes no definition"
     CHANGES_AGAIN = "changes the schema again"
     FAILS = "fails"
     NONE = "was not tried"
@@ -174,5 +180,5 @@ def problems(findings: MigrationFindings, limits: MigrationSettings) -> tuple[st
         if wait.failed:
             found.append(f"{wait.failed} of {wait.asked} {wait.access}s of {wait.table} fail: {wait.error}")
     if limits.repeatable and findings.again in (SecondRun.CHANGES_AGAIN, SecondRun.FAILS):
-        found.append(f"a second run {findings.again}; migration.repeatable demands that it changes nothing")
+        found.append(f"a second run {findings.again}; migration.repeatable demands that it changes no definition")
     return tuple(found)

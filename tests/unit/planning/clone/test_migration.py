@@ -53,6 +53,18 @@ def test_a_table_that_is_new_gone_redefined_rewritten_or_written_is_touched_and_
     }
 
 
+def test_a_new_file_of_a_definition_is_no_copy_of_rows() -> None:
+    """MariaDB replaces the .frm file of a table by each ALTER TABLE, also by one that copies nothing."""
+    before = {"shop/a.ibd": BEFORE, "shop/a.frm": FileState(800, 5, 2)}
+    after = {"shop/a.ibd": FileState(4096, LATER + 1, 1), "shop/a.frm": FileState(900, LATER + 1, 3)}
+    (found,) = touched({A: "CREATE a"}, {A: "CREATE a2"}, files(A), Changes(before, after, LATER))
+    assert found.effects == {TableEffect.REDEFINED, TableEffect.WRITTEN}
+
+
+def test_a_second_run_is_said_to_change_no_definition_as_rows_are_not_compared() -> None:
+    assert SecondRun.CHANGES_NOTHING.value == "changes no definition"
+
+
 def test_the_largest_tables_that_others_can_use_before_and_after_are_watched() -> None:
     many = [TouchedTable(TableName("s", f"t{n:02}"), frozenset({TableEffect.WRITTEN})) for n in range(30)]
     new = TouchedTable(A, frozenset({TableEffect.CREATED}))
