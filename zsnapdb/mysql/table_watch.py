@@ -42,6 +42,7 @@ class _Watcher:
     def __init__(self, session: Session, questions: Sequence[str]) -> None:
         self._session = session
         self._questions: Iterator[str] = itertools.cycle(questions)
+        self._lock = threading.Lock()
         self._since: float | None = None
         self._longest = self._before = 0.0
         self._asked = self._failed = 0
@@ -55,21 +56,35 @@ class _Watcher:
             self._ask()
 
     def _ask(self) -> None:
-        began = self._since if self._since is not None else time.monotonic()
+        with self._lock:
+            # One that failed goes on as a wait until one succeeds.
+            self._since = self._since or time.monotonic()
         error = ""
         try:
             self._session.query(next(self._questions))
         except ServerError as failed:
             error = failed.message
-        # One that failed goes on as a wait until one succeeds.
-        self._since = began if error else None
-        self._asked += 1
-        self._failed, self._error = self._failed + bool(error), error or self._error
-        self._longest = max(self._longest, time.monotonic() - began)
+        self._count(error)
+
+    def _count(self, error: str) -> None:
+        with self._lock:
+            now = time.monotonic()
+            self._asked += 1
+            self._failed, self._error = self._failed + bool(error), error or self._error
+            self._longest = max(self._longest, now - (self._since or now))
+            self._since = self._since if error else None
 
     def begin(self) -> None:
-        """What was seen until now was before the migration."""
-        self._before, self._longest, self._asked = self._longest, 0.0, 0
+        """What was seen until now was before the migration, also of a wait that goes on."""
+        with self._lock:
+            self._before, self._longest = self._longest, 0.0
+            self._asked, self._failed, self._error = 0, 0, ""
+            self._since = None if self._since is None else time.monotonic()
+
+    def give_up(self) -> None:
+        """Count the question that nobody has answered yet as one that failed."""
+        if self._since is not None:
+            self._count("it was not answered after the migration either")
 
     def close(self) -> None:
         """Close the session. A question that is not answered ends with it."""
@@ -113,10 +128,16 @@ class TableWatch:
             watcher.begin()
 
     def end(self) -> WatchedWaits:
-        """Stop, and return what was seen since `begin`."""
+        """Stop, and return what was seen since `begin`.
+
+        Who waits longer than a minute after that, waits for what the migration left behind.
+        """
         self.stop.set()
-        for thread in self.threads:
-            thread.join(_ENDING_SECONDS)
+        until = time.monotonic() + _ENDING_SECONDS
+        for watcher, thread in zip(self.watchers, self.threads, strict=True):
+            thread.join(max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                watcher.give_up()
         for watcher in self.watchers:
             watcher.close()
         *of_tables, alone = self.watchers
@@ -134,9 +155,9 @@ def _questions(session: Session, name: TableName, access: TableAccess) -> tuple[
     table = quoted(name.schema, str(name.table))
     if access is TableAccess.READ:
         return (f"SELECT 1 FROM {table} LIMIT 1",)
-    columns = tables.columns(session, name.schema, str(name.table))
-    key = sorted((one for one in columns if one.key_part), key=lambda one: one.key_part)
+    key = tables.ordered_key(session, name.schema, str(name.table))
     if not key:
+        # Sorting would lock every row.
         return (f"SELECT 1 FROM {table} LIMIT 1 FOR UPDATE",)
-    orders = (", ".join(f"{one.quoted} {way}" for one in key) for way in ("ASC", "DESC"))
+    orders = (", ".join(f"{quoted(one)} {way}" for one in key) for way in ("ASC", "DESC"))
     return tuple(f"SELECT 1 FROM {table} ORDER BY {order} LIMIT 1 FOR UPDATE" for order in orders)

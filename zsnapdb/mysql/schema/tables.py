@@ -61,6 +61,23 @@ def columns(session: Session, schema: str, table: str) -> list[Column]:
     ]
 
 
+def ordered_key(session: Session, schema: str, table: str) -> tuple[str, ...]:
+    """Return the columns of the primary key, if the server finds its first and its last row without reading all.
+
+    Empty if there is no such key. A key of prefixes, a hash and a key of both directions order no rows by its columns
+    (refman 8.4, "ORDER BY Optimization"; "The INFORMATION_SCHEMA STATISTICS Table", SUB_PART and COLLATION).
+    """
+    parts = session.query(
+        "SELECT column_name, sub_part, collation FROM information_schema.statistics WHERE table_schema = %s AND"
+        " table_name = %s AND index_name = 'PRIMARY' ORDER BY seq_in_index",
+        (schema, table),
+    )
+    directions = {direction for _, _, direction in parts}
+    if any(prefix is not None for _, prefix, _ in parts) or directions not in ({"A"}, {"D"}):
+        return ()
+    return tuple(str(column) for column, _, _ in parts)
+
+
 def _padding_collations(session: Session) -> Callable[[str], bool]:
     """Return a function that says whether a collation ignores trailing spaces.
 
