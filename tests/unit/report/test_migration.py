@@ -41,10 +41,10 @@ def test_the_text_ends_with_the_problems_and_the_verdict() -> None:
 
 
 def test_markdown_shows_names_as_they_are_and_its_fence_cannot_be_closed_from_inside() -> None:
-    evil = replace(CHECKED, difference="+  COMMENT '\n```\n<script>'", problems=("table `a|b`: *x* <b>",))
+    evil = replace(CHECKED, difference="+  COMMENT '\n```\n<script>'", problems=("table `a|b`: *x* <b> &lt;",))
     lines = MigrationView(evil, as_markdown=True).text().splitlines()
     assert lines[0] == "### The migration has problems"
-    assert "- table \\`a\\|b\\`: \\*x\\* \\<b\\>" in lines
+    assert "- table \\`a\\|b\\`: \\*x\\* \\<b\\> \\&lt;" in lines
     assert "| shop.new\\_orders | redefined, rewritten | - | 1.250 s |" in lines
     start = lines.index("``````diff")
     assert lines[start + 1 :] == ["+  COMMENT '", "```", "<script>'", "``````"]

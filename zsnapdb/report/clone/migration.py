@@ -159,7 +159,7 @@ _HEADINGS = ("TABLE", "WHAT", "A READ WAITS", "A WRITE WAITS")
 
 def _cell(text: str) -> str:
     """Return the text as Markdown shows it: names of tables and messages of servers are no markup."""
-    escaped = "".join(f"\\{one}" if one in "\\`*_{}[]<>()#+!|~" else one for one in text)
+    escaped = "".join(f"\\{one}" if one in "\\`*_{}[]<>()#+!|~&" else one for one in text)
     return " ".join(escaped.split())
 
 
