@@ -26,6 +26,7 @@ from zsnapdb.jobs.clone import catalogue, contract
 from zsnapdb.jobs.clone.ephemeral import OWNER, RunningClone, ephemeral_clone
 from zsnapdb.jobs.clone.lifecycle import server_of
 from zsnapdb.jobs.clone.request import CloneRequest
+from zsnapdb.jobs.clone.sources import LIVE_STATE
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
 from zsnapdb.mysql.schema import table_files
@@ -82,8 +83,14 @@ def check(settings: Settings, instance: Instance, words: Sequence[str], folder: 
     """Run the migration on clones of the snapshot set, and return what it does; the clones are gone then.
 
     `words` is the command (none: the configured one), run in `folder` with a login of the clone in its environment.
-    UsageError or ConfigError, and no clone is made, if there is no such program. The errors are those of `create`.
+    UsageError or ConfigError, and no clone is made, if there is no such program, or if the set would not outlive its
+    first clone. The errors are those of `create`.
     """
+    if source == LIVE_STATE:
+        raise UsageError(
+            "a migration needs a snapshot set that stays for two clones, and the live state is of one",
+            hint=f"run `zsnapdb snapshot {instance.name}`, and leave out --from",
+        )
     limits = instance.settings.migration
     hook = _hook(words, limits, folder)
     request = CloneRequest(owner=OWNER, source=source)
