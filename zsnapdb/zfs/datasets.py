@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from zsnapdb.base.errors import NotThere
 from zsnapdb.base.patterns import is_dataset_or_snapshot
-from zsnapdb.zfs import core, loaded_module
+from zsnapdb.zfs import core, loaded_module, mounts
 from zsnapdb.zfs.command import ZFS, number_in, property_rows, run, run_when_free, set_options, table
 
 UNSET = "-"
@@ -190,7 +190,7 @@ def unmount(dataset: str) -> None:
 
 def unmount_all(names: Sequence[str]) -> None:
     """Unmount these filesystems in this order. Unmounted ones do not change."""
-    seen = properties_of(names, ["mounted"]) if names else {}
+    here = mounts.mounted_datasets()
     for name in names:
-        if seen[name]["mounted"].value == "yes":
+        if name in here:
             run_when_free([ZFS, "unmount", name])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from zsnapdb.base.errors import CommandError
 from zsnapdb.planning.backup.at_rest import AtRest
 from zsnapdb.zfs import datasets
-from zsnapdb.zfs.command import ZFS, run
+from zsnapdb.zfs.command import ZFS, number_in, run
+from zsnapdb.zfs.datasets import Property
+
+_KEYS = ("encryption", "encryptionroot", "keystatus", "keylocation")
 
 
 def at_rest(names: Iterable[str]) -> dict[str, AtRest]:
@@ -19,16 +23,31 @@ def at_rest(names: Iterable[str]) -> dict[str, AtRest]:
     chosen = sorted(set(names))
     if not chosen:
         return {}
-    read = datasets.properties_of(chosen, ["encryption", "encryptionroot", "keystatus", "keylocation"])
-    return {
-        name: AtRest(
-            None if values["encryption"].value in ("off", datasets.UNSET) else values["encryption"].value,
-            None if values["encryptionroot"].value in ("", datasets.UNSET) else values["encryptionroot"].value,
-            is_unlocked=values["keystatus"].value != "unavailable",
-            is_typed=values["keylocation"].value == "prompt",
-        )
-        for name, values in read.items()
-    }
+    return {name: _at_rest(values) for name, values in datasets.properties_of(chosen, _KEYS).items()}
+
+
+def _at_rest(values: Mapping[str, Property]) -> AtRest:
+    return AtRest(
+        None if values["encryption"].value in ("off", datasets.UNSET) else values["encryption"].value,
+        None if values["encryptionroot"].value in ("", datasets.UNSET) else values["encryptionroot"].value,
+        is_unlocked=values["keystatus"].value != "unavailable",
+        is_typed=values["keylocation"].value == "prompt",
+    )
+
+
+@dataclass(frozen=True)
+class ReceivingPlace:
+    """A dataset below which something is received: the bytes that can still be written, and how it is encrypted."""
+
+    free: int
+    at_rest: AtRest
+
+
+def receiving_place(dataset: str) -> ReceivingPlace:
+    """Return what is to be known before something is received below the dataset. One command asks."""
+    values = datasets.properties(dataset, [*_KEYS, "available"])
+    free = number_in(values["available"].value, [ZFS, "get", "available", dataset])
+    return ReceivingPlace(free, _at_rest(values))
 
 
 def unlock(places: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import CommandError
-from zsnapdb.zfs import datasets, encryption
+from zsnapdb.zfs import datasets, encryption, mounts
 
 _RDONLY, _NOSUID, _NODEV, _NOEXEC, _NOATIME, _RELATIME, _STRICTATIME = 1, 2, 4, 8, 1 << 10, 1 << 21, 1 << 24
 """The flags of mount(2), from linux/mount.h."""
@@ -39,6 +39,8 @@ def mount_all(names: Iterable[str]) -> None:
     another account can make leads to the outermost. CommandError if the kernel refuses.
     """
     wanted = list(names)
+    if mounts.mounted_datasets().issuperset(wanted):
+        return
     seen = datasets.properties_of(wanted, _USED)
     stated = {name: {key: each.value for key, each in seen[name].items()} for name in wanted}
     places = {name: Path(values["mountpoint"]) for name, values in stated.items()}

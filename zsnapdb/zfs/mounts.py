@@ -66,6 +66,14 @@ def mounted() -> list[MountEntry]:
     ]
 
 
+def mounted_datasets() -> frozenset[str]:
+    """Return the datasets that are mounted in this process's mount namespace: those that `zfs get mounted` says yes of.
+
+    It looks into this list too (libzfs_mount.c, is_mounted), so no program is needed for it.
+    """
+    return frozenset(entry.source for entry in mounted() if entry.fstype == "zfs")
+
+
 @dataclass(frozen=True)
 class ForeignMount:
     """A dataset that is mounted in another mount namespace than ours, and a process that lives there.

@@ -103,22 +103,22 @@ def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = 
     """Unmount and destroy exactly these datasets, inner datasets first. `with_snapshots`: first all their snapshots.
 
     NotOursError, and nothing is destroyed, if one of them carries none of the marks. The call fails if there are clones
-    or holds, or snapshots without `with_snapshots`.
+    or holds, or snapshots without `with_snapshots`. A dataset that is in use loses none of its snapshots.
     """
     order = sorted(names, key=len, reverse=True)
     for name in order:
         _check_separator(name, "")
     if not order:
         return
-    seen = datasets.properties_of(order, [*(mark.name for mark in marks), "mounted"])
+    prove(order, *marks)
+    on = snapshots.names_of(order) if with_snapshots else []
     for name in order:
-        _prove(name, seen[name], marks)
-    for name in order:
-        if seen[name]["mounted"].value == "yes":
-            run_when_free([ZFS, "unmount", name])
-        if with_snapshots:
-            for snapshot in snapshots.names_of([name]):
-                _destroy(snapshot)
+        own = [snapshot for snapshot in on if snapshot.partition("@")[0] == name]
+        if own:
+            datasets.unmount(name)
+        for snapshot in own:
+            _destroy(snapshot)
+        # It unmounts a filesystem that is mounted, but none that is in use (zfs-destroy(8), without -f).
         _destroy(name)
 
 

@@ -133,18 +133,23 @@ class OwnedSnapshot:
         return _use(holds if is_number(holds) else "1", clones, used if is_number(used) else "0")
 
 
-def owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnapshot]:
+def owned(places: Collection[str], names: Sequence[str], only: str | None = None) -> list[OwnedSnapshot]:
     """Return the own snapshots of these datasets that have the first of the named properties, oldest first.
 
     Snapshots of their children are not included. One command reads them: each further property of thousands of
-    snapshots takes its time. NotThere if a dataset does not exist.
+    snapshots takes its time. NotThere if a dataset does not exist. `only`: no other snapshots than those of this short
+    name are listed (None: all).
     """
-    if not places:
+    asked = [*places]
+    if only is not None:
+        asked = [name for place in places if datasets.exists(name := f"{place}@{only}")]
+    if not asked:
         return []
     columns = ["name", "guid", "createtxg", *names]
     owned_snapshots = []
+    depth = ["-d", "1"] if only is None else []
     for row in rows(
-        [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(columns), "-s", "createtxg", *places]
+        [ZFS, "list", "-H", "-p", *depth, "-t", "snapshot", "-o", ",".join(columns), "-s", "createtxg", *asked]
     ):
         if len(row) != len(columns) or row[3] == "-":
             # A value with a tab or a line feed is not ours.

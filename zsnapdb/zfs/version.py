@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from zsnapdb.zfs import loaded_module
 from zsnapdb.zfs.command import ZFS, number_in, run
 
 
+@functools.cache
 def userland() -> str:
-    """Return the version of the user tools and the module, e.g. `zfs-2.3.9-1 zfs-kmod-2.3.9-1`."""
+    """Return the version of the user tools and the module, e.g. `zfs-2.3.9-1 zfs-kmod-2.3.9-1`. A process asks once."""
+    return _printed()
+
+
+def _printed() -> str:
     return " ".join(run([ZFS, "version"]).split())
 
 
@@ -25,7 +31,7 @@ def pool_guid(pool: str) -> int:
 def kernel_release() -> tuple[int, ...]:
     """Return the release of the loaded module as numbers, e.g. (2, 3, 9). Empty if it is not known."""
     text = loaded_module.version()
-    return release_in(userland() if text is None else f"zfs-kmod-{text}")
+    return release_in(_printed() if text is None else f"zfs-kmod-{text}")
 
 
 _FEATURES = {

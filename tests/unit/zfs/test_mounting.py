@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.zfs.mounting import flags, lacks_key
+from zsnapdb.base.errors import NotThere
+from zsnapdb.zfs import datasets, mounts
+from zsnapdb.zfs.mounting import flags, lacks_key, mount_all
 
 DEFAULTS = {"readonly": "off", "setuid": "on", "devices": "on", "exec": "on", "atime": "on", "relatime": "on"}
 NOSUID, NODEV, NOEXEC, RDONLY, NOATIME, RELATIME, STRICTATIME = 2, 4, 8, 1, 1 << 10, 1 << 21, 1 << 24
@@ -30,3 +32,19 @@ def test_the_flags_of_a_mount_follow_from_the_properties(changed: dict[str, str]
 )
 def test_only_what_is_not_mounted_is_asked_for_its_key(mounted: str, keystatus: str, expected: bool) -> None:
     assert lacks_key({"mounted": mounted, "keystatus": keystatus}) is expected
+
+
+def test_of_what_is_mounted_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(mounts, "mounted_datasets", lambda: {"tank/a", "tank/a/b"})
+
+    def properties_of(names: list[str], _keys: object) -> dict[str, dict[str, datasets.Property]]:
+        asked.append(names)
+        raise NotThere("no such dataset")
+
+    monkeypatch.setattr(datasets, "properties_of", properties_of)
+    mount_all(["tank/a", "tank/a/b"])
+    assert asked == []
+    with pytest.raises(NotThere):
+        mount_all(["tank/a", "tank/c"])
+    assert asked == [["tank/a", "tank/c"]]

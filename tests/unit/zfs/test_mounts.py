@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zsnapdb.zfs.mounts import ForeignMount, mounted_elsewhere, parse
+import pytest
+
+from zsnapdb.zfs import mounts
+from zsnapdb.zfs.mounts import ForeignMount, mounted_datasets, mounted_elsewhere, parse
 
 
 def test_mount_entries_with_spaces_are_read() -> None:
@@ -31,3 +34,16 @@ def test_a_dataset_is_found_in_the_mount_namespaces_of_other_processes(tmp_path:
         ForeignMount("tank/mysql", "/m", 20, follows=True),
         ForeignMount("tank/mysql", "/in", 30, follows=False),
     ]
+
+
+def test_a_dataset_is_mounted_if_the_mount_table_has_it_and_not_if_only_a_snapshot_of_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = (
+        "36 35 0:50 / /m rw - zfs tank/my\\040sql rw",
+        "37 35 0:51 / /m/.zfs/snapshot/x rw - zfs tank/old@x rw",
+        "38 35 0:52 / /n rw - ext4 tank/disk rw",
+    )
+    monkeypatch.setattr(Path, "read_bytes", lambda self: "\n".join(lines).encode())
+    assert mounted_datasets() == {"tank/my sql"}
+    assert mounts.mounted()[0].path == "/m"

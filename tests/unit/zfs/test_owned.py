@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from zsnapdb.base.errors import CommandError, NotOursError, NotThere
-from zsnapdb.zfs import command, datasets, holds, owned, snapshots
+from zsnapdb.zfs import command, datasets, holds, mounts, owned, snapshots
 from zsnapdb.zfs.owned import Mark
 
 MARK = Mark("zsnapdb:clone", "life")
@@ -25,6 +25,7 @@ class Zfs:
     objects: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
     holds: dict[str, set[str]] = field(default_factory=dict)
     changes: list[str] = field(default_factory=list)
+    in_use: set[str] = field(default_factory=set)
 
     def run(self, argv: list[str], *, timeout: float = 60.0) -> str:
         assert argv[0] == "zfs"
@@ -39,7 +40,7 @@ class Zfs:
     def _look(self, name: str, key: str) -> tuple[str, str]:
         if name not in self.objects:
             raise NotThere(f"{name}: dataset does not exist")
-        return self.objects[name].get(key, ("yes", "-") if key == "mounted" else ("-", "-"))
+        return self.objects[name].get(key, ("-", "-"))
 
     def _get(self, argv: list[str]) -> str:
         columns, keys, *names = argv[argv.index("-o") + 1 :]
@@ -56,13 +57,14 @@ class Zfs:
 
     def _list(self, argv: list[str]) -> str:
         options = {word: argv[n + 1] for n, word in enumerate(argv) if word in ("-o", "-t")}
-        name = argv[-1]
+        places = [word for word in argv[argv.index("-t") + 2 :] if "/" in word]
         if options["-t"] == "all" or "-d" not in argv:
-            self._look(name, "guid")
-            names = [name]
+            names = places
+            for name in names:
+                self._look(name, "guid")
         else:
             separator = "#" if options["-t"] == "bookmark" else "@"
-            names = [other for other in self.objects if other.startswith(name + separator)]
+            names = [other for other in self.objects for name in places if other.startswith(name + separator)]
         columns = options["-o"].split(",")
         return "".join(
             "\t".join(other if column == "name" else self._look(other, column)[0] for column in columns) + "\n"
@@ -71,6 +73,8 @@ class Zfs:
 
     def _change(self, argv: list[str]) -> str:
         assert argv[1] in ("destroy", "unmount", "release", "rollback")
+        if argv[-1] in self.in_use and argv[1] in ("destroy", "unmount"):
+            raise CommandError(f"cannot unmount '/{argv[-1]}': it is open")
         if argv[1] == "destroy":
             _, _, name = argv  # No flag: never recursive, never forced.
             if self.holds.get(name):
@@ -91,6 +95,7 @@ def zfs(monkeypatch: pytest.MonkeyPatch) -> Zfs:
     scripted = Zfs()
     for module in (command, datasets, holds, snapshots):
         monkeypatch.setattr(module, "run", scripted.run)
+    monkeypatch.setattr(mounts, "mounted_datasets", lambda: {name for name in scripted.objects if "@" not in name})
     scripted.objects = {
         ANCHOR: {"zsnapdb:clone": OURS},
         f"{ANCHOR}/r1": {"zsnapdb:clone": OURS},
@@ -131,15 +136,21 @@ def test_the_refusal_says_the_name_the_property_and_its_value(zfs: Zfs) -> None:
         owned.destroy_datasets([ANCHOR], MARK)
 
 
-def test_datasets_go_inner_ones_first_unmounted_and_with_their_snapshots_where_that_was_said(zfs: Zfs) -> None:
+def test_datasets_go_inner_ones_first_and_with_their_snapshots_where_that_was_said(zfs: Zfs) -> None:
     owned.destroy_datasets([ANCHOR, f"{ANCHOR}/r1"], MARK, with_snapshots=True)
     assert zfs.changes == [
         f"unmount {ANCHOR}/r1",
         f"destroy {SNAPSHOT}",
         f"destroy {ANCHOR}/r1",
-        f"unmount {ANCHOR}",
         f"destroy {ANCHOR}",
     ]
+
+
+def test_a_dataset_in_use_keeps_its_snapshots(zfs: Zfs) -> None:
+    zfs.in_use.add(f"{ANCHOR}/r1")
+    with pytest.raises(CommandError, match="it is open"):
+        owned.destroy_datasets([ANCHOR, f"{ANCHOR}/r1"], MARK, with_snapshots=True)
+    assert zfs.changes == []
 
 
 def test_snapshots_of_a_dataset_stay_where_nobody_said_they_go(zfs: Zfs) -> None:

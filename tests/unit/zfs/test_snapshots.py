@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from zsnapdb.base.errors import ExistsError
-from zsnapdb.zfs import core, snapshots
+from zsnapdb.zfs import core, datasets, snapshots
 
 
 def test_without_the_library_the_snapshot_command_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,3 +44,21 @@ def test_an_error_of_the_snapshot_is_raised_where_it_is_waited_for() -> None:
     pending.start()
     with pytest.raises(ExistsError):
         pending.finish()
+
+
+def test_the_snapshots_of_one_name_are_listed_however_many_others_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def rows(argv: list[str]) -> list[list[str]]:
+        asked.append(argv)
+        return [["t/a@x", "1", "2", "mine"]]
+
+    monkeypatch.setattr(snapshots, "rows", rows)
+    monkeypatch.setattr(datasets, "exists", lambda name: name == "t/a@x")
+    (found,) = snapshots.owned(["t/a", "t/b"], ["zsnapdb:backup"], "x")
+    assert (found.snapshot.full_name, found.properties["zsnapdb:backup"]) == ("t/a@x", "mine")
+    ((*_, last),) = asked
+    assert last == "t/a@x"
+    assert "-d" not in asked[0]
+    assert snapshots.owned(["t/b"], ["zsnapdb:backup"], "x") == []
+    assert len(asked) == 1

@@ -79,12 +79,16 @@ MARKS = (BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY)
 """The user properties of a snapshot set that say whose it is."""
 
 
-def own_snapshots(instance: str, places: Collection[str], more: Sequence[str] = ()) -> list[OwnedSnapshot]:
+def own_snapshots(
+    instance: str, places: Collection[str], more: Sequence[str] = (), only: str | None = None
+) -> list[OwnedSnapshot]:
     """Return the snapshots of these datasets that are of sets of the instance, of any state, oldest first.
 
-    One command reads them, with the properties MARKS and `more`. NotThere if a dataset does not exist.
+    One command reads them, with the properties MARKS and `more`. NotThere if a dataset does not exist. `only`: no other
+    snapshots than those of the set of this id are listed (None: all).
     """
-    return of_sets(instance, snapshots.owned(places, (*MARKS, *more)))
+    named = None if only is None else snapshot_name(only)
+    return of_sets(instance, snapshots.owned(places, (*MARKS, *more), named))
 
 
 def of_sets(instance: str, marked: Iterable[OwnedSnapshot]) -> list[OwnedSnapshot]:

@@ -75,7 +75,8 @@ class CloneInfo:
 
     `name` is that of its dataset, which never changes; `label` is what people call it.
     `top` is the anchor. `datasets` are the anchor and all datasets below it that carry the clone's name, outer datasets
-    first. `volumes` (by role) are the datasets of the current revision; `leftovers` are those of other revisions.
+    first. `volumes` (by role) are the datasets of the current revision, `origins` (by role) the snapshots that these
+    were cloned from ("-" or "" for one that depends on none); `leftovers` are the datasets of other revisions.
     `source` is the kind of source that the data is of, `requested` what the user named to get this data. `original` is
     the snapshot set that the clone was created from, as `--from` takes it, and `original_request` what the user named
     then. `masked` is when masking was complete (None: not masked). `set_name` and `part` are those of a clone in a set,
@@ -109,6 +110,7 @@ class CloneInfo:
     revision: int
     datasets: tuple[str, ...]
     volumes: Mapping[str, str]
+    origins: Mapping[str, str]
     leftovers: tuple[str, ...]
     mount: Path
     own_bytes: int
@@ -211,6 +213,7 @@ def _info(host: Host, found: CopyDatasets) -> CloneInfo:
         if (dataset == current or dataset.startswith(current + "/"))
         and members[dataset][clone_properties.ROLE_PROPERTY].is_local
     }
+    origins = {role: members[dataset]["origin"].value for role, dataset in volumes.items()}
     inside = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")} | {top}
     mount = Path(value(clone_properties.ROOT_PROPERTY))
     follows = facts[clone_properties.FOLLOWS_PROPERTY]
@@ -245,11 +248,12 @@ def _info(host: Host, found: CopyDatasets) -> CloneInfo:
         revision=revision,
         datasets=tuple(members),
         volumes=volumes,
+        origins=origins,
         leftovers=tuple(dataset for dataset in members if dataset not in inside),
         mount=mount,
         own_bytes=found.number("used"),
         quota=int(members[current]["quota"].value) if current in members else 0,
-        is_independent=all(members[dataset]["origin"].value in (datasets.UNSET, "") for dataset in volumes.values()),
+        is_independent=all(origin in (datasets.UNSET, "") for origin in origins.values()),
         origin=decode(value(ORIGIN_PROPERTY), top),
         pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(),
         is_ephemeral=facts[clone_properties.EPHEMERAL_PROPERTY] == datasets.Property("yes", "local"),
@@ -312,12 +316,19 @@ def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
 
     The errors are those of `ready`.
     """
-    unchanging = name if _is_dataset(settings, name) else find(settings, host, name).name
-    with locks.on_clone(unchanging):
-        yield ready(settings, host, unchanging)
+    unchanging = name if is_dataset(settings, name) else find(settings, host, name).name
+    while True:
+        with locks.on_clone(unchanging):
+            info = ready(settings, host, unchanging)
+            if info.name == unchanging:
+                yield info
+                return
+        # A dataset of this name is no clone, or none any more, and another clone is called so: its lock counts.
+        unchanging = info.name
 
 
-def _is_dataset(settings: Settings, name: str) -> bool:
+def is_dataset(settings: Settings, name: str) -> bool:
+    """Whether a dataset of this name is where clones are: the clone of this name, if there is one, is not a label."""
     possible = [f"{above}/{name}" for above in homes(settings)] if clone_properties.is_clone_name(name) else []
     return any(datasets.exists(dataset) for dataset in possible)
 

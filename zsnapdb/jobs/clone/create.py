@@ -217,9 +217,10 @@ def _make_datasets(
     with locks.names_and_ports():
         # Under this lock no two runs take the same name or port. The slow parts run after it.
         planned = plan_from(settings, instance, request, source, masking)
-        datasets.ensure(planned.anchor.rpartition("/")[0], NOT_MOUNTED)
+        datasets.ensure(planned.home.home, NOT_MOUNTED)
+        # Nothing was made since the plan looked.
+        room.guard(settings, known=planned.home)
         datasets.create(planned.anchor, {**NOT_MOUNTED, **_facts(planned, server_id, instance.host.now())})
-        room.guard(settings)
     with (
         undone_on_error(lambda: remove_all(instance.host, planned.anchor, planned.name, planned.copy.root)),
         locks.turn(),

@@ -18,6 +18,7 @@ from zsnapdb.jobs.clone.live_set import origin_of_live
 from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
 from zsnapdb.jobs.clone.properties import is_clone_name
 from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
+from zsnapdb.jobs.clone.room import HomeRoom
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, origin_in, with_volumes
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
 from zsnapdb.jobs.copies.properties import owner_text
@@ -48,7 +49,7 @@ class ClonePlan:
     `snapshots` (by role) are those that exist already. `receives` are the backups that are received first, oldest
     first. `replays` counts the batches of archived binlogs that are replayed first. `masks`: whether it must be masked;
     `rules` is the digest of the rules by which its source is masked already ("": it is not), `masking` how it is
-    masked.
+    masked. `home` is what the home of all clones had then.
     """
 
     name: str
@@ -75,6 +76,7 @@ class ClonePlan:
     masks: bool
     masking: MaskingChoice
     requested: str
+    home: HomeRoom
     is_ephemeral: bool = False
     heartbeat: int | None = None
     rules: str = ""
@@ -202,15 +204,15 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     server_program.fitting(instance.settings.server, origin.flavour, origin.version)
     account.check(instance.settings.server, settings.clones)
     pool = made_from.pool or pool_for(settings, [place.dataset for place in origin.volumes.values()])
-    anchor = f"{home(settings, pool)}/{name}"
+    top = home(settings, pool)
+    anchor = f"{top}/{name}"
     if datasets.exists(anchor):
         raise ExistsError(
             f"the clone {name} exists: {anchor}",
             hint=f"choose another name, or run `zsnapdb clone destroy {name}`",
         )
-    limits = settings.clones
-    free = datasets.available(pool)
-    lease, port = _admitted(settings, instance.host, request, name, free)
+    limits, seen = settings.clones, room.look(top)
+    lease, port = _admitted(settings, instance.host, request, name, seen.free)
     root = limits.mount_root / name
     _refuse_files_in(root)
     layout = layout_of(origin, f"{anchor}/r1", root)
@@ -238,7 +240,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         port=port,
         bind_address=bind,
         lease=lease,
-        quota=room.of_new_clone(settings, free),
+        quota=room.of_new_clone(settings, seen.free),
         owner=owner_text(request.owner),
         profile=request.profile,
         rights=request.rights,
@@ -249,6 +251,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         requested=request.names_source,
         heartbeat=heartbeat_seconds(request.heartbeat) if request.heartbeat is not None else None,
         rules=made_from.rules,
+        home=seen,
     )
 
 

@@ -115,10 +115,9 @@ def _names(source: CloneSource) -> list[str]:
 
 def _here(info: CloneInfo) -> CloneSource | None:
     """Return what the datasets of the clone were cloned from, if that is the set that it was created from."""
-    seen = datasets.properties_of(list(info.volumes.values()), ["origin"])
-    names = {role: seen[dataset]["origin"].value for role, dataset in info.volumes.items()}
+    names = info.origins
     short = info.original[1:] if info.original.startswith("@") else snapshot_name(info.original)
-    if not all(name.partition("@")[2] == short for name in names.values()):
+    if not names or not all(name.partition("@")[2] == short for name in names.values()):
         return None
     # The data is of the original set now: what the datasets were cloned from is still there.
     described = dict(zip(names, snapshots.describe(list(names.values())), strict=True))
@@ -129,7 +128,6 @@ def replace_data(
     settings: Settings, host: Host, info: CloneInfo, requested: str | None, events: Events, *, accepts_older: bool
 ) -> CloneInfo:
     """Replace the data of the clone; the caller holds its lock."""
-    foreign.warn_of_kept(info.top, info.name, events)
     if requested != LIVE_STATE:
         source = _source(settings, host, info, requested, events, accepts_older=accepts_older)
         return _replace_data(settings, host, info, source, _clone_beside(settings, info, source), requested, events)
@@ -205,7 +203,7 @@ def _replace_data(
         error.add_note(f"clone {info.name} has its new data and is not started: `zsnapdb clone start {info.name}` does")
         raise
     datasets.set_on_all(list(changed.volumes.values()), {"canmount": "on"})
-    drop_leftovers(changed)
+    foreign.warn_of_kept(drop_leftovers(changed), info.name, events)
     if info.source == SourceKind.LIVE:
         drop_unused_live(with_volumes(Instance.of(settings, info.instance).on_host(host)), info.backup_id)
     return find(settings, host, info.name)

@@ -14,12 +14,12 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LIVE
 from zsnapdb.jobs.clone import foreign, locks
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, listing
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find, is_dataset, listing
 from zsnapdb.jobs.clone.properties import SOURCE_PART
 from zsnapdb.jobs.clone.removal import CloneRemoval, plan_removal, refuse_obstacles, remove_all
 from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CloneSource, Commit, commits_among
 from zsnapdb.jobs.copies.sweeping import GoesToo
-from zsnapdb.jobs.host.local_sets import local_sets
+from zsnapdb.jobs.host.local_sets import described_sets
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
 from zsnapdb.zfs import datasets, owned, snapshots
@@ -68,20 +68,31 @@ def destroy(settings: Settings, host: Host, name: str, also: Collection[GoesToo]
     Empty if there is no such clone or set, so it can be repeated. Every dataset must carry the clone's name, set
     locally; else nothing of the clone is destroyed. `reap` finishes an interrupted destroy.
     """
-    done, named = [], _named(settings, host, name)
-    if len(named) > 1:
+    if is_dataset(settings, name):
+        # What is to be known of a clone is read under its lock, which needs no more than the name of its dataset.
+        with locks.on_clone(name):
+            gone = destroy_locked(settings, host, name, also)
+        if gone or not is_dataset(settings, name):
+            return tuple(gone)
+        # The dataset of this name is no clone. A clone or a set can still be called so.
+    done, names = [], [info.name for info in _named(settings, host, name)]
+    if len(names) > 1:
         # What is refused of one clone of a set keeps all of them.
         plan(settings, host, name, also)
-    for info in named:
-        with locks.on_clone(info.name):
-            done += destroy_locked(settings, host, info.name, also)
+    for one in names:
+        with locks.on_clone(one):
+            done += destroy_locked(settings, host, one, also)
     return tuple(done)
 
 
 def destroy_locked(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = ()) -> list[DestroyPlan]:
-    """Destroy the clone, if it exists; the caller holds the clone's lock."""
+    """Destroy the clone whose dataset has this name, if it exists; the caller holds the clone's lock."""
     try:
-        planned = _plan_one(find(settings, host, name), also)
+        found = find(settings, host, name)
+        if found.name != name:
+            # Another clone is called so, and its lock is not held.
+            return []
+        planned = _plan_one(found, also)
     except NotThere:
         return []
     info, instance, origins = planned.info, settings.instance.get(planned.info.instance), list[str]()
@@ -104,12 +115,15 @@ def drop_live(source: CloneSource) -> None:
         owned.destroy_set([snapshot.full_name for snapshot in source.set.snapshots.values()], source.set.backup_id)
 
 
-def unused_live(instance: Instance) -> list[SnapshotSet]:
-    """Return the instance's live sets (taken for clones) that have no clones."""
+def unused_live(instance: Instance, only: str | None = None) -> list[SnapshotSet]:
+    """Return the instance's live sets (taken for clones) that have no clones.
+
+    `only`: no other set than that of this id is looked at (None: all).
+    """
     return [
-        live
-        for live in local_sets(instance, LIVE)
-        if not any(snapshots.has_clones(snapshot.full_name) for snapshot in live.snapshots.values())
+        live.set
+        for live in described_sets(instance, LIVE, only=only)
+        if not any(snapshots.has_clones(snapshot.full_name) for snapshot in live.set.snapshots.values())
     ]
 
 
@@ -119,6 +133,5 @@ def drop_unused_live(instance: Instance, backup_id: str) -> None:
     If another process works on the instance's live sets, the set stays until the next sweep.
     """
     with if_free(f"live-{instance.name}") as free:
-        for live in unused_live(instance) if free else []:
-            if live.backup_id == backup_id:
-                owned.destroy_set([snapshot.full_name for snapshot in live.snapshots.values()], backup_id)
+        for live in unused_live(instance, backup_id) if free else []:
+            owned.destroy_set([snapshot.full_name for snapshot in live.snapshots.values()], backup_id)

@@ -93,7 +93,6 @@ def detach(settings: Settings, host: Host, name: str, events: Events) -> DetachP
     """
     with held(settings, host, name) as info:
         planned = _planned(settings, info)
-        foreign.warn_of_kept(info.top, info.name, events)
         if info.phase is CopyPhase.CHANGING:
             drop_leftovers(info)
         was_running = info.pid is not None
@@ -114,7 +113,7 @@ def detach(settings: Settings, host: Host, name: str, events: Events) -> DetachP
             info.top, {properties.REVISION_PROPERTY: str(revision), copy_properties.PHASE_PROPERTY: phase_after}
         )
         changed = find(settings, host, info.name)
-        drop_leftovers(changed)
+        foreign.warn_of_kept(drop_leftovers(changed), info.name, events)
         volumes.mount_for_good(changed.volumes.values())
         if info.source == SourceKind.LIVE:
             drop_unused_live(with_volumes(Instance.of(settings, info.instance).on_host(host)), info.backup_id)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from zsnapdb.base.model import Snapshot
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, clone_mark
-from zsnapdb.jobs.clone.volumes import DETACHING
+from zsnapdb.jobs.clone.volumes import is_detaching
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot, listed, objection
 from zsnapdb.zfs import foreign, owned
 from zsnapdb.zfs.datasets import Property
@@ -31,7 +31,7 @@ def on_clone(top: str, name: str, seen: SeenSnapshots | None = None) -> list[For
 
 
 def _is_ours(snapshot: Snapshot) -> bool:
-    return snapshot.name.startswith(f"{DETACHING}-")
+    return is_detaching(snapshot.name)
 
 
 def refuse(top: str, name: str, *, may_go: bool, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
@@ -47,9 +47,8 @@ def refuse(top: str, name: str, *, may_go: bool, seen: SeenSnapshots | None = No
     return snapshots
 
 
-def warn_of_kept(top: str, name: str, events: Events) -> None:
-    """Warn that snapshots of others keep the data that the clone has now, when it gets other data."""
-    kept = on_clone(top, name)
+def warn_of_kept(kept: Sequence[ForeignSnapshot], name: str, events: Events) -> None:
+    """Warn that these snapshots of others keep the data that the clone had before it got other data."""
     if kept:
         events.warn(
             f"the data of before stays in the pool, because others made snapshots of clone {name}: {listed(kept)};"

@@ -14,7 +14,7 @@ from zsnapdb.jobs.clone import foreign, handed, heartbeat, locks, reusable_sets,
 from zsnapdb.jobs.clone.foreign import SeenSnapshots
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, clone_mark
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet
-from zsnapdb.jobs.clone.volumes import DETACHING, drop_detaching, remove_folders
+from zsnapdb.jobs.clone.volumes import drop_detaching, is_detaching, remove_folders
 from zsnapdb.jobs.copies.properties import PHASE_PROPERTY, CopyPhase
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.mysql.process.server import ServerProcess
@@ -27,11 +27,13 @@ class CloneRemoval:
     """What destroying a clone does.
 
     `prepared` are prepared forms of its commits, which go before it. `obstacles` say why it cannot be destroyed.
+    `has_detaching`: whether an interrupted detach left snapshots on it.
     """
 
     steps: Removal
     prepared: tuple[ReusableSet, ...] = ()
     obstacles: tuple[str, ...] = ()
+    has_detaching: bool = False
 
     @property
     def heirs(self) -> tuple[str, ...]:
@@ -48,7 +50,8 @@ def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> C
     members = owned.members_with(anchor, ["origin"], clone_mark(name))
     if not members:
         return CloneRemoval(removal({}, (), {}))
-    own = _snapshots(snapshots.below(anchor, foreign.COLUMNS) if seen is None else seen)
+    seen = snapshots.below(anchor, foreign.COLUMNS) if seen is None else seen
+    own, has_detaching = _snapshots(seen), any(is_detaching(snapshot.name) for snapshot in seen)
     home = anchor.rpartition("/")[0]
     commits = sorted({snapshot.commit for snapshot in own if snapshot.commit})
     prepared = tuple(reusable_sets.prepared_forms(home, commits)) if commits else ()
@@ -65,7 +68,7 @@ def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> C
         return CloneRemoval(removal({}, (), {}), prepared, tuple(obstacles))
     origins = {dataset: values["origin"].value for dataset, values in members.items()}
     origins = {dataset: "" if origin == datasets.UNSET else origin for dataset, origin in origins.items()}
-    return CloneRemoval(removal(origins, own, heirs.clones), prepared)
+    return CloneRemoval(removal(origins, own, heirs.clones), prepared, has_detaching=has_detaching)
 
 
 def _snapshots(seen: SeenSnapshots) -> list[OwnSnapshot]:
@@ -74,7 +77,7 @@ def _snapshots(seen: SeenSnapshots) -> list[OwnSnapshot]:
         mark = values[COMMIT_PROPERTY]
         is_commit = mark.is_local and snapshot.name == f"{SNAPSHOT_PREFIX}{mark.value}"
         clones = tuple(c for c in values["clones"].value.split(",") if c not in ("", datasets.UNSET))
-        if not snapshot.name.startswith(f"{DETACHING}-"):
+        if not is_detaching(snapshot.name):
             result.append(
                 OwnSnapshot(
                     snapshot.dataset, snapshot.name, snapshot.createtxg, mark.value if is_commit else "", clones
@@ -129,7 +132,8 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
         if planned.steps.datasets:
             datasets.set_properties(anchor, {PHASE_PROPERTY: CopyPhase.DESTROYING})
         ServerProcess(root / PRIVATE_FOLDER).kill()
-        drop_detaching(anchor, mark)
+        if planned.has_detaching:
+            drop_detaching(anchor, mark)
         for item in planned.prepared:
             with locks.on_reusable_set(PREPARED, item.name):
                 reusable_sets.remove(item)

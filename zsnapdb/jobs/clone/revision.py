@@ -14,6 +14,7 @@ from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.properties import clone_mark
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
 from zsnapdb.zfs import datasets, owned, snapshots
 
 
@@ -48,25 +49,31 @@ def hide_volumes(info: CloneInfo) -> None:
     datasets.set_on_all(names, {"canmount": "noauto"})
 
 
-def drop_leftovers(info: CloneInfo) -> list[str]:
-    """Destroy the revisions that are not current, and return their datasets; the caller holds the clone's lock.
+def drop_leftovers(info: CloneInfo) -> list[ForeignSnapshot]:
+    """Destroy the revisions that are not current; the caller holds the clone's lock.
 
-    A revision with commits, or with snapshots that others made, stays, because these need it.
+    A revision with commits, or with snapshots that others made, stays, because these need it. Return the latter.
     """
-    volumes.drop_detaching(info.top, clone_mark(info.name))
-    destroyed: list[str] = []
+    seen = snapshots.below(info.top, foreign.COLUMNS)
+    if any(volumes.is_detaching(snapshot.name) for snapshot in seen):
+        volumes.drop_detaching(info.top, clone_mark(info.name))
+        seen = snapshots.below(info.top, foreign.COLUMNS)
+    kept: list[ForeignSnapshot] = []
     for revision in sorted({dataset[len(info.top) + 1 :].partition("/")[0] for dataset in info.leftovers}):
         top = f"{info.top}/{revision}"
         members = [dataset for dataset in info.leftovers if dataset == top or dataset.startswith(top + "/")]
-        marked = snapshots.below(top, foreign.COLUMNS)
-        if any(values[properties.COMMIT_PROPERTY].is_local for values in marked.values()):
+        marked = {
+            snapshot: values
+            for snapshot, values in seen.items()
+            if snapshot.dataset == top or snapshot.dataset.startswith(top + "/")
+        }
+        of_others = foreign.on_clone(top, info.name, marked)
+        kept += of_others
+        if of_others or any(values[properties.COMMIT_PROPERTY].is_local for values in marked.values()):
             continue
         mark = clone_mark(info.name)
-        if foreign.on_clone(top, info.name, marked):
-            continue
         for snapshot, values in marked.items():
             if mark.is_on(values):
                 owned.destroy_snapshot(snapshot.full_name, mark)
         owned.destroy_datasets(members, mark)
-        destroyed += members
-    return destroyed
+    return kept

@@ -131,19 +131,43 @@ def of_prepared_form(settings: Settings, free: int) -> int:
     return form_quota(settings.clones.quota, free, settings.clones.free_floor)
 
 
-def guard(settings: Settings, reserved: int = 0) -> None:
+@dataclass(frozen=True)
+class HomeRoom:
+    """What the home of all clones of a pool has, in bytes, and what is free in the pool.
+
+    `quota` 0: it has none. `is_administrators`: zsnapdb did not set that quota.
+    """
+
+    home: str
+    used: int
+    quota: int
+    is_administrators: bool
+    free: int
+
+
+def look(home: str) -> HomeRoom:
+    """Return what this home of all clones has, or will have when it is made. One command asks."""
+    pool = pool_of(home)
+    if not datasets.exists(home):
+        return HomeRoom(home, 0, 0, is_administrators=False, free=datasets.available(pool))
+    both = datasets.properties_of([home, pool], ["used", "quota", "available", _GUARD])
+    seen, free = both[home], both[pool]["available"].value
+    used, quota = (number_in(seen[key].value, ["zfs", "get", key, home]) for key in ("used", "quota"))
+    is_administrators = quota != 0 and seen[_GUARD].value != str(quota)
+    return HomeRoom(home, used, quota, is_administrators, number_in(free, ["zfs", "get", "available", pool]))
+
+
+def guard(settings: Settings, reserved: int = 0, known: HomeRoom | None = None) -> None:
     """Limit all clones together, so that they leave the pool `clones.free_floor`, by what is free now.
 
     `reserved` bytes of that are for what is made beside them just now. Called when clones are made and by each reap. A
-    quota that an administrator has set there stays.
+    quota that an administrator has set there stays. `known`: what one home has, if the caller has just read it.
     """
     for home in homes(settings):
-        both = datasets.properties_of([home, pool_of(home)], ["used", "quota", "available", _GUARD])
-        seen, free = both[home], both[pool_of(home)]["available"].value
-        used, quota = (number_in(seen[key].value, ["zfs", "get", key, home]) for key in ("used", "quota"))
-        if quota and seen[_GUARD].value != str(quota):
+        seen = known if known is not None and known.home == home else look(home)
+        if seen.is_administrators:
             continue
-        wanted = home_quota(used, number_in(free, ["zfs", "get", "available"]) - reserved, settings.clones.free_floor)
+        wanted = home_quota(seen.used, seen.free - reserved, settings.clones.free_floor)
         # What is written at this moment may be more than that already (zfsprops(7)). The next call tries again.
         with contextlib.suppress(CommandError, PreflightError):
             datasets.set_properties(home, {"quota": str(wanted), _GUARD: str(wanted)})

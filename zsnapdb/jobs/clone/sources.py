@@ -22,7 +22,7 @@ from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.clone.request import LATEST as LATEST
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.host import replaced
-from zsnapdb.jobs.host.local_sets import as_backed_up_last, local_sets, local_sets_by_state
+from zsnapdb.jobs.host.local_sets import as_backed_up_last, described_sets, local_sets
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.process.paths import with_real_paths
 from zsnapdb.planning.clone.source_kind import SourceKind
@@ -103,11 +103,14 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
             hint="give latest, live, an id that `zsnapdb list` or `zsnapdb clone show` prints, or @SNAPSHOT",
         )
     if all(datasets.exists(dataset) for dataset in instance.volumes.values()):
-        known = local_sets_by_state(instance, STORED, LOCAL, LIVE)
-        matching = known[-1:] if requested == LATEST else [one for one in known if one[0].backup_id == requested]
-        if matching:
-            (chosen, state), *_ = matching
-            return CloneSource(SourceKind.BACKUP, chosen, _origin(instance, chosen), is_stored=state == STORED)
+        only = None if requested == LATEST else requested
+        # The origin is long. Of the newest set it is asked for when it is known which one that is.
+        more = () if only is None else (ORIGIN_PROPERTY,)
+        known = described_sets(instance, STORED, LOCAL, LIVE, more=more, only=only)
+        if known:
+            chosen = known[-1]
+            origin = _origin(instance, chosen.set, chosen.properties.get(ORIGIN_PROPERTY))
+            return CloneSource(SourceKind.BACKUP, chosen.set, origin, is_stored=chosen.state == STORED)
     if requested == LATEST:
         return None
     return _commit(settings, instance, requested) or _replaced(instance, requested)
@@ -122,15 +125,22 @@ def _replaced(instance: Instance, restore_id: str) -> CloneSource | None:
     return CloneSource(SourceKind.REPLACED, server.set, origin) if origin is not None else None
 
 
-def _origin(instance: Instance, chosen: SnapshotSet) -> Origin:
-    """Return the origin of the set: from its snapshots, else from the manifest of the backup."""
-    recorded = _recorded_origin(next(iter(chosen.snapshots.values())).full_name)
+def _origin(instance: Instance, chosen: SnapshotSet, known: str | None = None) -> Origin:
+    """Return the origin of the set: from its snapshots, else from the manifest of the backup.
+
+    `known` is what its first snapshot says, if the caller has just read it.
+    """
+    snapshot = next(iter(chosen.snapshots.values())).full_name
+    recorded = _recorded_origin(snapshot) if known is None else _decoded(known, snapshot)
     return recorded or origin_in(instance.open_repository().manifest(instance.name, chosen.backup_id))
 
 
 def _recorded_origin(snapshot: str) -> Origin | None:
-    recorded = datasets.properties(snapshot, [ORIGIN_PROPERTY])[ORIGIN_PROPERTY]
-    return decode(recorded.value, snapshot) if recorded.value != datasets.UNSET else None
+    return _decoded(datasets.properties(snapshot, [ORIGIN_PROPERTY])[ORIGIN_PROPERTY].value, snapshot)
+
+
+def _decoded(recorded: str, snapshot: str) -> Origin | None:
+    return decode(recorded, snapshot) if recorded != datasets.UNSET else None
 
 
 def origin_in(manifest: Manifest) -> Origin:

@@ -28,11 +28,10 @@ from zsnapdb.jobs.base.set_properties import LOCAL, POSITION_PROPERTY, STORED
 from zsnapdb.jobs.clone.create_plan import plan
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import with_volumes
-from zsnapdb.jobs.host.local_sets import local_sets
+from zsnapdb.jobs.host.local_sets import described_sets
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.targets import AtBackup, AtTime, BeforeGtid, Latest, ago, parse_target
-from zsnapdb.zfs import datasets
 
 
 @dataclass(frozen=True)
@@ -157,12 +156,14 @@ def takes_history(requested: str) -> bool:
 
 def _candidates(instance: Instance) -> list[Candidate]:
     """Return the snapshot sets on this host, of backups and of `zsnapdb snapshot`, oldest first."""
-    candidates = []
-    for local in local_sets(instance, STORED, LOCAL):
-        read = datasets.properties(next(iter(local.snapshots.values())).full_name, ["creation", POSITION_PROPERTY])
-        made = datetime.fromtimestamp(int(read["creation"].value), UTC)
-        candidates.append(Candidate(local.backup_id, made, read[POSITION_PROPERTY].value))
-    return candidates
+    return [
+        Candidate(
+            local.set.backup_id,
+            datetime.fromtimestamp(int(local.properties["creation"]), UTC),
+            local.properties[POSITION_PROPERTY],
+        )
+        for local in described_sets(instance, STORED, LOCAL, more=("creation", POSITION_PROPERTY))
+    ]
 
 
 def _without_replay(

@@ -124,19 +124,24 @@ def snapshot(volumes: Mapping[str, str], short: str, properties: Mapping[str, st
     return dict(zip(names, made, strict=True))
 
 
+def is_detaching(snapshot: str) -> bool:
+    """Whether a detach made the snapshot of this short name."""
+    return snapshot.startswith(f"{DETACHING}-")
+
+
 def drop_detaching(anchor: str, mark: Mark) -> None:
     """Destroy the snapshots that an interrupted or failed detach left.
 
     Snapshots of datasets without the mark stay.
     """
     if not datasets.exists(anchor) or not any(
-        name.partition("@")[2].startswith(f"{DETACHING}-") for name in snapshots.names_below(anchor)
+        is_detaching(name.partition("@")[2]) for name in snapshots.names_below(anchor)
     ):
         return
     below = datasets.children(anchor, [mark.name])
     ours = {dataset for dataset, values in below.items() if mark.is_on(values)}
     for snapshot in snapshots.below(anchor, (mark.name,)) if ours else ():
-        if snapshot.dataset in ours and snapshot.name.startswith(f"{DETACHING}-"):
+        if snapshot.dataset in ours and is_detaching(snapshot.name):
             owned.destroy_named_snapshot(snapshot.full_name, f"{DETACHING}-", mark)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from zsnapdb.base.model import Snapshot, SnapshotSet
+from zsnapdb.base.model import SnapshotSet
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, STATE_PROPERTY, STORED, TAKEN, own_snapshots
 from zsnapdb.zfs.snapshots import OwnedSnapshot
@@ -30,17 +31,32 @@ def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
     A set is complete if every volume has its snapshot and all snapshots are of one transaction group. Only sets in one
     of the states are returned (default: sets whose backup is stored).
     """
-    return [one for one, _ in local_sets_by_state(instance, *states)]
+    return [one.set for one in described_sets(instance, *states)]
 
 
-def local_sets_by_state(instance: Instance, *states: str) -> list[tuple[SnapshotSet, str]]:
-    """Return the sets that `local_sets` returns, each with its state: that of all its snapshots, else TAKEN."""
+@dataclass(frozen=True)
+class DescribedSet:
+    """A complete set: its state (that of all its snapshots, else TAKEN), and the properties of its first snapshot."""
+
+    set: SnapshotSet
+    state: str
+    properties: Mapping[str, str]
+
+
+def described_sets(
+    instance: Instance, *states: str, more: Sequence[str] = (), only: str | None = None
+) -> list[DescribedSet]:
+    """Return the sets that `local_sets` returns, with the properties `more` of each. One command reads them.
+
+    `only`: no other set than that of this id is looked at, however many there are (None: all).
+    """
     sets = []
-    for backup_id, members in sorted(_members(instance, states or (STORED,)).items()):
-        if set(members) == set(instance.volumes) and len({s.createtxg for s, _ in members.values()}) == 1:
-            seen = {state for _, state in members.values()}
-            snapshots = {role: snapshot for role, (snapshot, _) in members.items()}
-            sets.append((SnapshotSet(backup_id, snapshots), seen.pop() if len(seen) == 1 else TAKEN))
+    for backup_id, members in sorted(_members(instance, states or (STORED,), more, only).items()):
+        if set(members) == set(instance.volumes) and len({one.snapshot.createtxg for one in members.values()}) == 1:
+            seen = {one.properties[STATE_PROPERTY] for one in members.values()}
+            made = SnapshotSet(backup_id, {role: one.snapshot for role, one in members.items()})
+            facts = next(iter(members.values())).properties
+            sets.append(DescribedSet(made, seen.pop() if len(seen) == 1 else TAKEN, facts))
     return sets
 
 
@@ -53,13 +69,13 @@ def unfinished(seen: Iterable[OwnedSnapshot]) -> dict[str, list[str]]:
     return dict(sorted(by_id.items()))
 
 
-def _members(instance: Instance, states: Collection[str]) -> dict[str, dict[str, tuple[Snapshot, str]]]:
-    """Return the instance's own snapshots in one of the states, each with its state, by backup id and role."""
-    by_id: dict[str, dict[str, tuple[Snapshot, str]]] = {}
+def _members(
+    instance: Instance, states: Collection[str], more: Sequence[str], only: str | None
+) -> dict[str, dict[str, OwnedSnapshot]]:
+    """Return the instance's own snapshots in one of the states, by backup id and role."""
+    by_id: dict[str, dict[str, OwnedSnapshot]] = {}
     roles = {dataset: role for role, dataset in instance.volumes.items()}
-    for marked in own_snapshots(instance.name, roles):
-        state = marked.properties[STATE_PROPERTY]
-        if state in states:
-            by_role = by_id.setdefault(marked.properties[BACKUP_PROPERTY], {})
-            by_role[roles[marked.snapshot.dataset]] = marked.snapshot, state
+    for marked in own_snapshots(instance.name, roles, more, only):
+        if marked.properties[STATE_PROPERTY] in states:
+            by_id.setdefault(marked.properties[BACKUP_PROPERTY], {})[roles[marked.snapshot.dataset]] = marked
     return by_id

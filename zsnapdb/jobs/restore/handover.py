@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from zsnapdb.base import server_files
@@ -72,10 +73,19 @@ def _drop_step_snapshots(work: ServerWork) -> None:
         owned.destroy_snapshot(name, restored_mark(work.plan))
 
 
-def _leave_stopped(work: ServerWork, step: LeaveStopped) -> HandedOver:
+def leave_to_trial(work: ServerWork, step: LeaveStopped) -> HandedOver:
+    """Leave an ephemeral copy stopped, with its option file. It stays ours: no boot mounts it, no program snapshots it.
+
+    It is mounted since its first recovery.
+    """
     copy = work.copy
     identity = copy.identity(server_id=step.server_id, port=None, access=Access.ACCOUNTS)
     copy.write_option_file(identity)
+    return HandedOver(Path(identity.option_file))
+
+
+def _leave_stopped(work: ServerWork, step: LeaveStopped) -> HandedOver:
+    left = leave_to_trial(work, step)
     _drop_step_snapshots(work)
     notes: tuple[str, ...] = ()
     if work.plan.point.following is not None:
@@ -84,7 +94,7 @@ def _leave_stopped(work: ServerWork, step: LeaveStopped) -> HandedOver:
             " accept writes in its place, use --handover promote"
         )
         notes = (text,)
-    return HandedOver(Path(identity.option_file), notes=notes)
+    return replace(left, notes=notes)
 
 
 def _run_beside(work: ServerWork, step: RunBeside) -> HandedOver:

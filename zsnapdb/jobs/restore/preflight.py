@@ -64,7 +64,8 @@ def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --targe
     parent = step.parent
     while not datasets.exists(parent):
         parent = parent.rpartition("/")[0]
-    free = datasets.available(parent)
+    place = encryption.receiving_place(parent)
+    free = place.free
     if free < step.stored_bytes:
         findings.append(
             unfit(
@@ -81,7 +82,7 @@ def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --targe
         findings.append(warning("space", detail, "free space, or watch the free space"))
     else:
         findings.append(ok("space", f"{parent} has {_mib(free)} free, at most {_mib(step.plain_bytes)} are received"))
-    findings += judge_receiving(step.encrypted, parent, encryption.at_rest([parent])[parent])
+    findings += judge_receiving(step.encrypted, parent, place.at_rest)
     missing = version.missing_features(step.pool, step.features)
     if missing:
         findings.append(

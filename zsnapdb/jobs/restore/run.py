@@ -19,7 +19,7 @@ from zsnapdb.jobs.host import readers
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.jobs.restore.clone_volume import clone_snapshot
-from zsnapdb.jobs.restore.handover import hand_over
+from zsnapdb.jobs.restore.handover import hand_over, leave_to_trial
 from zsnapdb.jobs.restore.look import HandedOver
 from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of, origin_of
 from zsnapdb.jobs.restore.preflight import preflight
@@ -33,7 +33,7 @@ from zsnapdb.jobs.steps.executor import Executor, Handlers
 from zsnapdb.jobs.steps.journal import Done
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity
-from zsnapdb.planning.restore.handover_steps import HandoverStep
+from zsnapdb.planning.restore.handover_steps import HandoverStep, LeaveStopped
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import (
     CheckServer,
@@ -197,7 +197,8 @@ def execute_without_journal(
     with alone(instance, planned):
         restore_plan.refuse_existing(planned.layout)
         work = ServerWork(settings, instance, repository, planned, is_first_run=True)
-        return _result(_run(work).carry_out_once(RestoreJournal(planned)))
+        handlers = {**HANDLERS, LeaveStopped: leave_to_trial}
+        return _result(_run(work, handlers).carry_out_once(RestoreJournal(planned)))
 
 
 def resume(
@@ -243,9 +244,14 @@ HANDLERS: Handlers = {
 """What carries out each step of the restore of a server."""
 
 
-def _run(work: ServerWork) -> RestoreRun[RestoreJournal]:
-    """Return a run of the restore. What a handover notes about the old server, it writes into the journal on disk."""
-    return RestoreRun(work, HANDLERS, (Preflight,), lambda own, on_disk: replace(own, old_server=on_disk.old_server))
+def _run(work: ServerWork, handlers: Handlers | None = None) -> RestoreRun[RestoreJournal]:
+    """Return a run of the restore by these handlers (None: HANDLERS).
+
+    What a handover notes about the old server, it writes into the journal on disk.
+    """
+    return RestoreRun(
+        work, handlers or HANDLERS, (Preflight,), lambda own, on_disk: replace(own, old_server=on_disk.old_server)
+    )
 
 
 def _result(executor: Executor[RestoreJournal]) -> RestoreResult:

@@ -13,12 +13,12 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from zsnapdb.base.errors import ExistsError, PreflightError, UsageError
-from zsnapdb.base.model import SnapshotSet, backup_time, pool_of
+from zsnapdb.base.model import SNAPSHOT_PREFIX, SnapshotSet, backup_time, is_backup_id, pool_of
 from zsnapdb.base.text_files import password_in
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
-from zsnapdb.jobs.host.local_sets import local_sets
+from zsnapdb.jobs.host.local_sets import described_sets
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.without_store import reopen, stored_or_here
@@ -164,9 +164,10 @@ def _own_set(instance: Instance, manifest: Manifest, place: scratch.Scratch) -> 
     pool = pool_of(place.container)
     if not all(pool_of(dataset) == pool and datasets.exists(dataset) for dataset in here.volumes.values()):
         return None
-    for local in local_sets(here):
-        if {role: snapshot.guid for role, snapshot in local.snapshots.items()} == manifest.guids():
-            return local
+    original = manifest.volumes[0].snapshot.removeprefix(SNAPSHOT_PREFIX)
+    for local in described_sets(here, only=original) if is_backup_id(original) else ():
+        if {role: snapshot.guid for role, snapshot in local.set.snapshots.items()} == manifest.guids():
+            return local.set
     return None
 
 

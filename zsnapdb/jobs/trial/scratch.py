@@ -120,9 +120,9 @@ def remove(container: str, mount_root: Path, end_users: EndUsers = nobody) -> No
     """
     # The copy has the mark of the restore that made it, all other datasets have the mark of this place.
     marks = (Mark(SCRATCH_PROPERTY, container.rpartition("/")[2]), Mark(RESTORED_PROPERTY))
-    members = owned.members(container, *marks)
+    members = owned.members_with(container, ["mountpoint"], *marks)
     end_users(container)
-    points = [datasets.properties(name, ["mountpoint"])["mountpoint"].value for name in members]
+    points = [values["mountpoint"].value for values in members.values()]
     folders = [Path(point) for point in points if point.startswith("/")]
     for folder in folders:
         ServerProcess(folder / PRIVATE_FOLDER).kill_all()

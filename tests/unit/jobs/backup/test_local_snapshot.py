@@ -94,9 +94,9 @@ def test_a_set_that_gets_a_clone_at_the_last_moment_is_a_warning_and_goes_later(
     cloned = world.snapshots[f"tank/mysql/data@zsnapdb-{first}"].properties
     owned = snapshots.owned
 
-    def before_the_clone(places: Collection[str], names: Sequence[str]) -> object:
+    def before_the_clone(places: Collection[str], names: Sequence[str], only: str | None = None) -> object:
         cloned.pop("clones", None)
-        seen = owned(places, names)
+        seen = owned(places, names, only)
         cloned["clones"] = "tank/clone"
         return seen
 
@@ -179,8 +179,8 @@ def test_where_there_are_many_sets_most_runs_list_none_and_what_expires_goes_soo
     looks: list[int] = []
     owned = snapshots.owned
 
-    def counted(places: Collection[str], names: Sequence[str]) -> object:
-        listed = owned(places, names)
+    def counted(places: Collection[str], names: Sequence[str], only: str | None = None) -> object:
+        listed = owned(places, names, only)
         looks.append(len(listed))
         return listed
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
+from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool, Thing
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import catalogue, data_reset, destroy, reaper, reset
+from zsnapdb.jobs.clone import catalogue, data_reset, destroy, locks, reaper, reset
 from zsnapdb.jobs.clone.sources import CloneSource, commits
 from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.planning.clone.lease import LeaseVerdict
@@ -55,6 +57,43 @@ def test_a_plain_commit_goes_with_its_clone_and_the_plan_says_so(pool: ClonePool
     assert pool.commands == []
     destroy.destroy(settings, THIS_HOST, "life")
     assert left(pool) == set()
+
+
+@pytest.fixture
+def locked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the clones whose locks are held now; one that is not alone is an error of the test."""
+    held: list[str] = []
+
+    @contextlib.contextmanager
+    def on_clone(name: str) -> Iterator[None]:
+        held.append(name)
+        try:
+            yield
+        finally:
+            held.remove(name)
+
+    monkeypatch.setattr(locks, "on_clone", on_clone)
+    return held
+
+
+def test_a_clone_whose_label_is_the_name_of_a_dataset_that_is_no_clone_is_changed_under_its_own_lock(
+    pool: ClonePool, settings: Settings, locked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the plan shows is what is destroyed; the dataset of others stays."""
+    life(pool)
+    pool.things[f"{HOME}/life"].properties["zsnapdb:label"] = "other"
+    pool.things[f"{HOME}/other"] = Thing()
+    with catalogue.held(settings, THIS_HOST, "other") as info:
+        assert (info.name, locked) == ("life", ["life"])
+    with locks.on_clone("other"):
+        assert destroy.destroy_locked(settings, THIS_HOST, "other") == [], "the lock of another clone is not enough"
+    assert pool.commands == []
+    (planned,) = destroy.plan(settings, THIS_HOST, "other")
+    removed: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(destroy, "remove_all", lambda host, top, name, *_: removed.append((name, [*locked])))
+    (gone,) = destroy.destroy(settings, THIS_HOST, "other")
+    assert (gone.info.name, removed) == (planned.info.name, [("life", ["life"])])
+    assert f"{HOME}/other" in left(pool)
 
 
 def test_a_clone_that_was_reset_from_its_own_commit_can_be_destroyed(pool: ClonePool, settings: Settings) -> None:

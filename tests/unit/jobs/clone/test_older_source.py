@@ -68,7 +68,6 @@ def test_a_refused_latest_is_accepted_with_the_option(
     monkeypatch.setattr(reset, "held", lambda *_: contextlib.nullcontext(info))
     instance = host.instance
     monkeypatch.setattr(Instance, "of", lambda *_: instance)
-    monkeypatch.setattr("zsnapdb.jobs.clone.foreign.warn_of_kept", lambda *_: None)
     monkeypatch.setattr(locate, "find_local", lambda *_: None)
     monkeypatch.setattr(reusable_sets, "find_received", lambda *_: None)
     monkeypatch.setattr(fetch, "bring_here", found)

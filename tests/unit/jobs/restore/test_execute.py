@@ -9,8 +9,10 @@ import pytest
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.base.errors import ExistsError, PreflightError
 from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore.look import HandedOver
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
+from zsnapdb.planning.restore.handover_steps import LeaveStopped
 from zsnapdb.planning.restore.steps import Receive
 
 
@@ -44,6 +46,22 @@ def test_a_plan_whose_target_was_made_since_is_refused_and_nothing_runs(host: Pl
         with pytest.raises(ExistsError, match="exists"):
             call()
     assert host.executed == []
+
+
+def test_the_copy_of_a_trial_is_handed_over_to_nobody(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a boot mounts it nor another program makes snapshots of it: only `hand_over` allows that."""
+    handed: list[str] = []
+
+    def hand_over(_work: object, step: LeaveStopped) -> HandedOver:
+        handed.append(step.name)
+        return HandedOver(None)
+
+    monkeypatch.setattr(restoring, "HANDLERS", {**restoring.HANDLERS, LeaveStopped: hand_over})
+    planned, repository = host.plan(), host.instance.open_repository()
+    restoring.execute_without_journal(host.settings, host.instance, repository, planned)
+    assert handed == []
+    restoring.execute(host.settings, host.instance, repository, planned)
+    assert handed == ["handover"]
 
 
 def test_a_plan_is_executed_once(host: PlanningHost) -> None:

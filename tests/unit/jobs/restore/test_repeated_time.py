@@ -18,10 +18,11 @@ from zsnapdb.base.errors import AmbiguousPointError, NotThere, UsageError
 from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY
+from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY, STORED
 from zsnapdb.jobs.clone import create_plan, query, state_at
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.state_at import Candidate, Moment, MomentMatch
+from zsnapdb.jobs.host.local_sets import DescribedSet
 from zsnapdb.jobs.trial import drill, rescue
 from zsnapdb.mysql.process import processes
 from zsnapdb.mysql.process import programs as client_programs
@@ -29,7 +30,7 @@ from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Replay
 from zsnapdb.planning.restore.targets import parse_time
 from zsnapdb.planning.table_name import TableName
-from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs import snapshots
 
 
 @dataclass(frozen=True)
@@ -55,17 +56,15 @@ class Repeated:
 
 def host_has(monkeypatch: pytest.MonkeyPatch, sets: Sequence[Candidate]) -> None:
     """Let the host have these snapshot sets."""
-    made = {one.backup_id: Snapshot("tank/mysql", f"zsnapdb-{one.backup_id}", 1, 1) for one in sets}
-    values = {
-        made[one.backup_id].full_name: {
-            "creation": datasets.Property(f"{one.made.timestamp():.0f}", "-"),
-            POSITION_PROPERTY: datasets.Property(one.position, "local"),
-        }
+    known = [
+        DescribedSet(
+            SnapshotSet(one.backup_id, {"data": Snapshot("tank/mysql", f"zsnapdb-{one.backup_id}", 1, 1)}),
+            STORED,
+            {"creation": f"{one.made.timestamp():.0f}", POSITION_PROPERTY: one.position},
+        )
         for one in sets
-    }
-    known = [SnapshotSet(backup_id, {"data": snapshot}) for backup_id, snapshot in made.items()]
-    monkeypatch.setattr(state_at, "local_sets", lambda instance, *states: known)
-    monkeypatch.setattr(datasets, "properties", lambda name, names: values[name])
+    ]
+    monkeypatch.setattr(state_at, "described_sets", lambda instance, *states, more: known)
 
 
 def moment(server_clock: int) -> str:
@@ -98,7 +97,7 @@ def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repeated:
         monkeypatch.setattr(module, name, lambda *_, answer=answer: answer)
     monkeypatch.setattr(create_plan, "plan_for", planned_clone)
     monkeypatch.setattr(snapshots, "describe", no_snapshot)
-    monkeypatch.setattr(state_at, "local_sets", lambda instance, *states: [])
+    monkeypatch.setattr(state_at, "described_sets", lambda instance, *states, more: [])
     return Repeated(protected, tmp_path, backup, moment(gone), gtids, old, new)
 
 
