@@ -25,7 +25,7 @@ PREPARE = (
 STALLS = {
     "made": (["create", "main", "--name", "made"], 2),
     "reset": (["reset", "reset"], 3),
-    "gone": (["destroy", "gone"], 4),
+    "gone": (["destroy", "gone"], 3),
 }
 """What is under way when the power is cut, and at which changing `zfs` command it stands."""
 
