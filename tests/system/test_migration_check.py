@@ -33,6 +33,9 @@ shop.execute("LOCK TABLES stock READ")
 truth["stock"] = timed(2.5, "UNLOCK TABLES")
 shop.execute("ALTER TABLE archive MODIFY note VARCHAR(9), ALGORITHM=COPY")
 shop.execute("ALTER TABLE orders ADD COLUMN paid INT")
+for code in ("TRIGGER counted BEFORE INSERT ON orders FOR EACH ROW SET NEW.n = 2", "PROCEDURE three() SELECT 3",
+             "EVENT daily ON SCHEDULE EVERY 1 DAY STARTS '2026-01-01' DO DO 1"):
+    shop.execute(f"CREATE {code}")
 shop.execute("CREATE TABLE fresh (id INT PRIMARY KEY)")
 with open("truth.json", "a") as file:
     print(json.dumps(truth), file=file)
@@ -89,7 +92,11 @@ def test_a_migration_is_timed_beside_readers_and_writers_and_run_twice(
     assert "redefined" in effects["shop.orders"]
     if lab.flavour == "mariadb":
         assert "rewritten" not in effects["shop.orders"], "a new .frm file is no copy of the rows"
-    assert "+  `paid` int" in seen["schema_difference"]
+    difference = seen["schema_difference"]
+    assert "+  `paid` int" in difference
+    assert all(f"+++ {name} after" in difference for name in ("trigger shop.counted", "procedure shop.three"))
+    assert "+++ event shop.daily after" in difference
+    assert "SET NEW.n = 2" in difference
 
     truth = json.loads((tmp_path / "truth.json").read_text().splitlines()[1])
     waits = {(one["table"], one["access"]): one for one in seen["waits"]}
@@ -110,6 +117,10 @@ def test_a_migration_is_timed_beside_readers_and_writers_and_run_twice(
     assert seen["second_run"] == "fails", "the table is there already"
     assert [one for one in seen["problems"] if "a write of shop.items waits" in one], seen["problems"]
     assert "a second run fails" in seen["problems"][-1]
+
+    script.write_text(MIGRATION.split("truth = {}")[0] + 'shop.execute("SHUTDOWN")\n')
+    down = lab.zsnapdb(*check, "--", "/opt/venv/bin/python", str(script), config=config)
+    assert (down.code, "the clone's server does not answer after it" in down.stdout) == (11, True), down.stderr
 
     fails = lab.zsnapdb(*check, "--markdown", "--", "/bin/false", config=config)
     assert (fails.code, "the migration fails" in fails.stdout) == (11, True)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from zsnapdb import hooks
-from zsnapdb.base.errors import ConfigError, HookError, UsageError
+from zsnapdb.base.errors import ConfigError, HookError, ServerError, UsageError
 from zsnapdb.base.model import pool_of
 from zsnapdb.config.migration import MigrationSettings
 from zsnapdb.config.settings import Settings
@@ -29,7 +30,7 @@ from zsnapdb.jobs.clone.sources import LIVE_STATE
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
 from zsnapdb.mysql.schema import table_files
-from zsnapdb.mysql.schema.definitions import definitions_of
+from zsnapdb.mysql.schema.definitions import definitions_of, program_definitions_of
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.table_watch import TableWatch
@@ -42,6 +43,7 @@ from zsnapdb.planning.table_name import TableName
 from zsnapdb.zfs import datasets
 
 _LONG_SECONDS = 6 * 3600.0
+Read = TypeVar("Read")
 _QUIET_SECONDS = 2.0
 """How long the waits of readers and writers are seen before the migration."""
 
@@ -50,8 +52,9 @@ _QUIET_SECONDS = 2.0
 class CheckedMigration:
     """What a migration does to the data of a set, and to others who use it meanwhile.
 
-    `difference` is that of all definitions, as diff(1) writes it. `unwatched` counts the tables beyond those that were
-    watched. `own_bytes`: how much more space the clone had of its own after it. `is_masked`: its data was masked.
+    `difference` is that of all definitions (tables, views, triggers, routines, events), as diff(1) writes it.
+    `unwatched` counts the tables beyond those that were watched. `own_bytes`: how much more space the clone had of its
+    own after it. `is_masked`: its data was masked.
     """
 
     backup_id: str
@@ -125,17 +128,28 @@ def _run(clone: RunningClone, hook: Hook) -> MigrationRun:
     return MigrationRun(time.monotonic() - began, failure)
 
 
+def _after(run: MigrationRun, read: Callable[[], Read]) -> tuple[Read | None, MigrationRun]:
+    """Return what is read of the clone's server after a run. If it does not answer, the run failed."""
+    try:
+        return read(), run
+    except ServerError as error:
+        silent = f"the clone's server does not answer after it: {error.message}"
+        return None, replace(run, failure=run.failure or silent)
+
+
 def _touched(
     settings: Settings, clone: RunningClone, hook: Hook
 ) -> tuple[tuple[TouchedTable, ...], dict[TableName, int], MigrationRun]:
     """Run the migration on the clone; return the tables that it touched, their sizes before, and how it ran."""
     before = _state(clone)
     contract.start_again(server_of(settings, clone.info))
-    run = _run(clone, hook)
-    after = _state(clone)
+    after, run = _after(_run(clone, hook), lambda: _state(clone))
+    sizes = {TableName(table.schema, table.name): table.size for table in before.stored}
+    if after is None:
+        # Its files say nothing without a slow shutdown.
+        return (), sizes, run
     stored = {_files_of(table) for table in (*before.stored, *after.stored)}
     changes = Changes(before.files, after.files, before.at_ns)
-    sizes = {TableName(table.schema, table.name): table.size for table in before.stored}
     return planning.touched(before.definitions, after.definitions, stored, changes), sizes, run
 
 
@@ -158,6 +172,13 @@ def _definitions(session: Session) -> dict[TableName, str]:
     return {name: planning.definition(text) for name, text in definitions_of(session).items()}
 
 
+def _all_definitions(clone: RunningClone) -> dict[str, str]:
+    """Return the definitions of everything that a migration can define, by name."""
+    with clone.session(read_timeout=_LONG_SECONDS) as session:
+        of_tables = {str(name): text for name, text in _definitions(session).items()}
+        return {**of_tables, **program_definitions_of(session)}
+
+
 def _files_of(table: CatalogueTable) -> TableFiles:
     return TableFiles(table.schema, table.name, needs_file=table.row_place is RowPlace.FILES)
 
@@ -174,21 +195,18 @@ def _measured(
     names = planning.watched(tables, sizes)
     instance.events.tell(f"it runs again beside a reader and a writer of {len(names)} tables")
     space = _own_bytes(settings, instance, clone)
-    with clone.session(read_timeout=_LONG_SECONDS) as session:
-        before = _definitions(session)
-        with _watch(clone, names) as watch:
-            time.sleep(_QUIET_SECONDS if names else 0)
-            watch.begin()
-            run = _run(clone, hook)
-        waits, after = watch.end(), _definitions(session)
-        own_bytes = _own_bytes(settings, instance, clone) - space
-        again = SecondRun.NONE
-        if not run.failure:
-            instance.events.tell("it runs once more")
-            second = _run(clone, hook)
-            again = SecondRun.FAILS if second.failure else SecondRun.CHANGES_NO_DEFINITION
-            if again is SecondRun.CHANGES_NO_DEFINITION and _definitions(session) != after:
-                again = SecondRun.CHANGES_AGAIN
+    before = _all_definitions(clone)
+    with _watch(clone, names) as watch:
+        time.sleep(_QUIET_SECONDS if names else 0)
+        watch.begin()
+        run = _run(clone, hook)
+    waits, own_bytes = watch.end(), _own_bytes(settings, instance, clone) - space
+    after, run = _after(run, lambda: _all_definitions(clone))
+    after = before if after is None else after
+    again = SecondRun.NONE
+    if not run.failure:
+        instance.events.tell("it runs once more")
+        again = _again(clone, hook, after)
     difference = planning.schema_difference(before, after)
     findings = MigrationFindings(run, waits.tables, waits.without_table, again)
     unwatched = sum(table.is_watched and table.name in sizes for table in tables) - len(names)
@@ -202,6 +220,14 @@ def _measured(
         unwatched=unwatched,
         own_bytes=max(0, own_bytes),
     )
+
+
+def _again(clone: RunningClone, hook: Hook, before: Mapping[str, str]) -> SecondRun:
+    """Run the migration once more, and compare the definitions."""
+    after, run = _after(_run(clone, hook), lambda: _all_definitions(clone))
+    if run.failure:
+        return SecondRun.FAILS
+    return SecondRun.CHANGES_NO_DEFINITION if after == before else SecondRun.CHANGES_AGAIN
 
 
 def _own_bytes(settings: Settings, instance: Instance, clone: RunningClone) -> int:

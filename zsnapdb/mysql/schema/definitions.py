@@ -1,16 +1,18 @@
-"""The definitions of tables and views, as the server writes them."""
+"""The definitions of tables and views, and of triggers, routines and events, as the server writes them."""
 
 from __future__ import annotations
 
 from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
-from zsnapdb.mysql.schema.schema_catalogue import names, schemas
+from zsnapdb.mysql.schema.schema_catalogue import names, schemas, stored_programs
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.quoting import quoted
 from zsnapdb.planning.table_name import TableName
 
 _ALL = 1_000_000
 """More tables than a schema has."""
+_COLUMN = {"TABLE": 1, "EVENT": 3}
+_COLUMN_OF_CODE = 2
 
 
 def definitions_of(session: Session) -> dict[TableName, str]:
@@ -18,13 +20,29 @@ def definitions_of(session: Session) -> dict[TableName, str]:
 
     SHOW CREATE TABLE takes views too (refman 8.4, "SHOW CREATE TABLE Statement").
     """
-    users = (schema for schema in schemas(session) if schema not in SYSTEM_SCHEMAS)
-    tables = [TableName(schema, table) for schema in users for table in names(session, schema, _ALL)]
-    return {table: _definition(session, table) for table in tables}
+    tables = [TableName(schema, table) for schema in _of_users(session) for table in names(session, schema, _ALL)]
+    return {table: _definition(session, "TABLE", table.schema, str(table.table)) for table in tables}
 
 
-def _definition(session: Session, table: TableName) -> str:
+def program_definitions_of(session: Session) -> dict[str, str]:
+    """Return what SHOW CREATE says of each trigger, routine and event of the users, by `kind schema.name`.
+
+    The statement is in another column for each kind (refman 8.4, "SHOW CREATE TRIGGER Statement", "SHOW CREATE EVENT
+    Statement", "SHOW CREATE PROCEDURE Statement").
+    """
+    return {
+        f"{kind.lower()} {TableName(schema, name)}": _definition(session, kind, schema, name)
+        for schema in _of_users(session)
+        for kind, name in stored_programs(session, schema)
+    }
+
+
+def _of_users(session: Session) -> list[str]:
+    return [schema for schema in schemas(session) if schema not in SYSTEM_SCHEMAS]
+
+
+def _definition(session: Session, kind: str, schema: str, name: str) -> str:
     try:
-        return str(session.query(f"SHOW CREATE TABLE {quoted(table.schema, str(table.table))}")[0][1])
+        return str(session.query(f"SHOW CREATE {kind} {quoted(schema, name)}")[0][_COLUMN.get(kind, _COLUMN_OF_CODE)])
     except ServerError as error:
         return error.message

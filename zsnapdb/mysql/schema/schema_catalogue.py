@@ -19,6 +19,8 @@ HAS_ROWS = "table_type NOT IN ('VIEW', 'SYSTEM VIEW', 'TEMPORARY', 'TEMPORARY SE
 
 A type that a later server adds counts as a table.
 """
+_EVENTS = "SELECT event_name FROM information_schema.events WHERE event_schema = %s"
+_TRIGGERS = "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = %s"
 _WITHOUT_FILES = ("information_schema", "performance_schema")
 _COLUMNS = (
     "table_schema, table_name, table_type, engine, COALESCE(create_options, ''), COALESCE(data_length, 0) +"
@@ -113,7 +115,7 @@ def content(session: Session, schema: str) -> SchemaContent:
         (schema,),
     )[0]
     tables = _tables(session, schema)
-    events = _names(session, "SELECT event_name FROM information_schema.events WHERE event_schema = %s", schema)
+    events = _names(session, _EVENTS, schema)
     has_sequences = any(table.is_sequence for table in tables)
     return SchemaContent(
         schema,
@@ -125,7 +127,7 @@ def content(session: Session, schema: str) -> SchemaContent:
         tuple(f"{kind.lower()} {name}" for kind, name in _routines(session, schema)),
         events,
         _hidden_events(session, schema, events),
-        _names(session, "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = %s", schema),
+        _names(session, _TRIGGERS, schema),
     )
 
 
@@ -213,6 +215,17 @@ def _routines(session: Session, schema: str) -> Iterable[tuple[str, str]]:
         (schema,),
     )
     return ((str(kind), str(name)) for kind, name in rows)
+
+
+def stored_programs(session: Session, schema: str) -> list[tuple[str, str]]:
+    """Return the kind (as SHOW CREATE takes it) and the name of each trigger, routine and event of the schema."""
+    events = _names(session, _EVENTS, schema)
+    triggers = _names(session, _TRIGGERS, schema)
+    return [
+        *(("TRIGGER", name) for name in triggers),
+        *_routines(session, schema),
+        *(("EVENT", name) for name in events),
+    ]
 
 
 def _hidden_events(session: Session, schema: str, shown: tuple[str, ...]) -> tuple[str, ...]:

@@ -118,10 +118,10 @@ def watched(tables: Sequence[TouchedTable], sizes: Mapping[TableName, int]) -> t
     return tuple(sorted(names, key=lambda name: (-sizes[name], str(name)))[:MOST_PROBED])
 
 
-def schema_difference(before: Mapping[TableName, str], after: Mapping[TableName, str]) -> str:
-    """Return the difference of all definitions, as diff(1) writes it; "" if there is none."""
+def schema_difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Return the difference of all definitions by name, as diff(1) writes it; "" if there is none."""
     lines: list[str] = []
-    for name in sorted(before.keys() | after.keys(), key=str):
+    for name in sorted(before.keys() | after.keys()):
         old, new = (given.get(name, "").splitlines() for given in (before, after))
         lines += difflib.unified_diff(old, new, f"{name} before", f"{name} after", n=1, lineterm="")
     return "\n".join(lines)
@@ -136,7 +136,7 @@ class MigrationRun:
 
 
 class SecondRun(StrEnum):
-    """What running the migration again did to the definitions of tables and views, or that it failed.
+    """What running the migration again did to the definitions, or that it failed.
 
     Whether it changed rows again is not known. none: it was not run again.
     """
