@@ -35,7 +35,7 @@ from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.table_watch import TableWatch
 from zsnapdb.planning.clone import migration as planning
-from zsnapdb.planning.clone.changed_files import Changes, FileState, TableFiles
+from zsnapdb.planning.clone.changed_files import MARGIN_NS, Changes, FileState, TableFiles
 from zsnapdb.planning.clone.migration import MigrationFindings, MigrationRun, SecondRun, TouchedTable
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.schema_content import CatalogueTable
@@ -165,6 +165,8 @@ def _state(clone: RunningClone) -> _TableState:
         folder = Path(variables.global_variables(session, ["datadir"])["datadir"])
         variables.shut_down_slowly(session)
     clone.process.stop(timeout=_LONG_SECONDS)
+    # A file that was written less than this before its state is read counts as changed.
+    time.sleep(2 * MARGIN_NS / 1e9)
     return _TableState(definitions, stored, table_files.states(folder), time.time_ns())
 
 
