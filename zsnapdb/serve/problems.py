@@ -16,7 +16,7 @@ from zsnapdb.base.errors import (
     UnreachableError,
     UsageError,
 )
-from zsnapdb.serve.messages import KEY_REUSED, QUOTA, UNAUTHENTICATED, FailureAnswer
+from zsnapdb.serve.messages import CANCELLED, KEY_REUSED, QUOTA, UNAUTHENTICATED, FailureAnswer
 
 MEDIA_TYPE = "application/problem+json"
 UNEXPECTED = 500
@@ -25,6 +25,7 @@ _STATUS: Mapping[str, int] = {
     NotAllowedError.code: 403,
     UnknownNameError.code: 404,
     QUOTA: 409,
+    CANCELLED: 409,
     ExistsError.code: 409,
     PreflightError.code: 409,
     LockError.code: 503,
