@@ -41,7 +41,7 @@ class PointsGap(_Part):
     reason: str
 
 
-class SetOnHost(_Part):
+class UsableSet(_Part):
     """A snapshot set that lies on this host: a clone of it needs nothing of a repository."""
 
     id: Annotated[str, Field(validation_alias="backup_id")]
@@ -55,11 +55,11 @@ class PointsDocument(_Part):
     at: str
     recoverable: tuple[PointsRange, ...]
     gaps: tuple[PointsGap, ...]
-    sets: tuple[SetOnHost, ...] = ()
+    sets: tuple[UsableSet, ...] = ()
 
 
 class _Sets(_Part):
-    sets: tuple[SetOnHost, ...]
+    sets: tuple[UsableSet, ...]
 
 
 class ToldObjective(_Part):
@@ -115,8 +115,8 @@ class ToldDrill(_Part):
     outcome: str
 
 
-class DrillsDocument(_Part):
-    """Drills of an instance, oldest first."""
+class ToldDrills(_Part):
+    """The newest drills of an instance, oldest first."""
 
     drills: tuple[ToldDrill, ...]
 
@@ -149,7 +149,7 @@ class ProtectionReader:
                 return _told(ObjectivesDocument(instances=tuple(_objectives(one) for one in states.instances)))
             case ListDrillsVerb():
                 words = ("drills", verb.instance, f"--most={verb.limit}")
-                return _told(self._document(DrillsDocument, words, subject))
+                return _told(self._document(ToldDrills, words, subject))
             case ListEvidenceVerb():
                 page = ("report", "records", verb.instance, f"--after={verb.after}", f"--most={verb.limit}")
                 return _told(self._document(EvidenceDocument, page, subject))

@@ -17,7 +17,7 @@ from zsnapdb.base.printed import printed
 from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.messages import UNAUTHENTICATED, Ending, FailureAnswer, PendingAnswer
 from zsnapdb.serve.problems import MEDIA_TYPE, ProblemDetails, headers_of, problem_of
-from zsnapdb.serve.protection import DrillsDocument, EvidenceDocument, ObjectivesDocument, PointsDocument
+from zsnapdb.serve.protection import EvidenceDocument, ObjectivesDocument, PointsDocument, ToldDrills
 from zsnapdb.serve.verbs import (
     MOST_BYTES,
     CancelOperationVerb,
@@ -199,7 +199,7 @@ class CloneApi:
 _DOCUMENTS: Mapping[str, type[BaseModel]] = {
     "points": PointsDocument,
     "objectives": ObjectivesDocument,
-    "drills": DrillsDocument,
+    "drills": ToldDrills,
     "evidence": EvidenceDocument,
     "logs": LogsDocument,
     "cancel": CancelledOperation,
