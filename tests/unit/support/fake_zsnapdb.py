@@ -60,12 +60,26 @@ def _done(verb: str, words: list[str], clones: list[dict[str, object]]) -> tuple
     names = [word for word in words if not word.startswith("--")]
     if verb == "create":
         owner = options["--owner"].removeprefix("unix:")
-        made = {"name": options["--name"], "id": options["--name"], "owner": owner, "set": None, "waits": False}
-        made["created"] = f"{time.time_ns()}"
-        return {"kind": "clone", "clone": made, "password": "secret of the clone"}, [*clones, made]
+        made: dict[str, object] = {
+            "name": options["--name"],
+            "id": options["--name"],
+            "owner": owner,
+            "set": None,
+            "waits": False,
+        }
+        made |= {"created": f"{time.time_ns()}", "instance": names[0], "backup_id": "20260101T000000Z-0001"}
+        made |= {"port": 23070, "masked": "--mask" in options, "bind_address": _text("address") or "127.0.0.1"}
+        login = {"user": "zsnapdb_clone", "password": "secret of the clone", "of_pool": False}
+        return {"kind": "clone", "clone": made, **login}, [*clones, made]
     if verb == "destroy":
         return {"kind": "clone-destroyed"}, [one for one in clones if one["id"] != names[0]]
-    return {"kind": f"clone-{verb}", "clone": names[0]}, clones
+    if verb == "commit":
+        commit = {"id": "20260101T000000Z-aaaa", "clone": names[0], "message": options["--message"]}
+        return {"kind": "clone-commit", **commit}, clones
+    clone = next(one for one in clones if one["id"] == names[0])
+    if "--for" in options:
+        clone["protected_until"] = options["--for"] if options["--for"] != "0s" else None
+    return {"kind": f"clone-{verb}", "clone": clone, "undone": 2, "reason": None}, clones
 
 
 def _text(name: str) -> str:
