@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from zsnapdb.client.errors import CloneCommandError as CloneCommandError
-from zsnapdb.client.models import CreatedDocument, D, ErrorDocument, ReachableClone, ResetDocument, parsed, reachable
+from zsnapdb.client.models import CloneReset, CommandFailure, D, MadeClone, ReachableClone, parsed, reachable
 
 ROOT = ("zsnapdb", "clone")
 MEMBER = ("sudo", "-n", "zsnapdb-clone")
@@ -56,14 +56,14 @@ class LocalClones:
         words += ["--at", at] if at is not None else []
         words += ["--ttl", ttl] if ttl is not None else []
         words += ["--heartbeat", f"{heartbeat:g}s"] if heartbeat is not None else []
-        return reachable(self._document(CreatedDocument, "create", *words), "127.0.0.1")
+        return reachable(self._document(MadeClone, "create", *words), "127.0.0.1")
 
     def reset(self, clone: ReachableClone) -> int | None:
         """Give the clone its first data again. Address and password stay, sessions end.
 
         Return how many changes of rows were undone; None if its data was replaced.
         """
-        return self._document(ResetDocument, "reset", clone.name).undone
+        return self._document(CloneReset, "reset", clone.name).undone
 
     def beat(self, clone: ReachableClone) -> None:
         """Say that the holder of the clone is there."""
@@ -119,7 +119,7 @@ class LocalClones:
         if done.returncode == 0:
             return done.stdout
         try:
-            said = ErrorDocument.model_validate_json(done.stdout).error
+            said = CommandFailure.model_validate_json(done.stdout).error
         except ValidationError:
             raise CloneCommandError(done.stderr.strip()[-2000:], exit_code=done.returncode) from None
         raise CloneCommandError(said.message, said.hint or "", done.returncode, code=said.code)

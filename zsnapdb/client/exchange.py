@@ -18,20 +18,20 @@ from pydantic import ValidationError
 from zsnapdb.client.errors import CloneCommandError
 from zsnapdb.client.models import (
     EVERY_ADDRESS,
-    BegunOperation,
-    ChangedDocument,
+    CloneChange,
     CloneCommit,
     ClonePoints,
-    CreatedDocument,
+    CloneReset,
     D,
     KnownClone,
     KnownClones,
     KnownInstance,
     KnownInstances,
     LogLines,
+    MadeClone,
+    PendingOperation,
     Problem,
     ReachableClone,
-    ResetDocument,
     parsed,
     reachable,
 )
@@ -124,7 +124,7 @@ def create(wanted: WantedClone, key: str, host: str) -> Exchange[ReachableClone]
 
     `host` is where a clone is reached that listens on every address.
     """
-    made = yield from _document(CreatedDocument, _creation(wanted, key))
+    made = yield from _document(MadeClone, _creation(wanted, key))
     address = made.clone.bind_address
     return reachable(made, host if address in EVERY_ADDRESS else address)
 
@@ -133,14 +133,14 @@ def take_back(wanted: WantedClone, key: str) -> Exchange[None]:
     """End the making of the clone that was asked for by this key, and destroy the clone if it is made already."""
     answer = yield from _answered(_creation(wanted, key))
     if answer.status == _ACCEPTED:
-        where = _operation(parsed(BegunOperation, answer.body, _WHO).operation)
+        where = _operation(parsed(PendingOperation, answer.body, _WHO).operation)
         try:
             yield from _followed(ApiRequest("DELETE", where))
         except CloneCommandError:
             # It had ended: with a clone, or with an error.
             answer = yield from _answered(ApiRequest("GET", where))
     if answer.status < _LEAST_ERROR and answer.status != _ACCEPTED:
-        yield from destroy(parsed(ChangedDocument, answer.body, _WHO).clone)
+        yield from destroy(parsed(CloneChange, answer.body, _WHO).clone)
 
 
 def _creation(wanted: WantedClone, key: str) -> ApiRequest:
@@ -164,29 +164,29 @@ def clones() -> Exchange[tuple[KnownClone, ...]]:
 
 def get(clone: AnyClone) -> Exchange[KnownClone]:
     """Show a clone."""
-    return (yield from _document(ChangedDocument, ApiRequest("GET", _path(clone)))).clone
+    return (yield from _document(CloneChange, ApiRequest("GET", _path(clone)))).clone
 
 
 def reset(clone: AnyClone) -> Exchange[int | None]:
     """Give a clone its first data again. Return how many changes of rows were undone (None: it was replaced)."""
-    return (yield from _document(ResetDocument, ApiRequest("POST", _path(clone, "/reset")))).undone
+    return (yield from _document(CloneReset, ApiRequest("POST", _path(clone, "/reset")))).undone
 
 
 def extend(clone: AnyClone, ttl: str | None) -> Exchange[KnownClone]:
     """Extend the lease of a clone."""
     body = {"ttl": ttl} if ttl is not None else {}
-    return (yield from _document(ChangedDocument, ApiRequest("POST", _path(clone, "/extend"), body))).clone
+    return (yield from _document(CloneChange, ApiRequest("POST", _path(clone, "/extend"), body))).clone
 
 
 def protect(clone: AnyClone, duration: str) -> Exchange[KnownClone]:
     """Keep a clone from `zsnapdb reap` for some time."""
     request = ApiRequest("POST", _path(clone, "/protect"), {"for": duration})
-    return (yield from _document(ChangedDocument, request)).clone
+    return (yield from _document(CloneChange, request)).clone
 
 
 def unprotect(clone: AnyClone) -> Exchange[KnownClone]:
     """End the protection of a clone."""
-    return (yield from _document(ChangedDocument, ApiRequest("POST", _path(clone, "/unprotect")))).clone
+    return (yield from _document(CloneChange, ApiRequest("POST", _path(clone, "/unprotect")))).clone
 
 
 def commit(clone: AnyClone, message: str) -> Exchange[CloneCommit]:
@@ -230,7 +230,7 @@ def _followed(request: ApiRequest) -> Exchange[bytes]:
     operation = ""
     while answer.status == _ACCEPTED:
         if not operation:
-            operation = parsed(BegunOperation, answer.body, _WHO).operation
+            operation = parsed(PendingOperation, answer.body, _WHO).operation
         if time.monotonic() >= deadline:
             raise CloneCommandError(
                 f"operation {operation} is still under way after {SECONDS:g} s", "look at the clone later"

@@ -35,7 +35,7 @@ class KnownClone(Document):
     protected_until: str | None = None
 
 
-class CreatedDocument(Document):
+class MadeClone(Document):
     """A new clone with its login."""
 
     clone: KnownClone
@@ -44,14 +44,14 @@ class CreatedDocument(Document):
     of_pool: bool
 
 
-class ResetDocument(Document):
+class CloneReset(Document):
     """A clone that was reset. `undone`: how many changes of rows (None: its data was replaced)."""
 
     undone: int | None
     reason: str | None
 
 
-class ChangedDocument(Document):
+class CloneChange(Document):
     """A clone after a change."""
 
     clone: KnownClone
@@ -113,7 +113,7 @@ class ClonePoints(Document):
     sets: tuple[SetOfHost, ...]
 
 
-class ErrorFields(Document):
+class FailureFields(Document):
     """An error of a command."""
 
     message: str
@@ -121,10 +121,10 @@ class ErrorFields(Document):
     code: str = ""
 
 
-class ErrorDocument(Document):
+class CommandFailure(Document):
     """The document of a command that failed."""
 
-    error: ErrorFields
+    error: FailureFields
 
 
 class Problem(Document):
@@ -136,7 +136,7 @@ class Problem(Document):
     exit_code: int | None = None
 
 
-class BegunOperation(Document):
+class PendingOperation(Document):
     """A request that is under way."""
 
     operation: str
@@ -164,7 +164,7 @@ class ReachableClone:
         return f"mysql://{self.user}:{quote(self.password, safe='')}@{host}:{self.port}/"
 
 
-def reachable(made: CreatedDocument, host: str) -> ReachableClone:
+def reachable(made: MadeClone, host: str) -> ReachableClone:
     """Return the new clone, which is reached at that host."""
     clone = made.clone
     return ReachableClone(
