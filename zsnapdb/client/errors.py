@@ -6,8 +6,7 @@ from __future__ import annotations
 class CloneCommandError(Exception):
     """A command ended with an exit code that is not 0: what it said, what helps, and the code.
 
-    `code` is that of the error (`docs/reference/exit-codes.md`; "" if it has none), `status` that of HTTP, if HTTP was
-    the way.
+    `code` is the word for the kind of error ("" if there is none), `status` that of HTTP, if HTTP was the way.
     """
 
     def __init__(
