@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from zsnapdb.client.clones import CloneCommandError
+from zsnapdb.client.http import Client
 from zsnapdb.jobs.base.host import THIS_HOST
 
 from .agents import parent
@@ -216,6 +218,67 @@ def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(se
     assert [record["command"].split()[2] for record in deeds] == ["create", "reset", "extend", "destroy"]
 
 
+def test_a_program_drives_the_life_of_a_clone(service: Service) -> None:
+    before = everything()
+    where = f"http://127.0.0.1:{PORT}"
+    with Client(where, service.token(SUBJECT)) as client, Client(where, service.token(OTHER, "operator")) as operator:
+        points = client.points("main")
+        newest = points.sets[-1].id
+        assert newest in points.recoverable[-1].backups
+        with client.clone("main", "program", source=newest, ttl="1h") as clone:
+            # As `tests/system/in_guest.py` connects to what a command prints.
+            login = {"clone": {"port": clone.port}, "user": clone.user, "password": clone.password}
+            with connect(login) as here:
+                ask(here, "CREATE TABLE ledger.mine (id INT)")
+            kept = client.commit(clone, "before the reset")
+            client.reset(clone)
+            with connect(login) as here:
+                assert ask(here, "SHOW TABLES FROM ledger LIKE 'mine'") == []
+            with pytest.raises(CloneCommandError) as hidden, Client(where, service.token(OTHER)) as other:
+                other.create("main", source=kept.id)
+            assert (hidden.value.status, hidden.value.code) == (404, "unknown-name")
+            with operator.clone("main", source=kept.id) as theirs:
+                again = {"clone": {"port": theirs.port}, "user": theirs.user, "password": theirs.password}
+                with connect(again) as here:
+                    assert len(ask(here, "SHOW TABLES FROM ledger LIKE 'mine'")) == 1
+            assert client.protect(clone, "2h").protected_until is not None
+            assert client.unprotect(clone).protected_until is None
+            assert any("ready for connections" in line for line in client.logs(clone))
+        assert client.clones() == ()
+    assert everything() == before
+    auditor = service.token(OTHER, "auditor")
+    assert service.request("GET", "/evidence?instance=main", service.token(SUBJECT)).status == 403
+    page = service.request("GET", "/evidence?instance=main&limit=2", auditor).body
+    later = service.request("GET", f"/evidence?instance=main&after={page['next']}&limit=500", auditor).body
+    commands = [" ".join(one["command"].split()[1:3]) for one in (*page["records"], *later["records"])]
+    assert {"clone commit", "clone protect"} <= set(commands)
+    (state,) = service.request("GET", "/objectives", auditor).body["instances"]
+    assert (state["instance"], state["error"]) == ("main", None)
+    assert service.request("GET", "/drills?instance=main", auditor).status == 200
+
+
+def test_a_cancelled_request_leaves_nothing_and_its_key_may_come_again(service: Service) -> None:
+    before, token = everything(), service.token(SUBJECT)
+    wanted = {"instance": "main", "name": "cancelled"}
+    with gate_closed():
+        begun = service.request("POST", "/clones", token, wanted, key="cancelled")
+        assert (begun.status, (GATE / "reached").exists()) == (202, True), begun
+        operation = f"/operations/{begun.body['operation']}"
+        assert service.request("DELETE", operation, service.token(OTHER, "operator")).status == 404
+        assert everything() != before, "half a clone is there"
+        # Its command does not break off a `zfs` that is at work.
+        assert service.request("DELETE", operation, token).status == 202
+    ended = service.to_its_end(begun, token)
+    assert (ended.status, ended.body["code"]) == (409, "cancelled"), ended
+    assert service.request("DELETE", operation, token).body["state"] == "cancelled"
+    assert everything() == before
+    assert service.clones() == []
+    made = service.to_its_end(service.request("POST", "/clones", token, wanted, key="cancelled"), token)
+    assert (made.status, made.body["clone"]["name"]) in ((200, "cancelled"), (201, "cancelled")), made
+    assert service.to_its_end(service.request("DELETE", "/clones/cancelled", token), token).status == 200
+    assert everything() == before
+
+
 def begun_and_stopped(service: Service, token: str, name: str, *, with_commands: bool) -> Answer:
     """Begin a clone, kill the helper in the middle of it, and return what the request was answered."""
     answers: list[Answer] = []
@@ -290,17 +353,23 @@ def hostile_lines(token: str) -> Iterator[str]:
         return json.dumps({"token": token, "verb": verb, **more}) + "\n"
 
     new: dict[str, object] = {"instance": "main", "name": "evil"}
-    extra = ("owner", "config", "binary", "bind", "admin", "from", "user", "heartbeat", "subject")
+    extra = ("owner", "config", "binary", "bind", "admin", "source", "user", "heartbeat", "subject")
     for name in NOT_NAMES:
-        for verb in ("get", "reset", "extend", "destroy"):
+        for verb in ("get", "reset", "extend", "unprotect", "commit", "logs", "destroy"):
             yield request({"kind": f"clone.{verb}", "name": name})
+        yield request({"kind": "evidence.list", "instance": name})
         if name is not None:
             yield request({"kind": "clone.create", "wanted": {**new, "name": name}})
         yield request({"kind": "clone.create", "wanted": {**new, "instance": name}})
-        yield request({"kind": "operation.get", "id": name})
+        yield request({"kind": "operation.cancel", "id": name})
     for one in ("--binary=/tmp/x", "-1h", "1h --admin", "1h\n", "$(id)", "forever"):
         yield request({"kind": "clone.create", "wanted": {**new, "ttl": one}})
         yield request({"kind": "clone.extend", "name": "evil", "lease": {"ttl": one}})
+        yield request({"kind": "clone.protect", "name": "evil", "protection": {"for": one}})
+    for one in ("live", "@daily", "--config=/x", "20260101T000000Z-0123 --admin", "../x"):
+        yield request({"kind": "clone.create", "wanted": {**new, "from": one}})
+    yield request({"kind": "clone.commit", "name": "evil", "commit": {"message": "a\nb"}})
+    yield request({"kind": "clone.logs", "name": "evil", "lines": "1 --config=/x"})
     yield from (
         request({"kind": "clone.create", "wanted": {**new, "at": one}}) for one in ("--from=live", "-1h", "a\n")
     )

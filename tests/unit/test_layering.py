@@ -119,6 +119,7 @@ HOMES = {
     "blake3": {"stream/chunks.py"},
     "pyrage": {"repository/keys.py"},
     "pytest": {"client/pytest_plugin.py"},
+    "httpx": {"client/http.py"},
     "rich": {"cli/progress_bars.py", "cli/tables.py"},
     "libvirt": {"vm/hypervisor.py"},
     "libvirt_qemu": {"vm/hypervisor.py"},

@@ -104,6 +104,9 @@ def drills(
         str | None,
         typer.Argument(metavar="DRILL", help="The id of a drill, or latest: show all its details.", show_default=False),
     ] = None,
+    most: Annotated[
+        int, typer.Option("--most", metavar="N", min=1, max=1000, help="List at most so many, the newest.")
+    ] = 1000,
     repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -118,4 +121,4 @@ def drills(
     if drill_id is not None:
         show(report.EvidenceView(job.find(chosen, drill_id)), json)
         return
-    show(report.DrillsView(job.history(chosen, 1000)), json)
+    show(report.DrillsView(job.history(chosen, most)), json)

@@ -71,6 +71,28 @@ def report_show(
     _end(made.log)
 
 
+@app.command("records")
+def report_records(
+    instance: InstanceName = None,
+    after: Annotated[
+        int, typer.Option("--after", metavar="NUMBER", min=0, max=99_999_999, help="Show what follows this record.")
+    ] = 0,
+    most: Annotated[
+        int, typer.Option("--most", metavar="N", min=1, max=1000, help="Show at most so many records.")
+    ] = 100,
+    repository: RepositoryName = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Show records of the evidence log by number. `zsnapdb report verify` says whether the log is whole."""
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.health import evidence as job
+    from zsnapdb.report.repository.evidence import EvidencePageView
+
+    show(EvidencePageView(job.read_page(Instance.at(load(config), instance, repository), after, most)), json)
+
+
 @app.command("verify")
 def report_verify(
     instance: InstanceName = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -58,31 +59,50 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.exclusion import exclusive
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.clone import catalogue
+    from zsnapdb.jobs.clone import catalogue, sources
     from zsnapdb.report.clone.list import ClonesView
     from zsnapdb.serve.children import ChildRunner
     from zsnapdb.serve.desk import Desk
     from zsnapdb.serve.helper import HelperServer, answered_uids, listening
     from zsnapdb.serve.messages import ResultAnswer
     from zsnapdb.serve.operations import Operations
+    from zsnapdb.serve.protection import ProtectionReader
+    from zsnapdb.serve.seen import SeenCommit
     from zsnapdb.serve.tokens import TokenBook
 
     limits = load(config).serve
     stop = stop_on_signals((signal.SIGTERM, signal.SIGINT))
-    runner = ChildRunner(environment={"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {})
+    environment = {"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {}
+    runner = ChildRunner(environment=environment)
+    # What is read waits for no change.
+    reader = ChildRunner(environment=environment, most=4, patience=10.0, grace=5.0)
 
     def look() -> ResultAnswer:
         known = catalogue.known(load(config), THIS_HOST)
         listed = ClonesView(known.copies, THIS_HOST.now(), known.unreadable).document()
         return ResultAnswer.model_validate({"document": fields_of(listed)})
 
+    def commits() -> Sequence[SeenCommit]:
+        seen = [one for top in catalogue.homes(load(config)) for one in sources.commits(top)]
+        return [SeenCommit(one.set.backup_id, one.owner) for one in seen]
+
     with exclusive("serve-helper", doing="the helper of `zsnapdb serve`", folder=THIS_HOST.run):
         operations = Operations(THIS_HOST.serve / "operations", THIS_HOST.now)
-        desk = Desk(lambda: load(config), TokenBook(THIS_HOST.serve), operations, look, runner, THIS_HOST.now)
+        desk = Desk(
+            settings=lambda: load(config),
+            tokens=TokenBook(THIS_HOST.serve),
+            operations=operations,
+            look=look,
+            commits=commits,
+            run=runner,
+            protection=ProtectionReader(reader),
+            now=THIS_HOST.now,
+        )
         uids = answered_uids(limits.account)
         with listening(limits.socket, limits.account, os.environ) as listener:
             notify("READY=1")
             HelperServer(listener, desk, uids).serve(stop)
             notify("STOPPING=1")
         runner.stop()
+        reader.stop()
         operations.settle(_PATIENCE)

@@ -11,82 +11,17 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
-from urllib.parse import quote
+from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+from pydantic import ValidationError
+
+from zsnapdb.client.errors import CloneCommandError as CloneCommandError
+from zsnapdb.client.models import CloneReset, CommandFailure, D, MadeClone, ReachableClone, parsed, reachable
 
 ROOT = ("zsnapdb", "clone")
 MEMBER = ("sudo", "-n", "zsnapdb-clone")
 _SECONDS = 3600.0
 """The longest that a command may take: a clone of a backup that must be received first takes as long as that."""
-
-
-class CloneCommandError(Exception):
-    """A command ended with an exit code that is not 0: what it said, what helps, and the code."""
-
-    def __init__(self, message: str, hint: str = "", exit_code: int = 1) -> None:
-        super().__init__(f"{message}\nhint: {hint}" if hint else message)
-        self.message, self.hint, self.exit_code = message, hint, exit_code
-
-
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class _CloneFields(_Document):
-    name: str
-    id: str
-    instance: str
-    backup_id: str
-    port: int
-    masked: bool
-
-
-class _Created(_Document):
-    clone: _CloneFields
-    user: str
-    password: SecretStr
-    of_pool: bool
-
-
-class _Reset(_Document):
-    undone: int | None
-    reason: str | None
-
-
-_D = TypeVar("_D", bound=_Document)
-
-
-class _ErrorFields(_Document):
-    message: str
-    hint: str | None = None
-
-
-class _Error(_Document):
-    error: _ErrorFields
-
-
-@dataclass(frozen=True)
-class LocalClone:
-    """A running clone, and how it is reached from this host. `of_pool`: it had waited for whoever asks."""
-
-    name: str
-    id: str
-    instance: str
-    backup_id: str
-    port: int
-    user: str
-    password: str = field(repr=False)
-    is_masked: bool = False
-    of_pool: bool = False
-    host: str = "127.0.0.1"
-
-    @property
-    def url(self) -> str:
-        """A URL that contains the password: `mysql://USER:PASSWORD@HOST:PORT/`."""
-        return f"mysql://{self.user}:{quote(self.password, safe='')}@{self.host}:{self.port}/"
 
 
 @dataclass(frozen=True)
@@ -103,53 +38,56 @@ class LocalClones:
     def _is_member(self) -> bool:
         return "zsnapdb-clone" in self._words[-1]
 
-    def create(self, instance: str, name: str, *, at: str | None = None, heartbeat: float | None = None) -> LocalClone:
-        """Return a new clone of the instance of that name: of its newest set, or as of a point.
+    def create(
+        self,
+        instance: str,
+        name: str,
+        *,
+        at: str | None = None,
+        ttl: str | None = None,
+        heartbeat: float | None = None,
+    ) -> ReachableClone:
+        """Return a new clone of the instance of that name: of its newest set, or as of a point. `ttl` is its lease.
 
         With `heartbeat` (seconds) it goes soon after nobody has called `beat` for so long. CloneCommandError says why
         there is none.
         """
         words = [instance, name] if self._is_member else [instance, "--name", name]
         words += ["--at", at] if at is not None else []
+        words += ["--ttl", ttl] if ttl is not None else []
         words += ["--heartbeat", f"{heartbeat:g}s"] if heartbeat is not None else []
-        made = self._document(_Created, "create", *words)
-        clone = made.clone
-        return LocalClone(
-            clone.name,
-            clone.id,
-            clone.instance,
-            clone.backup_id,
-            clone.port,
-            made.user,
-            made.password.get_secret_value(),
-            clone.masked,
-            made.of_pool,
-        )
+        return reachable(self._document(MadeClone, "create", *words), "127.0.0.1")
 
-    def reset(self, clone: LocalClone) -> int | None:
+    def reset(self, clone: ReachableClone) -> int | None:
         """Give the clone its first data again. Address and password stay, sessions end.
 
         Return how many changes of rows were undone; None if its data was replaced.
         """
-        return self._document(_Reset, "reset", clone.name).undone
+        return self._document(CloneReset, "reset", clone.name).undone
 
-    def beat(self, clone: LocalClone) -> None:
+    def beat(self, clone: ReachableClone) -> None:
         """Say that the holder of the clone is there."""
         self._run("beat", clone.name)
 
-    def destroy(self, clone: LocalClone) -> None:
+    def destroy(self, clone: ReachableClone) -> None:
         """Destroy the clone. One that is gone is no error."""
         self._run("destroy", clone.name)
 
     @contextlib.contextmanager
     def clone(
-        self, instance: str, name: str, *, at: str | None = None, heartbeat: float = 60.0
-    ) -> Iterator[LocalClone]:
+        self,
+        instance: str,
+        name: str,
+        *,
+        at: str | None = None,
+        ttl: str | None = None,
+        heartbeat: float = 60.0,
+    ) -> Iterator[ReachableClone]:
         """Yield a new clone, for which a thread beats until the block ends; then it is destroyed.
 
         If this process is killed, the clone goes with the next `zsnapdb reap` after `heartbeat` seconds.
         """
-        made = self.create(instance, name, at=at, heartbeat=heartbeat)
+        made = self.create(instance, name, at=at, ttl=ttl, heartbeat=heartbeat)
         ended = threading.Event()
         beating = threading.Thread(target=self._beat_until, args=(made, ended, heartbeat / 3), daemon=True)
         beating.start()
@@ -160,21 +98,14 @@ class LocalClones:
             beating.join()
             self.destroy(made)
 
-    def _beat_until(self, clone: LocalClone, ended: threading.Event, every: float) -> None:
+    def _beat_until(self, clone: ReachableClone, ended: threading.Event, every: float) -> None:
         while not ended.wait(every):
             # One beat that is missed ends no clone; whoever uses a clone that is gone learns it there.
             with contextlib.suppress(CloneCommandError):
                 self.beat(clone)
 
-    def _document(self, model: type[_D], verb: str, *words: str) -> _D:
-        out = self._run(verb, *words)
-        try:
-            return model.model_validate_json(out)
-        except ValidationError as error:
-            raise CloneCommandError(
-                f"`{self._words[-1]} {verb}` answered with another document than this library knows",
-                "install the same version of zsnapdb on both sides",
-            ) from error
+    def _document(self, model: type[D], verb: str, *words: str) -> D:
+        return parsed(model, self._run(verb, *words), f"`{self._words[-1]} {verb}`")
 
     def _run(self, verb: str, *words: str) -> str:
         """Run a command and return its JSON. CloneCommandError if it does not end with 0."""
@@ -188,7 +119,7 @@ class LocalClones:
         if done.returncode == 0:
             return done.stdout
         try:
-            said = _Error.model_validate_json(done.stdout).error
+            said = CommandFailure.model_validate_json(done.stdout).error
         except ValidationError:
             raise CloneCommandError(done.stderr.strip()[-2000:], exit_code=done.returncode) from None
-        raise CloneCommandError(said.message, said.hint or "", done.returncode)
+        raise CloneCommandError(said.message, said.hint or "", done.returncode, code=said.code)

@@ -2,7 +2,7 @@
 
 `zsnapdb_clone` is one clone for the whole session of a worker (of pytest-xdist; without it, of the session).
 `zsnapdb_data` is that clone with its first data: what the test before wrote is undone. A session that is killed leaves
-a clone that goes with the next `zsnapdb reap`.
+a clone that goes with the next `zsnapdb reap`; by HTTP, when its lease ends.
 """
 
 from __future__ import annotations
@@ -10,12 +10,28 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 import pytest
 
-from zsnapdb.client.clones import LocalClone, LocalClones
+from zsnapdb.client.clones import LocalClones
+from zsnapdb.client.connection import URL
+from zsnapdb.client.models import ReachableClone
 
-_INSTANCE, _COMMAND, _AT = "zsnapdb_instance", "zsnapdb_command", "zsnapdb_at"
+_INSTANCE, _COMMAND, _AT, _URL, _TTL = (f"zsnapdb_{name}" for name in ("instance", "command", "at", "url", "ttl"))
+
+
+class SessionClones(Protocol):
+    """Where clones come from: this host, or one that is asked by HTTP."""
+
+    def clone(
+        self, instance: str, name: str, *, at: str | None = None, ttl: str | None = None
+    ) -> AbstractContextManager[ReachableClone]:
+        """Yield a new clone until the block ends."""
+
+    def reset(self, clone: ReachableClone) -> int | None:
+        """Give a clone its first data again."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,27 +40,42 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(
         _AT, "The point that they show: a time, a duration ago or a GTID (empty: the newest set).", default=""
     )
+    parser.addini(
+        _TTL, "How long they stay if the session is killed, such as 1h (empty: as the site has it).", default=""
+    )
     parser.addini(_COMMAND, "The command that makes them, if it is not found by itself.", type="args", default=[])
+    parser.addini(
+        _URL, f"The `zsnapdb serve` that makes them, if it is not this host; {URL} comes before it.", default=""
+    )
 
 
 @pytest.fixture(scope="session")
-def zsnapdb_clones(pytestconfig: pytest.Config) -> LocalClones:
-    """Return the clones of this host."""
-    return LocalClones(tuple(pytestconfig.getini(_COMMAND)) or None)
+def zsnapdb_clones(pytestconfig: pytest.Config) -> Iterator[SessionClones]:
+    """Yield the clones of this host, or of the host whose URL is given."""
+    url = os.environ.get(URL) or str(pytestconfig.getini(_URL))
+    if not url:
+        yield LocalClones(tuple(pytestconfig.getini(_COMMAND)) or None)
+        return
+    try:
+        from zsnapdb.client.http import Client
+    except ImportError as error:
+        raise pytest.UsageError(f"{error}; clones by HTTP need `pip install 'zsnapdb[client]'`") from error
+    with Client(url) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")
-def zsnapdb_clone(pytestconfig: pytest.Config, zsnapdb_clones: LocalClones) -> Iterator[LocalClone]:
+def zsnapdb_clone(pytestconfig: pytest.Config, zsnapdb_clones: SessionClones) -> Iterator[ReachableClone]:
     """Yield a clone for this worker. Its tests share it: what one writes the next one sees."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "one")
     name = f"pytest-{worker}-{secrets.token_hex(4)}"[:32]
-    at = str(pytestconfig.getini(_AT)) or None
-    with zsnapdb_clones.clone(str(pytestconfig.getini(_INSTANCE)), name, at=at) as clone:
+    at, ttl = (str(pytestconfig.getini(one)) or None for one in (_AT, _TTL))
+    with zsnapdb_clones.clone(str(pytestconfig.getini(_INSTANCE)), name, at=at, ttl=ttl) as clone:
         yield clone
 
 
 @pytest.fixture
-def zsnapdb_data(zsnapdb_clones: LocalClones, zsnapdb_clone: LocalClone) -> Iterator[LocalClone]:
+def zsnapdb_data(zsnapdb_clones: SessionClones, zsnapdb_clone: ReachableClone) -> Iterator[ReachableClone]:
     """Yield the clone of this worker as it was at first. After the test its sessions are ended, its changes undone."""
     yield zsnapdb_clone
     zsnapdb_clones.reset(zsnapdb_clone)

@@ -17,13 +17,15 @@ class ServeSettings(ConfigSection):
 
     `socket` is made by the helper, unless systemd hands it one. `account` is that of the web process: nobody else but
     root is answered. `ttl` is the lease of a clone whose request names none, `longest_lease` the longest that may be
-    asked for, `per_subject` how many clones a subject may have at once. `unmasked` names instances without masking of
-    which everybody may have clones: of others only operators may.
+    asked for, `per_subject` how many clones a subject may have at once, `commits_per_subject` how many commits of its
+    clones there may be. `unmasked` names instances without masking of which everybody may have clones: of others only
+    operators may.
     """
 
     socket: Path = Path("/run/zsnapdb-serve/helper.sock")
     account: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$")] = "zsnapdb-web"
     per_subject: Annotated[int, Field(ge=1, le=1000)] = 5
+    commits_per_subject: Annotated[int, Field(ge=0, le=10_000)] = 20
     ttl: Annotated[Seconds, Field(ge=60, le=366 * 86400.0)] = 8 * 3600.0
     longest_lease: Annotated[Seconds, Field(ge=60, le=366 * 86400.0)] = 7 * 86400.0
     unmasked: tuple[Annotated[str, Field(pattern=rf"^(?:{INSTANCE})$")], ...] = ()

@@ -29,7 +29,7 @@ from zsnapdb.report import (
     tokens,
     undo,
 )
-from zsnapdb.report.clone import change, connect, create, destroy, migration, pool, topology, upgrade
+from zsnapdb.report.clone import change, connect, create, destroy, migration, pool, server_log, topology, upgrade
 from zsnapdb.report.clone import list as clones
 from zsnapdb.report.clone import query as answers
 from zsnapdb.report.document import VERSION, ErrorDocument
@@ -106,6 +106,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "clone detach": _types(change.DetachedView, change.DetachPlanView),
     "clone extend": _CHANGED,
     "clone list": _types(clones.ClonesView),
+    "clone logs": _types(server_log.ServerLogView),
     "clone prepare": _types(create.PreparedView, change.IntentionView),
     "clone pool": _types(pool.FilledPoolView, pool.PoolPlanView),
     "clone protect": _CHANGED,
@@ -135,6 +136,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "query": (DocumentType("answer", answers.AnswerDocument),),
     "reap": _types(destroy.ReapView, destroy.ReapPlanView),
     "report show": _types(evidence.EvidenceReportView),
+    "report records": _types(evidence.EvidencePageView),
     "report verify": _types(evidence.EvidenceCheckView),
     "rescue": _types(rescue.RescueView, rescue.RescuePlanView),
     "restore": _types(

@@ -91,10 +91,10 @@ def append(repository: Repository, draft: EvidenceRecord, newest: RememberedLink
     )
 
 
-def read(repository: Repository, instance: str) -> tuple[StoredRecord, ...]:
-    """Return all records, by number."""
+def read(repository: Repository, instance: str, *, after: int = 0, most: int | None = None) -> tuple[StoredRecord, ...]:
+    """Return the records with greater numbers than `after`, by number, at most so many (None: all)."""
     keys = sorted(listed.key.number for listed in repository.list(layout.evidence_log(instance)))
-    return tuple(_parsed(repository, instance, number) for number in keys)
+    return tuple(_parsed(repository, instance, number) for number in [one for one in keys if one > after][:most])
 
 
 def links(records: Sequence[StoredRecord]) -> list[StoredLink]:

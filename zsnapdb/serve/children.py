@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from zsnapdb.base import run_id, subject
 from zsnapdb.base.errors import INTERNAL, CommandTimeout
 from zsnapdb.base.foreign_json import fields_of
-from zsnapdb.serve.messages import FailureAnswer, ResultAnswer
+from zsnapdb.serve.messages import FailureAnswer, ResultAnswer, cancelled
 
 ZSNAPDB = (sys.executable, "-m", "zsnapdb")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -26,6 +28,7 @@ _MOST_BYTES = 16 << 20
 """The longest document that is read."""
 _TAIL = 2000
 _POLL_SECONDS = 0.02
+_TURN_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
 """How long a command may take to undo what it began."""
 
@@ -35,6 +38,7 @@ class CommandCall:
     """A command: its words, for whom and as which run it is run, and how many seconds it may take.
 
     `objection` is asked when its turn has come, which can be long after it was asked for: why it may not be run now.
+    `cancelled` ends it early. `judges`: its exit code judges what its document tells, and the document is the answer.
     """
 
     words: Sequence[str]
@@ -42,6 +46,8 @@ class CommandCall:
     run_id: str
     seconds: float
     objection: Callable[[], FailureAnswer | None] = lambda: None
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    judges: bool = False
 
 
 class RunCommand(Protocol):
@@ -52,14 +58,17 @@ class RunCommand(Protocol):
 
 @dataclass
 class ChildRunner:
-    """Runs commands as processes, at most so many at once; others wait for their turn.
+    """Runs commands as processes, at most so many at once; others wait for their turn, at most `patience` seconds.
 
-    A child has a clean environment: `environment`, the id of its run, and its subject, which its evidence names.
+    A child has a clean environment: `environment`, the id of its run, and its subject, which its evidence names. A
+    child that is stopped has `grace` seconds to undo what it began.
     """
 
     program: Sequence[str] = ZSNAPDB
     environment: Mapping[str, str] = field(default_factory=dict)
     most: int = 8
+    patience: float = math.inf
+    grace: float = _GRACE_SECONDS
     _turns: threading.BoundedSemaphore = field(init=False)
     _stopped: threading.Event = field(init=False, default_factory=threading.Event)
 
@@ -72,12 +81,27 @@ class ChildRunner:
 
     def __call__(self, call: CommandCall) -> ResultAnswer | FailureAnswer:
         """Run the command, and return its document, or how it failed."""
-        with self._turns, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-            if self._stopped.is_set():
-                return _ended_early("the helper ends")
-            refused = call.objection()
-            if refused is not None:
-                return refused
+        deadline = time.monotonic() + self.patience
+        while not self._turns.acquire(timeout=_TURN_SECONDS):
+            why = self._end_of(call, deadline)
+            if why is not None:
+                return why
+        try:
+            return self._end_of(call, math.inf) or call.objection() or self._run(call)
+        finally:
+            self._turns.release()
+
+    def _end_of(self, call: CommandCall, deadline: float) -> FailureAnswer | None:
+        """Return why the command may not begin, or not go on; None if it may."""
+        what = f"`{' '.join(call.words[:2])}`"
+        if self._stopped.is_set():
+            return _ended_early(f"{what} was stopped: the helper ends")
+        if call.cancelled.is_set():
+            return cancelled(f"{what} was cancelled")
+        return _ended_early(f"{what} was stopped: it took too long") if time.monotonic() >= deadline else None
+
+    def _run(self, call: CommandCall) -> ResultAnswer | FailureAnswer:
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             own = {run_id.VARIABLE: call.run_id, subject.VARIABLE: call.subject}
             process = subprocess.Popen(
                 [*self.program, *call.words],
@@ -86,25 +110,38 @@ class ChildRunner:
                 stderr=errors,
                 cwd="/",
                 env={"PATH": PATH, "LANG": "C.UTF-8", **self.environment, **own},
+                process_group=0,
             )
-            if not self._wait(process, time.monotonic() + call.seconds):
-                why = "the helper ends" if self._stopped.is_set() else f"it took longer than {call.seconds:g} s"
-                return _ended_early(f"`{' '.join(call.words[:2])}` was stopped: {why}")
-            return _read(process.returncode, out, errors)
+            why = self._wait(process, call)
+            # What was done before the signal came is done.
+            return why if why is not None and process.returncode != 0 else _read(call, process.returncode, out, errors)
 
-    def _wait(self, process: subprocess.Popen[bytes], deadline: float) -> bool:
-        """Return whether the process ended by itself. Else it is stopped, in the end killed."""
+    def _wait(self, process: subprocess.Popen[bytes], call: CommandCall) -> FailureAnswer | None:
+        """Return None when the process has ended by itself. Else it is stopped, and why is returned."""
+        deadline = time.monotonic() + call.seconds
         while process.poll() is None:
-            if self._stopped.wait(_POLL_SECONDS) or time.monotonic() >= deadline:
-                with contextlib.suppress(ProcessLookupError):
-                    process.terminate()
-                try:
-                    process.wait(_GRACE_SECONDS)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-                return False
-        return True
+            why = self._end_of(call, deadline)
+            if why is not None:
+                process.terminate()
+                _end_group(process, self.grace)
+                return why
+            time.sleep(_POLL_SECONDS)
+        return None
+
+
+def _end_group(process: subprocess.Popen[bytes], grace: float) -> None:
+    """Wait until the process has ended, at most so long, and kill what is left of its group.
+
+    Until the process is waited for nothing else can have its number.
+    """
+    deadline = time.monotonic() + grace
+    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(_POLL_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 class _ErrorFields(BaseModel):
@@ -121,15 +158,16 @@ class _ErrorDocument(BaseModel):
     error: _ErrorFields
 
 
-def _read(code: int, out: IO[bytes], errors: IO[bytes]) -> ResultAnswer | FailureAnswer:
+def _read(call: CommandCall, code: int, out: IO[bytes], errors: IO[bytes]) -> ResultAnswer | FailureAnswer:
     out.seek(0)
     text = out.read(_MOST_BYTES + 1)
-    if code == 0 and len(text) <= _MOST_BYTES:
+    if code != 0:
+        with contextlib.suppress(ValidationError):
+            said = _ErrorDocument.model_validate_json(text).error
+            return FailureAnswer(code=said.code, message=said.message, hint=said.hint, exit_code=code)
+    if (code == 0 or call.judges) and len(text) <= _MOST_BYTES:
         with contextlib.suppress(ValueError, ValidationError):
             return ResultAnswer.model_validate({"document": fields_of(text)})
-    with contextlib.suppress(ValidationError):
-        said = _ErrorDocument.model_validate_json(text).error
-        return FailureAnswer(code=said.code, message=said.message, hint=said.hint, exit_code=code)
     errors.seek(max(0, os.fstat(errors.fileno()).st_size - _TAIL))
     print(errors.read(_TAIL).decode(errors="replace"), file=sys.stderr, flush=True)
     return FailureAnswer(

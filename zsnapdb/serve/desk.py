@@ -23,18 +23,28 @@ from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.children import CommandCall, RunCommand
 from zsnapdb.serve.messages import BegunAnswer, Ending, FailureAnswer, PendingAnswer, RefusedRequest, ResultAnswer
 from zsnapdb.serve.operations import OperationRecord, Operations, new_id
+from zsnapdb.serve.protection import ProtectionReader
 from zsnapdb.serve.roles import Belonging, RoleDecision, RoleVerdict, VerbKind, decide, may_see_unmasked, sees_all
-from zsnapdb.serve.seen import SeenClone, belonging, seen_in, the_clone
+from zsnapdb.serve.seen import SeenClone, SeenCommit, belonging, seen_in, the_clone
 from zsnapdb.serve.tokens import StoredToken, TokenBook
 from zsnapdb.serve.verbs import (
+    CancelOperationVerb,
     ChangeOfClone,
+    CloneLogsVerb,
+    CommitCloneVerb,
     CreateCloneVerb,
     ExtendCloneVerb,
     GetCloneVerb,
     GetOperationVerb,
     HelperRequest,
+    InstancePointsVerb,
     ListClonesVerb,
+    ListDrillsVerb,
+    ListEvidenceVerb,
     ListInstancesVerb,
+    ListObjectivesVerb,
+    ProtectCloneVerb,
+    ProtectionRead,
     Verb,
 )
 
@@ -50,14 +60,17 @@ MOST_AT_ONCE = 24
 class Desk:
     """What the helper needs to answer. `settings` reads the configuration, so that a change of it holds at once.
 
-    `look` lists the clones, as the document of `zsnapdb clone list --json`, and `run` runs what changes them.
+    `look` lists the clones, as the document of `zsnapdb clone list --json`, `commits` what was committed of them, `run`
+    runs what changes them, and `protection` asks the commands that change nothing.
     """
 
     settings: Callable[[], Settings]
     tokens: TokenBook
     operations: Operations
     look: Callable[[], ResultAnswer]
+    commits: Callable[[], Sequence[SeenCommit]]
     run: RunCommand
+    protection: ProtectionReader
     now: Callable[[], datetime]
     patience: float = PATIENCE
     most_at_once: int = MOST_AT_ONCE
@@ -84,7 +97,14 @@ class Desk:
             case GetCloneVerb():
                 return ResultAnswer(document={"clone": dict(self._permitted(asks, verb.kind, verb.name).fields)})
             case GetOperationVerb():
-                return self._operation(asks, verb)
+                found = self._begun(asks, verb.kind, verb.id)
+                return found.ending or PendingAnswer(operation=found.id)
+            case CancelOperationVerb():
+                return self._cancel(self._begun(asks, verb.kind, verb.id))
+            case CloneLogsVerb():
+                return self._logs(asks, verb)
+            case InstancePointsVerb() | ListObjectivesVerb() | ListDrillsVerb() | ListEvidenceVerb():
+                return self._protection(asks, verb)
             case CreateCloneVerb():
                 return self._ended(self._create(asks, verb), tell)
             case _:
@@ -130,14 +150,47 @@ class Desk:
         seen = [one for one in seen_in(self.look()) if sees_all(asks.role) or one.belongs_to(asks.subject)]
         return ResultAnswer(document={"clones": [dict(one.fields) for one in seen]})
 
-    def _operation(self, asks: StoredToken, verb: GetOperationVerb) -> Ending:
-        found = self.operations.find(verb.id)
+    def _protection(self, asks: StoredToken, verb: ProtectionRead) -> ResultAnswer:
+        _require(decide(asks.role, verb.kind, Belonging.NOBODY))
+        match verb:
+            case InstancePointsVerb():
+                self.settings().one_instance(verb.name)
+            case ListDrillsVerb() | ListEvidenceVerb():
+                self.settings().one_instance(verb.instance)
+        return self.protection.read(verb, asks.subject)
+
+    def _logs(self, asks: StoredToken, verb: CloneLogsVerb) -> ResultAnswer:
+        clone = self._permitted(asks, verb.kind, verb.name)
+        told = self.protection.told(argv.logs(verb, clone.id, asks.subject), asks.subject)
+        # Another clone can have had the name when the log was read.
+        gone = self._objection(asks, verb.kind, clone)
+        if gone is not None:
+            raise RefusedRequest(gone)
+        return ResultAnswer(
+            document={name: told.document[name] for name in ("clone", "lines") if name in told.document}
+        )
+
+    def _begun(self, asks: StoredToken, verb: VerbKind, operation: str) -> OperationRecord:
+        """Return the operation, if the subject began it. One of another has the answer of one that is not there."""
+        found = self.operations.find(operation)
         # One that is not there has the answer of another's, whatever the role: ids are no secret.
         if found is None:
-            raise messages.no_such("operation", verb.id)
+            raise messages.no_such("operation", operation)
         own = Belonging.OWN if found.subject == asks.subject else Belonging.OTHERS
-        _require(decide(asks.role, verb.kind, own), "operation", verb.id)
-        return found.ending or PendingAnswer(operation=found.id)
+        _require(decide(asks.role, verb, own), "operation", operation)
+        return found
+
+    def _cancel(self, begun: OperationRecord) -> Ending:
+        """End the operation, and answer when it has ended. RefusedRequest if it had, or has, in another way."""
+        self.operations.cancel(begun.id)
+        ended = self.operations.wait(begun.id, self.patience)
+        if ended is None:
+            raise messages.no_such("operation", begun.id)
+        if ended.ending is None:
+            return PendingAnswer(operation=ended.id)
+        if isinstance(ended.ending, FailureAnswer) and ended.ending.code == messages.CANCELLED:
+            return ResultAnswer(document={"operation": ended.id, "state": messages.CANCELLED})
+        raise messages.has_ended(ended.id)
 
     def _permitted(self, asks: StoredToken, verb: VerbKind, name: str) -> SeenClone:
         """Return the clone of that name if the verb may be used on it. Else the answer is as if there were none."""
@@ -149,12 +202,27 @@ class Desk:
 
     def _change(self, asks: StoredToken, verb: ChangeOfClone) -> OperationRecord:
         clone = self._permitted(asks, verb.kind, verb.name)
-        ttl = self._lease(verb.lease.ttl if isinstance(verb, ExtendCloneVerb) else None)
-        words = argv.change(verb, clone.id, ttl, asks.subject)
-        request = _digest(verb.model_dump_json())
-        return self._begin(
-            asks, verb.kind, clone.id, words, request=request, objection=lambda: self._objection(asks, verb.kind, clone)
-        )
+        words = argv.change(verb, clone.id, self._lease(_time_of(verb)), asks.subject)
+        # Whoever counts and then begins is alone, as for clones.
+        with self._admission if isinstance(verb, CommitCloneVerb) else contextlib.nullcontext():
+            if isinstance(verb, CommitCloneVerb):
+                self._admit_commit(asks, clone)
+            return self._begin(
+                asks,
+                verb.kind,
+                clone.id,
+                words,
+                request=_digest(verb.model_dump_json()),
+                objection=lambda: self._objection(asks, verb.kind, clone),
+            )
+
+    def _admit_commit(self, asks: StoredToken, clone: SeenClone) -> None:
+        """Refuse one commit too many. Whoever commits for another uses the place of the clone's owner."""
+        under_way = self.operations.under_way(asks.subject, VerbKind.CLONE_COMMIT)
+        used = len(under_way) + sum(one.owner == clone.owner for one in self.commits())
+        most = self.settings().serve.commits_per_subject
+        if used >= most:
+            raise messages.over_commits(clone.owner, used, most)
 
     def _objection(self, asks: StoredToken, verb: VerbKind, clone: SeenClone) -> FailureAnswer | None:
         """Return why the clone may not be changed any more: it went while the command waited for its turn.
@@ -174,6 +242,7 @@ class Desk:
         is_for_all = bool(instance.masking.run) or verb.wanted.instance in settings.serve.unmasked
         if not (is_for_all or may_see_unmasked(asks.role)):
             raise messages.unmasked(verb.wanted.instance)
+        self._require_source(asks, verb.wanted.source)
         name = verb.wanted.name or f"{verb.wanted.instance[:20]}-{secrets.token_hex(4)}"
         masks = verb.wanted.mask or (bool(instance.masking.run) and not may_see_unmasked(asks.role))
         words = argv.create(verb.wanted, CloneTerms(name, self._lease(verb.wanted.ttl), masks), asks.subject)
@@ -193,6 +262,13 @@ class Desk:
             if len(used) >= settings.serve.per_subject:
                 raise messages.over_quota(asks.subject, used, settings.serve.per_subject)
             return self._begin(asks, verb.kind, name, words, request=request, key=key)
+
+    def _require_source(self, asks: StoredToken, source: str | None) -> None:
+        """Refuse a commit of another's clone: it has what its owner wrote. Sets of instances are for everybody."""
+        if source is None or sees_all(asks.role):
+            return
+        if any(one.id == source and not one.belongs_to(asks.subject) for one in self.commits()):
+            raise messages.no_such("set or commit", source)
 
     def _begin(
         self,
@@ -215,7 +291,7 @@ class Desk:
             started=self.now(),
         )
         call = CommandCall(words, asks.subject, record.id, _CHANGE_SECONDS, objection)
-        self.operations.begin(record, lambda: self.run(call))
+        self.operations.begin(record, lambda: self.run(call), call.cancelled)
         return record
 
     def _ended(self, record: OperationRecord, tell: Callable[[BegunAnswer], None]) -> Ending:
@@ -231,10 +307,22 @@ class Desk:
         seconds = parse_duration(asked) if asked is not None else limits.ttl
         if not 0 < seconds <= limits.longest_lease:
             raise UsageError(
-                f"a lease of {printable(asked or '')} is not between 0 and {format_duration(limits.longest_lease)}",
+                f"{printable(asked or '')}, for a lease or protection, is not between 0 and"
+                f" {format_duration(limits.longest_lease)}",
                 hint="ask for a shorter one; serve.longest_lease is the limit",
             )
         return seconds
+
+
+def _time_of(verb: ChangeOfClone) -> str | None:
+    """Return the time that the verb asks for (None: as a new clone has)."""
+    match verb:
+        case ExtendCloneVerb():
+            return verb.lease.ttl
+        case ProtectCloneVerb():
+            return verb.protection.time
+        case _:
+            return None
 
 
 def _require(decision: RoleDecision, what: str = "", name: str = "") -> None:

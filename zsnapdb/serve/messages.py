@@ -7,12 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
+from zsnapdb.base.errors import INTERRUPTED as EXIT_INTERRUPTED
 from zsnapdb.base.errors import BusyError, NotAllowedError, PreflightError, UnknownNameError, UsageError, ZsnapdbError
 
 UNAUTHENTICATED = "unauthenticated"
 QUOTA = "quota"
 KEY_REUSED = "idempotency-key-reused"
 INTERRUPTED = "interrupted"
+CANCELLED = "cancelled"
 
 
 class _Message(BaseModel):
@@ -67,6 +69,29 @@ class RefusedRequest(Exception):
 def failure_of(error: ZsnapdbError) -> FailureAnswer:
     """Return the failure that tells of an error."""
     return FailureAnswer(code=error.code, message=error.message, hint=error.hint, exit_code=error.exit_code)
+
+
+def cancelled(message: str) -> FailureAnswer:
+    """Return how an operation ended that its subject cancelled."""
+    hint = "look at the clone: what was half made is removed by its command, or by `zsnapdb reap`"
+    return FailureAnswer(code=CANCELLED, message=message, hint=hint, exit_code=EXIT_INTERRUPTED)
+
+
+def has_ended(operation: str) -> RefusedRequest:
+    """Return the answer to who cancels what has ended in another way."""
+    what = f"operation {operation} has ended"
+    return RefusedRequest(failure_of(PreflightError(what, hint=f"`GET /operations/{operation}` says how")))
+
+
+def over_commits(owner: str, used: int, most: int) -> RefusedRequest:
+    """Return the answer to one commit too many."""
+    failure = FailureAnswer(
+        code=QUOTA,
+        message=f"the clones of {owner} have {used} commits, and serve.commits_per_subject is {most}",
+        hint="destroy a clone: its commits go with it, unless other clones were made of them",
+        exit_code=PreflightError.exit_code,
+    )
+    return RefusedRequest(failure)
 
 
 def unauthenticated() -> RefusedRequest:

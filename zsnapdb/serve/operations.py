@@ -60,6 +60,7 @@ class Operations:
     folder: Path
     now: Callable[[], datetime]
     _known: dict[str, OperationRecord] = field(init=False, default_factory=dict)
+    _cancels: dict[str, threading.Event] = field(init=False, default_factory=dict)
     _changed: threading.Condition = field(init=False, default_factory=threading.Condition)
 
     def __post_init__(self) -> None:
@@ -75,8 +76,10 @@ class Operations:
             self.end(record.id, _interrupted(record))
         self.forget_old()
 
-    def begin(self, record: OperationRecord, work: Callable[[], ResultAnswer | FailureAnswer]) -> None:
-        """Do the work in a thread and keep its ending. The record is durable on return.
+    def begin(
+        self, record: OperationRecord, work: Callable[[], ResultAnswer | FailureAnswer], cancel: threading.Event
+    ) -> None:
+        """Do the work in a thread and keep its ending. The record is durable on return. `cancel` ends the work early.
 
         RefusedRequest if too many operations of the subject are under way.
         """
@@ -86,6 +89,7 @@ class Operations:
             if len(mine) >= _MOST_RUNNING:
                 raise too_busy(f"{len(mine)} operations of {record.subject} are under way")
             self._store(record)
+            self._cancels[record.id] = cancel
         threading.Thread(target=self._run, args=(record.id, work), name=record.id, daemon=True).start()
 
     def _run(self, operation: str, work: Callable[[], ResultAnswer | FailureAnswer]) -> None:
@@ -102,9 +106,17 @@ class Operations:
         with self._changed:
             changed = self._known[operation].model_copy(update={"ending": ending, "finished": self.now()})
             self._known[operation] = changed
+            self._cancels.pop(operation, None)
             with contextlib.suppress(OSError):
                 self._store(changed)
             self._changed.notify_all()
+
+    def cancel(self, operation: str) -> None:
+        """Ask the work of the operation to end, if it is under way. How it ended is kept as always."""
+        with self._changed:
+            asked = self._cancels.get(operation)
+            if asked is not None:
+                asked.set()
 
     def wait(self, operation: str, seconds: float) -> OperationRecord | None:
         """Return the operation as it is when it has ended, or after so many seconds; None if it is forgotten."""
@@ -139,12 +151,12 @@ class Operations:
 
     def being_made(self, subject: str) -> set[str]:
         """Return the names of the clones that are being made for the subject."""
+        return {one.clone for one in self.under_way(subject, VerbKind.CLONE_CREATE)}
+
+    def under_way(self, subject: str, verb: VerbKind) -> Sequence[OperationRecord]:
+        """Return the operations of the verb that the subject has begun, and that have not ended."""
         with self._changed:
-            return {
-                one.clone
-                for one in self._known.values()
-                if (one.subject, one.verb, one.ending) == (subject, VerbKind.CLONE_CREATE, None)
-            }
+            return [one for one in self._known.values() if (one.subject, one.verb, one.ending) == (subject, verb, None)]
 
     def _store(self, record: OperationRecord) -> None:
         whole_file.replace(self.folder / f"{record.id}.json", record.model_dump_json().encode())

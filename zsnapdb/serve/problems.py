@@ -11,12 +11,13 @@ from zsnapdb.base.errors import (
     ExistsError,
     LockError,
     NotAllowedError,
+    NotThere,
     PreflightError,
     UnknownNameError,
     UnreachableError,
     UsageError,
 )
-from zsnapdb.serve.messages import KEY_REUSED, QUOTA, UNAUTHENTICATED, FailureAnswer
+from zsnapdb.serve.messages import CANCELLED, KEY_REUSED, QUOTA, UNAUTHENTICATED, FailureAnswer
 
 MEDIA_TYPE = "application/problem+json"
 UNEXPECTED = 500
@@ -24,7 +25,9 @@ _STATUS: Mapping[str, int] = {
     UNAUTHENTICATED: 401,
     NotAllowedError.code: 403,
     UnknownNameError.code: 404,
+    NotThere.code: 404,
     QUOTA: 409,
+    CANCELLED: 409,
     ExistsError.code: 409,
     PreflightError.code: 409,
     LockError.code: 503,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -28,8 +29,17 @@ class VerbKind(StrEnum):
     CLONE_CREATE = "clone.create"
     CLONE_RESET = "clone.reset"
     CLONE_EXTEND = "clone.extend"
+    CLONE_PROTECT = "clone.protect"
+    CLONE_UNPROTECT = "clone.unprotect"
+    CLONE_COMMIT = "clone.commit"
+    CLONE_LOGS = "clone.logs"
     CLONE_DESTROY = "clone.destroy"
     OPERATION_GET = "operation.get"
+    OPERATION_CANCEL = "operation.cancel"
+    INSTANCE_POINTS = "instance.points"
+    OBJECTIVE_LIST = "objective.list"
+    DRILL_LIST = "drill.list"
+    EVIDENCE_LIST = "evidence.list"
 
 
 class Belonging(StrEnum):
@@ -56,21 +66,47 @@ class RoleDecision:
     reason: str = ""
 
 
-READS = frozenset({VerbKind.INSTANCE_LIST, VerbKind.CLONE_LIST, VerbKind.CLONE_GET})
+_ALL = frozenset(Role)
 _SEES_ALL = frozenset({Role.OPERATOR, Role.AUDITOR})
 _CHANGES = frozenset({Role.DEVELOPER, Role.OPERATOR})
+USERS: Mapping[VerbKind, frozenset[Role]] = {
+    VerbKind.INSTANCE_LIST: _ALL,
+    VerbKind.INSTANCE_POINTS: _ALL,
+    VerbKind.OBJECTIVE_LIST: _ALL,
+    VerbKind.DRILL_LIST: _ALL,
+    VerbKind.EVIDENCE_LIST: _SEES_ALL,
+    VerbKind.CLONE_LIST: _ALL,
+    VerbKind.CLONE_GET: _ALL,
+    VerbKind.CLONE_LOGS: _CHANGES,
+    VerbKind.CLONE_CREATE: _CHANGES,
+    VerbKind.CLONE_RESET: _CHANGES,
+    VerbKind.CLONE_EXTEND: _CHANGES,
+    VerbKind.CLONE_PROTECT: _CHANGES,
+    VerbKind.CLONE_UNPROTECT: _CHANGES,
+    VerbKind.CLONE_COMMIT: _CHANGES,
+    VerbKind.CLONE_DESTROY: _CHANGES,
+    VerbKind.OPERATION_GET: _CHANGES,
+    VerbKind.OPERATION_CANCEL: _CHANGES,
+}
+"""Who may use each verb, on what he sees. A log has words of the clone's data, so it is for who may have its login."""
+_OWN_ALONE = frozenset({VerbKind.OPERATION_GET, VerbKind.OPERATION_CANCEL})
+"""The result of an operation can have the login of a clone."""
 
 
 def decide(role: Role, verb: VerbKind, belonging: Belonging) -> RoleDecision:
     """Return whether the role may use the verb on what belongs to its subject, to others, or to nobody yet.
 
-    An operation is seen by whoever began it alone, because its result can have the login of a clone.
+    What the role does not see is hidden. An operation is seen by whoever began it alone.
     """
-    if belonging is Belonging.OTHERS and (verb is VerbKind.OPERATION_GET or not sees_all(role)):
+    if belonging is Belonging.OTHERS and (verb in _OWN_ALONE or not sees_all(role)):
         return RoleDecision(RoleVerdict.HIDDEN, "it belongs to somebody else")
-    if verb in READS or role in _CHANGES:
+    if role in USERS[verb]:
         return RoleDecision(RoleVerdict.ALLOWED)
-    return RoleDecision(RoleVerdict.FORBIDDEN, f"the role {role} may not use {verb}: it reads")
+    return RoleDecision(RoleVerdict.FORBIDDEN, f"the role {role} may not use {verb}: {_users(verb)} may")
+
+
+def _users(verb: VerbKind) -> str:
+    return " and ".join(sorted(f"{role}s" for role in USERS[verb]))
 
 
 def sees_all(role: Role) -> bool:

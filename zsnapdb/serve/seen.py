@@ -25,6 +25,18 @@ class _CloneFacts(BaseModel):
 
 
 @dataclass(frozen=True)
+class SeenCommit:
+    """A commit of a clone: its id, and whose clone it was made of."""
+
+    id: str
+    owner: str
+
+    def belongs_to(self, subject: str) -> bool:
+        """Whether it is the subject's."""
+        return self.owner == owner_text(subject)
+
+
+@dataclass(frozen=True)
 class SeenClone:
     """A clone: what people call it, its unchanging name, its owner, when it was made, its set ("": none), fields."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 from zsnapdb.base import run_id
 from zsnapdb.base.errors import UsageError
@@ -28,22 +28,59 @@ Name = Annotated[str, _form(delegation.CLONE)]
 InstanceWord = Annotated[str, _form(delegation.INSTANCE_NAME)]
 Point = Annotated[str, _form(delegation.POINT)]
 Duration = Annotated[str, _form(delegation.DURATION)]
+SetId = Annotated[str, _form(delegation.SOURCE)]
+CommitMessage = Annotated[str, _form(delegation.MESSAGE)]
 OperationId = Annotated[str, StringConstraints(pattern=rf"^(?:{run_id.PATTERN})$", strict=True)]
 IdempotencyKey = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$", strict=True)]
 BearerToken = Annotated[str, StringConstraints(pattern=r"^[!-~]{0,200}$", strict=True)]
 
 
+MOST_LOG_LINES = 999
+MOST_RECORDS = 500
+MOST_DRILLS = 1000
+LogLines = Annotated[int, Field(ge=1, le=MOST_LOG_LINES)]
+RecordNumber = Annotated[int, Field(ge=0, le=99_999_999)]
+RecordCount = Annotated[int, Field(ge=1, le=MOST_RECORDS)]
+DrillCount = Annotated[int, Field(ge=1, le=MOST_DRILLS)]
+
+
 class NewClone(BaseModel):
-    """What is wanted of a new clone. `mask` asks for masking where the site does not demand it."""
+    """What is wanted of a new clone: of the newest set, as of a point (`at`), or of a set or commit (`from`).
+
+    `mask` asks for masking where the site does not demand it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     instance: InstanceWord
     name: Name | None = None
     at: Point | None = None
+    source: Annotated[SetId | None, Field(alias="from")] = None
     ttl: Duration | None = None
     profile: Literal["tiny", "normal"] | None = None
     mask: Annotated[bool, Field(strict=True)] = False
+
+    @model_validator(mode="after")
+    def _is_of_one_state(self) -> NewClone:
+        if self.at is not None and self.source is not None:
+            raise ValueError("give from or at, not both")
+        return self
+
+
+class NewProtection(BaseModel):
+    """For how long a clone is kept from `zsnapdb reap`, from now on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    time: Annotated[Duration, Field(alias="for")]
+
+
+class NewCommit(BaseModel):
+    """What is wanted of a new commit: a description of the data, on one line."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    message: CommitMessage = ""
 
 
 class NewLease(BaseModel):
@@ -100,6 +137,37 @@ class ExtendCloneVerb(_Verb):
     lease: NewLease = NewLease()
 
 
+class ProtectCloneVerb(_Verb):
+    """A time in which `zsnapdb reap` leaves a clone alone."""
+
+    kind: Literal[VerbKind.CLONE_PROTECT] = VerbKind.CLONE_PROTECT
+    name: Name
+    protection: NewProtection
+
+
+class UnprotectCloneVerb(_Verb):
+    """The end of that time."""
+
+    kind: Literal[VerbKind.CLONE_UNPROTECT] = VerbKind.CLONE_UNPROTECT
+    name: Name
+
+
+class CommitCloneVerb(_Verb):
+    """A snapshot set of a clone, of which clones can be made."""
+
+    kind: Literal[VerbKind.CLONE_COMMIT] = VerbKind.CLONE_COMMIT
+    name: Name
+    commit: NewCommit = NewCommit()
+
+
+class CloneLogsVerb(_Verb):
+    """The end of the error log of a clone's server."""
+
+    kind: Literal[VerbKind.CLONE_LOGS] = VerbKind.CLONE_LOGS
+    name: Name
+    lines: LogLines = 100
+
+
 class DestroyCloneVerb(_Verb):
     """The end of a clone."""
 
@@ -114,9 +182,51 @@ class GetOperationVerb(_Verb):
     id: OperationId
 
 
-ChangeOfClone = ResetCloneVerb | ExtendCloneVerb | DestroyCloneVerb
+class CancelOperationVerb(_Verb):
+    """The end of a request that is under way."""
+
+    kind: Literal[VerbKind.OPERATION_CANCEL] = VerbKind.OPERATION_CANCEL
+    id: OperationId
+
+
+class InstancePointsVerb(_Verb):
+    """The states of an instance of which clones can be made."""
+
+    kind: Literal[VerbKind.INSTANCE_POINTS] = VerbKind.INSTANCE_POINTS
+    name: InstanceWord
+
+
+class ListObjectivesVerb(_Verb):
+    """Whether the objectives of each instance are met."""
+
+    kind: Literal[VerbKind.OBJECTIVE_LIST] = VerbKind.OBJECTIVE_LIST
+
+
+class ListDrillsVerb(_Verb):
+    """The newest drills of an instance."""
+
+    kind: Literal[VerbKind.DRILL_LIST] = VerbKind.DRILL_LIST
+    instance: InstanceWord
+    limit: DrillCount = 100
+
+
+class ListEvidenceVerb(_Verb):
+    """Records of the evidence log of an instance, after the one of that number."""
+
+    kind: Literal[VerbKind.EVIDENCE_LIST] = VerbKind.EVIDENCE_LIST
+    instance: InstanceWord
+    after: RecordNumber = 0
+    limit: RecordCount = 100
+
+
+ChangeOfClone = (
+    ResetCloneVerb | ExtendCloneVerb | ProtectCloneVerb | UnprotectCloneVerb | CommitCloneVerb | DestroyCloneVerb
+)
+ProtectionRead = InstancePointsVerb | ListObjectivesVerb | ListDrillsVerb | ListEvidenceVerb
+"""What is asked about the protection of instances."""
+CloneRead = ListInstancesVerb | ListClonesVerb | GetCloneVerb | CloneLogsVerb
 Verb = Annotated[
-    ListInstancesVerb | ListClonesVerb | GetCloneVerb | CreateCloneVerb | ChangeOfClone | GetOperationVerb,
+    CloneRead | CreateCloneVerb | ChangeOfClone | GetOperationVerb | CancelOperationVerb | ProtectionRead,
     Field(discriminator="kind"),
 ]
 
@@ -131,7 +241,7 @@ class HelperRequest(BaseModel):
 
     def line(self) -> bytes:
         """Return the request as it is sent."""
-        return self.model_dump_json().encode() + b"\n"
+        return self.model_dump_json(by_alias=True).encode() + b"\n"
 
 
 _REQUEST: TypeAdapter[HelperRequest] = TypeAdapter(HelperRequest)

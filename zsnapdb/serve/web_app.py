@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Annotated, Any
 
-from fastapi import Body, FastAPI, Header, Path, Request, Security
+from fastapi import Body, FastAPI, Header, Path, Query, Request, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from zsnapdb import __version__
@@ -16,8 +17,12 @@ from zsnapdb.base.printed import printed
 from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.messages import UNAUTHENTICATED, Ending, FailureAnswer, PendingAnswer
 from zsnapdb.serve.problems import MEDIA_TYPE, ProblemDetails, headers_of, problem_of
+from zsnapdb.serve.protection import EvidenceDocument, ObjectivesDocument, PointsDocument, ToldDrills
 from zsnapdb.serve.verbs import (
     MOST_BYTES,
+    CancelOperationVerb,
+    CloneLogsVerb,
+    CommitCloneVerb,
     CreateCloneVerb,
     DestroyCloneVerb,
     ExtendCloneVerb,
@@ -25,14 +30,31 @@ from zsnapdb.serve.verbs import (
     GetOperationVerb,
     HelperRequest,
     IdempotencyKey,
+    InstancePointsVerb,
+    InstanceWord,
     ListClonesVerb,
+    ListDrillsVerb,
+    ListEvidenceVerb,
     ListInstancesVerb,
+    ListObjectivesVerb,
     Name,
     NewClone,
+    NewCommit,
     NewLease,
+    NewProtection,
     OperationId,
+    ProtectCloneVerb,
     ResetCloneVerb,
+    UnprotectCloneVerb,
     Verb,
+)
+from zsnapdb.serve.web_models import (
+    BegunOperation,
+    CancelledOperation,
+    DrillsQuery,
+    EvidenceQuery,
+    LogsDocument,
+    LogsQuery,
 )
 
 _ROOT = "/api/v1"
@@ -48,6 +70,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 CloneInPath = Annotated[Name, Path(alias="name")]
+InstanceInPath = Annotated[InstanceWord, Path(alias="name")]
+OperationInPath = Annotated[OperationId, Path(alias="id")]
 Bearer = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto_error=False))]
 
 
@@ -98,6 +122,22 @@ class CloneApi:
         """List the instances that clones can be made of."""
         return self._ask(bearer, ListInstancesVerb())
 
+    def points(self, name: InstanceInPath, bearer: Bearer = None) -> JSONResponse:
+        """Show of which states of an instance clones can be made: times for `at`, sets for `from`."""
+        return self._ask(bearer, InstancePointsVerb(name=name))
+
+    def objectives(self, bearer: Bearer = None) -> JSONResponse:
+        """Show whether the objectives of each instance are met."""
+        return self._ask(bearer, ListObjectivesVerb())
+
+    def drills(self, asked: Annotated[DrillsQuery, Query()], bearer: Bearer = None) -> JSONResponse:
+        """List the newest drills of an instance."""
+        return self._ask(bearer, ListDrillsVerb(instance=asked.instance, limit=asked.limit))
+
+    def evidence(self, asked: Annotated[EvidenceQuery, Query()], bearer: Bearer = None) -> JSONResponse:
+        """List records of the evidence log of an instance by number, after the one that `after` names."""
+        return self._ask(bearer, ListEvidenceVerb(instance=asked.instance, after=asked.after, limit=asked.limit))
+
     def clones(self, bearer: Bearer = None) -> JSONResponse:
         """List the clones that you may see."""
         return self._ask(bearer, ListClonesVerb())
@@ -123,13 +163,72 @@ class CloneApi:
         """Extend the lease of a clone."""
         return self._ask(bearer, ExtendCloneVerb(name=name, lease=lease))
 
+    def protect(
+        self, name: CloneInPath, protection: Annotated[NewProtection, Body()], bearer: Bearer = None
+    ) -> JSONResponse:
+        """Keep a clone from `zsnapdb reap` for some time."""
+        return self._ask(bearer, ProtectCloneVerb(name=name, protection=protection))
+
+    def unprotect(self, name: CloneInPath, bearer: Bearer = None) -> JSONResponse:
+        """End the protection of a clone."""
+        return self._ask(bearer, UnprotectCloneVerb(name=name))
+
+    def commit(
+        self, name: CloneInPath, commit: Annotated[NewCommit | None, Body()] = None, bearer: Bearer = None
+    ) -> JSONResponse:
+        """Keep the present state of a clone. `from` of a new clone takes the `id` of the answer."""
+        return self._ask(bearer, CommitCloneVerb(name=name, commit=commit or NewCommit()))
+
+    def logs(self, name: CloneInPath, asked: Annotated[LogsQuery, Query()], bearer: Bearer = None) -> JSONResponse:
+        """Show the last lines of the error log of a clone's server, at most 64 KiB. Others chose their text."""
+        return self._ask(bearer, CloneLogsVerb(name=name, lines=asked.lines))
+
     def destroy(self, name: CloneInPath, bearer: Bearer = None) -> JSONResponse:
         """Destroy a clone."""
         return self._ask(bearer, DestroyCloneVerb(name=name))
 
-    def operation(self, id: Annotated[OperationId, Path()], bearer: Bearer = None) -> JSONResponse:  # noqa: A002
+    def operation(self, operation: OperationInPath, bearer: Bearer = None) -> JSONResponse:
         """Show what became of a request: 202 while it is under way, then the answer that the request would have had."""
-        return self._ask(bearer, GetOperationVerb(id=id))
+        return self._ask(bearer, GetOperationVerb(id=operation))
+
+    def cancel(self, operation: OperationInPath, bearer: Bearer = None) -> JSONResponse:
+        """End a request that is under way: what it began is undone. 202 if that takes longer, 409 if it had ended."""
+        return self._ask(bearer, CancelOperationVerb(id=operation))
+
+
+_DOCUMENTS: Mapping[str, type[BaseModel]] = {
+    "points": PointsDocument,
+    "objectives": ObjectivesDocument,
+    "drills": ToldDrills,
+    "evidence": EvidenceDocument,
+    "logs": LogsDocument,
+    "cancel": CancelledOperation,
+}
+"""The answers that are no documents of the command line."""
+
+
+def _paths(api: CloneApi) -> tuple[tuple[str, str, Callable[..., JSONResponse], int], ...]:
+    """Return each path below the root with its method, what answers it, and the status of what is done."""
+    clone, operation = "/clones/{name}", "/operations/{id}"
+    return (
+        ("/instances", "GET", api.instances, 200),
+        ("/instances/{name}/points", "GET", api.points, 200),
+        ("/clones", "GET", api.clones, 200),
+        ("/clones", "POST", api.create, 201),
+        (clone, "GET", api.clone, 200),
+        (clone, "DELETE", api.destroy, 200),
+        (f"{clone}/reset", "POST", api.reset, 200),
+        (f"{clone}/extend", "POST", api.extend, 200),
+        (f"{clone}/protect", "POST", api.protect, 200),
+        (f"{clone}/unprotect", "POST", api.unprotect, 200),
+        (f"{clone}/commit", "POST", api.commit, 200),
+        (f"{clone}/logs", "GET", api.logs, 200),
+        (operation, "GET", api.operation, 200),
+        (operation, "DELETE", api.cancel, 200),
+        ("/objectives", "GET", api.objectives, 200),
+        ("/drills", "GET", api.drills, 200),
+        ("/evidence", "GET", api.evidence, 200),
+    )
 
 
 def create_app(helper: HelperClient) -> FastAPI:
@@ -144,18 +243,18 @@ def create_app(helper: HelperClient) -> FastAPI:
     )
     api = CloneApi(helper)
     problems: dict[int | str, dict[str, Any]] = {"default": {"model": ProblemDetails}}
-    clone = f"{_ROOT}/clones/{{name}}"
-    for path, method, endpoint, status in (
-        (f"{_ROOT}/instances", "GET", api.instances, 200),
-        (f"{_ROOT}/clones", "GET", api.clones, 200),
-        (f"{_ROOT}/clones", "POST", api.create, 201),
-        (clone, "GET", api.clone, 200),
-        (clone, "DELETE", api.destroy, 200),
-        (f"{clone}/reset", "POST", api.reset, 200),
-        (f"{clone}/extend", "POST", api.extend, 200),
-        (f"{_ROOT}/operations/{{id}}", "GET", api.operation, 200),
-    ):
-        app.add_api_route(path, endpoint, methods=[method], status_code=status, response_model=None, responses=problems)
+    begun: dict[int | str, dict[str, Any]] = {202: {"model": BegunOperation, "description": "It is under way"}}
+    for path, method, endpoint, status in _paths(api):
+        known = _DOCUMENTS.get(endpoint.__name__)
+        told: dict[int | str, dict[str, Any]] = {status: {"model": known}} if known is not None else {}
+        app.add_api_route(
+            f"{_ROOT}{path}",
+            endpoint,
+            methods=[method],
+            status_code=status,
+            response_model=None,
+            responses={**problems, **told, **(begun if method != "GET" or endpoint == api.operation else {})},
+        )
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_middleware(BodyLimit)

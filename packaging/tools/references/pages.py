@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools.references import command_line, configuration, doctor_rules, documents, exit_codes, man_pages
+from tools.references import command_line, configuration, doctor_rules, documents, exit_codes, http_api, man_pages
 
 ROOT = Path(__file__).parents[3]
 
@@ -15,6 +15,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/configuration.md": configuration.page,
     "docs/reference/exit-codes.md": exit_codes.page,
     "docs/reference/json.md": documents.page,
+    "docs/reference/openapi.json": http_api.schema,
     "docs/reference/schema.json": documents.schema,
 }
 """The path of each page below the top of the checkout, and what makes its text."""

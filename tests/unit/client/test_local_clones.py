@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.client.clones import CloneCommandError, LocalClone, LocalClones
+from zsnapdb.client.clones import CloneCommandError, LocalClones
+from zsnapdb.client.models import ReachableClone
 
 CLONE = {"name": "mine", "id": "main-3a", "instance": "main", "backup_id": "x", "port": 23070, "masked": False}
 CREATED = {"kind": "clone", "clone": CLONE, "user": "zsnapdb_clone", "password": "p/w@", "of_pool": True, "new": 1}
@@ -88,7 +89,7 @@ def test_a_member_of_the_group_asks_by_sudo_and_names_the_clone_second(tmp_path:
     sudo.write_text(f"#!/bin/sh\nprintf '%s ' \"$@\" > {tmp_path}/words\nprintf '%s' '{json.dumps(CREATED)}'\n")
     sudo.chmod(0o700)
     made = LocalClones((str(sudo), "-n", "zsnapdb-clone")).create("main", "mine", heartbeat=60)
-    assert isinstance(made, LocalClone)
+    assert isinstance(made, ReachableClone)
     assert (tmp_path / "words").read_text().strip() == "-n zsnapdb-clone create main mine --heartbeat 60s --json"
 
 

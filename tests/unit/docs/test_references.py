@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from tools.references import configuration, exit_codes
+from tools.references import configuration, exit_codes, http_api
 from tools.references.commands import commands
 from tools.references.pages import MAN, ROOT, made
 
@@ -47,6 +47,17 @@ def test_every_section_and_every_key_of_the_configuration_is_in_the_reference() 
         assert f"## {section.header}\n" in text
         for name, field in section.model.model_fields.items():
             assert f"`{field.alias or name}`" in text or configuration._model_in(field.annotation), name
+
+
+def test_the_page_on_the_api_names_every_request_of_its_schema_and_no_other() -> None:
+    page = (ROOT / "docs/teams.md").read_text(encoding="utf-8")
+    told = {
+        (method, path.replace("NAME", "{name}").replace("ID", "{id}"))
+        for method, path in re.findall(r"`(GET|POST|DELETE) (/api/v1/[A-Za-z/]+)", page)
+    }
+    paths = http_api.openapi()["paths"]
+    known = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    assert told - {("GET", "/api/v1/openapi")} == known
 
 
 def test_every_exit_code_and_every_error_has_a_part_that_says_what_to_do() -> None:

@@ -11,17 +11,24 @@ from hypothesis import strategies as st
 
 from tests.unit.cli.test_delegated import DANGEROUS
 from zsnapdb.base.errors import UsageError
-from zsnapdb.jobs.clone.delegation import COMMANDS
+from zsnapdb.jobs.clone.delegation import SERVED
 from zsnapdb.serve import argv
 from zsnapdb.serve.argv import CloneTerms
+from zsnapdb.serve.roles import VerbKind
 from zsnapdb.serve.verbs import (
+    CloneLogsVerb,
+    CommitCloneVerb,
     CreateCloneVerb,
     DestroyCloneVerb,
     ExtendCloneVerb,
     HelperRequest,
     NewClone,
+    NewCommit,
     NewLease,
+    NewProtection,
+    ProtectCloneVerb,
     ResetCloneVerb,
+    UnprotectCloneVerb,
     parse,
 )
 
@@ -38,6 +45,10 @@ def line(**verb: object) -> bytes:
         {"kind": "clone.create", "wanted": {"instance": "main", "name": "mine"}},
         {"kind": "clone.destroy", "name": "mine"},
         {"kind": "clone.extend", "name": "mine", "lease": {"ttl": "2h"}},
+        {"kind": "clone.create", "wanted": {"instance": "main", "from": "20260101T000000Z-0123"}},
+        {"kind": "clone.protect", "name": "mine", "protection": {"for": "2h"}},
+        {"kind": "clone.commit", "name": "mine", "commit": {"message": 'Zustand größer --als "vorher"'}},
+        {"kind": "evidence.list", "instance": "main", "after": 7, "limit": 500},
         {"kind": "clone.list"},
         {"kind": "operation.get", "id": "20260101T000000Z-0123abcd"},
     ],
@@ -77,13 +88,20 @@ def test_no_name_is_an_option_a_path_or_a_second_line(value: str) -> None:
         {"kind": "clone.extend", "name": "mine", "lease": {"ttl": value}},
         {"kind": "clone.create", "wanted": {"instance": "main", "ttl": value}},
         {"kind": "clone.create", "wanted": {"instance": "main", "profile": value}},
+        {"kind": "clone.create", "wanted": {"instance": "main", "from": value}},
+        {"kind": "clone.protect", "name": "mine", "protection": {"for": value}},
+        {"kind": "clone.commit", "name": value},
+        {"kind": "clone.logs", "name": value},
+        {"kind": "instance.points", "name": f"../{value}"},
+        {"kind": "drill.list", "instance": f"-{value}"},
         {"kind": "operation.get", "id": value},
+        {"kind": "operation.cancel", "id": value},
     ):
         with pytest.raises(UsageError):
             parse(line(**verb))
 
 
-@pytest.mark.parametrize("name", [word.removeprefix("--") for word in DANGEROUS] + ["masks", "plan", "from", "quota"])
+@pytest.mark.parametrize("name", [word.removeprefix("--") for word in DANGEROUS] + ["masks", "plan", "source", "quota"])
 def test_no_field_names_an_owner_a_file_or_a_program(name: str) -> None:
     wanted = {"instance": "main", name: "x"}
     if name == "name":
@@ -125,6 +143,34 @@ def test_what_is_no_request_is_refused(text: bytes) -> None:
         parse(text)
 
 
+@pytest.mark.parametrize(
+    "verb",
+    [
+        {"kind": "clone.create", "wanted": {"instance": "main", "from": "latest", "at": "2h"}},
+        {"kind": "clone.create", "wanted": {"instance": "main", "from": "live"}},
+        {"kind": "clone.create", "wanted": {"instance": "main", "from": "@daily"}},
+        {"kind": "clone.protect", "name": "mine"},
+        {"kind": "clone.protect", "name": "mine", "protection": {}},
+        {"kind": "clone.protect", "name": "mine", "protection": {"time": "2h"}},
+        {"kind": "clone.unprotect", "name": "mine", "protection": {"for": "2h"}},
+        *(
+            {"kind": "clone.commit", "name": "mine", "commit": {"message": one}}
+            for one in ("a\nb", "a\0", "x" * 251, 7)
+        ),
+        *({"kind": "clone.logs", "name": "mine", "lines": one} for one in (0, 1000, -1, "all")),
+        *({"kind": "evidence.list", "instance": "main", "after": one} for one in (-1, 10**8, "x")),
+        *({"kind": "evidence.list", "instance": "main", "limit": one} for one in (0, 501)),
+        {"kind": "evidence.list"},
+        {"kind": "drill.list", "instance": "main", "limit": 0},
+        {"kind": "objective.list", "instance": "main"},
+    ],
+    ids=json.dumps,
+)
+def test_a_value_of_another_form_is_refused(verb: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        parse(line(**verb))
+
+
 def test_an_error_repeats_no_value() -> None:
     for verb in ({"kind": "clone.destroy", "name": "planted value"}, {"kind": "planted", "name": "planted value"}):
         with pytest.raises(UsageError) as refused:
@@ -138,35 +184,50 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3),
     max_leaves=5,
 )
-KINDS = st.sampled_from(["clone.create", "clone.destroy", "clone.reset", "clone.extend", "clone.list", "operation.get"])
+KINDS = st.sampled_from(VerbKind)
 WORDS = st.sampled_from(
     ["main", "mine", "2h", "latest", "--config", "tiny", "../x", "a b", "20260101T000000Z-0123abcd"]
 )
 FIELDS = st.dictionaries(
-    st.sampled_from(["instance", "name", "at", "ttl", "profile", "mask", "id", "owner", "config"]),
+    st.sampled_from(["instance", "name", "at", "from", "ttl", "for", "message", "lines", "id", "owner", "config"]),
     WORDS | JSON,
     max_size=5,
 )
 
 
-@given(KINDS, FIELDS, FIELDS, FIELDS)
+PARTS = {
+    VerbKind.CLONE_CREATE: "wanted",
+    VerbKind.CLONE_EXTEND: "lease",
+    VerbKind.CLONE_PROTECT: "protection",
+    VerbKind.CLONE_COMMIT: "commit",
+}
+
+
+@given(KINDS, FIELDS, FIELDS)
 def test_whatever_is_asked_for_only_known_words_reach_zsnapdb(
-    kind: str, own: dict[str, object], wanted: dict[str, object], lease: dict[str, object]
+    kind: VerbKind, own: dict[str, object], wanted: dict[str, object]
 ) -> None:
     try:
-        request: HelperRequest = parse(
-            line(kind=kind, **own, wanted=wanted) if "create" in kind else line(kind=kind, **own)
-        )
+        request: HelperRequest = parse(line(kind=kind, **own, **({PARTS[kind]: wanted} if kind in PARTS else {})))
     except UsageError:
         return
     match request.verb:
         case CreateCloneVerb(wanted=new):
             words = argv.create(new, CloneTerms(new.name or "made", 60.0, new.mask), "ci:shop/web")
-        case ExtendCloneVerb() | ResetCloneVerb() | DestroyCloneVerb():
+        case (
+            ExtendCloneVerb()
+            | ResetCloneVerb()
+            | DestroyCloneVerb()
+            | ProtectCloneVerb()
+            | UnprotectCloneVerb()
+            | CommitCloneVerb()
+        ):
             words = argv.change(request.verb, request.verb.name, 60.0, "ci:shop/web")
+        case CloneLogsVerb():
+            words = argv.logs(request.verb, request.verb.name, "ci:shop/web")
         case _:
             return
-    command = COMMANDS[words[1]]
+    command = SERVED[words[1]]
     assert words[0] == "clone"
     for word in words[2:]:
         name, _, value = word.partition("=")
@@ -189,3 +250,17 @@ def test_the_words_of_each_verb() -> None:
     assert argv.change(lease, "c1", 3600.0, "ci:x") == ("clone", "extend", "--ttl=3600.000s", "--json", "c1")
     assert argv.change(ResetCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "reset", "--json", "c1")
     assert argv.change(DestroyCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "destroy", "--json", "c1")
+    protect = ProtectCloneVerb(name="mine", protection=NewProtection.model_validate({"for": "2h"}))
+    assert argv.change(protect, "c1", 7200.0, "ci:x") == ("clone", "protect", "--for=7200.000s", "--json", "c1")
+    assert argv.change(UnprotectCloneVerb(name="mine"), "c1", 9, "ci:x") == (
+        *("clone", "protect", "--for=0s", "--json", "c1"),
+    )
+    commit = CommitCloneVerb(name="mine", commit=NewCommit(message="--json is no option here"))
+    assert argv.change(commit, "c1", 9, "ci:x") == (
+        *("clone", "commit", "--message=--json is no option here", "--json", "c1"),
+    )
+    assert argv.logs(CloneLogsVerb(name="mine", lines=7), "c1", "ci:x") == (
+        *("clone", "logs", "--lines=7", "--json", "c1"),
+    )
+    of_set = NewClone.model_validate({"instance": "main", "from": "20260101T000000Z-0123"})
+    assert "--from=20260101T000000Z-0123" in argv.create(of_set, CloneTerms("mine", 60.0, masks=False), "ci:x")

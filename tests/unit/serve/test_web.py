@@ -122,6 +122,69 @@ def test_a_large_body_is_413_before_it_is_parsed(host: ServeHost) -> None:
     assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/clones/mine/protect", {}),
+        ("POST", "/clones/mine/protect", {"for": "2h", "owner": "root"}),
+        ("POST", "/clones/mine/protect", {"for": "forever"}),
+        ("POST", "/clones/mine/commit", {"message": "a\nb"}),
+        ("POST", "/clones/mine/commit", {"text": "x"}),
+        ("GET", "/clones/mine/logs?lines=0", None),
+        ("GET", "/clones/mine/logs?file=/etc/passwd", None),
+        ("GET", "/drills", None),
+        ("GET", "/drills?instance=--config", None),
+        ("GET", "/evidence?instance=main&after=-1", None),
+        ("GET", "/evidence?instance=main&limit=501", None),
+        ("GET", "/evidence?instance=main&key=x", None),
+        ("GET", "/instances/--all/points", None),
+        ("DELETE", "/operations/..%2Fx", None),
+        ("DELETE", "/operations/x", None),
+    ],
+)
+def test_what_is_not_known_is_422_and_runs_nothing(host: ServeHost, method: str, path: str, body: object) -> None:
+    host.clones(MINE)
+    token = host.token("ci:shop/web", Role.OPERATOR)
+    answer = request(host, method, path, token, **({"json": body} if body is not None else {}))
+    assert (answer.status_code in (404, 422), answer.headers["Content-Type"]) == (True, PROBLEM), answer.text
+    assert answer.status_code == 422 or "%2F" in path
+    assert host.calls() == []
+
+
+def test_the_later_life_of_a_clone(host: ServeHost) -> None:
+    host.clones(MINE)
+    host.prints("logs", {"kind": "clone-logs", "clone": "mine", "lines": ["ready"], "file": "/srv/x"})
+    host.prints("report", {"instance": "main", "records": [], "not_believed": [], "next": None})
+    token = host.token("ci:shop/web")
+    for path, body in (
+        ("protect", {"for": "2h"}),
+        ("unprotect", None),
+        ("commit", {"message": "before"}),
+        ("commit", None),
+    ):
+        options = {"json": body} if body is not None else {}
+        assert request(host, "POST", f"/clones/mine/{path}", token, **options).status_code == 200, path
+    assert request(host, "GET", "/clones/mine/logs?lines=7", token).json() == {"clone": "mine", "lines": ["ready"]}
+    assert request(host, "GET", "/evidence?instance=main", token).status_code == 403
+    auditor = host.token("ci:shop/web", Role.AUDITOR)
+    assert request(host, "GET", "/evidence?instance=main&after=3", auditor).json()["next"] is None
+
+
+def test_a_cancelled_operation_is_a_problem_that_says_so(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, patience=0.1)
+    host.let("slow", "60")
+    with host.helper() as desk:
+        token = host.token("ci:shop/web")
+        where = request(host, "POST", "/clones", token, json={"instance": "main"}).headers["Location"]
+        operation = where.removeprefix("/api/v1")
+        host.waits_for("waits")
+        desk.patience = 20
+        assert request(host, "DELETE", operation, token).json()["state"] == "cancelled"
+        told = request(host, "GET", operation, token)
+        assert (told.status_code, told.json()["code"], told.json()["exit_code"]) == (409, "cancelled", 130)
+        assert request(host, "DELETE", operation, host.token("ci:other")).status_code == 404
+
+
 def test_a_quota_is_409_and_says_what_uses_it(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, per_subject=1)
     host.clones(MINE)
@@ -184,7 +247,15 @@ def test_the_schema_says_what_is_known(host: ServeHost) -> None:
         "/api/v1/clones/{name}",
         "/api/v1/clones/{name}/reset",
         "/api/v1/clones/{name}/extend",
+        "/api/v1/clones/{name}/protect",
+        "/api/v1/clones/{name}/unprotect",
+        "/api/v1/clones/{name}/commit",
+        "/api/v1/clones/{name}/logs",
         "/api/v1/operations/{id}",
+        "/api/v1/instances/{name}/points",
+        "/api/v1/objectives",
+        "/api/v1/drills",
+        "/api/v1/evidence",
     }
     assert schema["components"]["securitySchemes"]["HTTPBearer"] == {"type": "http", "scheme": "bearer"}
     assert all(one["security"] for methods in schema["paths"].values() for one in methods.values())

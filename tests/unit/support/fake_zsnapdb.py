@@ -1,7 +1,9 @@
 """Stands for `zsnapdb clone`: keeps clones in a file and writes down each command line with its environment.
 
 It runs as a process of its own: `python fake_zsnapdb.py clone create …`. FAKE_FOLDER is where it works. A file `slow`
-there holds a number of seconds that a change takes, a file `fails` the document that a change prints instead.
+there holds a number of seconds that a command takes, a file `fails` the document that it prints instead. SIGTERM makes
+it write a file `undone` and end with 130, unless there is a file `deaf`. Other commands than `clone` print the file of
+their name, whose first line is the exit code.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,10 +27,20 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with (FOLDER / "calls").open("a") as calls:
             calls.write(json.dumps({"words": words, "environment": dict(os.environ)}) + "\n")
-    time.sleep(float(_text("slow") or 0))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if _text("deaf") else _undo)
+    if _text("slow"):
+        # Somebody of its own, who goes with it.
+        if _text("helps"):
+            subprocess.Popen(["sleep", "600"])
+        (FOLDER / "waits").touch()
+        time.sleep(float(_text("slow")))
     if _text("fails"):
         print(_text("fails"))
         return 7
+    if words[0] != "clone" or words[1] == "logs":
+        code, _, text = _text(words[1] if words[0] == "clone" else words[0]).partition("\n")
+        print(text)
+        return int(code)
     with (FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         clones = json.loads(_text("clones") or "[]")
@@ -36,17 +50,36 @@ def main() -> int:
     return 0
 
 
+def _undo(_number: int, _frame: object) -> None:
+    (FOLDER / "undone").touch()
+    sys.exit(130)
+
+
 def _done(verb: str, words: list[str], clones: list[dict[str, object]]) -> tuple[dict[str, object], object]:
     options = dict(word.partition("=")[::2] for word in words if word.startswith("--"))
     names = [word for word in words if not word.startswith("--")]
     if verb == "create":
         owner = options["--owner"].removeprefix("unix:")
-        made = {"name": options["--name"], "id": options["--name"], "owner": owner, "set": None, "waits": False}
-        made["created"] = f"{time.time_ns()}"
-        return {"kind": "clone", "clone": made, "password": "secret of the clone"}, [*clones, made]
+        made: dict[str, object] = {
+            "name": options["--name"],
+            "id": options["--name"],
+            "owner": owner,
+            "set": None,
+            "waits": False,
+        }
+        made |= {"created": f"{time.time_ns()}", "instance": names[0], "backup_id": "20260101T000000Z-0001"}
+        made |= {"port": 23070, "masked": "--mask" in options, "bind_address": _text("address") or "127.0.0.1"}
+        login = {"user": "zsnapdb_clone", "password": "secret of the clone", "of_pool": False}
+        return {"kind": "clone", "clone": made, **login}, [*clones, made]
     if verb == "destroy":
         return {"kind": "clone-destroyed"}, [one for one in clones if one["id"] != names[0]]
-    return {"kind": f"clone-{verb}", "clone": names[0]}, clones
+    if verb == "commit":
+        commit = {"id": "20260101T000000Z-aaaa", "clone": names[0], "message": options["--message"]}
+        return {"kind": "clone-commit", **commit}, clones
+    clone = next(one for one in clones if one["id"] == names[0])
+    if "--for" in options:
+        clone["protected_until"] = options["--for"] if options["--for"] != "0s" else None
+    return {"kind": f"clone-{verb}", "clone": clone, "undone": 2, "reason": None}, clones
 
 
 def _text(name: str) -> str:

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,7 +23,9 @@ from zsnapdb.serve.helper import HelperServer, bound
 from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.messages import Ending, FailureAnswer, ResultAnswer
 from zsnapdb.serve.operations import Operations
+from zsnapdb.serve.protection import ProtectionReader
 from zsnapdb.serve.roles import Role
+from zsnapdb.serve.seen import SeenCommit
 from zsnapdb.serve.tokens import TokenBook
 from zsnapdb.serve.verbs import HelperRequest, Verb
 
@@ -48,6 +51,7 @@ masking = {{ run = ["/etc/zsnapdb/mask.sql"] }}
 per_subject = {per_subject}
 ttl = "2h"
 longest_lease = "1d"
+commits_per_subject = 3
 unmasked = ["main"]
 """
 
@@ -71,6 +75,7 @@ class ServeHost:
     seconds: float = 10.0
     most_clients: int = 64
     most_changes: int = 8
+    commits: list[SeenCommit] = field(default_factory=list)
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
@@ -99,7 +104,18 @@ class ServeHost:
         environment = {"FAKE_FOLDER": str(self.folder / "fake")}
         runner = ChildRunner(program, environment, self.most_changes)
         operations = Operations(self.folder / "state" / "operations", lambda: self.now)
-        desk = Desk(self.settings, self.book, operations, self.look, runner, lambda: self.now, self.patience)
+        reader = ChildRunner(program, environment, patience=10, grace=5)
+        desk = Desk(
+            settings=self.settings,
+            tokens=self.book,
+            operations=operations,
+            look=self.look,
+            commits=lambda: tuple(self.commits),
+            run=runner,
+            protection=ProtectionReader(reader),
+            now=lambda: self.now,
+            patience=self.patience,
+        )
         with bound(self.socket, lambda _: None) as listener:
             server = HelperServer(listener, desk, self.uids, self.seconds, self.most_clients)
             thread = threading.Thread(target=server.serve, args=(stop,))
@@ -110,6 +126,7 @@ class ServeHost:
                 stop.set()
                 thread.join()
                 runner.stop()
+                reader.stop()
                 operations.settle(30)
 
     def ask(self, token: str, verb: Verb) -> Ending:
@@ -157,6 +174,17 @@ class ServeHost:
     def let(self, name: str, text: str) -> None:
         """Tell the program how to behave (`fake_zsnapdb.py`)."""
         (self.folder / "fake" / name).write_text(text)
+
+    def waits_for(self, name: str) -> None:
+        """Wait until the program has written a file."""
+        deadline = time.monotonic() + 20
+        while not (self.folder / "fake" / name).exists():
+            assert time.monotonic() < deadline, name
+            time.sleep(0.02)
+
+    def prints(self, command: str, document: object, code: int = 0) -> None:
+        """Let a command that changes nothing print the document, and end with the code."""
+        self.let(command, f"{code}\n{json.dumps(document)}")
 
     def calls(self) -> Sequence[RecordedCall]:
         """Return the commands that were run."""

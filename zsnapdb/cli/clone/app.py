@@ -12,6 +12,7 @@ from zsnapdb.cli.clone import (
     detach,
     inventory,
     lease,
+    logs,
     pool,
     prepare,
     reset,
@@ -30,6 +31,7 @@ app.command("pool")(pool.pool)
 app.command("list")(inventory.list_clones)
 app.command("show")(inventory.show_clone)
 app.command("connect", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(connect.connect)
+app.command("logs")(logs.logs)
 app.command("start")(evidencing_clone(server.start))
 app.command("stop")(evidencing_clone(server.stop))
 app.command("reset")(evidencing_clone(reset.reset))

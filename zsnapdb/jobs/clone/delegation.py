@@ -16,9 +16,12 @@ from zsnapdb.base.patterns import BACKUP_ID, INSTANCE
 
 CLONE = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 INSTANCE_NAME = re.compile(INSTANCE)
-_SOURCE = re.compile(rf"latest|{BACKUP_ID}")
+SOURCE = re.compile(rf"latest|{BACKUP_ID}")
 POINT = re.compile(r"[0-9A-Za-z][0-9A-Za-z:.,+ -]{0,999}")
 DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d|w)")
+MESSAGE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,250}")
+"""One line, of at most the bytes that a property holds."""
+_LINES = re.compile(r"[1-9][0-9]{0,2}")
 PROFILE = re.compile(r"tiny|normal")
 _FLAG = None
 
@@ -37,7 +40,7 @@ _NAME = {"NAME": CLONE}
 _SHOWN: Mapping[str, re.Pattern[str] | None] = {"--json": _FLAG}
 _PLANNED: Mapping[str, re.Pattern[str] | None] = {"--plan": _FLAG, "--json": _FLAG}
 _CREATE: Mapping[str, re.Pattern[str] | None] = {
-    "--from": _SOURCE,
+    "--from": SOURCE,
     "--at": POINT,
     "--ttl": DURATION,
     "--heartbeat": DURATION,
@@ -59,11 +62,23 @@ COMMANDS: Mapping[str, DelegatedCommand] = {
     ),
     "start": DelegatedCommand("clone start", "start its server", _NAME, _PLANNED),
     "stop": DelegatedCommand("clone stop", "stop its server", _NAME, _PLANNED),
-    "reset": DelegatedCommand("clone reset", "give it its first data again", _NAME, {"--from": _SOURCE, **_PLANNED}),
+    "reset": DelegatedCommand("clone reset", "give it its first data again", _NAME, {"--from": SOURCE, **_PLANNED}),
     "extend": DelegatedCommand("clone extend", "extend its lease", _NAME, {"--ttl": DURATION, **_PLANNED}),
     "beat": DelegatedCommand("clone beat", "say that you still use it", _NAME, _SHOWN),
     "destroy": DelegatedCommand("clone destroy", "destroy it", _NAME, _PLANNED),
 }
+
+SERVED: Mapping[str, DelegatedCommand] = {
+    **COMMANDS,
+    "protect": DelegatedCommand(
+        "clone protect", "keep it from `zsnapdb reap` for a time; 0s ends that", _NAME, {"--for": DURATION, **_PLANNED}
+    ),
+    "commit": DelegatedCommand(
+        "clone commit", "keep its present state, for clones of it", _NAME, {"--message": MESSAGE, **_PLANNED}
+    ),
+    "logs": DelegatedCommand("clone logs", "show the end of its server's log", _NAME, {"--lines": _LINES, **_SHOWN}),
+}
+"""What the helper of `zsnapdb serve` runs, whose limits hold for these too."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +112,9 @@ def usage() -> str:
     return "\n".join(lines)
 
 
-def parse(argv: Sequence[str], caller: str) -> DelegatedRequest:
+def parse(argv: Sequence[str], caller: str, commands: Mapping[str, DelegatedCommand] = COMMANDS) -> DelegatedRequest:
     """Return the command line that zsnapdb runs for this caller. UsageError if a word of it is not known."""
-    command = COMMANDS.get(argv[0]) if argv else None
+    command = commands.get(argv[0]) if argv else None
     if command is None:
         raise UsageError(f"unknown command {argv[0]!r}" if argv else "no command is given", hint=usage())
     values: dict[str, str] = {}

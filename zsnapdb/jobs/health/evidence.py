@@ -136,6 +136,22 @@ def _write(instance: Instance, repository: Repository, draft: EvidenceRecord) ->
         record.set_evidence_end(EvidenceEnd(number=end.number, sha256=end.sha256))
 
 
+@dataclass(frozen=True)
+class EvidencePage:
+    """Some records in a row, by number. `is_last`: no later record was there."""
+
+    instance: str
+    repository: str
+    records: tuple[StoredRecord, ...]
+    is_last: bool
+
+
+def read_page(instance: Instance, after: int, most: int) -> EvidencePage:
+    """Return at most so many records after the one of that number. `read` alone says whether the log is whole."""
+    found = evidence_log.read(instance.open_repository(), instance.name, after=after, most=most + 1)
+    return EvidencePage(instance.name, instance.settings.repository, found[:most], is_last=len(found) <= most)
+
+
 def read(instance: Instance) -> EvidenceLog:
     """Return the evidence log, checked against itself and against what this host remembers of it."""
     repository = instance.open_repository()

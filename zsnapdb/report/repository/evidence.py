@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from typing_extensions import TypedDict
 
 from zsnapdb.base.quantities import format_duration
-from zsnapdb.jobs.health.evidence import EvidenceLog
+from zsnapdb.jobs.health.evidence import EvidenceLog, EvidencePage
 from zsnapdb.jobs.repository.evidence_report import EvidenceReport
 from zsnapdb.planning.evidence.days import ReportedDay, kept
 from zsnapdb.planning.evidence.policy import POLICY
@@ -105,6 +105,23 @@ class EvidenceCheckDocument(TypedDict):
     repository: str
     records: int
     findings: list[EvidenceFindingFields]
+
+
+class UnbelievedRecordFields(TypedDict):
+    """A record that cannot be believed, and why."""
+
+    number: int
+    problem: str
+
+
+class EvidencePageDocument(TypedDict):
+    """Some records of the evidence log in a row. `next`: what asks for the later ones (null: none)."""
+
+    instance: str
+    repository: str
+    records: list[Annotated[dict[str, Any], Dumped(EvidenceRecord, without=("format",))]]
+    not_believed: list[UnbelievedRecordFields]
+    next: int | None
 
 
 @dataclass(frozen=True)
@@ -316,6 +333,41 @@ class EvidenceCheckView(View):
             "repository": self.log.repository,
             "records": len(self.log.records),
             "findings": [{"number": one.number, "text": one.text} for one in self.log.findings],
+        }
+
+
+@dataclass(frozen=True)
+class EvidencePageView(View):
+    """Some records of the evidence log in a row."""
+
+    page: EvidencePage
+    kind: ClassVar[str] = "report-records"
+
+    def text(self) -> str:
+        rows = [
+            (
+                str(stored.link.number),
+                f"{record.finished:%Y-%m-%d %H:%M:%S}" if record is not None else "",
+                record.job if record is not None else f"NOT BELIEVED: {stored.link.problem}",
+                record.about if record is not None else "",
+                str(record.exit_code) if record is not None else "",
+                who_text(record) if record is not None else "",
+            )
+            for stored in self.page.records
+            for record in (stored.record,)
+        ]
+        return table(("NUMBER", "ENDED (UTC)", "JOB", "ABOUT", "CODE", "WHO"), rows) if rows else "no records"
+
+    def fields(self) -> EvidencePageDocument:
+        page = self.page
+        return {
+            "instance": page.instance,
+            "repository": page.repository,
+            "records": [one.record.model_dump(mode="json", exclude={"format"}) for one in page.records if one.record],
+            "not_believed": [
+                {"number": one.link.number, "problem": one.link.problem} for one in page.records if one.record is None
+            ],
+            "next": page.records[-1].link.number if page.records and not page.is_last else None,
         }
 
 

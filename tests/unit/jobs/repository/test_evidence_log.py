@@ -27,7 +27,7 @@ from zsnapdb.jobs.health import evidence, policy
 from zsnapdb.jobs.health.evidence import EvidenceLog, note_end, recorded, recorded_keys
 from zsnapdb.jobs.repository import evidence_report, init, keys
 from zsnapdb.planning.evidence.policy import POLICY, PolicyChange
-from zsnapdb.report.repository.evidence import EvidenceReportView, who_text
+from zsnapdb.report.repository.evidence import EvidencePageView, EvidenceReportView, who_text
 
 COMMAND = ("zsnapdb", "prune", "main")
 
@@ -146,6 +146,21 @@ def test_whoever_changes_the_log_in_the_repository_is_found_out(site: Site, chan
     change(site)
     assert log(site).findings
     assert log(site).alarm() is not None
+
+
+def test_pages_follow_each_other_and_name_what_cannot_be_believed(site: Site) -> None:
+    for number in range(5):
+        run(site, f"job {number}")
+    file(site, 3).write_bytes(b"{")
+    after: int | None = 0
+    seen, wrong = [], []
+    while after is not None:
+        page = EvidencePageView(evidence.read_page(site.instance(), after, 2)).fields()
+        seen += [record["job"] for record in page["records"]]
+        wrong += [one["number"] for one in page["not_believed"]]
+        after = page["next"]
+    assert (seen, wrong) == (["job 0", "job 1", "job 3", "job 4"], [3])
+    assert evidence.read_page(site.instance(), 5, 2).records == ()
 
 
 def test_a_log_that_cannot_be_written_is_a_warning(site: Site) -> None:

@@ -1,0 +1,20 @@
+"""The OpenAPI schema of `zsnapdb serve`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def openapi() -> dict[str, Any]:
+    """Return the schema that `GET /api/v1/openapi.json` answers."""
+    from zsnapdb.serve.helper_client import HelperClient
+    from zsnapdb.serve.web_app import create_app
+
+    return create_app(HelperClient(Path("/nonexistent"))).openapi()
+
+
+def schema() -> str:
+    """Return the schema as text."""
+    return json.dumps(openapi(), indent=1) + "\n"

@@ -1,0 +1,349 @@
+"""Programs get clones by HTTP: the errors of the command line, no clone too many, and no token where it can be read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.support.serve_host import ServeHost
+from tests.unit.support.served_api import LossyLine, served
+from zsnapdb.client import exchange
+from zsnapdb.client.clones import CloneCommandError
+from zsnapdb.client.connection import connection
+from zsnapdb.client.exchange import ApiAnswer, ApiPause, ApiRequest, LostAnswer, WantedClone
+from zsnapdb.client.http import AsyncClient, Client
+from zsnapdb.serve.roles import Role
+
+SUBJECT = "ci:shop/web"
+POINTS = {
+    "instance": "main",
+    "at": "now",
+    "gaps": [],
+    "recoverable": [{"from": "a", "to": "b", "backups": ["20260101T000000Z-0001"]}],
+}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[ServeHost]:
+    made = ServeHost(tmp_path)
+    with made.helper():
+        yield made
+
+
+@pytest.fixture
+def url(host: ServeHost) -> Iterator[str]:
+    with served(host) as where:
+        yield where
+
+
+@pytest.fixture
+def client(host: ServeHost, url: str) -> Iterator[Client]:
+    with Client(url, host.token(SUBJECT)) as made:
+        yield made
+
+
+def verbs(host: ServeHost) -> list[str]:
+    return [call.words[1] for call in host.calls()]
+
+
+def test_a_clone_is_there_for_a_block_and_goes_also_after_an_error(client: Client, host: ServeHost) -> None:
+    def use() -> None:
+        with client.clone("masked", "mine", at="2h", ttl="1h", mask=True) as clone:
+            assert clone.url == "mysql://zsnapdb_clone:secret%20of%20the%20clone@127.0.0.1:23070/"
+            assert (clone.name, clone.is_masked, "secret" in repr(clone)) == ("mine", True, False)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        use()
+    assert verbs(host) == ["create", "destroy"]
+    assert {"--at=2h", "--ttl=3600.000s", "--mask"} <= set(host.calls()[0].words)
+
+
+def test_the_life_of_a_clone(client: Client, host: ServeHost) -> None:
+    host.prints("list", {"sets": [{"backup_id": "20260101T000000Z-0001", "state": "stored"}]})
+    host.prints("status", POINTS)
+    host.prints("logs", {"clone": "mine", "lines": ["ready"]})
+    assert [one.name for one in client.instances()] == ["main", "masked", "secret"]
+    points = client.points("main")
+    assert (points.recoverable[0].begin, points.sets[0].id) == ("a", "20260101T000000Z-0001")
+    made = client.create("main", "mine", source=points.sets[0].id)
+    assert client.get("mine").id == client.clones()[0].id == made.id
+    assert client.reset(made) == 2
+    assert client.extend(made, "3h").name == "mine"
+    assert client.protect(made, "2h").protected_until == "7200.000s"
+    assert client.unprotect("mine").protected_until is None
+    assert client.commit(made, "before").message == "before"
+    assert client.logs(made, 7) == ("ready",)
+    client.destroy(made)
+    client.destroy(made)
+    with pytest.raises(CloneCommandError) as gone:
+        client.get(made)
+    assert (gone.value.status, gone.value.code, gone.value.exit_code) == (404, "unknown-name", 2)
+
+
+def test_a_clone_that_listens_everywhere_is_reached_at_the_host_of_the_url(host: ServeHost, client: Client) -> None:
+    host.let("address", "0.0.0.0")
+    assert client.create("main").host == "127.0.0.1"
+    host.let("address", "192.0.2.7")
+    assert client.create("main").host == "192.0.2.7"
+
+
+def test_an_error_is_that_of_the_command_line(client: Client, host: ServeHost) -> None:
+    failure = {"error": {"code": "exists", "message": "the clone exists", "hint": "another name"}}
+    host.let("fails", json.dumps(failure))
+    with pytest.raises(CloneCommandError, match=r"the clone exists\nhint: another name") as caught:
+        client.create("main", "mine")
+    assert (caught.value.code, caught.value.exit_code, caught.value.status) == ("exists", 7, 409)
+    with pytest.raises(CloneCommandError) as unknown:
+        client.create("../main")
+    assert (unknown.value.code, unknown.value.status) == ("usage", 422)
+
+
+def test_what_takes_long_is_waited_for(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, patience=0.1)
+    host.let("slow", "1")
+    with host.helper(), served(host) as url, Client(url, host.token(SUBJECT)) as client:
+        with client.clone("main", "mine") as clone:
+            assert clone.user == "zsnapdb_clone"
+        assert client.clones() == ()
+    assert verbs(host) == ["create", "destroy"]
+
+
+def test_a_lost_answer_makes_no_second_clone(host: ServeHost, url: str) -> None:
+    line = LossyLine(int(url.rpartition(":")[2]), loses=2)
+    with line.url() as lossy, Client(lossy, host.token(SUBJECT)) as client:
+        made = client.create("main")
+        assert [one.name for one in client.clones()] == [made.name]
+        assert verbs(host) == ["create"]
+        line.loses = 1
+        client.destroy(made)
+        assert verbs(host) == ["create", "destroy"]
+        # A second commit would be another one, so it is not asked for.
+        made, line.loses = client.create("main"), 1
+        with pytest.raises(CloneCommandError, match="it may have been done all the same"):
+            client.commit(made)
+    assert verbs(host).count("commit") == 1
+
+
+class Interrupted(BaseException):
+    """Stands for Ctrl-C."""
+
+
+@pytest.mark.parametrize("seconds", ["60", "0"], ids=["while it is made", "when it is made"])
+def test_a_wait_that_is_interrupted_leaves_no_clone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: str
+) -> None:
+    host = ServeHost(tmp_path, patience=0.1)
+    host.let("slow", seconds)
+    with host.helper() as desk, served(host) as url, Client(url, host.token(SUBJECT)) as client:
+        ways = {"60": "_answered", "0": "parsed"}
+        real = getattr(exchange, ways[seconds])
+        calls: list[object] = []
+
+        def interrupted(*words: Any) -> Any:
+            calls.append(words)
+            if len(calls) == 1:
+                if seconds == "60":
+                    # The request is sent, and nobody waits for its answer.
+                    threading.Thread(target=lambda: client._run(real(*words)), daemon=True).start()
+                    host.waits_for("waits")
+                raise Interrupted
+            return real(*words)
+
+        monkeypatch.setattr(exchange, ways[seconds], interrupted)
+        desk.patience = 20 if seconds == "0" else 0.1
+        with pytest.raises(Interrupted), client.clone("main", "mine"):
+            pass
+        assert client.clones() == ()
+    assert verbs(host) == (["create"] if seconds == "60" else ["create", "destroy"])
+
+
+def test_programs_with_asyncio_have_the_same(host: ServeHost, url: str) -> None:
+    async def use() -> None:
+        async with AsyncClient(url, host.token(SUBJECT)) as client:
+            async with client.clone("main", "mine") as clone:
+                assert await client.reset(clone) == 2
+                assert [one.id for one in await client.clones()] == ["mine"]
+            with pytest.raises(CloneCommandError) as gone:
+                await client.get("mine")
+            assert gone.value.status == 404
+
+    asyncio.run(use())
+    assert verbs(host) == ["create", "reset", "destroy"]
+
+
+def test_a_task_that_is_cancelled_while_it_waits_leaves_no_clone(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, patience=0.1)
+    host.let("slow", "60")
+
+    async def use(url: str) -> None:
+        async with AsyncClient(url, host.token(SUBJECT)) as client:
+
+            async def wait() -> None:
+                async with client.clone("main", "mine"):
+                    raise AssertionError
+
+            task = asyncio.create_task(wait())
+            await asyncio.to_thread(host.waits_for, "waits")
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    with host.helper(), served(host) as url:
+        asyncio.run(use(url))
+        assert (tmp_path / "fake" / "undone").exists()
+
+
+def test_both_have_the_same_methods() -> None:
+    def names(kind: type) -> set[str]:
+        return {name for name in vars(kind) if not name.startswith("_")}
+
+    assert names(Client) == names(AsyncClient)
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.AUDITOR])
+def test_who_may_not_is_told_so(host: ServeHost, url: str, role: Role) -> None:
+    with Client(url, host.token(SUBJECT, role)) as client, pytest.raises(CloneCommandError) as caught:
+        client.create("main")
+    assert (caught.value.status, caught.value.code) == (403, "not-allowed")
+
+
+# How a request is repeated, without any time that passes.
+
+
+def driven(asked: Any, *answers: ApiAnswer | LostAnswer) -> tuple[list[ApiRequest], Any]:
+    """Give the answers to an exchange, and return what it asked for and what it returned or raised."""
+    sent: list[ApiRequest] = []
+    left, answer = list(answers), None
+    while True:
+        try:
+            step = asked.send(answer)
+        except StopIteration as ended:
+            return sent, ended.value
+        except CloneCommandError as error:
+            return sent, error
+        answer = None
+        if isinstance(step, ApiRequest):
+            sent.append(step)
+            answer = left.pop(0)
+        else:
+            assert isinstance(step, ApiPause)
+            assert 0 < step.seconds <= 30
+
+
+BUSY = ApiAnswer(503, b'{"detail": "full", "code": "busy", "hint": "later", "exit_code": 75}', 5.0)
+CLONES = ApiAnswer(200, b'{"clones": []}')
+
+
+def test_a_busy_helper_is_asked_again_a_few_times() -> None:
+    assert driven(exchange.clones(), BUSY, BUSY, CLONES)[1] == ()
+    sent, error = driven(exchange.clones(), *[BUSY] * 6)
+    assert (len(sent), error.code, error.status, error.exit_code) == (6, "busy", 503, 75)
+    # Of a busy helper nothing was begun, so a commit is asked for again too.
+    done = ApiAnswer(200, b'{"id": "x", "clone": "mine"}')
+    assert driven(exchange.commit("mine", ""), BUSY, done)[1].id == "x"
+
+
+def test_each_attempt_to_make_a_clone_has_the_same_key() -> None:
+    sent, error = driven(exchange.create(WantedClone("main"), "build-7", "h"), *[LostAnswer("reset by peer")] * 6)
+    assert {request.headers["Idempotency-Key"] for request in sent} == {"build-7"}
+    assert (error.code, error.exit_code) == ("unreachable", 6)
+
+
+def test_an_operation_is_asked_for_until_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = ApiAnswer(202, b'{"operation": "20260101T000000Z-0123abcd"}')
+    reset = ApiAnswer(200, b'{"undone": null, "reason": "it was changed"}')
+    sent, undone = driven(exchange.reset("mine"), begun, begun, LostAnswer("closed"), begun, reset)
+    assert [request.method for request in sent] == ["POST", "GET", "GET", "GET", "GET"]
+    assert undone is None
+    clock = iter(range(0, 10**6, 1000))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    _, error = driven(exchange.reset("mine"), *[begun] * 6)
+    assert "is still under way" in error.message
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"clones": 7}', b'{"clones": [{"name": "x"}]}'])
+def test_what_is_no_answer_of_zsnapdb_is_an_error(body: bytes) -> None:
+    _, error = driven(exchange.clones(), ApiAnswer(200, body))
+    assert "another document" in error.message
+    _, error = driven(exchange.clones(), ApiAnswer(502, body))
+    assert "none of zsnapdb" in error.message
+
+
+# Where the token goes.
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "a?b", "a#b", "x y", "%2e"])
+def test_a_name_is_one_part_of_a_path(name: str) -> None:
+    ((request,), _) = driven(exchange.get(name), ApiAnswer(404, b"{}"))
+    assert request.path.startswith("/clones/")
+    assert request.path.count("/") == 2
+    assert not set(request.path) & set("?# ")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "clones.example.org",
+        "ftp://127.0.0.1",
+        "http://clones.example.org",
+        "http://192.0.2.7:9808",
+        "http://localhost.example.org",
+        "https://user:secret@clones.example.org",
+        "https://clones.example.org/?token=x",
+    ],
+)
+def test_a_url_that_would_show_the_token_is_refused(url: str) -> None:
+    with pytest.raises(CloneCommandError) as caught:
+        Client(url, "zsnapdb_planted")
+    assert (caught.value.exit_code, "planted" in str(caught.value)) == (2, False)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://clones.example.org/z/", "http://127.0.0.1:9808", "http://[::1]:9808", "http://localhost"]
+)
+def test_https_and_this_host_are_asked(url: str) -> None:
+    assert connection(url, "x").base == f"{url.rstrip('/')}/api/v1"
+
+
+def test_http_to_elsewhere_is_for_who_asks_for_it() -> None:
+    assert connection("http://192.0.2.7", "x", allows_http=True).host == "192.0.2.7"
+
+
+@pytest.mark.parametrize("token", ["", "zsnapdb_planted\n", "zsnapdb planted", "zsnapdb_plantéd", "planted" * 2000])
+def test_a_token_that_no_header_can_have_is_refused_without_being_shown(token: str) -> None:
+    with pytest.raises(CloneCommandError) as caught:
+        Client("http://127.0.0.1", token)
+    assert "planted" not in repr(caught.value)
+    assert "plant" not in str(caught.value)
+
+
+def test_url_and_token_are_read_from_the_environment_and_the_token_is_shown_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ZSNAPDB_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("ZSNAPDB_TOKEN", "zsnapdb_planted")
+    monkeypatch.setattr(exchange, "_FIRST_PAUSE", 0.0)
+    with Client() as client:
+        assert "planted" not in repr(client) + repr(vars(client)) + repr(client._to)
+        assert client._to.token == "zsnapdb_planted"
+        with pytest.raises(CloneCommandError) as caught:
+            client.clones()
+    chain: BaseException | None = caught.value
+    while chain is not None:
+        assert "planted" not in repr(chain) + str(chain)
+        chain = chain.__cause__ or chain.__context__
+
+
+def test_a_redirection_is_not_followed() -> None:
+    ((request,), error) = driven(exchange.clones(), ApiAnswer(307, b""))
+    assert (request.path, error.status) == ("/clones", 307)

@@ -1,0 +1,58 @@
+"""The fixtures of pytest have their clones of the service that the environment or the configuration of pytest names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.serve_host import ServeHost
+from tests.unit.support.served_api import served
+
+ROOT = Path(__file__).parents[3]
+TESTS = """
+import pytest
+
+@pytest.mark.parametrize("number", range(2))
+def test_data(zsnapdb_data, number):
+    assert zsnapdb_data.url.startswith("mysql://zsnapdb_clone:secret")
+
+def test_fails(zsnapdb_clone):
+    raise AssertionError(zsnapdb_clone)
+"""
+
+
+@pytest.mark.parametrize("way", ["environment", "configuration"])
+def test_a_session_has_one_clone_by_http_which_each_test_finds_clean(tmp_path: Path, way: str) -> None:
+    host = ServeHost(tmp_path)
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "test_theirs.py").write_text(TESTS)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ZSNAPDB", "PYTEST"))}
+    environment |= {
+        "PYTHONPATH": str(ROOT),
+        "PYTEST_XDIST_WORKER": "gw1",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "ZSNAPDB_TOKEN": host.token("ci:shop/web"),
+    }
+    with host.helper(), served(host) as url:
+        options = ["zsnapdb_instance = main", "zsnapdb_ttl = 1h"]
+        if way == "environment":
+            environment["ZSNAPDB_URL"] = url
+            options.append("zsnapdb_url = https://elsewhere.example.org")
+        else:
+            options.append(f"zsnapdb_url = {url}")
+        (project / "pytest.ini").write_text("\n".join(["[pytest]", *options]))
+        argv = [sys.executable, "-m", "pytest", "-q", "-p", "zsnapdb.client.pytest_plugin", "-p", "no:cacheprovider"]
+        done = subprocess.run(
+            [*argv, str(project)], cwd=project, env=environment, capture_output=True, text=True, timeout=120
+        )
+    assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    assert environment["ZSNAPDB_TOKEN"] not in done.stdout
+    assert [call.words[1] for call in host.calls()] == ["create", "reset", "reset", "destroy"]
+    words = host.calls()[0].words
+    assert "--ttl=3600.000s" in words
+    assert any(word.startswith("--name=pytest-gw1-") for word in words)

@@ -1,0 +1,361 @@
+"""The helper on a real socket: every verb of every role, what is read of instances, commits, and cancelling."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.unit.serve.test_roles import MAY, OPERATIONS
+from tests.unit.support.serve_host import ServeHost
+from zsnapdb.serve.messages import FailureAnswer, PendingAnswer, ResultAnswer
+from zsnapdb.serve.roles import Belonging, Role, VerbKind
+from zsnapdb.serve.seen import SeenCommit
+from zsnapdb.serve.verbs import (
+    CancelOperationVerb,
+    CloneLogsVerb,
+    CommitCloneVerb,
+    CreateCloneVerb,
+    DestroyCloneVerb,
+    ExtendCloneVerb,
+    GetCloneVerb,
+    GetOperationVerb,
+    InstancePointsVerb,
+    ListClonesVerb,
+    ListDrillsVerb,
+    ListEvidenceVerb,
+    ListInstancesVerb,
+    ListObjectivesVerb,
+    NewClone,
+    NewCommit,
+    NewProtection,
+    ProtectCloneVerb,
+    ResetCloneVerb,
+    UnprotectCloneVerb,
+    Verb,
+)
+
+SUBJECT, ANN = "ci:shop/web", "unix:ann"
+MINE = {"name": "mine", "owner": SUBJECT}
+THEIRS = {"name": "theirs", "owner": "ann"}
+NEWEST, OLDER = "20260102T000000Z-0002", "20260101T000000Z-0001"
+STATUS = {
+    "kind": "status",
+    "instance": "main",
+    "at": "2026-01-02T01:00:00+00:00",
+    "recoverable": [
+        {"from": "2026-01-01 00:00:00 UTC", "to": "2026-01-02 00:59:00 UTC", "backups": [OLDER, NEWEST], "ends": {}}
+    ],
+    "gaps": [],
+    "damaged": [{"message": "/etc/secret place"}],
+    "verdict": "broken",
+    "repository": "secret place",
+    "objectives": [
+        {
+            "objective": "backup_age",
+            "subject": "main",
+            "verdict": "broken",
+            "reason": "the newest is old",
+            "hint": "secret place",
+            "since": None,
+            "seconds": 7200.0,
+            "limit_seconds": 3600.0,
+        }
+    ],
+}
+SETS = {
+    "kind": "local-sets",
+    "sets": [{"backup_id": NEWEST, "state": "stored", "used": 7, "snapshots": {"data": "secret place"}}],
+}
+DRILL = {
+    "drill_id": "d1",
+    "backup_id": OLDER,
+    "requested": "latest",
+    "started": "a",
+    "finished": "b",
+    "outcome": "passed",
+    "seconds": 4.5,
+    "host": "secret place",
+    "checks": [{"what": "secret place"}],
+}
+EVIDENCE = {
+    "kind": "report-records",
+    "instance": "main",
+    "repository": "store",
+    "records": [{"number": 1}],
+    "not_believed": [],
+    "next": 1,
+}
+
+
+def new(**wanted: str) -> CreateCloneVerb:
+    return CreateCloneVerb(wanted=NewClone.model_validate({"instance": "main", **wanted}))
+
+
+def protect(name: str, time: str = "2h") -> ProtectCloneVerb:
+    return ProtectCloneVerb(name=name, protection=NewProtection.model_validate({"for": time}))
+
+
+def tells(host: ServeHost) -> None:
+    """Let each command that changes nothing tell something; monitoring is not content with all of it."""
+    host.prints("status", {**STATUS, "instances": [{"instance": "main", "status": STATUS, "error": None}]}, 2)
+    host.prints("list", SETS)
+    host.prints("drills", {"kind": "drills", "drills": [DRILL]})
+    host.prints("report", EVIDENCE)
+    host.prints("logs", {"kind": "clone-logs", "clone": "mine", "lines": ["[Note] a\u001b[2J"]})
+
+
+def began(host: ServeHost, subject: str) -> str:
+    """Return the id of an operation of the subject that has ended."""
+    with suppress(AssertionError):
+        host.done(host.token(subject), ResetCloneVerb(name="mine" if subject == SUBJECT else "theirs"))
+    records = [json.loads(file.read_text()) for file in (host.folder / "state" / "operations").glob("*.json")]
+    return str(next(one["id"] for one in records if one["subject"] == subject))
+
+
+def about(name: str, operation: str) -> Mapping[VerbKind, Verb]:
+    """Return each verb that is about a clone or an operation."""
+    return {
+        VerbKind.CLONE_GET: GetCloneVerb(name=name),
+        VerbKind.CLONE_LOGS: CloneLogsVerb(name=name),
+        VerbKind.CLONE_RESET: ResetCloneVerb(name=name),
+        VerbKind.CLONE_EXTEND: ExtendCloneVerb(name=name),
+        VerbKind.CLONE_PROTECT: protect(name),
+        VerbKind.CLONE_UNPROTECT: UnprotectCloneVerb(name=name),
+        VerbKind.CLONE_COMMIT: CommitCloneVerb(name=name),
+        VerbKind.OPERATION_GET: GetOperationVerb(id=operation),
+        VerbKind.OPERATION_CANCEL: CancelOperationVerb(id=operation),
+        VerbKind.CLONE_DESTROY: DestroyCloneVerb(name=name),
+    }
+
+
+ABOUT_NOTHING: Mapping[VerbKind, Verb] = {
+    VerbKind.INSTANCE_LIST: ListInstancesVerb(),
+    VerbKind.INSTANCE_POINTS: InstancePointsVerb(name="main"),
+    VerbKind.OBJECTIVE_LIST: ListObjectivesVerb(),
+    VerbKind.DRILL_LIST: ListDrillsVerb(instance="main"),
+    VerbKind.EVIDENCE_LIST: ListEvidenceVerb(instance="main"),
+    VerbKind.CLONE_LIST: ListClonesVerb(),
+    VerbKind.CLONE_CREATE: new(name="another"),
+}
+
+
+def outcome(answer: object) -> str:
+    """Return what became of a request, in the words of the table."""
+    if isinstance(answer, FailureAnswer):
+        # What is cancelled after its end was found, and may be cancelled.
+        known = {"unknown-name": "hidden", "not-allowed": "forbidden", "preflight": "allowed"}
+        return known.get(answer.code, answer.code)
+    assert isinstance(answer, ResultAnswer), answer
+    return "allowed"
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("belonging", Belonging)
+def test_every_verb_of_every_role_gives_exactly_the_table(host: ServeHost, role: Role, belonging: Belonging) -> None:
+    tells(host)
+    host.clones(MINE, THEIRS)
+    operation = began(host, ANN if belonging is Belonging.OTHERS else SUBJECT)
+    verbs = ABOUT_NOTHING
+    if belonging is not Belonging.NOBODY:
+        verbs = about("mine" if belonging is Belonging.OWN else "theirs", operation)
+    token = host.token(SUBJECT, role)
+    for kind, verb in verbs.items():
+        foreign = belonging is Belonging.OTHERS
+        if foreign and (kind in OPERATIONS or role in (Role.VIEWER, Role.DEVELOPER)):
+            expected = "hidden"
+        else:
+            expected = "allowed" if role in MAY[kind] else "forbidden"
+        assert outcome(host.ask(token, verb)) == expected, kind
+    if belonging is Belonging.OWN:
+        assert {*verbs, *ABOUT_NOTHING} == set(VerbKind)
+
+
+def test_points_are_times_and_sets_and_tell_no_more(host: ServeHost) -> None:
+    tells(host)
+    told = host.done(host.token(SUBJECT, Role.VIEWER), InstancePointsVerb(name="main")).document
+    assert told == {
+        "instance": "main",
+        "at": "2026-01-02T01:00:00+00:00",
+        "recoverable": [
+            {"from": "2026-01-01 00:00:00 UTC", "to": "2026-01-02 00:59:00 UTC", "backups": [OLDER, NEWEST]}
+        ],
+        "gaps": [],
+        "sets": [{"id": NEWEST, "state": "stored"}],
+    }
+    assert [call.words for call in host.calls()] == [
+        ("list", "main", "--local", "--json"),
+        ("status", "main", "--json"),
+    ]
+    assert host.refused(host.token(SUBJECT), InstancePointsVerb(name="nothing")).code == "usage"
+
+
+def test_what_is_read_of_instances_names_no_place(host: ServeHost) -> None:
+    tells(host)
+    token = host.token("user:a@b.org", Role.AUDITOR)
+    objectives = host.done(token, ListObjectivesVerb()).document
+    drills = host.done(token, ListDrillsVerb(instance="main", limit=7)).document
+    page = host.done(token, ListEvidenceVerb(instance="main", after=3, limit=5)).document
+    assert "secret place" not in json.dumps([objectives, drills, page])
+    assert objectives["instances"][0]["verdict"] == "broken"  # type: ignore[index,call-overload]
+    assert drills["drills"][0]["seconds"] == 4.5  # type: ignore[index,call-overload]
+    assert (page["records"], page["next"]) == ([{"number": 1}], 1)
+    assert [call.words for call in host.calls()] == [
+        ("status", "--all", "--json"),
+        ("drills", "main", "--most=7", "--json"),
+        ("report", "records", "main", "--after=3", "--most=5", "--json"),
+    ]
+
+
+def test_an_instance_whose_state_is_not_known_has_the_code_of_its_error_alone(host: ServeHost) -> None:
+    state = {"instance": "main", "status": None, "error": {"code": "unreachable", "message": "secret place"}}
+    host.prints("status", {"kind": "status-all", "instances": [state]}, 6)
+    told = host.done(host.token(SUBJECT), ListObjectivesVerb()).document
+    assert told == {"instances": [{"instance": "main", "verdict": None, "objectives": [], "error": "unreachable"}]}
+
+
+def test_a_command_that_cannot_tell_is_an_error_with_its_words(host: ServeHost) -> None:
+    error = {"code": "unreachable", "message": "the store does not answer", "hint": "try again"}
+    host.prints("drills", {"kind": "error", "error": error}, 6)
+    failure = host.refused(host.token(SUBJECT), ListDrillsVerb(instance="main"))
+    assert (failure.code, failure.exit_code, failure.hint) == ("unreachable", 6, "try again")
+    host.prints("drills", {"kind": "another"})
+    assert host.refused(host.token(SUBJECT), ListDrillsVerb(instance="main")).code == "consistency"
+
+
+def test_what_is_read_waits_for_no_change(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, patience=0.1, most_changes=1)
+    tells(host)
+    host.clones(MINE)
+    with host.helper() as desk:
+        token = host.token(SUBJECT)
+        host.let("slow", "3")
+        begun = host.ask(token, ResetCloneVerb(name="mine"))
+        assert isinstance(begun, PendingAnswer)
+        host.waits_for("waits")
+        host.let("slow", "")
+        assert host.done(token, CloneLogsVerb(name="mine")).document == {
+            "clone": "mine",
+            "lines": ["[Note] a\u001b[2J"],
+        }
+        assert host.ask(token, GetOperationVerb(id=begun.operation)) == begun
+        desk.operations.settle(20)
+
+
+def test_a_protection_has_the_limit_of_a_lease(host: ServeHost) -> None:
+    host.clones(MINE)
+    token = host.token(SUBJECT)
+    for time_asked in ("25h", "0s"):
+        assert host.refused(token, protect("mine", time_asked)).code == "usage"
+    host.done(token, protect("mine", "1d"))
+    host.done(token, UnprotectCloneVerb(name="mine"))
+    assert [call.words[2] for call in host.calls()] == ["--for=86400.000s", "--for=0s"]
+
+
+def test_commits_have_a_limit_that_many_requests_at_once_keep(host: ServeHost) -> None:
+    host.clones(MINE)
+    host.commits += [SeenCommit("20260101T000000Z-aaaa", SUBJECT), SeenCommit("20260101T000000Z-bbbb", "ann")]
+    host.let("slow", "1")
+    token = host.token(SUBJECT)
+    with ThreadPoolExecutor(6) as pool:
+        asked = [CommitCloneVerb(name="mine", commit=NewCommit(message=f"no {n}")) for n in range(6)]
+        answers = list(pool.map(lambda verb: host.ask(token, verb), asked))
+    refused = [one for one in answers if isinstance(one, FailureAnswer)]
+    assert (len(refused), {one.code for one in refused}) == (4, {"quota"})
+    assert "serve.commits_per_subject is 3" in refused[0].message
+
+
+def test_a_commit_of_another_is_no_source_but_for_operators(host: ServeHost) -> None:
+    own, others = "20260101T000000Z-aaaa", "20260101T000000Z-bbbb"
+    host.commits += [SeenCommit(own, SUBJECT), SeenCommit(others, "ann")]
+    token = host.token(SUBJECT)
+    assert host.refused(token, new(**{"from": others})).code == "unknown-name"
+    assert host.calls() == []
+    host.done(token, new(**{"from": own}))
+    # A set of the instance itself is for everybody.
+    host.done(token, new(**{"from": NEWEST}))
+    host.done(host.token("user:op@b.org", Role.OPERATOR), new(**{"from": others}))
+    asked = [word for call in host.calls() for word in call.words if word.startswith("--from")]
+    assert asked == [f"--from={one}" for one in (own, NEWEST, others)]
+
+
+def test_what_is_cancelled_is_undone_by_its_command_and_its_group_ends(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, per_subject=1, patience=0.1)
+    host.let("slow", "60")
+    host.let("helps", "yes")
+    with host.helper() as desk:
+        token = host.token(SUBJECT)
+        keyed = CreateCloneVerb(wanted=NewClone(instance="main", name="mine"), key="build-7")
+        begun = host.ask(token, keyed)
+        assert isinstance(begun, PendingAnswer)
+        host.waits_for("waits")
+        assert host.refused(host.token(ANN), CancelOperationVerb(id=begun.operation)).code == "unknown-name"
+        (child,) = [pid for pid, (_, parent, _) in _processes().items() if parent == os.getpid()]
+        assert len(_of_group(child)) == 2
+        desk.patience = 20
+        told = host.done(token, CancelOperationVerb(id=begun.operation)).document
+        assert told == {"operation": begun.operation, "state": "cancelled"}
+        assert (tmp_path / "fake" / "undone").exists()
+        deadline = time.monotonic() + 20
+        while _of_group(child):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        ended = host.refused(token, GetOperationVerb(id=begun.operation))
+        assert (ended.code, ended.exit_code) == ("cancelled", 130)
+        assert host.done(token, CancelOperationVerb(id=begun.operation)).document == told, "a second time too"
+        # It takes no place, and its key may be tried again.
+        host.let("slow", "")
+        assert host.done(token, keyed).document["kind"] == "clone"
+
+
+def test_what_waits_for_its_turn_is_cancelled_before_it_begins(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, patience=0.1, most_changes=1)
+    host.clones(MINE)
+    host.let("slow", "2")
+    with host.helper() as desk:
+        token = host.token(SUBJECT)
+        assert isinstance(host.ask(token, ResetCloneVerb(name="mine")), PendingAnswer)
+        host.waits_for("waits")
+        waits = host.ask(token, DestroyCloneVerb(name="mine"))
+        assert isinstance(waits, PendingAnswer)
+        desk.patience = 20
+        began_at = time.monotonic()
+        assert host.done(token, CancelOperationVerb(id=waits.operation)).document["state"] == "cancelled"
+        assert time.monotonic() - began_at < 1.5
+        desk.operations.settle(20)
+    assert [call.words[1] for call in host.calls()] == ["reset"]
+
+
+def test_what_was_done_when_the_signal_came_is_done(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, patience=0.1)
+    host.let("slow", "1")
+    host.let("deaf", "yes")
+    with host.helper() as desk:
+        token = host.token(SUBJECT)
+        begun = host.ask(token, new(name="mine"))
+        assert isinstance(begun, PendingAnswer)
+        host.waits_for("waits")
+        desk.patience = 20
+        failure = host.refused(token, CancelOperationVerb(id=begun.operation))
+        assert (failure.code, "has ended" in failure.message) == ("preflight", True)
+        assert host.done(token, GetOperationVerb(id=begun.operation)).document["kind"] == "clone"
+
+
+def _processes() -> dict[int, tuple[str, int, int]]:
+    """Return state, parent and group of each process (proc_pid_stat(5))."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, parent, group = (process / "stat").read_text().rpartition(")")[2].split()[:3]
+            found[int(process.name)] = (state, int(parent), int(group))
+    return found
+
+
+def _of_group(leader: int) -> list[int]:
+    return [pid for pid, (state, _, group) in _processes().items() if group == leader and state != "Z"]

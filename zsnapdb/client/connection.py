@@ -1,0 +1,85 @@
+"""Where the API is, and by which token it is asked."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from zsnapdb.client.errors import CloneCommandError
+
+URL, TOKEN = "ZSNAPDB_URL", "ZSNAPDB_TOKEN"
+_ROOT = "/api/v1"
+_FORM = re.compile(r"[!-~]{1,8192}")
+"""What a header can have. An id token of a CI is long."""
+_USAGE = 2
+
+
+@dataclass(frozen=True)
+class ApiConnection:
+    """Whom to ask. `host` is the host of the URL, `ca_file` has the authority of its certificate (None: any known)."""
+
+    base: str
+    host: str
+    token: str = field(repr=False)
+    ca_file: Path | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the API is on this host."""
+        return _is_loopback(self.host)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of each request."""
+        return {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
+
+
+def connection(
+    url: str | None = None,
+    token: str | None = None,
+    *,
+    allows_http: bool = False,
+    ca_file: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> ApiConnection:
+    """Return whom to ask: what is given, else what ZSNAPDB_URL and ZSNAPDB_TOKEN say.
+
+    CloneCommandError if one is missing or has another form, or if the token would leave this host unencrypted. No error
+    has the token.
+    """
+    where = url if url is not None else environment.get(URL, "")
+    if not where:
+        raise _wrong("the URL of `zsnapdb serve` is missing", f"give url, or set {URL}")
+    parts = urlsplit(where)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise _wrong("the URL of `zsnapdb serve` has another form", "give it as https://clones.example.org")
+    if parts.username is not None or parts.password is not None:
+        raise _wrong("the URL of `zsnapdb serve` has a login", f"leave it out; the token stands in {TOKEN}")
+    if parts.scheme == "http" and not (allows_http or _is_loopback(parts.hostname)):
+        raise _wrong(
+            f"http to {parts.hostname} would send the token unencrypted",
+            "use https; allows_http=True if the network between is trusted",
+        )
+    secret = token if token is not None else environment.get(TOKEN, "")
+    if _FORM.fullmatch(secret) is None:
+        raise _wrong(
+            "there is no token, or it has another form", f"give token, or set {TOKEN}; `zsnapdb token create` makes one"
+        )
+    base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}{_ROOT}"
+    return ApiConnection(base, parts.hostname, secret, ca_file)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _wrong(message: str, hint: str) -> CloneCommandError:
+    return CloneCommandError(message, hint, _USAGE, code="usage")

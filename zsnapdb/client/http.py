@@ -1,0 +1,315 @@
+"""Clones of a host by HTTP, for programs with threads (`Client`) and with asyncio (`AsyncClient`).
+
+Both need the extra `client`: `pip install 'zsnapdb[client]'`. What they do is the same, and stands in `exchange.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Unpack
+
+import httpx
+
+from zsnapdb.client import exchange
+from zsnapdb.client.connection import ApiConnection, connection
+from zsnapdb.client.errors import CloneCommandError
+from zsnapdb.client.exchange import (
+    AnyClone,
+    ApiAnswer,
+    ApiPause,
+    ApiRequest,
+    CloneOptions,
+    Exchange,
+    LostAnswer,
+    T,
+    WantedClone,
+)
+from zsnapdb.client.models import CloneCommit, ClonePoints, KnownClone, KnownInstance, ReachableClone
+
+_SECONDS = 120.0
+"""How long one answer may take: the API itself answers that something goes on after ten seconds."""
+
+
+def _options(to: ApiConnection) -> Mapping[str, Any]:
+    """Return the options of httpx. It follows no redirect: the token is for this host alone."""
+    context = ssl.create_default_context(cafile=to.ca_file) if to.ca_file is not None else True
+    # A proxy of the environment is no way to this host, and would see the token.
+    return {"timeout": _SECONDS, "verify": context, "trust_env": not to.is_local, "follow_redirects": False}
+
+
+def _sent(to: ApiConnection, request: ApiRequest) -> Mapping[str, Any]:
+    return {
+        "method": request.method,
+        "url": f"{to.base}{request.path}",
+        "json": request.body,
+        "headers": {**to.headers, **request.headers},
+    }
+
+
+def _answer(response: Any) -> ApiAnswer:
+    after = response.headers.get("Retry-After", "")
+    return ApiAnswer(response.status_code, response.content, float(after) if after.isdecimal() else None)
+
+
+def _lost(error: Exception) -> LostAnswer:
+    return LostAnswer(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+
+
+class Client:
+    """The clones of a host. `url` and `token` are those of ZSNAPDB_URL and ZSNAPDB_TOKEN if they are not given.
+
+    A clone is named by its name, or by the object that stands for it. Each method ends when what it asks for is done,
+    and raises CloneCommandError if it cannot be done.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        allows_http: bool = False,
+        ca_file: Path | None = None,
+    ) -> None:
+        self._to = connection(url, token, allows_http=allows_http, ca_file=ca_file)
+        self._http = httpx.Client(**_options(self._to))
+
+    def __repr__(self) -> str:
+        return f"Client({self._to.base!r})"
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def instances(self) -> tuple[KnownInstance, ...]:
+        """Return the instances that clones can be made of."""
+        return self._run(exchange.instances())
+
+    def points(self, instance: str) -> ClonePoints:
+        """Return the states of the instance of which clones can be made."""
+        return self._run(exchange.points(instance))
+
+    def clones(self) -> tuple[KnownClone, ...]:
+        """Return the clones that the holder of the token may see."""
+        return self._run(exchange.clones())
+
+    def get(self, clone: AnyClone) -> KnownClone:
+        """Return the clone as it is now."""
+        return self._run(exchange.get(clone))
+
+    def create(
+        self, instance: str, name: str | None = None, *, key: str | None = None, **options: Unpack[CloneOptions]
+    ) -> ReachableClone:
+        """Return a new clone: of the newest set, as of the point `at`, or of the set or commit `source`.
+
+        `key` is the Idempotency-Key (None: one of this call): a second call with it has the clone of the first.
+        """
+        wanted = WantedClone(instance, name, **options)
+        return self._run(exchange.create(wanted, key or exchange.new_key(), self._to.host))
+
+    @contextlib.contextmanager
+    def clone(
+        self, instance: str, name: str | None = None, **options: Unpack[CloneOptions]
+    ) -> Iterator[ReachableClone]:
+        """Yield a new clone, which is destroyed at the end of the block, also if the block, or the wait for it, raises.
+
+        If this process is killed, the clone goes when its lease ends.
+        """
+        wanted, key = WantedClone(instance, name, **options), exchange.new_key()
+        try:
+            made = self._run(exchange.create(wanted, key, self._to.host))
+        except CloneCommandError:
+            raise
+        except BaseException:
+            with contextlib.suppress(CloneCommandError):
+                self._run(exchange.take_back(wanted, key))
+            raise
+        try:
+            yield made
+        finally:
+            self.destroy(made)
+
+    def reset(self, clone: AnyClone) -> int | None:
+        """Give the clone its first data again. Return how many changes of rows were undone; None if it was replaced."""
+        return self._run(exchange.reset(clone))
+
+    def extend(self, clone: AnyClone, ttl: str | None = None) -> KnownClone:
+        """Let the lease end `ttl` from now (None: as long as that of a new clone). It is never made shorter."""
+        return self._run(exchange.extend(clone, ttl))
+
+    def protect(self, clone: AnyClone, duration: str) -> KnownClone:
+        """Keep the clone from `zsnapdb reap` for that time, such as 2d."""
+        return self._run(exchange.protect(clone, duration))
+
+    def unprotect(self, clone: AnyClone) -> KnownClone:
+        """End the protection of the clone."""
+        return self._run(exchange.unprotect(clone))
+
+    def commit(self, clone: AnyClone, message: str = "") -> CloneCommit:
+        """Keep the present state of the clone: `source` of a new clone takes the id."""
+        return self._run(exchange.commit(clone, message))
+
+    def logs(self, clone: AnyClone, lines: int = 100) -> tuple[str, ...]:
+        """Return the last lines of the error log of the clone's server. Others chose their text."""
+        return self._run(exchange.logs(clone, lines))
+
+    def destroy(self, clone: AnyClone) -> None:
+        """Destroy the clone. One that is gone is no error."""
+        self._run(exchange.destroy(clone))
+
+    def _run(self, asked: Exchange[T]) -> T:
+        answer: ApiAnswer | LostAnswer | None = None
+        while True:
+            try:
+                step = asked.send(answer)
+            except StopIteration as ended:
+                result: T = ended.value
+                return result
+            if isinstance(step, ApiPause):
+                time.sleep(step.seconds)
+                answer = None
+                continue
+            try:
+                answer = _answer(self._http.request(**_sent(self._to, step)))
+            except (httpx.HTTPError, OSError) as error:
+                answer = _lost(error)
+
+
+class AsyncClient:
+    """The clones of a host, for asyncio: what `Client` is, with methods that are awaited.
+
+    A clone is named by its name, or by the object that stands for it. Each method ends when what it asks for is done,
+    and raises CloneCommandError if it cannot be done.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        allows_http: bool = False,
+        ca_file: Path | None = None,
+    ) -> None:
+        self._to = connection(url, token, allows_http=allows_http, ca_file=ca_file)
+        self._http = httpx.AsyncClient(**_options(self._to))
+
+    def __repr__(self) -> str:
+        return f"AsyncClient({self._to.base!r})"
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def instances(self) -> tuple[KnownInstance, ...]:
+        """Return the instances that clones can be made of."""
+        return await self._run(exchange.instances())
+
+    async def points(self, instance: str) -> ClonePoints:
+        """Return the states of the instance of which clones can be made."""
+        return await self._run(exchange.points(instance))
+
+    async def clones(self) -> tuple[KnownClone, ...]:
+        """Return the clones that the holder of the token may see."""
+        return await self._run(exchange.clones())
+
+    async def get(self, clone: AnyClone) -> KnownClone:
+        """Return the clone as it is now."""
+        return await self._run(exchange.get(clone))
+
+    async def create(
+        self, instance: str, name: str | None = None, *, key: str | None = None, **options: Unpack[CloneOptions]
+    ) -> ReachableClone:
+        """Return a new clone: of the newest set, as of the point `at`, or of the set or commit `source`.
+
+        `key` is the Idempotency-Key (None: one of this call): a second call with it has the clone of the first.
+        """
+        wanted = WantedClone(instance, name, **options)
+        return await self._run(exchange.create(wanted, key or exchange.new_key(), self._to.host))
+
+    @contextlib.asynccontextmanager
+    async def clone(
+        self, instance: str, name: str | None = None, **options: Unpack[CloneOptions]
+    ) -> AsyncIterator[ReachableClone]:
+        """Yield a new clone, which is destroyed at the end of the block, also if the block, or the wait for it, raises.
+
+        If this process is killed, the clone goes when its lease ends.
+        """
+        wanted, key = WantedClone(instance, name, **options), exchange.new_key()
+        try:
+            made = await self._run(exchange.create(wanted, key, self._to.host))
+        except CloneCommandError:
+            raise
+        except BaseException:
+            with contextlib.suppress(CloneCommandError):
+                await self._run(exchange.take_back(wanted, key))
+            raise
+        try:
+            yield made
+        finally:
+            await self.destroy(made)
+
+    async def reset(self, clone: AnyClone) -> int | None:
+        """Give the clone its first data again. Return how many changes of rows were undone; None if it was replaced."""
+        return await self._run(exchange.reset(clone))
+
+    async def extend(self, clone: AnyClone, ttl: str | None = None) -> KnownClone:
+        """Let the lease end `ttl` from now (None: as long as that of a new clone). It is never made shorter."""
+        return await self._run(exchange.extend(clone, ttl))
+
+    async def protect(self, clone: AnyClone, duration: str) -> KnownClone:
+        """Keep the clone from `zsnapdb reap` for that time, such as 2d."""
+        return await self._run(exchange.protect(clone, duration))
+
+    async def unprotect(self, clone: AnyClone) -> KnownClone:
+        """End the protection of the clone."""
+        return await self._run(exchange.unprotect(clone))
+
+    async def commit(self, clone: AnyClone, message: str = "") -> CloneCommit:
+        """Keep the present state of the clone: `source` of a new clone takes the id."""
+        return await self._run(exchange.commit(clone, message))
+
+    async def logs(self, clone: AnyClone, lines: int = 100) -> tuple[str, ...]:
+        """Return the last lines of the error log of the clone's server. Others chose their text."""
+        return await self._run(exchange.logs(clone, lines))
+
+    async def destroy(self, clone: AnyClone) -> None:
+        """Destroy the clone. One that is gone is no error."""
+        await self._run(exchange.destroy(clone))
+
+    async def _run(self, asked: Exchange[T]) -> T:
+        answer: ApiAnswer | LostAnswer | None = None
+        while True:
+            try:
+                step = asked.send(answer)
+            except StopIteration as ended:
+                result: T = ended.value
+                return result
+            if isinstance(step, ApiPause):
+                await asyncio.sleep(step.seconds)
+                answer = None
+                continue
+            try:
+                answer = _answer(await self._http.request(**_sent(self._to, step)))
+            except (httpx.HTTPError, OSError) as error:
+                answer = _lost(error)

@@ -1,0 +1,195 @@
+"""Clones as a program sees them, of the documents that zsnapdb prints and answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from zsnapdb.client.errors import CloneCommandError
+
+EVERY_ADDRESS = ("*", "::", "0.0.0.0")  # noqa: S104 - it is recognised, and not listened on
+
+
+class Document(BaseModel):
+    """The fields of a document that this library knows. Later releases may have more."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+
+class KnownClone(Document):
+    """A clone as it is listed. Times are UTC. `name` is what people call it, `id` never changes."""
+
+    name: str
+    id: str
+    instance: str
+    backup_id: str
+    port: int
+    masked: bool
+    bind_address: str = "127.0.0.1"
+    owner: str = ""
+    created: str = ""
+    expires: str = ""
+    protected_until: str | None = None
+
+
+class MadeClone(Document):
+    """A new clone with its login."""
+
+    clone: KnownClone
+    user: str
+    password: SecretStr
+    of_pool: bool
+
+
+class CloneReset(Document):
+    """A clone that was reset. `undone`: how many changes of rows (None: its data was replaced)."""
+
+    undone: int | None
+    reason: str | None
+
+
+class CloneChange(Document):
+    """A clone after a change."""
+
+    clone: KnownClone
+
+
+class KnownClones(Document):
+    """All clones that one may see."""
+
+    clones: tuple[KnownClone, ...]
+
+
+class CloneCommit(Document):
+    """The state of a clone that was kept: `source` of a new clone takes its id."""
+
+    id: str
+    clone: str
+    message: str = ""
+
+
+class LogLines(Document):
+    """The last lines of the error log of a clone's server."""
+
+    lines: tuple[str, ...]
+
+
+class KnownInstance(Document):
+    """An instance that clones can be made of, and whether these are masked."""
+
+    name: str
+    masked: bool
+
+
+class KnownInstances(Document):
+    """All instances that clones can be made of."""
+
+    instances: tuple[KnownInstance, ...]
+
+
+class TimeRange(Document):
+    """Every time of it can be given as `at`, and each of the backups as `source`."""
+
+    begin: str = Field(alias="from")
+    to: str
+    backups: tuple[str, ...]
+
+
+class SetOfHost(Document):
+    """A snapshot set that lies on the host: a clone of it is made soonest."""
+
+    id: str
+    state: str
+
+
+class ClonePoints(Document):
+    """The states of an instance of which clones can be made."""
+
+    instance: str
+    recoverable: tuple[TimeRange, ...]
+    sets: tuple[SetOfHost, ...]
+
+
+class FailureFields(Document):
+    """An error of a command."""
+
+    message: str
+    hint: str | None = None
+    code: str = ""
+
+
+class CommandFailure(Document):
+    """The document of a command that failed."""
+
+    error: FailureFields
+
+
+class Problem(Document):
+    """An error of the API (RFC 9457)."""
+
+    detail: str
+    hint: str = ""
+    code: str = ""
+    exit_code: int | None = None
+
+
+class PendingOperation(Document):
+    """A request that is under way."""
+
+    operation: str
+
+
+@dataclass(frozen=True)
+class ReachableClone:
+    """A running clone, and how it is reached from here. `of_pool`: it had waited for whoever asks."""
+
+    name: str
+    id: str
+    instance: str
+    backup_id: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    is_masked: bool = False
+    of_pool: bool = False
+    host: str = "127.0.0.1"
+
+    @property
+    def url(self) -> str:
+        """A URL that contains the password: `mysql://USER:PASSWORD@HOST:PORT/`."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"mysql://{self.user}:{quote(self.password, safe='')}@{host}:{self.port}/"
+
+
+def reachable(made: MadeClone, host: str) -> ReachableClone:
+    """Return the new clone, which is reached at that host."""
+    clone = made.clone
+    return ReachableClone(
+        name=clone.name,
+        id=clone.id,
+        instance=clone.instance,
+        backup_id=clone.backup_id,
+        port=clone.port,
+        user=made.user,
+        password=made.password.get_secret_value(),
+        is_masked=clone.masked,
+        of_pool=made.of_pool,
+        host=host,
+    )
+
+
+D = TypeVar("D", bound=Document)
+
+
+def parsed(model: type[D], text: str | bytes, what: str) -> D:
+    """Return the document in the text. CloneCommandError if it is another one; `what` names who answered."""
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        raise CloneCommandError(
+            f"{what} answered with another document than this library knows",
+            "install the same version of zsnapdb on both sides",
+        ) from error

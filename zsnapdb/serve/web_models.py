@@ -1,0 +1,54 @@
+"""What requests of the API name in their query, and answers that no other module describes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from zsnapdb.serve.verbs import DrillCount, InstanceWord, LogLines, RecordCount, RecordNumber
+
+
+class _Query(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class LogsQuery(_Query):
+    """How many lines of a log are wanted."""
+
+    lines: LogLines = 100
+
+
+class DrillsQuery(_Query):
+    """Of which instance, and how many."""
+
+    instance: InstanceWord
+    limit: DrillCount = 100
+
+
+class EvidenceQuery(_Query):
+    """Of which instance, after which record, and how many."""
+
+    instance: InstanceWord
+    after: RecordNumber = 0
+    limit: RecordCount = 100
+
+
+class LogsDocument(BaseModel):
+    """The last lines of the error log of a clone's server. The server, and who uses the clone, chose their text."""
+
+    clone: str
+    lines: tuple[str, ...]
+
+
+class BegunOperation(BaseModel):
+    """A request that is under way. `Location` names where it is followed."""
+
+    operation: str
+
+
+class CancelledOperation(BaseModel):
+    """A request that was ended early."""
+
+    operation: str
+    state: Literal["cancelled"]
