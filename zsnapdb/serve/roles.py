@@ -22,6 +22,7 @@ class Role(StrEnum):
 class VerbKind(StrEnum):
     """What the helper can be asked for."""
 
+    SUBJECT_GET = "subject.get"
     INSTANCE_LIST = "instance.list"
     CLONE_LIST = "clone.list"
     CLONE_GET = "clone.get"
@@ -56,7 +57,7 @@ class RoleDecision:
     reason: str = ""
 
 
-READS = frozenset({VerbKind.INSTANCE_LIST, VerbKind.CLONE_LIST, VerbKind.CLONE_GET})
+READS = frozenset({VerbKind.SUBJECT_GET, VerbKind.INSTANCE_LIST, VerbKind.CLONE_LIST, VerbKind.CLONE_GET})
 _SEES_ALL = frozenset({Role.OPERATOR, Role.AUDITOR})
 _CHANGES = frozenset({Role.DEVELOPER, Role.OPERATOR})
 
@@ -71,6 +72,11 @@ def decide(role: Role, verb: VerbKind, belonging: Belonging) -> RoleDecision:
     if verb in READS or role in _CHANGES:
         return RoleDecision(RoleVerdict.ALLOWED)
     return RoleDecision(RoleVerdict.FORBIDDEN, f"the role {role} may not use {verb}: it reads")
+
+
+def may_change(role: Role) -> bool:
+    """Whether the role may change anything, such as its own clones."""
+    return role in _CHANGES
 
 
 def sees_all(role: Role) -> bool:

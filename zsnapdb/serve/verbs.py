@@ -58,6 +58,12 @@ class _Verb(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
+class GetSubjectVerb(_Verb):
+    """Whoever asks: subject, role, until when the token is valid, and the limits of its clones."""
+
+    kind: Literal[VerbKind.SUBJECT_GET] = VerbKind.SUBJECT_GET
+
+
 class ListInstancesVerb(_Verb):
     """The instances that clones can be made of."""
 
@@ -116,7 +122,13 @@ class GetOperationVerb(_Verb):
 
 ChangeOfClone = ResetCloneVerb | ExtendCloneVerb | DestroyCloneVerb
 Verb = Annotated[
-    ListInstancesVerb | ListClonesVerb | GetCloneVerb | CreateCloneVerb | ChangeOfClone | GetOperationVerb,
+    GetSubjectVerb
+    | ListInstancesVerb
+    | ListClonesVerb
+    | GetCloneVerb
+    | CreateCloneVerb
+    | ChangeOfClone
+    | GetOperationVerb,
     Field(discriminator="kind"),
 ]
 
