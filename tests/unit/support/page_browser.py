@@ -1,0 +1,116 @@
+"""A browser without scripts: it keeps cookies, sends the forms of pages, and follows no redirect by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from typing import Any
+
+import httpx
+
+from tests.unit.support.serve_host import ServeHost
+from zsnapdb.serve.page_app import create_site
+
+FORM = "application/x-www-form-urlencoded"
+
+
+@dataclass
+class PageForm:
+    """A form of a page: where it is sent, and what it holds before anybody writes into it."""
+
+    action: str
+    method: str
+    fields: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Element:
+    """An element of a page, as it began."""
+
+    tag: str
+    attributes: Mapping[str, str]
+
+
+class Page(HTMLParser):
+    """What a page holds."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[Element] = []
+        self.forms: list[PageForm] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.elements.append(Element(tag, given))
+        if tag == "form":
+            self.forms.append(PageForm(given.get("action", ""), given.get("method", "get")))
+        if tag == "input" and self.forms and given.get("type") == "hidden":
+            self.forms[-1].fields[given["name"]] = given.get("value", "")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def form(self, action: str) -> PageForm:
+        """Return the form that is sent there."""
+        return next(one for one in self.forms if one.action == action)
+
+    def all(self, tag: str) -> list[Mapping[str, str]]:
+        """Return the attributes of each element of that kind."""
+        return [one.attributes for one in self.elements if one.tag == tag]
+
+
+class PageBrowser:
+    """Somebody before the site of a host. Another browser of the same site is `another()`."""
+
+    def __init__(self, host: ServeHost, base: str = "http://127.0.0.1:9808", site: Any = None) -> None:
+        self.host, self.base = host, base
+        self.site = site or create_site(host.client)
+        self.cookies = httpx.Cookies()
+
+    def another(self) -> PageBrowser:
+        """Return another browser before the same site."""
+        return PageBrowser(self.host, self.base, self.site)
+
+    def send(self, method: str, path: str, headers: Mapping[str, str] | None = None, **options: Any) -> Any:
+        """Send one request as it is."""
+
+        async def sent() -> Any:
+            transport = httpx.ASGITransport(app=self.site, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url=self.base, cookies=self.cookies) as client:
+                answer = await client.request(method, path, headers=dict(headers or {}), **options)
+                self.cookies = client.cookies
+                return answer
+
+        return asyncio.run(sent())
+
+    def get(self, path: str) -> Any:
+        """Look at a page."""
+        return self.send("GET", path)
+
+    def page(self, path: str) -> Page:
+        """Return the page at a path."""
+        answer = self.get(path)
+        assert answer.status_code == 200, (path, answer.status_code, answer.text)
+        return Page(answer.text)
+
+    def post(self, path: str, fields: Mapping[str, str]) -> Any:
+        """Send a form as a page of the site does."""
+        return self.send("POST", path, {"Sec-Fetch-Site": "same-origin"}, data=dict(fields))
+
+    def submit(self, page: str, action: str, **written: str) -> Any:
+        """Send the form of a page, with what was written into it."""
+        return self.post(action, {**self.page(page).form(action).fields, **written})
+
+    def log_in(self, token: str) -> Any:
+        """Send the form that asks for a token."""
+        return self.submit("/login", "/login", token=token)
+
+    @property
+    def session(self) -> str:
+        """The value of the cookie of the session; "" without one."""
+        return next((cookie.value or "" for cookie in self.cookies.jar), "")
