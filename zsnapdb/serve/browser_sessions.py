@@ -97,7 +97,7 @@ class BrowserSessions:
         with self._lock:
             self._forget_ended()
             mine = [key for key, one in self._open.items() if one.token.get_secret_value() == token]
-            for key in mine[: len(mine) + 1 - _MOST_OF_TOKEN]:
+            for key in mine[: max(0, len(mine) + 1 - _MOST_OF_TOKEN)]:
                 del self._open[key]
             if len(self._open) >= self.most:
                 return None

@@ -76,13 +76,13 @@ class PageBrowser:
         """Return another browser before the same site."""
         return PageBrowser(self.host, self.base, self.site)
 
-    def send(self, method: str, path: str, headers: Mapping[str, str] | None = None, **options: Any) -> Any:
+    def send(self, method: str, path: str, headers: Mapping[str, str | bytes] | None = None, **options: Any) -> Any:
         """Send one request as it is."""
 
         async def sent() -> Any:
             transport = httpx.ASGITransport(app=self.site, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url=self.base, cookies=self.cookies) as client:
-                answer = await client.request(method, path, headers=dict(headers or {}), **options)
+                answer = await client.request(method, path, headers=dict[Any, Any](headers or {}), **options)
                 self.cookies = client.cookies
                 return answer
 
@@ -100,7 +100,7 @@ class PageBrowser:
 
     def post(self, path: str, fields: Mapping[str, str]) -> Any:
         """Send a form as a page of the site does."""
-        return self.send("POST", path, {"Sec-Fetch-Site": "same-origin"}, data=dict(fields))
+        return self.send("POST", path, {"Sec-Fetch-Site": "same-origin", "Content-Type": FORM}, data=dict(fields))
 
     def submit(self, page: str, action: str, **written: str) -> Any:
         """Send the form of a page, with what was written into it."""
