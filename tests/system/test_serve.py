@@ -13,9 +13,11 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from tests.unit.support.page_browser import Page, PageBrowser
 from zsnapdb.jobs.base.host import THIS_HOST
 
 from .agents import parent
@@ -214,6 +216,23 @@ def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(se
     shown = service.lab.zsnapdb("report", "show", "main", "--json", config=service.config).json["records"]
     deeds = [record for record in shown if (record["job"], record["who"]["subject"]) == ("clone", SUBJECT)]
     assert [record["command"].split()[2] for record in deeds] == ["create", "reset", "extend", "destroy"]
+
+
+def test_a_person_gets_a_clone_by_the_page_with_its_login_and_destroys_it(service: Service) -> None:
+    before, browser = everything(), PageBrowser(base=f"http://127.0.0.1:{PORT}")
+    assert browser.get("/").headers["Location"] == "/login"
+    assert browser.log_in(service.token(SUBJECT)).headers["Location"] == "/"
+    begun = browser.submit("/new?instance=main", "/clones", instance="main", name="paged", ttl="1h")
+    made = Page(browser.to_its_end(begun).text).text
+    url = next(urlsplit(word) for word in made.split() if word.startswith("mysql://"))
+    assert f"MYSQL_PWD={url.password} mysql --host={url.hostname} --port={url.port} --user={url.username}" in made
+    with connect({"clone": {"port": url.port}, "user": url.username, "password": url.password}) as here:
+        assert ask(here, "SELECT COUNT(*) > 0 FROM ledger.accounts") == [(1,)]
+    assert "paged" in browser.page("/clones").text
+    destroys = "/clones/paged/destroy"
+    assert browser.to_its_end(browser.submit(destroys, destroys)).status_code == 200
+    assert "You have no clones" in browser.page("/clones").text
+    assert everything() == before
 
 
 def begun_and_stopped(service: Service, token: str, name: str, *, with_commands: bool) -> Answer:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
 from tests.unit.support.page_browser import FORM, Page, PageBrowser
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.serve import page_app
+from zsnapdb.serve.page_app import create_site
 from zsnapdb.serve.page_templates import style_sheet
 from zsnapdb.serve.roles import Role
 
@@ -27,8 +27,12 @@ def browser(host: ServeHost) -> PageBrowser:
     return logged_in(host)
 
 
-def logged_in(host: ServeHost, role: Role = Role.DEVELOPER, subject: str = SUBJECT, **options: Any) -> PageBrowser:
-    browser = PageBrowser(host, **options)
+def before(host: ServeHost, base: str = "http://127.0.0.1:9808") -> PageBrowser:
+    return PageBrowser(create_site(host.client), base)
+
+
+def logged_in(host: ServeHost, role: Role = Role.DEVELOPER, subject: str = SUBJECT) -> PageBrowser:
+    browser = before(host)
     assert browser.log_in(host.token(subject, role)).status_code == 303
     return browser
 
@@ -125,7 +129,7 @@ def test_a_form_of_another_site_changes_nothing(host: ServeHost, browser: PageBr
 
 
 def test_a_browser_that_says_its_origin_alone_is_answered(host: ServeHost) -> None:
-    browser = PageBrowser(host)
+    browser = before(host)
     answer = browser.send("POST", "/login", {"Origin": browser.base}, data={"token": host.token(SUBJECT)})
     assert answer.status_code == 303
 
@@ -158,7 +162,7 @@ def test_to_look_changes_nothing(host: ServeHost, browser: PageBrowser) -> None:
 
 
 def test_an_id_that_somebody_else_chose_becomes_no_session(host: ServeHost) -> None:
-    browser = PageBrowser(host)
+    browser = before(host)
     chosen = "a" * 43
     browser.cookies.set("zsnapdb_session", chosen, domain="127.0.0.1", path="/")
     browser.log_in(host.token(SUBJECT))
@@ -210,7 +214,7 @@ def test_a_token_that_ends_ends_its_sessions(host: ServeHost, browser: PageBrows
 
 
 def test_who_has_no_token_gets_no_session(host: ServeHost) -> None:
-    browser = PageBrowser(host)
+    browser = before(host)
     for token in ("", "x", "a b", "a\r\nSet-Cookie: x=1", "é", "\x00", "<b>" * 5_000):
         answer = browser.post("/login", {"token": token})
         assert (answer.status_code, "a valid token is needed" in answer.text) == (401, True), token
@@ -220,18 +224,18 @@ def test_who_has_no_token_gets_no_session(host: ServeHost) -> None:
 
 def test_a_cookie_says_where_it_may_go(host: ServeHost) -> None:
     token = host.token(SUBJECT)
-    plain = PageBrowser(host).log_in(token).headers["Set-Cookie"]
+    plain = before(host).log_in(token).headers["Set-Cookie"]
     assert re.fullmatch(r"zsnapdb_session=[\w-]{43}; Path=/; Max-Age=3\d\d\d; HttpOnly; SameSite=Strict", plain)
-    secure = PageBrowser(host, "https://db.example.org")
+    secure = before(host, "https://db.example.org")
     given = secure.log_in(token).headers["Set-Cookie"]
     assert re.fullmatch(
         r"__Host-zsnapdb_session=[\w-]{43}; Path=/; Max-Age=3\d\d\d; HttpOnly; SameSite=Strict; Secure", given
     )
     assert secure.get("/").status_code == 200
-    proxied = PageBrowser(host).send("POST", "/login", {**SAME, "X-Forwarded-Proto": "https"}, data={"token": token})
+    proxied = before(host).send("POST", "/login", {**SAME, "X-Forwarded-Proto": "https"}, data={"token": token})
     assert proxied.headers["Set-Cookie"].endswith("; Secure")
     # What was given over http is no session over https: an attacker in the network can set such a cookie.
-    mixed = PageBrowser(host, "https://db.example.org", secure.site)
+    mixed = PageBrowser(secure.site, "https://db.example.org")
     mixed.cookies.set("zsnapdb_session", secure.session, domain="db.example.org", path="/")
     assert mixed.get("/").headers["Location"] == "/login"
 
@@ -239,7 +243,7 @@ def test_a_cookie_says_where_it_may_go(host: ServeHost) -> None:
 def test_a_cookie_that_is_none_is_no_session(host: ServeHost) -> None:
     name = b"zsnapdb_session"
     for cookie in (name, name + b"=", name + b"=" + b"x" * 9000, b"=;;=,;" + name + b"=\xff" + b"a" * 43, b"a"):
-        answer = PageBrowser(host).send("GET", "/", {"Cookie": cookie})
+        answer = before(host).send("GET", "/", {"Cookie": cookie})
         assert (answer.status_code, answer.headers["Location"]) == (303, "/login"), cookie
 
 
@@ -308,7 +312,7 @@ def test_neither_token_nor_id_is_in_a_page_or_in_what_is_printed(
     host: ServeHost, capfd: pytest.CaptureFixture[str]
 ) -> None:
     token = host.token(SUBJECT)
-    browser = PageBrowser(host)
+    browser = before(host)
     browser.log_in(token)
     for path in ("/", "/clones", "/new", "/nothing"):
         text = browser.get(path).text

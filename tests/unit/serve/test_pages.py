@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.unit.support.page_browser import Page, PageBrowser
 from tests.unit.support.serve_host import ServeHost
+from zsnapdb.serve.page_app import create_site
 from zsnapdb.serve.roles import Role
 
 SUBJECT = "ci:shop/web"
@@ -22,25 +22,19 @@ def browser(host: ServeHost) -> PageBrowser:
     return logged_in(host)
 
 
+def before(host: ServeHost) -> PageBrowser:
+    return PageBrowser(create_site(host.client))
+
+
 def logged_in(host: ServeHost, role: Role = Role.DEVELOPER, subject: str = SUBJECT) -> PageBrowser:
-    browser = PageBrowser(host)
+    browser = before(host)
     answer = browser.log_in(host.token(subject, role))
     assert (answer.status_code, answer.headers["Location"]) == (303, "/"), answer.text
     return browser
 
 
-def to_its_end(browser: PageBrowser, begun: Any) -> Any:
-    """Return the page of an operation that has ended."""
-    assert begun.status_code == 303, begun.text
-    where = begun.headers["Location"]
-    while True:
-        answer = browser.get(where)
-        if not [one for one in Page(answer.text).all("meta") if one.get("http-equiv") == "refresh"]:
-            return answer
-
-
 def test_a_clone_from_log_in_to_its_end(host: ServeHost) -> None:
-    browser = PageBrowser(host)
+    browser = before(host)
     assert browser.get("/").headers["Location"] == "/login"
     assert browser.log_in(host.token(SUBJECT)).headers["Location"] == "/"
     overview = browser.page("/")
@@ -48,7 +42,7 @@ def test_a_clone_from_log_in_to_its_end(host: ServeHost) -> None:
     assert {"/new?instance=main", "/new?instance=masked"} < {one.get("href") for one in overview.all("a")}
 
     begun = browser.submit("/new?instance=main", "/clones", instance="main", name="mine", at="2h", ttl="3h", profile="")
-    made = to_its_end(browser, begun)
+    made = browser.to_its_end(begun)
     for shown in (
         "127.0.0.1",
         "33061",
@@ -61,12 +55,12 @@ def test_a_clone_from_log_in_to_its_end(host: ServeHost) -> None:
     again = browser.get(begun.headers["Location"])
     assert (again.status_code, "secret" in again.text, "was shown once" in again.text) == (200, False, True)
 
-    assert to_its_end(browser, browser.submit("/clones", "/clones/mine/extend")).status_code == 200
-    assert to_its_end(browser, browser.submit("/clones/mine", "/clones/mine/extend", ttl="4h")).status_code == 200
+    assert browser.to_its_end(browser.submit("/clones", "/clones/mine/extend")).status_code == 200
+    assert browser.to_its_end(browser.submit("/clones/mine", "/clones/mine/extend", ttl="4h")).status_code == 200
     for doing in ("reset", "destroy"):
         where = f"/clones/mine/{doing}"
         assert where in {one.get("href") for one in browser.page("/clones").all("a")}
-        assert to_its_end(browser, browser.submit(where, where)).status_code == 200
+        assert browser.to_its_end(browser.submit(where, where)).status_code == 200
     assert "You have no clones" in browser.page("/clones").text
     calls = [call.words[1:] for call in host.calls()]
     assert calls == [
@@ -82,10 +76,10 @@ def test_only_the_session_that_began_a_clone_sees_its_login(host: ServeHost, bro
     begun = browser.submit("/new", "/clones", instance="main")
     other, stranger = browser.another(), logged_in(host, subject="user:eve@example.org")
     other.log_in(host.token(SUBJECT))
-    to_its_end(other, begun)
+    other.to_its_end(begun)
     assert "secret" not in other.get(begun.headers["Location"]).text
     assert stranger.get(begun.headers["Location"]).status_code == 404
-    assert "secret of the clone" in to_its_end(browser, begun).text
+    assert "secret of the clone" in browser.to_its_end(begun).text
 
 
 def test_what_takes_long_is_a_page_that_asks_again(tmp_path: Path) -> None:
@@ -107,14 +101,14 @@ def test_a_form_that_is_sent_twice_begins_one_clone(host: ServeHost, browser: Pa
     fields = {**browser.page("/new").form("/clones").fields, "instance": "main"}
     places = {browser.post("/clones", fields).headers["Location"] for _ in range(3)}
     assert len(places) == 1
-    assert "secret of the clone" in to_its_end(browser, browser.post("/clones", fields)).text
-    assert "secret of the clone" not in to_its_end(browser, browser.post("/clones", fields)).text
+    assert "secret of the clone" in browser.to_its_end(browser.post("/clones", fields)).text
+    assert "secret of the clone" not in browser.to_its_end(browser.post("/clones", fields)).text
     assert len(host.calls()) == 1
 
 
 def test_a_failed_operation_has_message_hint_and_code(host: ServeHost, browser: PageBrowser) -> None:
     host.let("fails", json.dumps({"error": {"code": "exists", "message": "it <b>exists</b>", "hint": "`rename` it"}}))
-    failed = to_its_end(browser, browser.submit("/new", "/clones", instance="main"))
+    failed = browser.to_its_end(browser.submit("/new", "/clones", instance="main"))
     assert failed.status_code == 409
     page = Page(failed.text)
     assert "Making a clone of main failed" in page.text
@@ -193,10 +187,10 @@ def test_roles_see_what_they_may(host: ServeHost) -> None:
 
 def test_an_operator_says_whether_a_clone_is_masked(host: ServeHost) -> None:
     operator = logged_in(host, Role.OPERATOR)
-    to_its_end(operator, operator.submit("/new", "/clones", instance="masked", mask="on"))
-    to_its_end(operator, operator.submit("/new", "/clones", instance="masked"))
+    operator.to_its_end(operator.submit("/new", "/clones", instance="masked", mask="on"))
+    operator.to_its_end(operator.submit("/new", "/clones", instance="masked"))
     developer = logged_in(host)
-    to_its_end(developer, developer.submit("/new", "/clones", instance="masked"))
+    developer.to_its_end(developer.submit("/new", "/clones", instance="masked"))
     assert ["--mask" in call.words for call in host.calls()] == [True, False, True]
 
 
@@ -216,7 +210,7 @@ def test_without_a_helper_a_page_says_so(tmp_path: Path) -> None:
     for path in ("/", "/clones", "/new"):
         answer = browser.get(path)
         assert (answer.status_code, "the helper does not answer" in answer.text) == (503, True)
-    assert PageBrowser(host).log_in("x").status_code == 503
+    assert before(host).log_in("x").status_code == 503
 
 
 def test_an_answer_of_another_form_is_a_problem_and_no_traceback(host: ServeHost, browser: PageBrowser) -> None:

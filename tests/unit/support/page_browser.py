@@ -1,17 +1,15 @@
-"""A browser without scripts: it keeps cookies, sends the forms of pages, and follows no redirect by itself."""
+"""A browser without scripts: it keeps cookies and sends the forms of pages. Tests in a guest use it too."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
 import httpx
-
-from tests.unit.support.serve_host import ServeHost
-from zsnapdb.serve.page_app import create_site
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -65,23 +63,23 @@ class Page(HTMLParser):
 
 
 class PageBrowser:
-    """Somebody before the site of a host. Another browser of the same site is `another()`."""
+    """Somebody before a site: the application `site`, or the one that answers at the address `base`."""
 
-    def __init__(self, host: ServeHost, base: str = "http://127.0.0.1:9808", site: Any = None) -> None:
-        self.host, self.base = host, base
-        self.site = site or create_site(host.client)
+    def __init__(self, site: Any = None, base: str = "http://127.0.0.1:9808") -> None:
+        self.site, self.base = site, base
         self.cookies = httpx.Cookies()
 
     def another(self) -> PageBrowser:
         """Return another browser before the same site."""
-        return PageBrowser(self.host, self.base, self.site)
+        return PageBrowser(self.site, self.base)
 
     def send(self, method: str, path: str, headers: Mapping[str, str | bytes] | None = None, **options: Any) -> Any:
         """Send one request as it is."""
 
         async def sent() -> Any:
-            transport = httpx.ASGITransport(app=self.site, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url=self.base, cookies=self.cookies) as client:
+            transport = httpx.ASGITransport(app=self.site, raise_app_exceptions=False) if self.site else None
+            options_of_client: dict[str, Any] = {"base_url": self.base, "cookies": self.cookies, "timeout": 300}
+            async with httpx.AsyncClient(transport=transport, trust_env=False, **options_of_client) as client:
                 answer = await client.request(method, path, headers=dict[Any, Any](headers or {}), **options)
                 self.cookies = client.cookies
                 return answer
@@ -109,6 +107,16 @@ class PageBrowser:
     def log_in(self, token: str) -> Any:
         """Send the form that asks for a token."""
         return self.submit("/login", "/login", token=token)
+
+    def to_its_end(self, begun: Any) -> Any:
+        """Return the page of the operation that was begun, when it has ended."""
+        assert begun.status_code == 303, begun.text
+        deadline = time.monotonic() + 300
+        while True:
+            answer = self.get(begun.headers["Location"])
+            if not [one for one in Page(answer.text).all("meta") if one.get("http-equiv") == "refresh"]:
+                return answer
+            assert time.monotonic() < deadline, answer.text
 
     @property
     def session(self) -> str:
