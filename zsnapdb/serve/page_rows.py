@@ -19,6 +19,7 @@ from zsnapdb.serve.page_requests import RefusedPage
 from zsnapdb.serve.roles import Role, may_change, may_see_unmasked, sees_all
 
 _SOON_SECONDS = 3600.0
+_NEWEST = ("latest", "latest-backup")
 _UNDER_WAY = (CopyPhase.MAKING, CopyPhase.CHANGING, CopyPhase.DESTROYING)
 Document = Mapping[str, JsonValue]
 Model = TypeVar("Model", bound=BaseModel)
@@ -119,6 +120,11 @@ class CloneRow:
         if self.facts.pid is not None:
             return "running"
         return "never started" if self.facts.phase == CopyPhase.NEW else "stopped"
+
+    @property
+    def asked_for(self) -> str:
+        """Which moment was asked for; "" if it was the newest, or the backup that its data is of."""
+        return "" if self.facts.requested in (*_NEWEST, self.facts.backup_id) else self.facts.requested
 
     @property
     def age(self) -> str:

@@ -43,7 +43,7 @@ def _done(verb: str, words: list[str], clones: list[dict[str, object]]) -> tuple
         owner = options["--owner"].removeprefix("unix:")
         made: dict[str, object] = {"name": options["--name"], "id": options["--name"], "owner": owner}
         made |= {"set": None, "waits": False, "created": f"{time.time_ns()}"}
-        made |= {"bind_address": "127.0.0.1", "port": 33061}
+        made |= {"bind_address": "127.0.0.1", "port": 33061, "phase": "ready", "pid": 7}
         login = {"user": "clone", "password": "secret of the clone"}
         return {"kind": "clone", "clone": made, **login}, [*clones, made]
     if verb == "destroy":
