@@ -77,6 +77,9 @@ def create_pages(pages: BrowserPages) -> AsgiApp:
             )
         ),
     ]
+    for route in routes:
+        # Starlette answers HEAD where it answers GET. Who asks for no body would use up what is shown once.
+        route.methods = (route.methods or set()) - {"HEAD"}
     app = Starlette(routes=routes, exception_handlers={HTTPException: http.no_page, 500: http.unexpected})
     app.router.redirect_slashes = False
 

@@ -38,11 +38,11 @@ class CloneLimits(_Facts):
 
 
 class Person(_Facts):
-    """Who is logged in, and until when the token is valid."""
+    """Who is logged in, and until when the token is valid (None: that is not known before it ends)."""
 
     subject: str
     role: Role
-    expires: AwareDatetime
+    expires: AwareDatetime | None = None
     clones: CloneLimits
 
     @property

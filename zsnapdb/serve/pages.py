@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from zsnapdb.base.errors import BusyError, NotAllowedError
 from zsnapdb.serve import messages, page_rows
-from zsnapdb.serve.browser_sessions import BegunOperation, BrowserSession, BrowserSessions
+from zsnapdb.serve.browser_sessions import SECONDS, BegunOperation, BrowserSession, BrowserSessions
 from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.messages import UNAUTHENTICATED, BegunAnswer, Ending, FailureAnswer, PendingAnswer
 from zsnapdb.serve.page_requests import (
@@ -136,7 +136,8 @@ class BrowserPages:
         if isinstance(ending, FailureAnswer) and ending.code == UNAUTHENTICATED:
             return self._login_page(request, problem_of(ending.model_copy(update={"hint": _LOGIN_HINT})))
         person = page_rows.person_of(_document(ending))
-        opened = self.sessions.open(asked.token, (person.expires - self.now()).total_seconds())
+        left = (person.expires - self.now()).total_seconds() if person.expires is not None else SECONDS
+        opened = self.sessions.open(asked.token, left)
         if opened is None:
             raise RefusedPage.because(BusyError("too many people are logged in", hint="try again later"))
         self.sessions.close(request.session_id)

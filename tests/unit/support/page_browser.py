@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+_POLL_SECONDS = 0.3
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -77,14 +78,21 @@ class PageBrowser:
         """Send one request as it is."""
 
         async def sent() -> Any:
-            transport = httpx.ASGITransport(app=self.site, raise_app_exceptions=False) if self.site else None
             options_of_client: dict[str, Any] = {"base_url": self.base, "cookies": self.cookies, "timeout": 300}
-            async with httpx.AsyncClient(transport=transport, trust_env=False, **options_of_client) as client:
+            async with httpx.AsyncClient(transport=self._transport(), **options_of_client) as client:
                 answer = await client.request(method, path, headers=dict[Any, Any](headers or {}), **options)
                 self.cookies = client.cookies
                 return answer
 
         return asyncio.run(sent())
+
+    def _transport(self) -> Any:
+        # Plain HTTP needs no certificates; to load them takes longer than a page.
+        return (
+            httpx.ASGITransport(self.site, raise_app_exceptions=False)
+            if self.site
+            else httpx.AsyncHTTPTransport(verify=False)
+        )
 
     def get(self, path: str) -> Any:
         """Look at a page."""
@@ -117,6 +125,7 @@ class PageBrowser:
             if not [one for one in Page(answer.text).all("meta") if one.get("http-equiv") == "refresh"]:
                 return answer
             assert time.monotonic() < deadline, answer.text
+            time.sleep(_POLL_SECONDS)
 
     @property
     def session(self) -> str:
