@@ -13,9 +13,11 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from tests.unit.support.page_browser import Page, PageBrowser
 from zsnapdb.client.clones import CloneCommandError
 from zsnapdb.client.http import Client
 from zsnapdb.jobs.base.host import THIS_HOST
@@ -276,6 +278,23 @@ def test_a_cancelled_request_leaves_nothing_and_its_key_may_come_again(service: 
     made = service.to_its_end(service.request("POST", "/clones", token, wanted, key="cancelled"), token)
     assert (made.status, made.body["clone"]["name"]) in ((200, "cancelled"), (201, "cancelled")), made
     assert service.to_its_end(service.request("DELETE", "/clones/cancelled", token), token).status == 200
+    assert everything() == before
+
+
+def test_a_person_gets_a_clone_by_the_page_with_its_login_and_destroys_it(service: Service) -> None:
+    before, browser = everything(), PageBrowser(base=f"http://127.0.0.1:{PORT}")
+    assert browser.get("/").headers["Location"] == "/login"
+    assert browser.log_in(service.token(SUBJECT)).headers["Location"] == "/"
+    begun = browser.submit("/new?instance=main", "/clones", instance="main", name="paged", ttl="1h")
+    made = Page(browser.to_its_end(begun).text).text
+    url = next(urlsplit(word) for word in made.split() if word.startswith("mysql://"))
+    assert f"MYSQL_PWD={url.password} mysql --host={url.hostname} --port={url.port} --user={url.username}" in made
+    with connect({"clone": {"port": url.port}, "user": url.username, "password": url.password}) as here:
+        assert ask(here, "SELECT COUNT(*) > 0 FROM ledger.accounts") == [(1,)]
+    assert "paged" in browser.page("/clones").text
+    destroys = "/clones/paged/destroy"
+    assert browser.to_its_end(browser.submit(destroys, destroys)).status_code == 200
+    assert "You have no clones" in browser.page("/clones").text
     assert everything() == before
 
 

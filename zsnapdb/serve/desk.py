@@ -36,6 +36,7 @@ from zsnapdb.serve.verbs import (
     ExtendCloneVerb,
     GetCloneVerb,
     GetOperationVerb,
+    GetSubjectVerb,
     HelperRequest,
     InstancePointsVerb,
     ListClonesVerb,
@@ -90,6 +91,8 @@ class Desk:
 
     def _answer(self, asks: StoredToken, verb: Verb, tell: Callable[[BegunAnswer], None]) -> Ending:
         match verb:
+            case GetSubjectVerb():
+                return self._subject(asks)
             case ListInstancesVerb():
                 return self._instances(asks)
             case ListClonesVerb():
@@ -135,6 +138,23 @@ class Desk:
                 self._answering[subject] -= 1
                 if not self._answering[subject]:
                     del self._answering[subject]
+
+    def _subject(self, asks: StoredToken) -> ResultAnswer:
+        _require(decide(asks.role, VerbKind.SUBJECT_GET, Belonging.NOBODY))
+        limits = self.settings().serve
+        clones: dict[str, JsonValue] = {
+            "most": limits.per_subject,
+            "ttl": limits.ttl,
+            "longest_lease": limits.longest_lease,
+        }
+        return ResultAnswer(
+            document={
+                "subject": asks.subject,
+                "role": asks.role.value,
+                "expires": asks.expires.isoformat(),
+                "clones": clones,
+            }
+        )
 
     def _instances(self, asks: StoredToken) -> ResultAnswer:
         _require(decide(asks.role, VerbKind.INSTANCE_LIST, Belonging.NOBODY))

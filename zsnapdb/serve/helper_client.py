@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +38,14 @@ class HelperClient:
                 return _unreachable()
         return PendingAnswer(operation=begun.operation) if begun is not None else _unreachable()
 
-    def _lines(self, request: bytes) -> Iterator[bytes]:
+    def begin(self, request: HelperRequest) -> BegunAnswer | Ending:
+        """Return the operation as soon as it has begun; it goes on. Else how the request ended."""
+        with contextlib.suppress(OSError, ValidationError), contextlib.closing(self._lines(request.line())) as lines:
+            for line in lines:
+                return ANSWER.validate_json(line)
+        return _unreachable()
+
+    def _lines(self, request: bytes) -> Generator[bytes, None, None]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as helper:
             helper.settimeout(self.seconds)
             helper.connect(str(self.path))

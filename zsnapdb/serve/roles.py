@@ -23,6 +23,7 @@ class Role(StrEnum):
 class VerbKind(StrEnum):
     """What the helper can be asked for."""
 
+    SUBJECT_GET = "subject.get"
     INSTANCE_LIST = "instance.list"
     CLONE_LIST = "clone.list"
     CLONE_GET = "clone.get"
@@ -70,6 +71,7 @@ _ALL = frozenset(Role)
 _SEES_ALL = frozenset({Role.OPERATOR, Role.AUDITOR})
 _CHANGES = frozenset({Role.DEVELOPER, Role.OPERATOR})
 USERS: Mapping[VerbKind, frozenset[Role]] = {
+    VerbKind.SUBJECT_GET: _ALL,
     VerbKind.INSTANCE_LIST: _ALL,
     VerbKind.INSTANCE_POINTS: _ALL,
     VerbKind.OBJECTIVE_LIST: _ALL,
@@ -107,6 +109,11 @@ def decide(role: Role, verb: VerbKind, belonging: Belonging) -> RoleDecision:
 
 def _users(verb: VerbKind) -> str:
     return " and ".join(sorted(f"{role}s" for role in USERS[verb]))
+
+
+def may_change(role: Role) -> bool:
+    """Whether the role may change anything, such as its own clones."""
+    return role in _CHANGES
 
 
 def sees_all(role: Role) -> bool:

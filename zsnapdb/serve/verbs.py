@@ -95,6 +95,12 @@ class _Verb(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
+class GetSubjectVerb(_Verb):
+    """Whoever asks: subject, role, until when the token is valid, and the limits of its clones."""
+
+    kind: Literal[VerbKind.SUBJECT_GET] = VerbKind.SUBJECT_GET
+
+
 class ListInstancesVerb(_Verb):
     """The instances that clones can be made of."""
 
@@ -224,7 +230,7 @@ ChangeOfClone = (
 )
 ProtectionRead = InstancePointsVerb | ListObjectivesVerb | ListDrillsVerb | ListEvidenceVerb
 """What is asked about the protection of instances."""
-CloneRead = ListInstancesVerb | ListClonesVerb | GetCloneVerb | CloneLogsVerb
+CloneRead = GetSubjectVerb | ListInstancesVerb | ListClonesVerb | GetCloneVerb | CloneLogsVerb
 Verb = Annotated[
     CloneRead | CreateCloneVerb | ChangeOfClone | GetOperationVerb | CancelOperationVerb | ProtectionRead,
     Field(discriminator="kind"),

@@ -1,4 +1,4 @@
-"""Serves the API over HTTP with uvicorn."""
+"""Serves the API and the pages over HTTP with uvicorn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import uvicorn
 
 from zsnapdb.serve.helper_client import HelperClient
-from zsnapdb.serve.web_app import create_app
+from zsnapdb.serve.page_app import create_site
 
 _MOST_CLIENTS = 200
 _KEEP_ALIVE_SECONDS = 5
@@ -17,7 +17,7 @@ _MOST_HEADER_BYTES = 16 * 1024
 def serve_web(helper: HelperClient, address: str, port: int) -> None:
     """Answer at the address until SIGTERM or SIGINT."""
     config = uvicorn.Config(
-        create_app(helper),
+        create_site(helper),
         host=address,
         port=port,
         limit_concurrency=_MOST_CLIENTS,

@@ -9,12 +9,13 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.unit.support.serve_host import ServeHost
-from zsnapdb.serve.messages import FailureAnswer, PendingAnswer, ResultAnswer
+from zsnapdb.serve.messages import BegunAnswer, FailureAnswer, PendingAnswer, ResultAnswer
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.verbs import (
@@ -23,6 +24,7 @@ from zsnapdb.serve.verbs import (
     ExtendCloneVerb,
     GetCloneVerb,
     GetOperationVerb,
+    GetSubjectVerb,
     HelperRequest,
     ListClonesVerb,
     ListInstancesVerb,
@@ -114,6 +116,31 @@ def test_roles_see_and_change_what_they_may(host: ServeHost) -> None:
     assert (
         host.refused(host.token("user:op@b.org", Role.OPERATOR), DestroyCloneVerb(name="slot")).code == "unknown-name"
     )
+
+
+def test_the_helper_says_who_asks_and_within_which_limits(host: ServeHost) -> None:
+    for role in Role:
+        assert host.done(host.token("ci:shop/web", role, seconds=60), GetSubjectVerb()).document == {
+            "subject": "ci:shop/web",
+            "role": role.value,
+            "expires": (host.now + timedelta(seconds=60)).isoformat(),
+            "clones": {"most": 10, "ttl": 7200.0, "longest_lease": 86400.0},
+        }
+
+
+def test_who_only_begins_gets_the_operation_at_once_and_it_goes_on(host: ServeHost) -> None:
+    host.let("slow", "0.5")
+    token = host.token("ci:shop/web")
+    begun = host.client.begin(HelperRequest(token=token, verb=new()))
+    assert isinstance(begun, BegunAnswer)
+    asked = GetOperationVerb(id=begun.operation)
+    assert isinstance(host.ask(token, asked), PendingAnswer)
+    while isinstance(host.ask(token, asked), PendingAnswer):
+        time.sleep(0.05)
+    assert host.done(token, asked).document["password"] == "secret of the clone"
+    refused = host.client.begin(HelperRequest(token="x", verb=new()))
+    assert isinstance(refused, FailureAnswer)
+    assert refused.code == "unauthenticated"
 
 
 def test_bad_tokens_have_one_answer(host: ServeHost) -> None:

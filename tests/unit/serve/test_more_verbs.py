@@ -26,6 +26,7 @@ from zsnapdb.serve.verbs import (
     ExtendCloneVerb,
     GetCloneVerb,
     GetOperationVerb,
+    GetSubjectVerb,
     InstancePointsVerb,
     ListClonesVerb,
     ListDrillsVerb,
@@ -136,6 +137,7 @@ def about(name: str, operation: str) -> Mapping[VerbKind, Verb]:
 
 
 ABOUT_NOTHING: Mapping[VerbKind, Verb] = {
+    VerbKind.SUBJECT_GET: GetSubjectVerb(),
     VerbKind.INSTANCE_LIST: ListInstancesVerb(),
     VerbKind.INSTANCE_POINTS: InstancePointsVerb(name="main"),
     VerbKind.OBJECTIVE_LIST: ListObjectivesVerb(),

@@ -13,6 +13,7 @@ from zsnapdb.serve.roles import USERS, Belonging, Role, RoleVerdict, VerbKind, d
 TRIPLES = st.tuples(st.sampled_from(Role), st.sampled_from(VerbKind), st.sampled_from(Belonging))
 OPERATIONS = {VerbKind.OPERATION_GET, VerbKind.OPERATION_CANCEL}
 TABLE = """
+subject.get       viewer developer operator auditor
 instance.list     viewer developer operator auditor
 instance.points   viewer developer operator auditor
 objective.list    viewer developer operator auditor

@@ -68,7 +68,13 @@ def _done(verb: str, words: list[str], clones: list[dict[str, object]]) -> tuple
             "waits": False,
         }
         made |= {"created": f"{time.time_ns()}", "instance": names[0], "backup_id": "20260101T000000Z-0001"}
-        made |= {"port": 23070, "masked": "--mask" in options, "bind_address": _text("address") or "127.0.0.1"}
+        made |= {
+            "port": 23070,
+            "phase": "ready",
+            "pid": 7,
+            "masked": "--mask" in options,
+            "bind_address": _text("address") or "127.0.0.1",
+        }
         login = {"user": "zsnapdb_clone", "password": "secret of the clone", "of_pool": False}
         return {"kind": "clone", "clone": made, **login}, [*clones, made]
     if verb == "destroy":

@@ -16,7 +16,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
 from zsnapdb.jobs.clone import heartbeat, locks
 from zsnapdb.jobs.clone import properties as clone_properties
-from zsnapdb.jobs.clone.credentials import INTERNAL_FILE
+from zsnapdb.jobs.clone.credentials import INTERNAL_FILE, client_host
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
@@ -168,9 +168,7 @@ class CloneInfo:
     @property
     def host(self) -> str:
         """The address at which a client on this host reaches the clone."""
-        return (
-            "127.0.0.1" if self.bind_address in ("*", "::") or self.bind_address.startswith("0.") else self.bind_address
-        )
+        return client_host(self.bind_address)
 
 
 def home(settings: Settings, pool: str) -> str:

@@ -54,6 +54,11 @@ class Login:
         }
 
 
+def client_host(bind_address: str) -> str:
+    """Return the address at which a client on this host reaches a server that listens at `bind_address`."""
+    return "127.0.0.1" if bind_address in ("*", "::") or bind_address.startswith("0.") else bind_address
+
+
 def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> None:
     """Write the credentials file, which only the server's account `user` can read."""
     server.write_private(file, text(password, host, port), user)

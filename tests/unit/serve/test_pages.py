@@ -1,0 +1,255 @@
+"""The pages, from what a browser sends to the commands that the helper runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.page_browser import Page, PageBrowser
+from tests.unit.support.serve_host import ServeHost
+from zsnapdb.serve.page_app import create_site
+from zsnapdb.serve.roles import Role
+
+SUBJECT = "ci:shop/web"
+MINE = {"name": "mine", "owner": SUBJECT, "instance": "main", "phase": "ready", "pid": 7}
+THEIRS = {"name": "theirs", "owner": "ann"}
+
+
+@pytest.fixture
+def browser(host: ServeHost) -> PageBrowser:
+    return logged_in(host)
+
+
+def before(host: ServeHost) -> PageBrowser:
+    return PageBrowser(create_site(host.client))
+
+
+def logged_in(host: ServeHost, role: Role = Role.DEVELOPER, subject: str = SUBJECT) -> PageBrowser:
+    browser = before(host)
+    answer = browser.log_in(host.token(subject, role))
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/"), answer.text
+    return browser
+
+
+def test_a_clone_from_log_in_to_its_end(host: ServeHost) -> None:
+    browser = before(host)
+    assert browser.get("/").headers["Location"] == "/login"
+    assert browser.log_in(host.token(SUBJECT)).headers["Location"] == "/"
+    overview = browser.page("/")
+    assert "You have 0 clones of at most 10" in overview.text
+    assert {"/new?instance=main", "/new?instance=masked"} < {one.get("href") for one in overview.all("a")}
+
+    begun = browser.submit("/new?instance=main", "/clones", instance="main", name="mine", at="2h", ttl="3h", profile="")
+    made = browser.to_its_end(begun)
+    for shown in (
+        "127.0.0.1",
+        "23070",
+        "secret of the clone",
+        "mysql://zsnapdb_clone:secret%20of%20the%20clone@127.0.0.1:23070/",
+    ):
+        assert shown in Page(made.text).text
+    command = "MYSQL_PWD='secret of the clone' mysql --host=127.0.0.1 --port=23070 --user=zsnapdb_clone"
+    assert command in Page(made.text).text
+    again = browser.get(begun.headers["Location"])
+    assert (again.status_code, "secret" in again.text, "was shown once" in again.text) == (200, False, True)
+
+    assert browser.to_its_end(browser.submit("/clones", "/clones/mine/extend")).status_code == 200
+    assert browser.to_its_end(browser.submit("/clones/mine", "/clones/mine/extend", ttl="4h")).status_code == 200
+    for doing in ("reset", "destroy"):
+        where = f"/clones/mine/{doing}"
+        assert where in {one.get("href") for one in browser.page("/clones").all("a")}
+        assert browser.to_its_end(browser.submit(where, where)).status_code == 200
+    assert "You have no clones" in browser.page("/clones").text
+    calls = [call.words[1:] for call in host.calls()]
+    assert calls == [
+        ("create", "--name=mine", f"--owner={SUBJECT}", "--ttl=10800.000s", "--at=2h", "--json", "main"),
+        ("extend", "--ttl=7200.000s", "--json", "mine"),
+        ("extend", "--ttl=14400.000s", "--json", "mine"),
+        ("reset", "--json", "mine"),
+        ("destroy", "--json", "mine"),
+    ]
+
+
+def test_only_the_session_that_began_a_clone_sees_its_login(host: ServeHost, browser: PageBrowser) -> None:
+    begun = browser.submit("/new", "/clones", instance="main")
+    other, stranger = browser.another(), logged_in(host, subject="user:eve@example.org")
+    other.log_in(host.token(SUBJECT))
+    other.to_its_end(begun)
+    assert "secret" not in other.get(begun.headers["Location"]).text
+    assert stranger.get(begun.headers["Location"]).status_code == 404
+    assert "secret of the clone" in browser.to_its_end(begun).text
+
+
+def test_what_takes_long_is_a_page_that_asks_again(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path)
+    host.let("slow", "1")
+    with host.helper() as desk:
+        browser = logged_in(host)
+        begun = browser.submit("/new", "/clones", instance="main")
+        first = browser.page(begun.headers["Location"])
+        assert {"http-equiv": "refresh", "content": "1"} in first.all("meta")
+        assert "Making a clone of main" in first.text
+        desk.operations.settle(20)
+        ended = browser.page(begun.headers["Location"])
+    assert [one for one in ended.all("meta") if "http-equiv" in one] == []
+    assert "secret of the clone" in ended.text
+
+
+def test_a_form_that_is_sent_twice_begins_one_clone(host: ServeHost, browser: PageBrowser) -> None:
+    fields = {**browser.page("/new").form("/clones").fields, "instance": "main"}
+    places = {browser.post("/clones", fields).headers["Location"] for _ in range(3)}
+    assert len(places) == 1
+    assert "secret of the clone" in browser.to_its_end(browser.post("/clones", fields)).text
+    assert "secret of the clone" not in browser.to_its_end(browser.post("/clones", fields)).text
+    assert len(host.calls()) == 1
+
+
+def test_a_failed_operation_has_message_hint_and_code(host: ServeHost, browser: PageBrowser) -> None:
+    host.let("fails", json.dumps({"error": {"code": "exists", "message": "it <b>exists</b>", "hint": "`rename` it"}}))
+    failed = browser.to_its_end(browser.submit("/new", "/clones", instance="main"))
+    assert failed.status_code == 409
+    page = Page(failed.text)
+    assert "Making a clone of main failed" in page.text
+    for said in ("it <b>exists</b>", "rename it", "Code: exists"):
+        assert said in page.text
+    assert ("<b>" in failed.text, "<code>rename</code>" in failed.text) == (False, True)
+
+
+def test_a_refused_clone_keeps_what_was_written(host: ServeHost, browser: PageBrowser) -> None:
+    refused = browser.submit("/new", "/clones", instance="secret", at="3h", name="mine", profile="tiny")
+    page = Page(refused.text)
+    assert (refused.status_code, "only an operator may have one" in page.text) == (403, True)
+    written = {one["name"]: one.get("value", "") for one in page.all("input") if one.get("type") != "radio"}
+    assert (written["at"], written["name"]) == ("3h", "mine")
+    assert [one["value"] for one in page.all("input") if "checked" in one] == ["secret"]
+    assert [one["value"] for one in page.all("option") if "selected" in one] == ["tiny"]
+    assert host.calls() == []
+
+
+def test_anothers_clone_is_as_one_that_is_not_there(host: ServeHost, browser: PageBrowser) -> None:
+    host.clones(THEIRS)
+    csrf = browser.page("/new").form("/clones").fields["csrf"]
+    for path in ("", "/reset", "/destroy"):
+        theirs, nothing = (browser.get(f"/clones/{name}{path}") for name in ("theirs", "nothing"))
+        assert theirs.status_code == nothing.status_code == 404
+        assert theirs.text.replace("theirs", "nothing") == nothing.text
+    for path in ("reset", "destroy", "extend"):
+        fields = {"csrf": csrf} if path == "extend" else {"csrf": csrf, "created": "1"}
+        theirs, nothing = (browser.post(f"/clones/{name}/{path}", fields) for name in ("theirs", "nothing"))
+        assert theirs.status_code == nothing.status_code == 404
+        assert theirs.text.replace("theirs", "nothing") == nothing.text
+    assert "theirs" not in browser.get("/clones").text
+    assert host.calls() == []
+
+
+@pytest.mark.parametrize("doing", ["reset", "destroy"])
+def test_a_later_clone_of_the_name_is_not_the_one_that_was_confirmed(
+    host: ServeHost, browser: PageBrowser, doing: str
+) -> None:
+    where = f"/clones/mine/{doing}"
+    host.clones(MINE)
+    fields = browser.page(where).form(where).fields
+    host.clones({**MINE, "created": "2"})
+    assert browser.post(where, fields).status_code == 404
+    assert host.calls() == []
+
+
+def test_roles_see_what_they_may(host: ServeHost) -> None:
+    host.clones(MINE, THEIRS)
+    seen = {}
+    for role in Role:
+        browser = logged_in(host, role)
+        clones, overview = browser.page("/clones"), browser.page("/")
+        new = browser.get("/new")
+        seen[role] = (
+            *("theirs" in clones.text, "/clones/mine/extend" in {one.action for one in clones.forms}),
+            *("/new" in {one.get("href") for one in overview.all("a")}, new.status_code, "Mask it" in new.text),
+        )
+    assert seen == {
+        Role.VIEWER: (False, False, False, 403, False),
+        Role.DEVELOPER: (False, True, True, 200, False),
+        Role.OPERATOR: (True, True, True, 200, True),
+        Role.AUDITOR: (True, False, False, 403, False),
+    }
+    viewer = logged_in(host, Role.VIEWER)
+    csrf = viewer.page("/").form("/logout").fields["csrf"]
+    for path, fields in (
+        ("/clones", {"instance": "main"}),
+        ("/clones/mine/extend", {}),
+        ("/clones/mine/destroy", {"created": "1"}),
+    ):
+        answer = viewer.post(path, {**fields, "csrf": csrf})
+        assert (answer.status_code, "may not use" in answer.text or "makes no clones" in answer.text) == (403, True)
+    assert host.calls() == []
+
+
+def test_an_operator_says_whether_a_clone_is_masked(host: ServeHost) -> None:
+    operator = logged_in(host, Role.OPERATOR)
+    operator.to_its_end(operator.submit("/new", "/clones", instance="masked", mask="on"))
+    operator.to_its_end(operator.submit("/new", "/clones", instance="masked"))
+    developer = logged_in(host)
+    developer.to_its_end(developer.submit("/new", "/clones", instance="masked"))
+    assert ["--mask" in call.words for call in host.calls()] == [True, False, True]
+
+
+def test_the_overview_names_what_needs_somebody(host: ServeHost, browser: PageBrowser) -> None:
+    host.clones(MINE)
+    assert "No clone needs you" in browser.page("/").text
+    host.clones({**MINE, "pid": None})
+    assert "The server of mine does not run: it is stopped." in browser.page("/").text
+    host.clones({**MINE, "expires": "2020-01-01T00:00:00Z"})
+    assert "The lease of mine is over" in browser.page("/").text
+
+
+def test_without_a_helper_a_page_says_so(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path)
+    with host.helper():
+        browser = logged_in(host)
+    for path in ("/", "/clones", "/new"):
+        answer = browser.get(path)
+        assert (answer.status_code, "the helper does not answer" in answer.text) == (503, True)
+    assert before(host).log_in("x").status_code == 503
+
+
+def test_an_answer_of_another_form_is_a_problem_and_no_traceback(host: ServeHost, browser: PageBrowser) -> None:
+    host.clones({**MINE, "own_bytes": "many"})
+    answer = browser.get("/clones")
+    assert (answer.status_code, "has another form" in answer.text) == (500, True)
+
+
+def test_the_api_stays_what_it_is_beside_the_pages(host: ServeHost, browser: PageBrowser) -> None:
+    assert browser.get("/api/v1/clones").status_code == 401, "the cookie of a browser is no token"
+    answer = browser.get("/api/v1/nothing")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/problem+json")
+    token = host.token(SUBJECT)
+    assert browser.send("GET", "/api/v1/clones", {"Authorization": f"Bearer {token}"}).json() == {"clones": []}
+
+
+PAGES = ("/login", "/", "/clones", "/new", "/clones/mine", "/clones/mine/reset", "/clones/mine/destroy", "/nothing")
+
+
+def test_pages_can_be_used_by_keyboard_and_ear(host: ServeHost) -> None:
+    host.clones(MINE)
+    browser = logged_in(host, Role.OPERATOR)
+    for path in PAGES:
+        check_usable((browser.another() if path == "/login" else browser).get(path).text)
+
+
+def check_usable(text: str) -> None:
+    page = Page(text)
+    assert (page.all("html")[0]["lang"], len(page.all("h1")), len(page.all("main"))) == ("en", 1, 1)
+    assert text.index("<title>") < text.index("<body>")
+    assert "#content" in {one.get("href") for one in page.all("a")}
+    named = {one.get("for") for one in page.all("label")}
+    for field in (*page.all("input"), *page.all("select"), *page.all("textarea")):
+        assert field.get("type") == "hidden" or field["id"] in named, field
+    ids = [one.attributes["id"] for one in page.elements if "id" in one.attributes]
+    assert len(ids) == len(set(ids))
+    for one in page.elements:
+        for name in ("aria-describedby", "aria-labelledby"):
+            assert one.attributes.get(name, ids[0]) in ids
+        assert one.attributes.get("tabindex", "0") in ("0", "-1")
+    assert {one.get("scope") for one in page.all("th")} <= {"col", "row"}
+    assert "tr" not in {one.tag for one in page.elements} or page.all("th")

@@ -1,0 +1,133 @@
+"""A browser without scripts: it keeps cookies and sends the forms of pages. Tests in a guest use it too."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from typing import Any
+
+import httpx
+
+_POLL_SECONDS = 0.3
+FORM = "application/x-www-form-urlencoded"
+
+
+@dataclass
+class PageForm:
+    """A form of a page: where it is sent, and what it holds before anybody writes into it."""
+
+    action: str
+    method: str
+    fields: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Element:
+    """An element of a page, as it began."""
+
+    tag: str
+    attributes: Mapping[str, str]
+
+
+class Page(HTMLParser):
+    """What a page holds."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[Element] = []
+        self.forms: list[PageForm] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.elements.append(Element(tag, given))
+        if tag == "form":
+            self.forms.append(PageForm(given.get("action", ""), given.get("method", "get")))
+        if tag == "input" and self.forms and given.get("type") == "hidden":
+            self.forms[-1].fields[given["name"]] = given.get("value", "")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def form(self, action: str) -> PageForm:
+        """Return the form that is sent there."""
+        return next(one for one in self.forms if one.action == action)
+
+    def all(self, tag: str) -> list[Mapping[str, str]]:
+        """Return the attributes of each element of that kind."""
+        return [one.attributes for one in self.elements if one.tag == tag]
+
+
+class PageBrowser:
+    """Somebody before a site: the application `site`, or the one that answers at the address `base`."""
+
+    def __init__(self, site: Any = None, base: str = "http://127.0.0.1:9808") -> None:
+        self.site, self.base = site, base
+        self.cookies = httpx.Cookies()
+
+    def another(self) -> PageBrowser:
+        """Return another browser before the same site."""
+        return PageBrowser(self.site, self.base)
+
+    def send(self, method: str, path: str, headers: Mapping[str, str | bytes] | None = None, **options: Any) -> Any:
+        """Send one request as it is."""
+
+        async def sent() -> Any:
+            options_of_client: dict[str, Any] = {"base_url": self.base, "cookies": self.cookies, "timeout": 300}
+            async with httpx.AsyncClient(transport=self._transport(), **options_of_client) as client:
+                answer = await client.request(method, path, headers=dict[Any, Any](headers or {}), **options)
+                self.cookies = client.cookies
+                return answer
+
+        return asyncio.run(sent())
+
+    def _transport(self) -> Any:
+        # Plain HTTP needs no certificates; to load them takes longer than a page.
+        return (
+            httpx.ASGITransport(self.site, raise_app_exceptions=False)
+            if self.site
+            else httpx.AsyncHTTPTransport(verify=False)
+        )
+
+    def get(self, path: str) -> Any:
+        """Look at a page."""
+        return self.send("GET", path)
+
+    def page(self, path: str) -> Page:
+        """Return the page at a path."""
+        answer = self.get(path)
+        assert answer.status_code == 200, (path, answer.status_code, answer.text)
+        return Page(answer.text)
+
+    def post(self, path: str, fields: Mapping[str, str]) -> Any:
+        """Send a form as a page of the site does."""
+        return self.send("POST", path, {"Sec-Fetch-Site": "same-origin", "Content-Type": FORM}, data=dict(fields))
+
+    def submit(self, page: str, action: str, **written: str) -> Any:
+        """Send the form of a page, with what was written into it."""
+        return self.post(action, {**self.page(page).form(action).fields, **written})
+
+    def log_in(self, token: str) -> Any:
+        """Send the form that asks for a token."""
+        return self.submit("/login", "/login", token=token)
+
+    def to_its_end(self, begun: Any) -> Any:
+        """Return the page of the operation that was begun, when it has ended."""
+        assert begun.status_code == 303, begun.text
+        deadline = time.monotonic() + 300
+        while True:
+            answer = self.get(begun.headers["Location"])
+            if not [one for one in Page(answer.text).all("meta") if one.get("http-equiv") == "refresh"]:
+                return answer
+            assert time.monotonic() < deadline, answer.text
+            time.sleep(_POLL_SECONDS)
+
+    @property
+    def session(self) -> str:
+        """The value of the cookie of the session; "" without one."""
+        return next((cookie.value or "" for cookie in self.cookies.jar), "")

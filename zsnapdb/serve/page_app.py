@@ -1,0 +1,166 @@
+"""HTTP of the pages: turns what a browser sends into a request of a page, and its answer into HTML with headers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from zsnapdb.base.errors import BusyError, UnknownNameError, UsageError, ZsnapdbError
+from zsnapdb.serve.helper_client import HelperClient
+from zsnapdb.serve.page_requests import PageRequest, RefusedPage, came_by_https, form_of
+from zsnapdb.serve.page_templates import PageTemplates, style_sheet
+from zsnapdb.serve.pages import BrowserPages, OtherPlace, PageAnswer, PageHandler
+from zsnapdb.serve.verbs import MOST_BYTES
+from zsnapdb.serve.web_app import AsgiApp, Message, Receive, Scope, Send, create_app
+
+_FORM_SECONDS = 10.0
+"""How long a browser may take to send a form."""
+_SEE_OTHER = 303
+_API = "/api/"
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""What every answer says: nothing is loaded from elsewhere, no script runs, no frame holds it, it is not kept."""
+
+
+def create_site(helper: HelperClient, pages: BrowserPages | None = None) -> AsgiApp:
+    """Return the whole site: the API below /api, and the pages."""
+    api: AsgiApp = create_app(helper)
+    browsers = create_pages(pages or BrowserPages(helper, lambda: datetime.now(UTC)))
+
+    async def site(scope: Scope, receive: Receive, send: Send) -> None:
+        is_api = scope["type"] != "http" or scope["path"].startswith(_API)
+        await (api if is_api else browsers)(scope, receive, send)
+
+    return site
+
+
+def create_pages(pages: BrowserPages) -> AsgiApp:
+    """Return the application of the pages. Each of its answers has the headers, also one to an unexpected error."""
+    http = _PagesHttp(pages)
+    clone = "/clones/{name}"
+    routes = [
+        Route("/style.css", _style, methods=["GET"]),
+        *(
+            Route(path, http.endpoint(handler), methods=[method])
+            for method, path, handler in (
+                ("GET", "/", pages.overview),
+                ("GET", "/login", pages.login_form),
+                ("POST", "/login", pages.login),
+                ("POST", "/logout", pages.logout),
+                ("GET", "/new", pages.new_form),
+                ("GET", "/clones", pages.clones),
+                ("POST", "/clones", pages.create),
+                ("GET", clone, pages.clone),
+                ("GET", f"{clone}/reset", pages.confirm_reset),
+                ("POST", f"{clone}/reset", pages.reset),
+                ("POST", f"{clone}/extend", pages.extend),
+                ("GET", f"{clone}/destroy", pages.confirm_destroy),
+                ("POST", f"{clone}/destroy", pages.destroy),
+                ("GET", "/operations/{id}", pages.operation),
+            )
+        ),
+    ]
+    for route in routes:
+        # Starlette answers HEAD where it answers GET. Who asks for no body would use up what is shown once.
+        route.methods = (route.methods or set()) - {"HEAD"}
+    app = Starlette(routes=routes, exception_handlers={HTTPException: http.no_page, 500: http.unexpected})
+    app.router.redirect_slashes = False
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
+                message["headers"] = [*message.get("headers", ()), *own]
+            await send(message)
+
+        await app(scope, receive, send_with_headers)
+
+    return guarded
+
+
+class _PagesHttp:
+    """Turns requests into those of the pages, and answers into HTTP. Pages run in threads: the helper takes seconds."""
+
+    def __init__(self, pages: BrowserPages) -> None:
+        self._pages = pages
+        self._templates = PageTemplates()
+
+    def endpoint(self, handler: PageHandler) -> Callable[[Request], Awaitable[Response]]:
+        """Return what answers requests for a page."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                form = await _form(request) if request.method == "POST" else {}
+            except RefusedPage as refused:
+                return self._response(self._pages.problem(refused, _page_request(request)))
+            return await run_in_threadpool(self._answered, handler, _page_request(request, form))
+
+        return answer
+
+    def _answered(self, handler: PageHandler, request: PageRequest) -> Response:
+        return self._response(self._pages.answer(handler, request))
+
+    def _response(self, answer: PageAnswer | OtherPlace) -> Response:
+        cookie = {"Set-Cookie": answer.cookie} if answer.cookie else {}
+        if isinstance(answer, OtherPlace):
+            return RedirectResponse(answer.path, _SEE_OTHER, cookie)
+        text = self._templates.page(answer.template, answer.values)
+        return Response(text, answer.status, cookie, media_type="text/html")
+
+    async def no_page(self, request: Request, error: Exception) -> Response:
+        """Answer a path or method that no page has."""
+        assert isinstance(error, HTTPException)
+        refused = RefusedPage.because(
+            UnknownNameError("there is no such page", hint="the overview is at /"), error.status_code
+        )
+        return self._response(self._pages.problem(refused, _page_request(request)))
+
+    async def unexpected(self, request: Request, _error: Exception) -> Response:
+        """Answer an error of this program. uvicorn writes it to the log."""
+        refused = RefusedPage.because(ZsnapdbError("an unexpected error", hint="the log of zsnapdb-serve has it"))
+        return self._response(self._pages.problem(refused, _page_request(request)))
+
+
+def _page_request(request: Request, form: Mapping[str, str] | None = None) -> PageRequest:
+    headers = dict(request.headers)
+    path: dict[str, Any] = request.path_params
+    return PageRequest(
+        came_by_https(request.url.scheme, headers), headers, path, dict(request.query_params), form if form else {}
+    )
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """Return the form in the body, of which no more is read than a form may have."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_FORM_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > MOST_BYTES:
+                    break
+    except TimeoutError:
+        raise RefusedPage.because(BusyError("the form did not come in time", hint="send it again"), 408) from None
+    except ClientDisconnect:
+        raise RefusedPage.because(UsageError("the form has no end", hint="send it again")) from None
+    return form_of(request.headers.get("content-type", ""), bytes(body))
+
+
+async def _style(_request: Request) -> Response:
+    return Response(style_sheet(), media_type="text/css")

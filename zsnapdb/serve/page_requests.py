@@ -1,0 +1,138 @@
+"""What a browser sends to a page: its cookie, its form, and whether a page of this site sent it. All is hostile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ValidationError
+
+from zsnapdb.base.errors import NotAllowedError, UsageError, ZsnapdbError
+from zsnapdb.serve.messages import FailureAnswer, failure_of
+from zsnapdb.serve.verbs import MOST_BYTES, explained
+
+FORM = "application/x-www-form-urlencoded"
+CSRF_FIELD = "csrf"
+_MOST_FIELDS = 20
+_COOKIE = "zsnapdb_session"
+_SECURE_COOKIE = f"__Host-{_COOKIE}"
+"""By its prefix a browser takes this cookie over https alone, for this host alone (RFC 6265bis, 4.1.3.2)."""
+_SESSION_ID = re.compile(r"[A-Za-z0-9_-]{20,100}")
+_TOO_LARGE, _WRONG_TYPE = 413, 415
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class RefusedPage(Exception):
+    """A request is refused with this failure and, if the code of the failure has no status of its own, this status."""
+
+    def __init__(self, failure: FailureAnswer, status: int | None = None) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.status = status
+
+    @classmethod
+    def because(cls, error: ZsnapdbError, status: int | None = None) -> RefusedPage:
+        """Return the refusal that tells of an error."""
+        return cls(failure_of(error), status)
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    """A request, as far as pages look at it. Names of headers are in lower case."""
+
+    is_https: bool
+    headers: Mapping[str, str]
+    path: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    form: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def session_id(self) -> str:
+        """The id of a session that the browser says to have; "" if it says none."""
+        wanted = cookie_name(self.is_https)
+        for pair in self.headers.get("cookie", "").split(";"):
+            name, _, value = pair.strip().partition("=")
+            if name == wanted and _SESSION_ID.fullmatch(value):
+                return value
+        return ""
+
+
+def cookie_name(is_https: bool) -> str:
+    """Return the name of the cookie of a session."""
+    return _SECURE_COOKIE if is_https else _COOKIE
+
+
+def set_cookie(session_id: str, seconds: int, *, is_https: bool) -> str:
+    """Return the header that gives a browser its session for so many seconds, or takes it away (0 seconds)."""
+    secure = "; Secure" if is_https else ""
+    name = cookie_name(is_https)
+    return f"{name}={session_id}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+
+
+def came_by_https(scheme: str, headers: Mapping[str, str]) -> bool:
+    """Whether the browser speaks TLS: with this process, or with the proxy before it.
+
+    Who makes that header up makes his own cookie secure, and no more.
+    """
+    return scheme == "https" or headers.get("x-forwarded-proto", "").strip().lower() == "https"
+
+
+def require_same_origin(is_https: bool, headers: Mapping[str, str]) -> None:
+    """Raise RefusedPage unless a page of this very site sent the form.
+
+    A browser says so in Sec-Fetch-Site over https and on localhost (Fetch Metadata, W3C); in Origin elsewhere. What
+    says neither is no browser of today.
+    """
+    site = headers.get("sec-fetch-site")
+    if site == "same-origin":
+        return
+    own = f"{'https' if is_https else 'http'}://{headers.get('host', '')}"
+    if site is None and headers.get("origin") == own:
+        return
+    raise RefusedPage.because(
+        NotAllowedError(
+            "the form was not sent by a page of this site",
+            hint="open the page anew and send its form; the address must be https, or 127.0.0.1",
+        )
+    )
+
+
+def form_of(content_type: str, body: bytes) -> dict[str, str]:
+    """Return the fields of a form. RefusedPage if it is too long, of another type, or no form; nothing is guessed."""
+    if len(body) > MOST_BYTES:
+        raise _refused(f"the form is longer than {MOST_BYTES} bytes", "send less", _TOO_LARGE)
+    if content_type.partition(";")[0].strip().lower() != FORM:
+        raise _refused("the body is no form of this page", f"send it as {FORM}", _WRONG_TYPE)
+    try:
+        pairs = parse_qsl(
+            body.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=bool(body),
+            errors="strict",
+            max_num_fields=_MOST_FIELDS,
+        )
+    except ValueError:
+        raise _refused("the body is no form", "send the form of the page as it is") from None
+    if len(dict(pairs)) != len(pairs):
+        raise _refused("a field of the form came twice", "send the form of the page as it is")
+    return dict(pairs)
+
+
+def parsed(model: type[Model], fields: Mapping[str, object]) -> Model:
+    """Return the fields as that model. RefusedPage, which repeats no value, if they are none."""
+    try:
+        return model.model_validate(dict(fields))
+    except ValidationError as error:
+        raise _refused(f"the form is not valid: {explained(error)}", "correct it and send it again") from None
+
+
+def filled(form: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of a form in which something was written, without the spaces around it and without `csrf`."""
+    return {name: text.strip() for name, text in form.items() if name != CSRF_FIELD and text.strip()}
+
+
+def _refused(message: str, hint: str, status: int | None = None) -> RefusedPage:
+    return RefusedPage.because(UsageError(message, hint=hint), status)

@@ -1,0 +1,303 @@
+"""What pages show of the documents of the helper: rows, cards and sentences. Pure: `now` is given."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue, SecretStr, ValidationError
+
+from zsnapdb.base.errors import ConsistencyError
+from zsnapdb.base.quantities import counted, format_duration, format_setting, size
+from zsnapdb.jobs.clone.credentials import Login, client_host
+from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
+from zsnapdb.serve.page_requests import RefusedPage
+from zsnapdb.serve.roles import Role, may_change, may_see_unmasked, sees_all
+
+_SOON_SECONDS = 3600.0
+_NEWEST = ("latest", "latest-backup")
+_UNDER_WAY = (CopyPhase.MAKING, CopyPhase.CHANGING, CopyPhase.DESTROYING)
+Document = Mapping[str, JsonValue]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+
+class CloneLimits(_Facts):
+    """How many clones the subject may have at once, and how long they may last, in seconds."""
+
+    most: int
+    ttl: float
+    longest_lease: float
+
+
+class Person(_Facts):
+    """Who is logged in, and until when the token is valid (None: that is not known before it ends)."""
+
+    subject: str
+    role: Role
+    expires: AwareDatetime | None = None
+    clones: CloneLimits
+
+    @property
+    def may_change(self) -> bool:
+        """Whether the role may have clones of its own."""
+        return may_change(self.role)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether the role sees the clones of others."""
+        return sees_all(self.role)
+
+    @property
+    def chooses_masking(self) -> bool:
+        """Whether it is for the person to say whether a clone is masked."""
+        return may_see_unmasked(self.role)
+
+    @property
+    def usual_lease(self) -> str:
+        """The lease of a clone for which none is asked, as one would ask for it."""
+        return format_setting(self.clones.ttl)
+
+    @property
+    def longest_lease(self) -> str:
+        """The longest lease, as one would ask for it."""
+        return format_setting(self.clones.longest_lease)
+
+    def owns(self, owner: str) -> bool:
+        """Whether a clone of that owner is the person's."""
+        return owner == owner_text(self.subject)
+
+
+class InstanceRow(_Facts):
+    """An instance of which clones can be made."""
+
+    name: str
+    masked: bool
+    pool: bool = False
+
+
+class _CloneFacts(_Facts):
+    name: str
+    id: str
+    owner: str = ""
+    instance: str = ""
+    requested: str = ""
+    backup_id: str = ""
+    position: str = ""
+    created: str = ""
+    expires: str = ""
+    protected_until: str | None = None
+    own_bytes: int | None = None
+    quota: int = 0
+    phase: str = ""
+    pid: int | None = None
+    port: int | None = None
+    bind_address: str = ""
+    masked: bool | None = None
+    profile: str = ""
+
+
+@dataclass(frozen=True)
+class CloneRow:
+    """A clone as a page shows it, at a moment."""
+
+    facts: _CloneFacts
+    now: datetime
+    is_mine: bool
+
+    @property
+    def state(self) -> str:
+        """The state of its server, or what is being done with the clone."""
+        if self.facts.phase in _UNDER_WAY:
+            return self.facts.phase
+        if self.facts.pid is not None:
+            return "running"
+        return "never started" if self.facts.phase == CopyPhase.NEW else "stopped"
+
+    @property
+    def asked_for(self) -> str:
+        """Which moment was asked for; "" if it was the newest, or the backup that its data is of."""
+        return "" if self.facts.requested in (*_NEWEST, self.facts.backup_id) else self.facts.requested
+
+    @property
+    def age(self) -> str:
+        """How long ago it was made."""
+        made = moment(self.facts.created)
+        return format_duration(max(0.0, (self.now - made).total_seconds())) if made is not None else "unknown"
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How many seconds its lease has left; None if that is not known."""
+        ends = moment(self.facts.expires)
+        return (ends - self.now).total_seconds() if ends is not None else None
+
+    @property
+    def left(self) -> str:
+        """How long it stays."""
+        seconds = self.seconds_left
+        if seconds is None:
+            return "unknown"
+        return f"in {format_duration(seconds)}" if seconds > 0 else "over"
+
+    @property
+    def own_bytes(self) -> str:
+        """What it does not share with its source."""
+        return size(self.facts.own_bytes) if self.facts.own_bytes is not None else "unknown"
+
+    @property
+    def most_bytes(self) -> str:
+        """How much of its own it may have; "" if any."""
+        return size(self.facts.quota) if self.facts.quota else ""
+
+    @property
+    def concerns(self) -> str:
+        """What its owner should look at; "" if nothing."""
+        name, seconds = self.facts.name, self.seconds_left
+        if seconds is not None and seconds <= 0 and not self.facts.protected_until:
+            return f"The lease of {name} is over: it will be removed."
+        if seconds is not None and seconds < _SOON_SECONDS and not self.facts.protected_until:
+            return f"The lease of {name} ends in {format_duration(seconds)}."
+        return f"The server of {name} does not run: it is {self.state}." if self.state in _NOT_RUNNING else ""
+
+
+_NOT_RUNNING = ("stopped", "never started")
+
+
+@dataclass(frozen=True)
+class LoginCard:
+    """How a client reaches a new clone. It has the password."""
+
+    host: str
+    port: int
+    user: str
+    password: SecretStr
+
+    @property
+    def shown_password(self) -> str:
+        """The password, for the page that shows it once."""
+        return self.password.get_secret_value()
+
+    @property
+    def command(self) -> str:
+        """A line for a shell. The password is a variable in it: the process list shows words of a command to others."""
+        words = ("mysql", f"--host={self.host}", f"--port={self.port}", f"--user={self.user}")
+        return f"MYSQL_PWD={shlex.quote(self.shown_password)} {shlex.join(words)}"
+
+    @property
+    def url(self) -> str:
+        """The URL that many programs take."""
+        return Login(self.host, self.port, Path(), self.user, self.password).dsn
+
+
+@dataclass(frozen=True)
+class ResultCard:
+    """What came of an operation. `clone` is None if it is gone, `login` if the result has none."""
+
+    clone: CloneRow | None
+    login: LoginCard | None
+    sentence: str
+
+
+class _Created(_Facts):
+    user: str | None = None
+    password: str | None = None
+
+
+class _Reset(_Facts):
+    undone: int | None = None
+    reason: str | None = None
+
+
+def person_of(document: Document) -> Person:
+    """Return who is logged in."""
+    return _read(Person, document)
+
+
+def instances_of(document: Document) -> tuple[InstanceRow, ...]:
+    """Return the instances in an answer."""
+    return tuple(_read(InstanceRow, row) for row in _rows(document, "instances"))
+
+
+def clones_of(document: Document, person: Person, now: datetime) -> tuple[CloneRow, ...]:
+    """Return the clones in an answer: one's own first, those that end first before others."""
+    rows = [_clone(row, person, now) for row in _rows(document, "clones")]
+    return tuple(sorted(rows, key=lambda one: (not one.is_mine, one.facts.expires, one.facts.name)))
+
+
+def clone_of(document: Document, person: Person, now: datetime) -> CloneRow:
+    """Return the clone in an answer about one."""
+    return _clone(document.get("clone"), person, now)
+
+
+def result_of(document: Document, person: Person, now: datetime) -> ResultCard:
+    """Return what the document of an operation that ended says."""
+    clone = clone_of(document, person, now) if isinstance(document.get("clone"), Mapping) else None
+    reset = _read(_Reset, document)
+    sentence = ""
+    if reset.undone is not None:
+        sentence = f"{counted(reset.undone, 'change')} of rows were undone." if reset.undone else "No row was changed."
+    elif reset.reason:
+        sentence = f"Its data was replaced: {reset.reason}"
+    return ResultCard(clone, _login(document, clone), sentence)
+
+
+def concerns_of(clones: Sequence[CloneRow]) -> tuple[str, ...]:
+    """Return what should be looked at; nothing if all is well."""
+    return tuple(one.concerns for one in clones if one.concerns)
+
+
+def moment(text: str) -> datetime | None:
+    """Return the time that a document names, with its zone; None if it is none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def clock_time(text: str) -> str:
+    """Return the time that a document names, for people, in UTC. What is no time stays as it is."""
+    found = moment(text)
+    return found.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC") if found is not None else text
+
+
+def _login(document: Document, clone: CloneRow | None) -> LoginCard | None:
+    created = _read(_Created, document)
+    if clone is None or clone.facts.port is None or created.user is None or created.password is None:
+        return None
+    host = client_host(clone.facts.bind_address)
+    return LoginCard(host, clone.facts.port, created.user, SecretStr(created.password))
+
+
+def _clone(row: JsonValue, person: Person, now: datetime) -> CloneRow:
+    facts = _read(_CloneFacts, row)
+    return CloneRow(facts, now, person.owns(facts.owner))
+
+
+def _rows(document: Document, name: str) -> Sequence[JsonValue]:
+    rows = document.get(name)
+    if not isinstance(rows, list):
+        raise _other_form()
+    return rows
+
+
+def _read(model: type[Model], fields: object) -> Model:
+    try:
+        return model.model_validate(fields)
+    except ValidationError:
+        raise _other_form() from None
+
+
+def _other_form() -> RefusedPage:
+    return RefusedPage.because(
+        ConsistencyError(
+            "the answer of the helper has another form", hint="restart zsnapdb-serve and zsnapdb-serve-helper"
+        )
+    )

@@ -1,0 +1,51 @@
+"""The templates of the pages. What they are given is text of others: all of it is escaped, for HTML and for people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import resources
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from zsnapdb.base.printed import printed
+from zsnapdb.base.quantities import format_duration
+from zsnapdb.serve.page_rows import clock_time
+
+
+class PageTemplates:
+    """Makes pages. A value that a template names and is not given is an error, and never an empty place."""
+
+    def __init__(self) -> None:
+        self._environment = Environment(
+            loader=PackageLoader("zsnapdb.serve", "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            finalize=_finalized,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters |= {"clock": clock_time, "duration": format_duration, "words": _words}
+
+    def page(self, template: str, values: Mapping[str, object]) -> str:
+        """Return a page."""
+        return self._environment.get_template(template).render(values)
+
+
+def style_sheet() -> bytes:
+    """Return the style sheet of all pages."""
+    return resources.files("zsnapdb.serve").joinpath("templates/style.css").read_bytes()
+
+
+def _finalized(value: object) -> object:
+    # What a macro made is escaped already; escaping it again would show its marks.
+    return printed(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _words(text: str) -> Markup:
+    """Return a message with what stands between backticks as code. It is escaped first: no mark of it is left then."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(printed(text)))))  # noqa: S704
+
+
+_CODE = re.compile(r"`([^`\n]+)`")
