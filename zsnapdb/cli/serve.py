@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import signal
+import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from zsnapdb.cli.exit_codes import stop_on_signals
 from zsnapdb.cli.options import ConfigFile
+
+if TYPE_CHECKING:
+    from zsnapdb.serve.credentials import CredentialBook
+    from zsnapdb.serve.issuer_keys import IssuerKeys
+    from zsnapdb.serve.tokens import TokenBook
 
 _LOOPBACK = ("127.0.0.1", "::1")
 _PATIENCE = 70.0
@@ -63,13 +69,15 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.serve.children import ChildRunner
     from zsnapdb.serve.desk import Desk
     from zsnapdb.serve.helper import HelperServer, answered_uids, listening
+    from zsnapdb.serve.issuer_keys import IssuerKeys, fetch_with
     from zsnapdb.serve.messages import ResultAnswer
     from zsnapdb.serve.operations import Operations
     from zsnapdb.serve.tokens import TokenBook
 
     limits = load(config).serve
     stop = stop_on_signals((signal.SIGTERM, signal.SIGINT))
-    runner = ChildRunner(environment={"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {})
+    environment = {"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {}
+    runner, fetcher = ChildRunner(environment=environment), ChildRunner(environment=environment, most=1)
 
     def look() -> ResultAnswer:
         known = catalogue.known(load(config), THIS_HOST)
@@ -78,11 +86,33 @@ def serve_helper(config: ConfigFile = None) -> None:
 
     with exclusive("serve-helper", doing="the helper of `zsnapdb serve`", folder=THIS_HOST.run):
         operations = Operations(THIS_HOST.serve / "operations", THIS_HOST.now)
-        desk = Desk(lambda: load(config), TokenBook(THIS_HOST.serve), operations, look, runner, THIS_HOST.now)
+        keys = IssuerKeys(
+            THIS_HOST.serve / "issuers", lambda: load(config).serve.issuer, fetch_with(fetcher), THIS_HOST.now
+        )
+        credentials = _credentials(TokenBook(THIS_HOST.serve), keys, is_needed=bool(limits.issuer))
+        desk = Desk(lambda: load(config), credentials, operations, look, runner, THIS_HOST.now)
         uids = answered_uids(limits.account)
         with listening(limits.socket, limits.account, os.environ) as listener:
+            threading.Thread(target=keys.keep_fresh, args=(stop,), daemon=True).start()
             notify("READY=1")
             HelperServer(listener, desk, uids).serve(stop)
             notify("STOPPING=1")
+        fetcher.stop()
         runner.stop()
         operations.settle(_PATIENCE)
+
+
+def _credentials(tokens: TokenBook, keys: IssuerKeys, *, is_needed: bool) -> CredentialBook:
+    """Return who may ask. Without the library that checks signatures only tokens of zsnapdb are good."""
+    from zsnapdb.base.errors import ConfigError
+    from zsnapdb.serve.credentials import EveryCredential
+
+    try:
+        from zsnapdb.serve.id_tokens import IdTokens
+    except ImportError as error:
+        if not is_needed:
+            return tokens
+        raise ConfigError(
+            f"[serve.issuer] needs the library {error.name}", hint="install it: `pip install 'zsnapdb[serve]'`"
+        ) from error
+    return EveryCredential(tokens, IdTokens(keys.issuers, keys))

@@ -35,6 +35,7 @@ class CommandCall:
     """A command: its words, for whom and as which run it is run, and how many seconds it may take.
 
     `objection` is asked when its turn has come, which can be long after it was asked for: why it may not be run now.
+    `issuer` vouched for the subject ("": zsnapdb itself).
     """
 
     words: Sequence[str]
@@ -42,6 +43,7 @@ class CommandCall:
     run_id: str
     seconds: float
     objection: Callable[[], FailureAnswer | None] = lambda: None
+    issuer: str = ""
 
 
 class RunCommand(Protocol):
@@ -79,6 +81,7 @@ class ChildRunner:
             if refused is not None:
                 return refused
             own = {run_id.VARIABLE: call.run_id, subject.VARIABLE: call.subject}
+            own |= {subject.ISSUER_VARIABLE: call.issuer} if call.issuer else {}
             process = subprocess.Popen(
                 [*self.program, *call.words],
                 stdin=subprocess.DEVNULL,

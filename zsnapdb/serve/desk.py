@@ -21,11 +21,11 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.serve import argv, messages
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.children import CommandCall, RunCommand
+from zsnapdb.serve.credentials import CredentialBook, CredentialHolder
 from zsnapdb.serve.messages import BegunAnswer, Ending, FailureAnswer, PendingAnswer, RefusedRequest, ResultAnswer
 from zsnapdb.serve.operations import OperationRecord, Operations, new_id
 from zsnapdb.serve.roles import Belonging, RoleDecision, RoleVerdict, VerbKind, decide, may_see_unmasked, sees_all
 from zsnapdb.serve.seen import SeenClone, belonging, seen_in, the_clone
-from zsnapdb.serve.tokens import StoredToken, TokenBook
 from zsnapdb.serve.verbs import (
     ChangeOfClone,
     CreateCloneVerb,
@@ -54,7 +54,7 @@ class Desk:
     """
 
     settings: Callable[[], Settings]
-    tokens: TokenBook
+    tokens: CredentialBook
     operations: Operations
     look: Callable[[], ResultAnswer]
     run: RunCommand
@@ -75,7 +75,7 @@ class Desk:
         with self._place(asks.subject):
             return self._answer(asks, request.verb, tell)
 
-    def _answer(self, asks: StoredToken, verb: Verb, tell: Callable[[BegunAnswer], None]) -> Ending:
+    def _answer(self, asks: CredentialHolder, verb: Verb, tell: Callable[[BegunAnswer], None]) -> Ending:
         match verb:
             case ListInstancesVerb():
                 return self._instances(asks)
@@ -90,7 +90,7 @@ class Desk:
             case _:
                 return self._ended(self._change(asks, verb), tell)
 
-    def _holder(self, token: str) -> StoredToken:
+    def _holder(self, token: str) -> CredentialHolder:
         """Return whose token it is. Who has none learns nothing of this host, also if the tokens cannot be read."""
         try:
             asks = self.tokens.holder(token, self.now())
@@ -116,7 +116,7 @@ class Desk:
                 if not self._answering[subject]:
                     del self._answering[subject]
 
-    def _instances(self, asks: StoredToken) -> ResultAnswer:
+    def _instances(self, asks: CredentialHolder) -> ResultAnswer:
         _require(decide(asks.role, VerbKind.INSTANCE_LIST, Belonging.NOBODY))
         known: list[JsonValue] = [
             {"name": name, "masked": bool(one.masking.run), "pool": one.pool is not None}
@@ -125,12 +125,12 @@ class Desk:
         ]
         return ResultAnswer(document={"instances": known})
 
-    def _clones(self, asks: StoredToken) -> ResultAnswer:
+    def _clones(self, asks: CredentialHolder) -> ResultAnswer:
         _require(decide(asks.role, VerbKind.CLONE_LIST, Belonging.NOBODY))
         seen = [one for one in seen_in(self.look()) if sees_all(asks.role) or one.belongs_to(asks.subject)]
         return ResultAnswer(document={"clones": [dict(one.fields) for one in seen]})
 
-    def _operation(self, asks: StoredToken, verb: GetOperationVerb) -> Ending:
+    def _operation(self, asks: CredentialHolder, verb: GetOperationVerb) -> Ending:
         found = self.operations.find(verb.id)
         # One that is not there has the answer of another's, whatever the role: ids are no secret.
         if found is None:
@@ -139,7 +139,7 @@ class Desk:
         _require(decide(asks.role, verb.kind, own), "operation", verb.id)
         return found.ending or PendingAnswer(operation=found.id)
 
-    def _permitted(self, asks: StoredToken, verb: VerbKind, name: str) -> SeenClone:
+    def _permitted(self, asks: CredentialHolder, verb: VerbKind, name: str) -> SeenClone:
         """Return the clone of that name if the verb may be used on it. Else the answer is as if there were none."""
         clone = the_clone(seen_in(self.look()), name)
         if clone is None:
@@ -147,7 +147,7 @@ class Desk:
         _require(decide(asks.role, verb, belonging(clone, asks.subject)), "clone", name)
         return clone
 
-    def _change(self, asks: StoredToken, verb: ChangeOfClone) -> OperationRecord:
+    def _change(self, asks: CredentialHolder, verb: ChangeOfClone) -> OperationRecord:
         clone = self._permitted(asks, verb.kind, verb.name)
         ttl = self._lease(verb.lease.ttl if isinstance(verb, ExtendCloneVerb) else None)
         words = argv.change(verb, clone.id, ttl, asks.subject)
@@ -156,7 +156,7 @@ class Desk:
             asks, verb.kind, clone.id, words, request=request, objection=lambda: self._objection(asks, verb.kind, clone)
         )
 
-    def _objection(self, asks: StoredToken, verb: VerbKind, clone: SeenClone) -> FailureAnswer | None:
+    def _objection(self, asks: CredentialHolder, verb: VerbKind, clone: SeenClone) -> FailureAnswer | None:
         """Return why the clone may not be changed any more: it went while the command waited for its turn.
 
         Another that has its name by now, of whomever, is not the one that was meant.
@@ -167,7 +167,7 @@ class Desk:
             return refused.failure
         return None if now.is_same_as(clone) else messages.no_such("clone", clone.name).failure
 
-    def _create(self, asks: StoredToken, verb: CreateCloneVerb) -> OperationRecord:
+    def _create(self, asks: CredentialHolder, verb: CreateCloneVerb) -> OperationRecord:
         _require(decide(asks.role, verb.kind, Belonging.NOBODY))
         settings = self.settings()
         _, instance = settings.one_instance(verb.wanted.instance)
@@ -196,7 +196,7 @@ class Desk:
 
     def _begin(
         self,
-        asks: StoredToken,
+        asks: CredentialHolder,
         verb: VerbKind,
         clone: str,
         words: Sequence[str],
@@ -214,7 +214,7 @@ class Desk:
             key=key,
             started=self.now(),
         )
-        call = CommandCall(words, asks.subject, record.id, _CHANGE_SECONDS, objection)
+        call = CommandCall(words, asks.subject, record.id, _CHANGE_SECONDS, objection, asks.issuer)
         self.operations.begin(record, lambda: self.run(call))
         return record
 

@@ -18,6 +18,7 @@ from zsnapdb.serve.messages import UNAUTHENTICATED, Ending, FailureAnswer, Pendi
 from zsnapdb.serve.problems import MEDIA_TYPE, ProblemDetails, headers_of, problem_of
 from zsnapdb.serve.verbs import (
     MOST_BYTES,
+    MOST_OF_BEARER,
     CreateCloneVerb,
     DestroyCloneVerb,
     ExtendCloneVerb,
@@ -40,7 +41,6 @@ _TOO_LARGE = 413
 _ACCEPTED = 202
 _UNREADABLE = 400
 """What FastAPI answers to a body that is no text, or is nested too deeply."""
-_MOST_TOKEN = 200
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -90,7 +90,7 @@ class CloneApi:
 
     def _ask(self, bearer: HTTPAuthorizationCredentials | None, verb: Verb, done: int = 200) -> JSONResponse:
         token = bearer.credentials if bearer is not None else ""
-        is_sane = len(token) <= _MOST_TOKEN and all("!" <= one <= "~" for one in token)
+        is_sane = len(token) <= MOST_OF_BEARER and all("!" <= one <= "~" for one in token)
         # The helper alone says whether a token is good, and that one is missing.
         return _response(self._helper.ask(HelperRequest(token=token if is_sane else "", verb=verb)), done)
 

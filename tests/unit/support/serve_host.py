@@ -17,6 +17,7 @@ from pathlib import Path
 from zsnapdb.config import settings
 from zsnapdb.config.settings import Settings
 from zsnapdb.serve.children import ChildRunner
+from zsnapdb.serve.credentials import CredentialBook, EveryCredential
 from zsnapdb.serve.desk import Desk
 from zsnapdb.serve.helper import HelperServer, bound
 from zsnapdb.serve.helper_client import HelperClient
@@ -72,6 +73,7 @@ class ServeHost:
     most_clients: int = 64
     most_changes: int = 8
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    id_tokens: CredentialBook | None = None
 
     def __post_init__(self) -> None:
         (self.folder / "fake").mkdir(exist_ok=True)
@@ -99,7 +101,8 @@ class ServeHost:
         environment = {"FAKE_FOLDER": str(self.folder / "fake")}
         runner = ChildRunner(program, environment, self.most_changes)
         operations = Operations(self.folder / "state" / "operations", lambda: self.now)
-        desk = Desk(self.settings, self.book, operations, self.look, runner, lambda: self.now, self.patience)
+        credentials = EveryCredential(self.book, self.id_tokens) if self.id_tokens is not None else self.book
+        desk = Desk(self.settings, credentials, operations, self.look, runner, lambda: self.now, self.patience)
         with bound(self.socket, lambda _: None) as listener:
             server = HelperServer(listener, desk, self.uids, self.seconds, self.most_clients)
             thread = threading.Thread(target=server.serve, args=(stop,))
