@@ -27,29 +27,58 @@ def serve(
         Path, typer.Option("--socket", metavar="PATH", help="The socket of the helper.", readable=False)
     ] = Path("/run/zsnapdb-serve/helper.sock"),
     address: Annotated[
-        str, typer.Option("--address", metavar="ADDRESS", help="Where to listen: 127.0.0.1 or ::1.")
+        str,
+        typer.Option(
+            "--address", metavar="ADDRESS", help="Where to listen. Beyond 127.0.0.1 and ::1 with a certificate alone."
+        ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="NUMBER", min=1, max=65535, help="On which port.")] = 9808,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-certificate",
+            metavar="FILE",
+            help="Speak HTTPS with this certificate, which the others of its chain follow (PEM).",
+            readable=False,
+            show_default=False,
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-key",
+            metavar="FILE",
+            help="The private key of the certificate, which no other account reads.",
+            readable=False,
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Serve clones by HTTP to holders of tokens. Runs under an account of its own and reads no configuration.
 
-    It passes requests to `zsnapdb serve-helper`, which decides about them. Needs the extra zsnapdb[serve].
+    It passes requests to `zsnapdb serve-helper`, which decides about them. Needs the extra zsnapdb[serve]. With a
+    certificate it may listen beyond loopback; SIGHUP lets it read certificate and key again.
     """
-    from zsnapdb.base.errors import ConfigError
+    from zsnapdb.base.errors import ConfigError, UsageError
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.serve.helper_client import HelperClient
 
-    if address not in _LOOPBACK:
+    if (tls_certificate is None) != (tls_key is None):
+        raise UsageError("a certificate needs its key", hint="give --tls-certificate and --tls-key, or neither")
+    if address not in _LOOPBACK and tls_certificate is None:
         raise ConfigError(
             f"{address} is beyond loopback, and this speaks no TLS",
-            hint="listen on 127.0.0.1, with a reverse proxy that speaks TLS before it",
+            hint="give --tls-certificate and --tls-key, or listen on 127.0.0.1 behind a reverse proxy that speaks TLS",
         )
     try:
+        from zsnapdb.serve.tls_files import TlsFiles
         from zsnapdb.serve.web_server import serve_web
     except ImportError as error:
         raise ConfigError(
             f"the library {error.name} is missing", hint="install it: `pip install 'zsnapdb[serve]'`"
         ) from error
-    serve_web(HelperClient(socket), address, port)
+    files = TlsFiles(tls_certificate, tls_key, THIS_HOST.now) if tls_certificate and tls_key else None
+    serve_web(HelperClient(socket), address, port, files)
 
 
 def serve_helper(config: ConfigFile = None) -> None:
