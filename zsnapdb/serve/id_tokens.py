@@ -54,7 +54,8 @@ class IdTokens:
     def holder(self, text: str, now: datetime) -> IdTokenHolder | None:
         """Return for whom the token stands; None if it is refused. ZsnapdbError if the configuration cannot be read."""
         named = _issuer_named_in(text)
-        known = next(((name, one) for name, one in self.issuers().items() if one.issuer == named), None)
+        issuers = self.issuers() if named is not None else {}
+        known = next(((name, one) for name, one in issuers.items() if one.issuer == named), None)
         if known is None:
             return None
         judgement = self._judged(text, *known, now)

@@ -41,9 +41,21 @@ def _done(verb: str, words: list[str], clones: list[dict[str, object]]) -> tuple
     names = [word for word in words if not word.startswith("--")]
     if verb == "create":
         owner = options["--owner"].removeprefix("unix:")
-        made = {"name": options["--name"], "id": options["--name"], "owner": owner, "set": None, "waits": False}
-        made["created"] = f"{time.time_ns()}"
-        return {"kind": "clone", "clone": made, "password": "secret of the clone"}, [*clones, made]
+        made: dict[str, object] = {
+            "name": options["--name"],
+            "id": options["--name"],
+            "owner": owner,
+            "set": None,
+            "waits": False,
+        }
+        made |= {"created": f"{time.time_ns()}", "port": 23070, "bind_address": "127.0.0.1"}
+        document: dict[str, object] = {
+            "kind": "clone",
+            "clone": made,
+            "user": "clone",
+            "password": "secret of the clone",
+        }
+        return document, [*clones, made]
     if verb == "destroy":
         return {"kind": "clone-destroyed"}, [one for one in clones if one["id"] != names[0]]
     return {"kind": f"clone-{verb}", "clone": names[0]}, clones
