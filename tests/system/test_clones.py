@@ -11,8 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from tests.lab.inside import ledger
+from zsnapdb.base.errors import ServerError
+from zsnapdb.mysql.limited_query import LimitedRows, QueryLimits, limited_rows
+from zsnapdb.mysql.session import Address
+from zsnapdb.planning.reader_statement import refusal_of
 
 from .in_guest import SOCKET, Lab, ask, connect, everything, remove, run, zfs
 
@@ -95,6 +100,61 @@ def test_a_clone_of_a_rotation_under_way_does_not_delete_the_binlog_of_its_sourc
         listing.unlink(missing_ok=True)
 
 
+def a_reader_changes_nothing(made: dict[str, Any]) -> None:
+    """What `zsnapdb mcp` sends for an agent that may only read, to the server of a clone."""
+    address = Address(made["user"], port=made["clone"]["port"])
+
+    def read(statement: str, *, writes: bool = False, **limits: int) -> LimitedRows:
+        password = SecretStr(made["password"])
+        return limited_rows(address, password, statement, QueryLimits(**limits), database="reading", writes=writes)
+
+    values = "REPEAT('x', 3000), x'00ff', '2026-01-02 03:04:05.000006', 1.50"
+    block = "COMMIT; START TRANSACTION READ WRITE; DELETE FROM reading.t; COMMIT"
+    with connect(made) as here:
+        for statement in (
+            "CREATE DATABASE reading",
+            "CREATE TABLE reading.t (id INT PRIMARY KEY, text LONGTEXT, bytes BLOB, at DATETIME(6), n DECIMAL(9, 2))",
+            f"INSERT INTO reading.t SELECT id, {values} FROM ledger.accounts ORDER BY id LIMIT 9",
+            f"CREATE PROCEDURE reading.breaks_out() BEGIN {block}; END",
+        ):
+            ask(here, statement)
+        refused = (
+            *("DELETE FROM t", "INSERT INTO t (id) VALUES (1000)", "UPDATE t SET id = id + 1000", "DROP TABLE t"),
+            *(
+                "TRUNCATE TABLE t",
+                "CREATE TABLE other (id INT)",
+                "ALTER TABLE t ADD other INT",
+                "DROP DATABASE reading",
+            ),
+            *("CREATE USER other", "EXPLAIN ANALYZE DELETE t FROM t JOIN t AS o USING (id)", "SELECT 1; DELETE FROM t"),
+            "WITH o AS (SELECT 1 AS id) DELETE t FROM t JOIN o USING (id)",
+        )
+        for statement in refused:
+            with pytest.raises(ServerError, match=r"\((1792|1064|1290)\)"):
+                read(statement)
+        found = read("SELECT * FROM t ORDER BY id", rows=5, cell=10)
+        assert (len(found.rows), found.left_out, found.columns[0]) == (5, "there are more than 5 rows", "id")
+        assert found.rows[0][1:] == (
+            "xxxxxxxxxx… (3000 characters)",
+            "0x00ff",
+            "2026-01-02… (26 characters)",
+            "1.50",
+        )
+        assert read("SELECT text FROM t", characters=6500).left_out == "there are more than 6500 characters"
+        assert len(read("SELECT id FROM t LIMIT 9", rows=9).rows) == 9
+        began = time.monotonic()
+        with contextlib.suppress(ServerError):
+            read("SELECT SLEEP(100) FROM t", seconds=1)
+        assert time.monotonic() - began < 60
+        # This is why the first word counts: a read-only session holds back no procedure that begins a transaction.
+        assert ask(here, "SELECT COUNT(*) FROM reading.t") == [(9,)]
+        assert refusal_of("CALL breaks_out()")
+        read("CALL breaks_out()")
+        assert ask(here, "SELECT COUNT(*) FROM reading.t") == [(0,)]
+        read("INSERT INTO t (id) VALUES (1)", writes=True)
+        assert ask(here, "SELECT id FROM reading.t") == [(1,)]
+
+
 def test_a_clone_answers_to_its_credentials_file_also_after_a_commit_and_a_reset(lab: Lab) -> None:
     client = "/opt/mysql/bin/mysql" if lab.flavour == "mysql" else "/usr/bin/mariadb"
     with clone(lab, "client") as made:
@@ -104,6 +164,7 @@ def test_a_clone_answers_to_its_credentials_file_also_after_a_commit_and_a_reset
         assert done.stdout.strip() == str(ledger.ACCOUNTS), done.stderr
         assert made["password"] not in Path(f"/proc/{made['clone']['pid']}/cmdline").read_text()
         assert not (file.parent / "init.sql").exists()
+        a_reader_changes_nothing(made)
         with connect(made) as here:
             ask(here, "CREATE TABLE ledger.mine (id INT)")
             ask(here, "INSERT INTO ledger.mine VALUES (1)")

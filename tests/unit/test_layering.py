@@ -29,8 +29,9 @@ ALLOWED = {
     "agent": BASE | {"planning", "jobs", "notify", "agent"},
     "notify": BASE | {"planning", "jobs", "notify"},
     "serve": BASE | {"jobs", "serve"},
+    "mcp": BASE | {"planning", "mysql", "mcp"},
     "report": BASE | {"planning", "repository", "jobs", "agent", "serve", "report"},
-    "cli": BASE | {"jobs", "agent", "notify", "serve", "report", "cli"},
+    "cli": BASE | {"jobs", "agent", "notify", "serve", "mcp", "report", "cli"},
     "client": {"client"},
     "__main__": {"cli"},
     "__init__": set(),
@@ -87,7 +88,7 @@ ABOVE_ALL = {
     },
 }
 """Modules of a room that ask its use cases; no use case imports them."""
-PURE_MODULES = {"serve/roles.py", "base/errors.py", "base/gtid.py", "base/model.py"}
+PURE_MODULES = {"serve/roles.py", "serve/claims.py", "serve/jwks.py", "base/errors.py", "base/gtid.py", "base/model.py"}
 IMPURE_MODULES = {
     "os",
     "subprocess",
@@ -110,6 +111,9 @@ HOMES = {
     "jinja2": {"serve/page_templates.py"},
     "markupsafe": {"serve/page_templates.py"},
     "uvicorn": {"serve/web_server.py"},
+    "mcp": {"mcp/server.py"},
+    "httpx": {"client/http.py", "mcp/clone_api.py"},
+    "joserfc": {"serve/id_tokens.py"},
     "botocore": {"store/s3.py", "store/s3_client.py", "store/s3_locks.py", "store/s3_ranges.py"},
     "typer": None,
     "ctypes": {
@@ -121,7 +125,6 @@ HOMES = {
     "blake3": {"stream/chunks.py"},
     "pyrage": {"repository/keys.py"},
     "pytest": {"client/pytest_plugin.py"},
-    "httpx": {"client/http.py"},
     "rich": {"cli/progress_bars.py", "cli/tables.py"},
     "libvirt": {"vm/hypervisor.py"},
     "libvirt_qemu": {"vm/hypervisor.py"},
@@ -132,6 +135,7 @@ HOMES = {
         "stream/wrapped_key.py",
         "repository/keys.py",
         "stream/crypto.py",
+        "serve/tls_files.py",
     },
 }
 PROCESSES = {

@@ -10,12 +10,15 @@ from pydantic import AfterValidator
 
 VARIABLE = "ZSNAPDB_SUBJECT"
 """The environment variable by which a service that works for others says for whom it runs a command."""
+ISSUER_VARIABLE = "ZSNAPDB_SUBJECT_ISSUER"
+"""The environment variable that says who vouched for that subject, if it was an issuer of id tokens."""
 FORMS = "unix:ACCOUNT, user:MAIL-ADDRESS or ci:PROJECT/PATH"
 _PATTERN = re.compile(
     r"unix:[A-Za-z_][A-Za-z0-9_.-]{0,31}"
     r"|user:[A-Za-z0-9][A-Za-z0-9._%+-]{0,39}@[A-Za-z0-9][A-Za-z0-9.-]{0,49}"
     r"|ci:[A-Za-z0-9][A-Za-z0-9._-]{0,39}(/[A-Za-z0-9][A-Za-z0-9._-]{0,39}){0,7}"
 )
+_ISSUER = re.compile(r"https://[!-~]{1,1000}")
 _MOST = 100
 """The longest owner of a clone (`jobs/copies/properties.py`)."""
 
@@ -41,3 +44,9 @@ def current() -> str:
     """
     given = os.environ.get(VARIABLE, "")
     return given if is_subject(given) else ""
+
+
+def current_issuer() -> str:
+    """Return the issuer of id tokens that vouched for the subject of this process; "" if its environment says none."""
+    given = os.environ.get(ISSUER_VARIABLE, "")
+    return given if current() and _ISSUER.fullmatch(given) is not None else ""

@@ -28,6 +28,7 @@ from zsnapdb.cli import (
     init,
     inventory,
     key,
+    mcp,
     migration_check,
     notify,
     pin,
@@ -84,6 +85,7 @@ app.add_typer(clone_app.app, name="clone", rich_help_panel=Heading.CLONES)
 app.add_typer(vm_app.app, name="vm", rich_help_panel=Heading.CLONES)
 app.command("serve", rich_help_panel=Heading.CLONES)(serve.serve)
 app.command("serve-helper", rich_help_panel=Heading.CLONES)(serve.serve_helper)
+app.command("mcp", rich_help_panel=Heading.CLONES)(mcp.mcp)
 app.add_typer(token.app, name="token", rich_help_panel=Heading.CLONES)
 app.command("query", rich_help_panel=Heading.CLONES)(query.query)
 app.command("diff", rich_help_panel=Heading.CLONES)(query.diff)

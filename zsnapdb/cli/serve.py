@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from zsnapdb.cli.exit_codes import stop_on_signals
 from zsnapdb.cli.options import ConfigFile
+
+if TYPE_CHECKING:
+    from zsnapdb.serve.credentials import CredentialBook
+    from zsnapdb.serve.issuer_keys import IssuerKeys
+    from zsnapdb.serve.tokens import TokenBook
 
 _LOOPBACK = ("127.0.0.1", "::1")
 _PATIENCE = 70.0
@@ -22,29 +28,58 @@ def serve(
         Path, typer.Option("--socket", metavar="PATH", help="The socket of the helper.", readable=False)
     ] = Path("/run/zsnapdb-serve/helper.sock"),
     address: Annotated[
-        str, typer.Option("--address", metavar="ADDRESS", help="Where to listen: 127.0.0.1 or ::1.")
+        str,
+        typer.Option(
+            "--address", metavar="ADDRESS", help="Where to listen. Beyond 127.0.0.1 and ::1 with a certificate alone."
+        ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="NUMBER", min=1, max=65535, help="On which port.")] = 9808,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-certificate",
+            metavar="FILE",
+            help="Speak HTTPS with this certificate, which the others of its chain follow (PEM).",
+            readable=False,
+            show_default=False,
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-key",
+            metavar="FILE",
+            help="The private key of the certificate, which no other account reads.",
+            readable=False,
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Serve clones by HTTP to holders of tokens. Runs under an account of its own and reads no configuration.
 
-    It passes requests to `zsnapdb serve-helper`, which decides about them. Needs the extra zsnapdb[serve].
+    It passes requests to `zsnapdb serve-helper`, which decides about them. Needs the extra zsnapdb[serve]. With a
+    certificate it may listen beyond loopback; SIGHUP lets it read certificate and key again.
     """
-    from zsnapdb.base.errors import ConfigError
+    from zsnapdb.base.errors import ConfigError, UsageError
+    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.serve.helper_client import HelperClient
 
-    if address not in _LOOPBACK:
+    if (tls_certificate is None) != (tls_key is None):
+        raise UsageError("a certificate needs its key", hint="give --tls-certificate and --tls-key, or neither")
+    if address not in _LOOPBACK and tls_certificate is None:
         raise ConfigError(
             f"{address} is beyond loopback, and this speaks no TLS",
-            hint="listen on 127.0.0.1, with a reverse proxy that speaks TLS before it",
+            hint="give --tls-certificate and --tls-key, or listen on 127.0.0.1 behind a reverse proxy that speaks TLS",
         )
     try:
+        from zsnapdb.serve.tls_files import TlsFiles
         from zsnapdb.serve.web_server import serve_web
     except ImportError as error:
         raise ConfigError(
             f"the library {error.name} is missing", hint="install it: `pip install 'zsnapdb[serve]'`"
         ) from error
-    serve_web(HelperClient(socket), address, port)
+    files = TlsFiles(tls_certificate, tls_key, THIS_HOST.now) if tls_certificate and tls_key else None
+    serve_web(HelperClient(socket), address, port, files)
 
 
 def serve_helper(config: ConfigFile = None) -> None:
@@ -64,6 +99,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.serve.children import ChildRunner
     from zsnapdb.serve.desk import Desk
     from zsnapdb.serve.helper import HelperServer, answered_uids, listening
+    from zsnapdb.serve.issuer_keys import IssuerKeys, fetch_with
     from zsnapdb.serve.messages import ResultAnswer
     from zsnapdb.serve.operations import Operations
     from zsnapdb.serve.protection import ProtectionReader
@@ -73,7 +109,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     limits = load(config).serve
     stop = stop_on_signals((signal.SIGTERM, signal.SIGINT))
     environment = {"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {}
-    runner = ChildRunner(environment=environment)
+    runner, fetcher = ChildRunner(environment=environment), ChildRunner(environment=environment, most=1)
     # What is read waits for no change.
     reader = ChildRunner(environment=environment, most=4, patience=10.0, grace=5.0)
 
@@ -88,9 +124,13 @@ def serve_helper(config: ConfigFile = None) -> None:
 
     with exclusive("serve-helper", doing="the helper of `zsnapdb serve`", folder=THIS_HOST.run):
         operations = Operations(THIS_HOST.serve / "operations", THIS_HOST.now)
+        keys = IssuerKeys(
+            THIS_HOST.serve / "issuers", lambda: load(config).serve.issuer, fetch_with(fetcher), THIS_HOST.now
+        )
+        credentials = _credentials(TokenBook(THIS_HOST.serve), keys, is_needed=bool(limits.issuer))
         desk = Desk(
             settings=lambda: load(config),
-            tokens=TokenBook(THIS_HOST.serve),
+            tokens=credentials,
             operations=operations,
             look=look,
             commits=commits,
@@ -100,9 +140,27 @@ def serve_helper(config: ConfigFile = None) -> None:
         )
         uids = answered_uids(limits.account)
         with listening(limits.socket, limits.account, os.environ) as listener:
+            threading.Thread(target=keys.keep_fresh, args=(stop,), daemon=True).start()
             notify("READY=1")
             HelperServer(listener, desk, uids).serve(stop)
             notify("STOPPING=1")
+        fetcher.stop()
         runner.stop()
         reader.stop()
         operations.settle(_PATIENCE)
+
+
+def _credentials(tokens: TokenBook, keys: IssuerKeys, *, is_needed: bool) -> CredentialBook:
+    """Return who may ask. Without the library that checks signatures only tokens of zsnapdb are good."""
+    from zsnapdb.base.errors import ConfigError
+    from zsnapdb.serve.credentials import EveryCredential
+
+    try:
+        from zsnapdb.serve.id_tokens import IdTokens
+    except ImportError as error:
+        if not is_needed:
+            return tokens
+        raise ConfigError(
+            f"[serve.issuer] needs the library {error.name}", hint="install it: `pip install 'zsnapdb[serve]'`"
+        ) from error
+    return EveryCredential(tokens, IdTokens(keys.issuers, keys))

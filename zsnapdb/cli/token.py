@@ -8,11 +8,14 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.groups import CommandGroup
-from zsnapdb.cli.options import AsJson
+from zsnapdb.cli.options import AsJson, ConfigFile
 from zsnapdb.cli.output import show
 
 app = typer.Typer(
-    cls=CommandGroup, help="Make and revoke the tokens of `zsnapdb serve`.", no_args_is_help=True, rich_markup_mode=None
+    cls=CommandGroup,
+    help="Make and revoke the tokens of `zsnapdb serve`, and show the keys of issuers.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 
@@ -83,3 +86,24 @@ def revoke_token(
     from zsnapdb.serve.tokens import TokenBook
 
     show(report.RevokedTokenView(TokenBook(THIS_HOST.serve).revoke(token_id, THIS_HOST.now())), json)
+
+
+@app.command("keys")
+def issuer_keys(
+    issuer: Annotated[str, typer.Argument(metavar="ISSUER", help="The NAME of a section [serve.issuer.NAME].")],
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Fetch the public keys with which an issuer signs id tokens, and show them. The helper fetches them like this."""
+    from zsnapdb.base.errors import UsageError
+    from zsnapdb.config.settings import load
+    from zsnapdb.report import tokens as report
+    from zsnapdb.serve.key_fetch import UnprivilegedGet, fetched, tls_context
+
+    limits = load(config).serve
+    chosen = limits.issuer.get(issuer)
+    if chosen is None:
+        known = ", ".join(sorted(limits.issuer)) or "none is configured: write [serve.issuer.NAME]"
+        raise UsageError(f"there is no issuer {issuer!r} in the configuration", hint=f"choose from: {known}")
+    found = fetched(chosen, UnprivilegedGet(tls_context(chosen), limits.fetch_account))
+    show(report.IssuerKeysView(found), json)

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from zsnapdb.base.patterns import INSTANCE
 from zsnapdb.base.quantities import Seconds
+from zsnapdb.config.issuer import IssuerSettings
 from zsnapdb.config.repository import ConfigSection
 
 
@@ -19,7 +20,8 @@ class ServeSettings(ConfigSection):
     root is answered. `ttl` is the lease of a clone whose request names none, `longest_lease` the longest that may be
     asked for, `per_subject` how many clones a subject may have at once, `commits_per_subject` how many commits of its
     clones there may be. `unmasked` names instances without masking of which everybody may have clones: of others only
-    operators may.
+    operators may. `fetch_account` asks issuers of id tokens for their keys; it must not be the account of the web
+    process.
     """
 
     socket: Path = Path("/run/zsnapdb-serve/helper.sock")
@@ -29,6 +31,17 @@ class ServeSettings(ConfigSection):
     ttl: Annotated[Seconds, Field(ge=60, le=366 * 86400.0)] = 8 * 3600.0
     longest_lease: Annotated[Seconds, Field(ge=60, le=366 * 86400.0)] = 7 * 86400.0
     unmasked: tuple[Annotated[str, Field(pattern=rf"^(?:{INSTANCE})$")], ...] = ()
+    fetch_account: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$")] = "nobody"
+    issuer: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")], IssuerSettings] = Field({})
+
+    @model_validator(mode="after")
+    def _one_section_for_an_issuer(self) -> ServeSettings:
+        named = [one.issuer for one in self.issuer.values()]
+        if len(set(named)) != len(named):
+            raise ValueError("two sections of serve.issuer name the same issuer")
+        if self.fetch_account == self.account:
+            raise ValueError("fetch_account is the account of the web process")
+        return self
 
     @model_validator(mode="after")
     def _ends_in_time(self) -> ServeSettings:

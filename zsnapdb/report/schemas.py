@@ -161,6 +161,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "vm clone": _types(machines.MachinesMadeView, machines.MachinesPlanView),
     "vm destroy": _types(machines.MachineDestroyedView, machines.MachineDestroyPlanView),
     "token create": _types(tokens.NewTokenView),
+    "token keys": _types(tokens.IssuerKeysView),
     "token list": _types(tokens.TokensView),
     "token revoke": _types(tokens.RevokedTokenView),
     "vm extend": _types(machines.MachineChangedView),

@@ -12,6 +12,8 @@ from typing_extensions import TypedDict
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
+from zsnapdb.serve.issuer_keys import FetchedKeys
+from zsnapdb.serve.jwks import IssuerKey
 from zsnapdb.serve.tokens import NewToken, StoredToken
 
 
@@ -43,6 +45,28 @@ class RevokedTokenDocument(TypedDict):
     """A token that was revoked."""
 
     token: TokenFields
+
+
+class IssuerKeyFields(TypedDict):
+    """A public key of an issuer (RFC 7517): of RSA (`n`, `e`), or of an elliptic curve (`crv`, `x`, `y`)."""
+
+    kid: str
+    kty: str
+    use: str | None
+    alg: str | None
+    n: str | None
+    e: str | None
+    crv: str | None
+    x: str | None
+    y: str | None
+
+
+class IssuerKeysDocument(TypedDict):
+    """The keys with which an issuer signs id tokens, as far as they can be used, and where they are."""
+
+    issuer: str
+    jwks_url: str
+    keys: list[IssuerKeyFields]
 
 
 def _fields(token: StoredToken) -> TokenFields:
@@ -111,3 +135,36 @@ class RevokedTokenView(View):
 
     def fields(self) -> RevokedTokenDocument:
         return {"token": _fields(self.token)}
+
+
+@dataclass(frozen=True)
+class IssuerKeysView(TabularView):
+    """The keys of an issuer of id tokens."""
+
+    found: FetchedKeys
+    kind: ClassVar[str] = "issuer-keys"
+
+    def parts(self) -> Sequence[Part]:
+        rows = [(one.kid, one.crv or one.kty, one.alg or "any of its type") for one in self.found.keys]
+        return [
+            f"keys of {self.found.issuer}, from {self.found.jwks_url}:",
+            Table(("KEY", "TYPE", "ALGORITHM"), rows, ""),
+        ]
+
+    def fields(self) -> IssuerKeysDocument:
+        keys = [_key_fields(one) for one in self.found.keys]
+        return {"issuer": self.found.issuer, "jwks_url": self.found.jwks_url, "keys": keys}
+
+
+def _key_fields(key: IssuerKey) -> IssuerKeyFields:
+    return {
+        "kid": key.kid,
+        "kty": key.kty,
+        "use": key.use,
+        "alg": key.alg,
+        "n": key.n,
+        "e": key.e,
+        "crv": key.crv,
+        "x": key.x,
+        "y": key.y,
+    }

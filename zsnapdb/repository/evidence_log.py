@@ -27,7 +27,8 @@ _ATTEMPTS = 100
 class WhoPart(BaseModel):
     """Who ran a command: the account, the one that logged in, and the one before sudo, where they are known.
 
-    `subject` is for whom a service ran it, as `zsnapdb serve` does.
+    `subject` is for whom a service ran it, as `zsnapdb serve` does. `issuer` is the issuer of id tokens that vouched
+    for the subject, "" if it had a token of zsnapdb.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -36,6 +37,7 @@ class WhoPart(BaseModel):
     login: Words = ""
     sudo: Words = ""
     subject: Words = ""
+    issuer: Words = ""
     host: Words
 
 

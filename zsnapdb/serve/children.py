@@ -39,6 +39,7 @@ class CommandCall:
 
     `objection` is asked when its turn has come, which can be long after it was asked for: why it may not be run now.
     `cancelled` ends it early. `judges`: its exit code judges what its document tells, and the document is the answer.
+    `issuer` vouched for the subject ("": zsnapdb itself).
     """
 
     words: Sequence[str]
@@ -48,6 +49,7 @@ class CommandCall:
     objection: Callable[[], FailureAnswer | None] = lambda: None
     cancelled: threading.Event = field(default_factory=threading.Event)
     judges: bool = False
+    issuer: str = ""
 
 
 class RunCommand(Protocol):
@@ -103,6 +105,7 @@ class ChildRunner:
     def _run(self, call: CommandCall) -> ResultAnswer | FailureAnswer:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             own = {run_id.VARIABLE: call.run_id, subject.VARIABLE: call.subject}
+            own |= {subject.ISSUER_VARIABLE: call.issuer} if call.issuer else {}
             process = subprocess.Popen(
                 [*self.program, *call.words],
                 stdin=subprocess.DEVNULL,

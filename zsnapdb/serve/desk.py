@@ -21,12 +21,12 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.serve import argv, messages
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.children import CommandCall, RunCommand
+from zsnapdb.serve.credentials import CredentialBook, CredentialHolder
 from zsnapdb.serve.messages import BegunAnswer, Ending, FailureAnswer, PendingAnswer, RefusedRequest, ResultAnswer
 from zsnapdb.serve.operations import OperationRecord, Operations, new_id
 from zsnapdb.serve.protection import ProtectionReader
 from zsnapdb.serve.roles import Belonging, RoleDecision, RoleVerdict, VerbKind, decide, may_see_unmasked, sees_all
 from zsnapdb.serve.seen import SeenClone, SeenCommit, belonging, seen_in, the_clone
-from zsnapdb.serve.tokens import StoredToken, TokenBook
 from zsnapdb.serve.verbs import (
     CancelOperationVerb,
     ChangeOfClone,
@@ -66,7 +66,7 @@ class Desk:
     """
 
     settings: Callable[[], Settings]
-    tokens: TokenBook
+    tokens: CredentialBook
     operations: Operations
     look: Callable[[], ResultAnswer]
     commits: Callable[[], Sequence[SeenCommit]]
@@ -89,7 +89,7 @@ class Desk:
         with self._place(asks.subject):
             return self._answer(asks, request.verb, tell)
 
-    def _answer(self, asks: StoredToken, verb: Verb, tell: Callable[[BegunAnswer], None]) -> Ending:
+    def _answer(self, asks: CredentialHolder, verb: Verb, tell: Callable[[BegunAnswer], None]) -> Ending:
         match verb:
             case GetSubjectVerb():
                 return self._subject(asks)
@@ -113,7 +113,7 @@ class Desk:
             case _:
                 return self._ended(self._change(asks, verb), tell)
 
-    def _holder(self, token: str) -> StoredToken:
+    def _holder(self, token: str) -> CredentialHolder:
         """Return whose token it is. Who has none learns nothing of this host, also if the tokens cannot be read."""
         try:
             asks = self.tokens.holder(token, self.now())
@@ -139,7 +139,7 @@ class Desk:
                 if not self._answering[subject]:
                     del self._answering[subject]
 
-    def _subject(self, asks: StoredToken) -> ResultAnswer:
+    def _subject(self, asks: CredentialHolder) -> ResultAnswer:
         _require(decide(asks.role, VerbKind.SUBJECT_GET, Belonging.NOBODY))
         limits = self.settings().serve
         clones: dict[str, JsonValue] = {
@@ -156,7 +156,7 @@ class Desk:
             }
         )
 
-    def _instances(self, asks: StoredToken) -> ResultAnswer:
+    def _instances(self, asks: CredentialHolder) -> ResultAnswer:
         _require(decide(asks.role, VerbKind.INSTANCE_LIST, Belonging.NOBODY))
         known: list[JsonValue] = [
             {"name": name, "masked": bool(one.masking.run), "pool": one.pool is not None}
@@ -165,12 +165,12 @@ class Desk:
         ]
         return ResultAnswer(document={"instances": known})
 
-    def _clones(self, asks: StoredToken) -> ResultAnswer:
+    def _clones(self, asks: CredentialHolder) -> ResultAnswer:
         _require(decide(asks.role, VerbKind.CLONE_LIST, Belonging.NOBODY))
         seen = [one for one in seen_in(self.look()) if sees_all(asks.role) or one.belongs_to(asks.subject)]
         return ResultAnswer(document={"clones": [dict(one.fields) for one in seen]})
 
-    def _protection(self, asks: StoredToken, verb: ProtectionRead) -> ResultAnswer:
+    def _protection(self, asks: CredentialHolder, verb: ProtectionRead) -> ResultAnswer:
         _require(decide(asks.role, verb.kind, Belonging.NOBODY))
         match verb:
             case InstancePointsVerb():
@@ -179,7 +179,7 @@ class Desk:
                 self.settings().one_instance(verb.instance)
         return self.protection.read(verb, asks.subject)
 
-    def _logs(self, asks: StoredToken, verb: CloneLogsVerb) -> ResultAnswer:
+    def _logs(self, asks: CredentialHolder, verb: CloneLogsVerb) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name)
         told = self.protection.told(argv.logs(verb, clone.id, asks.subject), asks.subject)
         # Another clone can have had the name when the log was read.
@@ -190,7 +190,7 @@ class Desk:
             document={name: told.document[name] for name in ("clone", "lines") if name in told.document}
         )
 
-    def _begun(self, asks: StoredToken, verb: VerbKind, operation: str) -> OperationRecord:
+    def _begun(self, asks: CredentialHolder, verb: VerbKind, operation: str) -> OperationRecord:
         """Return the operation, if the subject began it. One of another has the answer of one that is not there."""
         found = self.operations.find(operation)
         # One that is not there has the answer of another's, whatever the role: ids are no secret.
@@ -212,7 +212,7 @@ class Desk:
             return ResultAnswer(document={"operation": ended.id, "state": messages.CANCELLED})
         raise messages.has_ended(ended.id)
 
-    def _permitted(self, asks: StoredToken, verb: VerbKind, name: str) -> SeenClone:
+    def _permitted(self, asks: CredentialHolder, verb: VerbKind, name: str) -> SeenClone:
         """Return the clone of that name if the verb may be used on it. Else the answer is as if there were none."""
         clone = the_clone(seen_in(self.look()), name)
         if clone is None:
@@ -220,7 +220,7 @@ class Desk:
         _require(decide(asks.role, verb, belonging(clone, asks.subject)), "clone", name)
         return clone
 
-    def _change(self, asks: StoredToken, verb: ChangeOfClone) -> OperationRecord:
+    def _change(self, asks: CredentialHolder, verb: ChangeOfClone) -> OperationRecord:
         clone = self._permitted(asks, verb.kind, verb.name)
         words = argv.change(verb, clone.id, self._lease(_time_of(verb)), asks.subject)
         # Whoever counts and then begins is alone, as for clones.
@@ -236,7 +236,7 @@ class Desk:
                 objection=lambda: self._objection(asks, verb.kind, clone),
             )
 
-    def _admit_commit(self, asks: StoredToken, clone: SeenClone) -> None:
+    def _admit_commit(self, asks: CredentialHolder, clone: SeenClone) -> None:
         """Refuse one commit too many. Whoever commits for another uses the place of the clone's owner."""
         under_way = self.operations.under_way(asks.subject, VerbKind.CLONE_COMMIT)
         used = len(under_way) + sum(one.owner == clone.owner for one in self.commits())
@@ -244,7 +244,7 @@ class Desk:
         if used >= most:
             raise messages.over_commits(clone.owner, used, most)
 
-    def _objection(self, asks: StoredToken, verb: VerbKind, clone: SeenClone) -> FailureAnswer | None:
+    def _objection(self, asks: CredentialHolder, verb: VerbKind, clone: SeenClone) -> FailureAnswer | None:
         """Return why the clone may not be changed any more: it went while the command waited for its turn.
 
         Another that has its name by now, of whomever, is not the one that was meant.
@@ -255,7 +255,7 @@ class Desk:
             return refused.failure
         return None if now.is_same_as(clone) else messages.no_such("clone", clone.name).failure
 
-    def _create(self, asks: StoredToken, verb: CreateCloneVerb) -> OperationRecord:
+    def _create(self, asks: CredentialHolder, verb: CreateCloneVerb) -> OperationRecord:
         _require(decide(asks.role, verb.kind, Belonging.NOBODY))
         settings = self.settings()
         _, instance = settings.one_instance(verb.wanted.instance)
@@ -283,7 +283,7 @@ class Desk:
                 raise messages.over_quota(asks.subject, used, settings.serve.per_subject)
             return self._begin(asks, verb.kind, name, words, request=request, key=key)
 
-    def _require_source(self, asks: StoredToken, source: str | None) -> None:
+    def _require_source(self, asks: CredentialHolder, source: str | None) -> None:
         """Refuse a commit of another's clone: it has what its owner wrote. Sets of instances are for everybody."""
         if source is None or sees_all(asks.role):
             return
@@ -292,7 +292,7 @@ class Desk:
 
     def _begin(
         self,
-        asks: StoredToken,
+        asks: CredentialHolder,
         verb: VerbKind,
         clone: str,
         words: Sequence[str],
@@ -310,7 +310,7 @@ class Desk:
             key=key,
             started=self.now(),
         )
-        call = CommandCall(words, asks.subject, record.id, _CHANGE_SECONDS, objection)
+        call = CommandCall(words, asks.subject, record.id, _CHANGE_SECONDS, objection, issuer=asks.issuer)
         self.operations.begin(record, lambda: self.run(call), call.cancelled)
         return record
 

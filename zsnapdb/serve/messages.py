@@ -95,11 +95,12 @@ def over_commits(owner: str, used: int, most: int) -> RefusedRequest:
 
 
 def unauthenticated() -> RefusedRequest:
-    """Return the one answer to a token that is missing, unknown, expired or revoked."""
+    """Return the one answer to a token that is missing, unknown, expired, revoked, or of nobody who may ask."""
     failure = FailureAnswer(
         code=UNAUTHENTICATED,
         message="a valid token is needed",
-        hint="send `Authorization: Bearer TOKEN`; an administrator makes one with `zsnapdb token create`",
+        hint="send `Authorization: Bearer TOKEN`; an administrator makes one with `zsnapdb token create`,"
+        " and sees in the log of the helper why an id token is refused",
         exit_code=NotAllowedError.exit_code,
     )
     return RefusedRequest(failure)

@@ -42,6 +42,11 @@ class StoredToken(BaseModel):
     expires: Moment
     revoked: Moment | None = None
 
+    @property
+    def issuer(self) -> str:
+        """Which issuer of id tokens vouches for the subject: none, the token is of this host."""
+        return ""
+
     def is_valid(self, now: datetime) -> bool:
         """Whether its holder is answered now."""
         return self.revoked is None and now < self.expires

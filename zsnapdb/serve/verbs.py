@@ -18,6 +18,8 @@ from zsnapdb.serve.roles import VerbKind
 
 MOST_BYTES = 64 * 1024
 """The longest request."""
+MOST_OF_BEARER = 8192
+"""The longest bearer credential: id tokens with many claims have some thousand characters."""
 
 
 def _form(pattern: re.Pattern[str]) -> StringConstraints:
@@ -32,7 +34,7 @@ SetId = Annotated[str, _form(delegation.SOURCE)]
 CommitMessage = Annotated[str, _form(delegation.MESSAGE)]
 OperationId = Annotated[str, StringConstraints(pattern=rf"^(?:{run_id.PATTERN})$", strict=True)]
 IdempotencyKey = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$", strict=True)]
-BearerToken = Annotated[str, StringConstraints(pattern=r"^[!-~]{0,200}$", strict=True)]
+BearerToken = Annotated[str, StringConstraints(pattern=rf"^[!-~]{{0,{MOST_OF_BEARER}}}$", strict=True)]
 
 
 MOST_LOG_LINES = 999

@@ -20,6 +20,7 @@ from zsnapdb.serve.problems import MEDIA_TYPE, ProblemDetails, headers_of, probl
 from zsnapdb.serve.protection import EvidenceDocument, ObjectivesDocument, PointsDocument, ToldDrills
 from zsnapdb.serve.verbs import (
     MOST_BYTES,
+    MOST_OF_BEARER,
     CancelOperationVerb,
     CloneLogsVerb,
     CommitCloneVerb,
@@ -62,7 +63,6 @@ _TOO_LARGE = 413
 _ACCEPTED = 202
 _UNREADABLE = 400
 """What FastAPI answers to a body that is no text, or is nested too deeply."""
-_MOST_TOKEN = 200
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -114,7 +114,7 @@ class CloneApi:
 
     def _ask(self, bearer: HTTPAuthorizationCredentials | None, verb: Verb, done: int = 200) -> JSONResponse:
         token = bearer.credentials if bearer is not None else ""
-        is_sane = len(token) <= _MOST_TOKEN and all("!" <= one <= "~" for one in token)
+        is_sane = len(token) <= MOST_OF_BEARER and all("!" <= one <= "~" for one in token)
         # The helper alone says whether a token is good, and that one is missing.
         return _response(self._helper.ask(HelperRequest(token=token if is_sane else "", verb=verb)), done)
 

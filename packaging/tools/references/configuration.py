@@ -178,6 +178,8 @@ def _default(field: FieldInfo) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
     return written(value, _unit(field))
 
 
@@ -209,5 +211,5 @@ def explanations(text: str) -> dict[tuple[str, str], str]:
 
 def _last(section: str) -> str:
     """Return the last word of the name of a section that no user chose: `instance.NAME` is instance."""
-    words = [word for word in section.split(".") if word not in ("NAME", "main", "offsite", "disk")]
+    words = [word for word in section.split(".") if word not in ("NAME", "main", "offsite", "disk", "github")]
     return words[-1]

@@ -22,7 +22,7 @@ repository = "here"
 [repository.here]
 url = "file://{folder}/backups"
 """
-ENDLESS = {("agent",), ("agent", "run"), ("binlog", "archive"), ("serve",), ("serve-helper",)}
+ENDLESS = {("agent",), ("agent", "run"), ("binlog", "archive"), ("mcp",), ("serve",), ("serve-helper",)}
 """These work until they are told to end."""
 PLANNED: dict[tuple[str, ...], tuple[str, ...]] = {("setup",): ("--plan",)}
 ENDING = [command for command in commands() if not command.is_group and command.words not in ENDLESS]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.support.issuers import FakeIssuer
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.serve.messages import BegunAnswer, FailureAnswer, PendingAnswer, ResultAnswer
 from zsnapdb.serve.operations import Operations
@@ -57,6 +58,21 @@ def test_a_clone_is_made_for_the_subject_of_the_token(host: ServeHost) -> None:
     )
     assert call.environment["ZSNAPDB_SUBJECT"] == "ci:shop/web"
     assert set(call.environment) - {"LC_CTYPE"} == {"PATH", "LANG", "FAKE_FOLDER", "ZSNAPDB_SUBJECT", "ZSNAPDB_RUN_ID"}
+
+
+def test_a_clone_is_made_for_the_subject_of_an_id_token_and_its_issuer_is_named(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path)
+    issuer = FakeIssuer(tmp_path / "issuers", host.now)
+    issuer.known.fetch_due()
+    host.id_tokens = issuer.tokens
+    with host.helper():
+        host.done(issuer.token(), new())
+        host.done(host.token("ci:shop/app"), new(name="other"))
+        refused = {host.refused(text, new()).model_dump_json() for text in (issuer.token(ref="x"), "a.b.c", ".", "")}
+        assert [json.loads(one)["code"] for one in refused] == ["unauthenticated"]
+    assert [
+        (call.environment["ZSNAPDB_SUBJECT"], call.environment.get("ZSNAPDB_SUBJECT_ISSUER")) for call in host.calls()
+    ] == [("ci:shop/web", issuer.issuer), ("ci:shop/app", None)]
 
 
 def test_each_change_names_the_clone_by_its_unchanging_name(host: ServeHost) -> None:

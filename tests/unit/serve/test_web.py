@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.unit.support.issuers import FakeIssuer
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.web_app import create_app
@@ -60,6 +61,19 @@ def test_without_a_good_token_the_answer_is_401(host: ServeHost) -> None:
     assert answers.pop()[:2] == (401, "Bearer")
     for header in ("Basic eDp4", "Bearer", "Bearer ", "Bearer a b", f"Bearer {'x' * 5000}", "zsnapdb"):
         assert request(host, "GET", "/clones", headers={"Authorization": header}).status_code == 401
+
+
+def test_an_id_token_of_some_thousand_characters_is_a_bearer_credential(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path)
+    issuer = FakeIssuer(tmp_path / "issuers", host.now)
+    issuer.known.fetch_due()
+    host.id_tokens = issuer.tokens
+    with host.helper():
+        token = issuer.token(groups=[f"group {number}" for number in range(270)])
+        assert len(token) > 5000
+        assert request(host, "GET", "/instances", token).status_code == 200
+        assert request(host, "GET", "/instances", issuer.token(aud="x")).status_code == 401
+        assert request(host, "GET", "/instances", issuer.token(more="x" * 65536)).status_code == 401
 
 
 def test_anothers_clone_is_as_one_that_is_not_there(host: ServeHost) -> None:

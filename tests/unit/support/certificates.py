@@ -22,8 +22,11 @@ class Files:
     key: Path
 
 
-def make(folder: Path, *names: str) -> Files:
-    """Make an authority, and the certificate of a server with these names or addresses."""
+def make(folder: Path, *names: str, first: float = -1.0, last: float = 1.0) -> Files:
+    """Make an authority, and the certificate of a server with these names or addresses.
+
+    It is valid from `first` days after now (before, if negative) to `last` days after.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     authority, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     files = Files(folder / "ca.pem", folder / "cert.pem", folder / "key.pem")
@@ -31,7 +34,7 @@ def make(folder: Path, *names: str) -> Files:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
     ca = _signed(issuer, issuer, authority.public_key(), authority, x509.BasicConstraints(ca=True, path_length=None))
     known = x509.SubjectAlternativeName([_name(name) for name in names])
-    cert = _signed(subject, issuer, own.public_key(), authority, known)
+    cert = _signed(subject, issuer, own.public_key(), authority, known, (first, last))
     for file, certificate in ((files.ca, ca), (files.cert, cert)):
         file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     files.key.write_bytes(
@@ -53,6 +56,7 @@ def _signed(
     public: ec.EllipticCurvePublicKey,
     authority: ec.EllipticCurvePrivateKey,
     extension: x509.ExtensionType,
+    days: tuple[float, float] = (-1.0, 1.0),
 ) -> x509.Certificate:
     now = datetime.now(UTC)
     # Python 3.13 asks for what RFC 5280 demands of certificates: the authority's key in both, and the use of its key.
@@ -74,8 +78,8 @@ def _signed(
         .issuer_name(issuer)
         .public_key(public)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_before(now + timedelta(days=days[0]))
+        .not_valid_after(now + timedelta(days=days[1]))
         .add_extension(extension, critical=is_authority)
         .add_extension(use, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)

@@ -18,6 +18,7 @@ from pathlib import Path
 from zsnapdb.config import settings
 from zsnapdb.config.settings import Settings
 from zsnapdb.serve.children import ChildRunner
+from zsnapdb.serve.credentials import CredentialBook, EveryCredential
 from zsnapdb.serve.desk import Desk
 from zsnapdb.serve.helper import HelperServer, bound
 from zsnapdb.serve.helper_client import HelperClient
@@ -77,6 +78,7 @@ class ServeHost:
     most_changes: int = 8
     commits: list[SeenCommit] = field(default_factory=list)
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    id_tokens: CredentialBook | None = None
 
     def __post_init__(self) -> None:
         (self.folder / "fake").mkdir(exist_ok=True)
@@ -104,10 +106,11 @@ class ServeHost:
         environment = {"FAKE_FOLDER": str(self.folder / "fake")}
         runner = ChildRunner(program, environment, self.most_changes)
         operations = Operations(self.folder / "state" / "operations", lambda: self.now)
+        credentials = EveryCredential(self.book, self.id_tokens) if self.id_tokens is not None else self.book
         reader = ChildRunner(program, environment, patience=10, grace=5)
         desk = Desk(
             settings=self.settings,
-            tokens=self.book,
+            tokens=credentials,
             operations=operations,
             look=self.look,
             commits=lambda: tuple(self.commits),

@@ -45,6 +45,7 @@ def _who() -> WhoPart:
         login=_login(),
         sudo=os.environ.get("SUDO_USER", ""),
         subject=subject.current(),
+        issuer=subject.current_issuer(),
         host=socket.gethostname(),
     )
 

@@ -379,6 +379,7 @@ def chain_text(log: EvidenceLog) -> str:
 
 def who_text(record: EvidenceRecord) -> str:
     """Return who did it, in a few words."""
-    person = record.who.subject or record.who.sudo or record.who.login
+    of_issuer = f"{record.who.subject}, vouched for by {record.who.issuer}" if record.who.issuer else ""
+    person = of_issuer or record.who.subject or record.who.sudo or record.who.login
     via = f" ({person})" if person and person != record.who.account else ""
     return f"{record.who.account}{via} on {record.who.host}"

@@ -92,6 +92,26 @@ def test_a_record_names_the_subject_for_whom_a_service_ran_it(
     assert ("(ci:shop/web)" in who_text(record)) is bool(subject)
 
 
+@pytest.mark.parametrize(
+    ("subject", "given", "issuer"),
+    [
+        ("ci:shop/web", "https://issuer.example.org", "https://issuer.example.org"),
+        ("ci:shop/web", "x\ny", ""),
+        ("", "https://issuer.example.org", ""),
+    ],
+)
+def test_a_record_names_the_issuer_that_vouched_for_the_subject(
+    site: Site, monkeypatch: pytest.MonkeyPatch, subject: str, given: str, issuer: str
+) -> None:
+    monkeypatch.setenv("ZSNAPDB_SUBJECT", subject)
+    monkeypatch.setenv("ZSNAPDB_SUBJECT_ISSUER", given)
+    run(site)
+    (record,) = log(site).believed
+    assert record.who.issuer == issuer
+    assert ("vouched for by https://issuer.example.org" in who_text(record)) is bool(issuer)
+    assert log(site).findings == ()
+
+
 def test_a_command_line_that_is_not_utf8_is_recorded_all_the_same(site: Site) -> None:
     with recorded(keeping(site), "pin", ("zsnapdb", "pin", "main", "\udcff")):
         pass

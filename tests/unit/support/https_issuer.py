@@ -1,0 +1,68 @@
+"""An issuer on a real socket, whose certificate an authority of the test has signed."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from tests.unit.support import certificates
+
+
+@dataclass
+class HttpsIssuer:
+    """What it answers by path: a status, a body, and headers. `asked` are the paths that it was asked for."""
+
+    url: str
+    files: certificates.Files
+    pages: dict[str, tuple[int, bytes, Mapping[str, str]]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    pause: float = 0.0
+    """How many seconds it waits between two bytes of a body."""
+
+    def page(self, path: str, body: bytes, status: int = 200, **headers: str) -> None:
+        """Let it answer a path."""
+        self.pages[path] = (status, body, headers)
+
+
+@contextmanager
+def https_issuer(folder: Path, name: str = "localhost") -> Iterator[HttpsIssuer]:
+    """Answer on a port of this host while the block runs."""
+    made = HttpsIssuer("", certificates.make(folder / "issuer", name))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            made.asked.append(self.path)
+            status, body, headers = made.pages.get(self.path, (404, b"", {}))
+            self.send_response(status)
+            for header, value in headers.items():
+                self.send_header(header, value)
+            self.end_headers()
+            for start in range(0, len(body), 1 if made.pause else max(1, len(body))):
+                self.wfile.write(body[start : start + (1 if made.pause else len(body))])
+                time.sleep(made.pause)
+
+        def log_message(self, *_: object) -> None: ...
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None: ...
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.files.cert, made.files.key)
+    with Server(("127.0.0.1", 0), Handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        made.url = f"https://localhost:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield made
+        finally:
+            server.shutdown()
+            thread.join()

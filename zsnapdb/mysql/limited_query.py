@@ -1,0 +1,85 @@
+"""One statement for somebody whose answer has limits: so many rows, so many characters, so much time."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from pydantic import SecretStr
+
+from zsnapdb.mysql.accounts import read_only_transaction
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.family import family, flavour_in
+from zsnapdb.planning.quoting import quoted
+
+Cell = str | int | float | bool | None
+_BATCH = 20
+
+
+@dataclass(frozen=True)
+class QueryLimits:
+    """How many rows are returned, how many characters a value and all values may have, and how long it may take."""
+
+    rows: int = 200
+    cell: int = 2000
+    characters: int = 60_000
+    seconds: int = 30
+
+
+@dataclass(frozen=True)
+class LimitedRows:
+    """The rows of an answer. `left_out` says what there is beyond the limits ("": nothing)."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    left_out: str = ""
+
+
+def limited_rows(
+    address: Address, password: SecretStr, statement: str, limits: QueryLimits, *, database: str | None, writes: bool
+) -> LimitedRows:
+    """Run one statement in a session of its own, and return its rows. ServerError.
+
+    Without `writes` the session and its transaction are read only. The server ends a statement that takes too long,
+    or, if it does not know how, the session ends. At most a few rows are held at a time.
+    """
+    with Session.open(address, password, read_timeout=limits.seconds + 5.0) as session:
+        flavour = flavour_in(str(session.value("SELECT CONCAT(@@version, ' ', @@version_comment)")))
+        if not writes:
+            read_only_transaction(session, flavour)
+        if family(flavour).limits_statements:
+            session.query(f"SET SESSION max_statement_time = {limits.seconds}")
+        else:
+            session.query(f"SET SESSION max_execution_time = {limits.seconds * 1000}")
+        # One row more shows that there are more. A statement with a LIMIT of its own has that one.
+        session.query(f"SET SESSION sql_select_limit = {limits.rows + 1}")
+        if database is not None:
+            session.query(f"USE {quoted(database)}")
+        return _rows(session, statement, limits)
+
+
+def _rows(session: Session, statement: str, limits: QueryLimits) -> LimitedRows:
+    columns, stream = session.stream(statement, batch=_BATCH, times_as_text=True)
+    found, characters = list[tuple[Cell, ...]](), 0
+    with closing(stream):  # type: ignore[type-var]
+        for row in stream:
+            cells = tuple(_cell(value, limits.cell) for value in row)
+            characters += sum(len(str(cell)) for cell in cells)
+            if len(found) == limits.rows:
+                return LimitedRows(columns, found, f"there are more than {limits.rows} rows")
+            if characters > limits.characters:
+                return LimitedRows(columns, found, f"there are more than {limits.characters} characters")
+            found.append(cells)
+    return LimitedRows(columns, found)
+
+
+def _cell(value: object, most: int) -> Cell:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, bytes):
+        text = f"0x{value[: most // 2].hex()}"
+        return text if len(value) <= most // 2 else f"{text}… ({len(value)} bytes)"
+    text = value.isoformat() if isinstance(value, datetime.date) else str(value)
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
