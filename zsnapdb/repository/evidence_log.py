@@ -22,6 +22,8 @@ from zsnapdb.repository.repository import Repository
 
 _ATTEMPTS = 100
 """How many other records may come first while one is written."""
+_STEPS = 50
+"""After so many records that were not known, the log is listed."""
 
 
 class WhoPart(BaseModel):
@@ -97,16 +99,30 @@ def read(repository: Repository, instance: str) -> tuple[StoredRecord, ...]:
     return tuple(_parsed(repository, instance, number) for number in keys)
 
 
+def newest(repository: Repository, instance: str, known: int = 0) -> StoredRecord | None:
+    """Return the newest record, None if there is none. `known` is the number of one that was the newest before.
+
+    With it the records after it are asked for one by one, and the log, which only grows, is not listed.
+    """
+    number = known
+    if number:
+        while number < known + _STEPS and repository.exists(layout.evidence(instance, number + 1)):
+            number += 1
+    if not number or number == known + _STEPS:
+        number = _end(repository, instance).number
+    return _parsed(repository, instance, number) if number else None
+
+
 def links(records: Sequence[StoredRecord]) -> list[StoredLink]:
     """Return the chain of these records."""
     return [record.link for record in records]
 
 
 def _end(repository: Repository, instance: str) -> RememberedLink:
-    newest = max((listed.key.number for listed in repository.list(layout.evidence_log(instance))), default=0)
-    if not newest:
+    last = max((listed.key.number for listed in repository.list(layout.evidence_log(instance))), default=0)
+    if not last:
         return RememberedLink(0, NOTHING)
-    return RememberedLink(newest, hashlib.sha256(repository.get(layout.evidence(instance, newest))).hexdigest())
+    return RememberedLink(last, hashlib.sha256(repository.get(layout.evidence(instance, last))).hexdigest())
 
 
 def _parsed(repository: Repository, instance: str, number: int) -> StoredRecord:
