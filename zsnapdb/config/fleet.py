@@ -37,6 +37,14 @@ class FleetSettings(ConfigSection):
     cache: Path = Path("/var/cache/zsnapdb/fleet")
     readers: Annotated[int, Field(ge=1, le=256)] = 16
 
+    @field_validator("repository")
+    @classmethod
+    def _only_read(cls, repositories: dict[str, RepositorySettings]) -> dict[str, RepositorySettings]:
+        for name, settings in repositories.items():
+            if settings.encryption.signing_key_file is not None:
+                raise ValueError(f"{name}: a fleet is only read; leave out signing_key_file, and name signers")
+        return repositories
+
     @field_validator("objectives")
     @classmethod
     def _of_one_repository(cls, objectives: ObjectiveSettings) -> ObjectiveSettings:

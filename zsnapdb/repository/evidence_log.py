@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.base.errors import ConsistencyError, DamagedError
+from zsnapdb.base.errors import ConsistencyError, DamagedError, NotThere
 from zsnapdb.base.patterns import InstanceName, Moment, RepositoryId, RunId, Sha256, Words
 from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink
 from zsnapdb.planning.evidence.policy import PolicyChange
@@ -99,18 +99,23 @@ def read(repository: Repository, instance: str) -> tuple[StoredRecord, ...]:
     return tuple(_parsed(repository, instance, number) for number in keys)
 
 
-def newest(repository: Repository, instance: str, known: int = 0) -> StoredRecord | None:
-    """Return the newest record, None if there is none. `known` is the number of one that was the newest before.
+def newest_number(repository: Repository, instance: str, known: int = 0) -> int:
+    """Return the number of the newest record, 0 if there is none. `known` was the newest before.
 
     With it the records after it are asked for one by one, and the log, which only grows, is not listed.
     """
     number = known
-    if number:
-        while number < known + _STEPS and repository.exists(layout.evidence(instance, number + 1)):
-            number += 1
-    if not number or number == known + _STEPS:
-        number = _end(repository, instance).number
-    return _parsed(repository, instance, number) if number else None
+    while known and number < known + _STEPS and repository.exists(layout.evidence(instance, number + 1)):
+        number += 1
+    return number if number and number < known + _STEPS else _last_listed(repository, instance)
+
+
+def record(repository: Repository, instance: str, number: int) -> EvidenceRecord | None:
+    """Return the record of that number, None if there is none that can be believed."""
+    try:
+        return _parsed(repository, instance, number).record
+    except NotThere:
+        return None
 
 
 def links(records: Sequence[StoredRecord]) -> list[StoredLink]:
@@ -119,10 +124,14 @@ def links(records: Sequence[StoredRecord]) -> list[StoredLink]:
 
 
 def _end(repository: Repository, instance: str) -> RememberedLink:
-    last = max((listed.key.number for listed in repository.list(layout.evidence_log(instance))), default=0)
+    last = _last_listed(repository, instance)
     if not last:
         return RememberedLink(0, NOTHING)
     return RememberedLink(last, hashlib.sha256(repository.get(layout.evidence(instance, last))).hexdigest())
+
+
+def _last_listed(repository: Repository, instance: str) -> int:
+    return max((listed.key.number for listed in repository.list(layout.evidence_log(instance))), default=0)
 
 
 def _parsed(repository: Repository, instance: str, number: int) -> StoredRecord:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import NotThere, UsageError, ZsnapdbError
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.fleet.reading import Reading, RepositoryReader
-from zsnapdb.jobs.fleet.seen import SeenRepository
+from zsnapdb.jobs.fleet.seen import SeenFiles, SeenRepository
 from zsnapdb.planning.fleet.overview import Filter, FleetRow, HostState, SortKey, chosen, hosts, ordered, row
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.fleet.reading import Reading
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host) -> FleetS
     readings = [
         (state, reading)
         for name in sorted(settings.repository)
-        for state, reading in [_repository(RepositoryReader(name, settings.repository[name], settings, host), request)]
+        for state, reading in [_repository(settings, name, request, host)]
     ]
     facts = [one.facts() for state, _ in readings if state.seen for one in state.seen.instances.values()]
     known = hosts(facts, at, settings.heard_within)
@@ -93,39 +96,32 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host) -> FleetS
     return FleetState(at, request.cached, tuple(states), known, shown, len(rows))
 
 
-def _repository(reader: RepositoryReader, request: FleetRequest) -> tuple[RepositoryState, Reading | None]:
+def _repository(
+    settings: FleetSettings, name: str, request: FleetRequest, host: Host
+) -> tuple[RepositoryState, Reading | None]:
     """Return what is known of the repository, and the reading if it was read now."""
-    reading, error, seen = None, None, None
-    encryption = reader.settings.encryption
-    try:
-        if request.cached:
-            seen = reader.files.repository()
-            if seen is None:
-                raise NotThere(
-                    f"nothing is known of repository {reader.name} yet", hint="run `zsnapdb fleet status` once"
-                )
-        else:
-            reading = reader.read()
-            seen = reading.seen
-    except ZsnapdbError as failed:
-        error = failed
-        seen = seen or _last(reader)
+    reading, error, encryption = None, None, settings.repository[name].encryption
+    files = SeenFiles.of(settings, name)
+    if not request.cached:
+        # To load what reads a repository takes longer than to show what is known.
+        from zsnapdb.jobs.fleet.reading import RepositoryReader
+
+        try:
+            reading = RepositoryReader(name, settings.repository[name], settings, host).read()
+        except ZsnapdbError as failed:
+            error = failed
+    seen = reading.seen if reading is not None else files.repository()
+    if seen is None and error is None:
+        error = NotThere(f"nothing is known of repository {name} yet", hint="run `zsnapdb fleet status` once")
     state = RepositoryState(
-        name=reader.name,
+        name=name,
         seen=seen,
         error=error,
         changed=reading.changed if reading is not None else 0,
-        is_believed_by_key=bool(encryption.signers or encryption.signing_key_file),
+        is_believed_by_key=bool(encryption.signers),
         has_identity=encryption.identity_file is not None,
     )
     return state, reading
-
-
-def _last(reader: RepositoryReader) -> SeenRepository | None:
-    try:
-        return reader.files.repository()
-    except ZsnapdbError:
-        return None
 
 
 def _rows(

@@ -7,6 +7,7 @@ not read.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -65,12 +66,10 @@ class RepositoryReader:
     def keyring(self) -> Keyring:
         return Keyring.of(self.settings.encryption)
 
-    @property
+    @functools.cached_property
     def files(self) -> SeenFiles:
         """What this host keeps of earlier readings."""
-        keyring = self.keyring
-        plain = ("encrypted",) if keyring.refuses_plain else ()
-        return SeenFiles(self.fleet.cache / self.name, self.settings.url, (*keyring.trusted, *plain))
+        return SeenFiles.of(self.fleet, self.name)
 
     def read(self) -> Reading:
         """Read what has changed, and keep it. RepositoryError if the repository cannot be listed."""
@@ -118,25 +117,27 @@ class RepositoryReader:
     def _read_instance(
         self, repository: Repository, name: str, before: SeenInstance | None, trace: Trace | None
     ) -> _Result:
-        record = evidence_log.newest(repository, name, before.evidence if before is not None else 0)
-        number = record.link.number if record is not None else 0
+        number = evidence_log.newest_number(repository, name, before.evidence if before is not None else 0)
         compared = _Remembering(repository)
         if before is not None and trace is not None and number == before.evidence and compared.store.is_as(trace):
             return _Result(name, before, trace)
+        # Not through the memory: a reading does not depend on it but for its number.
+        record = evidence_log.record(repository, name, number) if number else None
+        written = _Written(number, record.finished if record is not None else None)
         compared.store.known = self.files.bodies(name)
-        seen, store = self._seen(compared.repository, name, record), compared.store
+        seen, store = self._seen(compared.repository, name, written), compared.store
         if seen is not None and seen.health.damage:
             # What seems to be damaged may have been replaced while it was read.
             again = _Remembering(repository)
             again.store.known = store.kept
-            seen, store = self._seen(again.repository, name, record), again.store
+            seen, store = self._seen(again.repository, name, written), again.store
         if seen is None:
             return _Result(name, None, None)
         self.files.keep_bodies(name, store.kept)
         # A backup from the future counts when its time has come, although nothing changes in the repository.
         return _Result(name, seen, None if seen.future else store.trace, is_new=True)
 
-    def _seen(self, repository: Repository, name: str, record: evidence_log.StoredRecord | None) -> SeenInstance | None:
+    def _seen(self, repository: Repository, name: str, written: _Written) -> SeenInstance | None:
         """Return what the repository holds of the instance, None if there is nothing of it."""
         unjudged = self._instance(name, ObjectiveSettings())
         known = unjudged.summaries(repository).backups
@@ -148,13 +149,12 @@ class RepositoryReader:
         stored = read(instance, repository)
         status = status_of(instance, stored)
         facts = replace(status.health.facts, at=self.host.now())
-        if not (stored.backups or stored.unreadable or stored.archive.incarnations or status.drill or record):
+        if not (stored.backups or stored.unreadable or stored.archive.incarnations or status.drill or written.number):
             return None
-        written = record.record if record is not None else None
         times = [newest.created] if newest is not None else []
         times += [facts.newest_drill.finished] if facts.newest_drill is not None else []
         times += [facts.archived_until] if facts.archived_until is not None else []
-        times += [written.finished] if written is not None else []
+        times += [written.finished] if written.finished is not None else []
         return SeenInstance(
             read=self.host.now(),
             host=newest.host if newest is not None else "",
@@ -166,7 +166,7 @@ class RepositoryReader:
             backups=len(backups),
             backup_bytes=sum(backup.stored_size for backup in backups),
             binlog_bytes=sum(file.stored_size for file in stored.archive.files),
-            evidence=record.link.number if record is not None else 0,
+            evidence=written.number,
             future=len(future),
             health=facts,
         )
@@ -177,6 +177,14 @@ class RepositoryReader:
         nothing = Path("/nonexistent")
         host = replace(self.host, cache=self.files.manifests, records=nothing, journals=nothing)
         return Instance(name, settings, self.settings, host=host, is_own_repository=False)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The number of the newest record of evidence (0: there is none), and when its run ended, if it can be believed."""
+
+    number: int
+    finished: datetime | None
 
 
 class _Remembering:

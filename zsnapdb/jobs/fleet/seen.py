@@ -16,6 +16,7 @@ from zsnapdb import __version__
 from zsnapdb.base import whole_file
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.patterns import Count, InstanceName, Moment, RepositoryId, Sha256, ShortLine, Words
+from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.planning.fleet.overview import InstanceFacts
 from zsnapdb.planning.health.facts import HealthFacts
@@ -103,7 +104,7 @@ class _Frame(_Part):
     format: int
     tool: str
     url: str
-    trust: tuple[str, ...]
+    trust: str
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -113,12 +114,18 @@ M = TypeVar("M", bound=BaseModel)
 class SeenFiles:
     """The files about one repository, in a folder that only this account can use.
 
-    `trust` is what the keyring believed when they were written, `url` the address of the repository.
+    `url` is the address of the repository; `trust` are the settings that say what is believed of it.
     """
 
     folder: Path
     url: str
-    trust: tuple[str, ...]
+    trust: str
+
+    @classmethod
+    def of(cls, fleet: FleetSettings, name: str) -> SeenFiles:
+        """Return the files about a repository of the fleet."""
+        settings = fleet.repository[name]
+        return cls(fleet.cache / name, settings.url, settings.encryption.model_dump_json())
 
     @property
     def manifests(self) -> Path:

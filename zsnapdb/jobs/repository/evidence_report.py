@@ -21,7 +21,7 @@ from zsnapdb.repository.drills import Evidence, PastDrills
 from zsnapdb.repository.evidence_log import EvidenceRecord
 
 _USUAL_DAYS = timedelta(days=30)
-_ONCE = ("backup",)
+_ONCE = ("backup", "drill")
 """The jobs that make something once for each id of a run."""
 
 
@@ -73,12 +73,12 @@ def report(instance: Instance, first: date | None, last: date | None) -> Evidenc
 
 def _without_repeats(records: Sequence[EvidenceRecord]) -> Iterator[EvidenceRecord]:
     """Yield the records without those of `--once` runs that had been done before: they made nothing."""
-    done = set[str]()
+    done = set[tuple[str, str]]()
     for record in records:
         if record.job in _ONCE and record.exit_code == 0:
-            if record.run_id in done:
+            if (record.job, record.run_id) in done:
                 continue
-            done.add(record.run_id)
+            done.add((record.job, record.run_id))
         yield record
 
 
