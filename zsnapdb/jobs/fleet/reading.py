@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+import secrets
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -72,7 +73,10 @@ class RepositoryReader:
         return SeenFiles.of(self.fleet, self.name)
 
     def read(self) -> Reading:
-        """Read what has changed, and keep it. RepositoryError if the repository cannot be listed."""
+        """Read what has changed, and keep it.
+
+        RepositoryError if the repository cannot be listed, PreflightError if the cache is another account's.
+        """
         files, at = self.files, self.host.now()
         files.prepare()
         # Each reader has a connection of its own.
@@ -85,11 +89,14 @@ class RepositoryReader:
         names = [name for name in folders if re.fullmatch(INSTANCE, name)]
         repository = Repository.open(store, prefix, self.keyring, instances=tuple(names))
         before = files.repository()
-        known = before.instances if before is not None and before.id == repository.id else {}
-        traces = files.traces() if known else {}
+        if before is not None and before.id != repository.id:
+            before = None
+        known = before.instances if before is not None else {}
+        traces = files.traces(before) if before is not None else {}
         results = self._read_all(repository, names, known, traces)
         seen = SeenRepository(
             read=at,
+            reading=secrets.token_hex(8),
             id=repository.id,
             is_encrypted=bool(repository.recipients),
             note=repository.note,

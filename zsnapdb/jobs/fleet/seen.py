@@ -6,6 +6,8 @@ Nothing in them is needed: a file that cannot be read, is of another version or 
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -14,8 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb import __version__
 from zsnapdb.base import whole_file
-from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.patterns import Count, InstanceName, Moment, RepositoryId, Sha256, ShortLine, Words
+from zsnapdb.base.patterns import Attempt, Count, InstanceName, Moment, RepositoryId, Sha256, ShortLine, Words
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.planning.fleet.overview import InstanceFacts
@@ -69,9 +70,13 @@ class SeenInstance(_Part):
 
 
 class SeenRepository(_Part):
-    """A repository as it was read at a time. `foreign` counts folders whose name is that of no instance."""
+    """A repository as it was read at a time. `foreign` counts folders whose name is that of no instance.
+
+    `reading` is random: by it the other file of the same reading is known.
+    """
 
     read: Moment
+    reading: Attempt
     id: RepositoryId
     is_encrypted: bool
     note: Words = ""
@@ -85,6 +90,7 @@ class _Dependence(_Part):
 
 
 class _Dependences(_Part):
+    reading: Attempt
     instances: dict[InstanceName, _Dependence]
 
 
@@ -132,20 +138,29 @@ class SeenFiles:
         """The folder of what was read of manifests (`repository/catalogue.py` has its files)."""
         return self.folder / "manifests"
 
+    @property
+    def _is_private(self) -> bool:
+        """Whether only this account can change what lies in the folder."""
+        try:
+            status = [folder.lstat() for folder in (self.folder.parent, self.folder)]
+        except OSError:
+            return False
+        own = os.geteuid()
+        return all(stat.S_ISDIR(one.st_mode) and one.st_uid == own and not one.st_mode & 0o077 for one in status)
+
     def prepare(self) -> None:
-        """Make the folders, so that only this account can use them, if the disk allows it."""
-        with contextlib.suppress(PreflightError):
-            for folder in (self.folder.parent, self.folder, self.manifests, self.folder / "objects"):
-                make_private(folder)
+        """Make the folders, so that only this account can use them. PreflightError if they are another account's."""
+        for folder in (self.folder.parent, self.folder, self.manifests, self.folder / "objects"):
+            make_private(folder)
 
     def repository(self) -> SeenRepository | None:
         """Return what was read last, None if nothing is known."""
         return self._read("seen.json", SeenRepository)
 
-    def traces(self) -> dict[str, Trace]:
-        """Return what each instance's reading depended on."""
+    def traces(self, seen: SeenRepository) -> dict[str, Trace]:
+        """Return what the reading of each instance depended on, if it is known of the reading `seen`."""
         known = self._read("traces.json", _Dependences)
-        if known is None:
+        if known is None or known.reading != seen.reading:
             return {}
         return {name: Trace(dict(one.listings), dict(one.objects)) for name, one in known.instances.items()}
 
@@ -159,10 +174,8 @@ class SeenFiles:
     def keep(self, seen: SeenRepository, traces: dict[str, Trace]) -> None:
         """Replace what is known. A disk that refuses costs the next run time, and nothing else."""
         dependences = {name: _Dependence(listings=one.listings, objects=one.objects) for name, one in traces.items()}
-        # A crash between the two leaves older facts with newer traces, so the traces go first.
-        self._remove("traces.json")
         self._write("seen.json", seen)
-        self._write("traces.json", _Dependences(instances=dependences))
+        self._write("traces.json", _Dependences(reading=seen.reading, instances=dependences))
 
     def keep_bodies(self, instance: str, objects: dict[str, Remembered]) -> None:
         """Replace the objects of an instance. One that is no text is left out: it is fetched again."""
@@ -177,6 +190,8 @@ class SeenFiles:
         return _Frame(format=_FORMAT, tool=__version__, url=self.url, trust=self.trust).model_dump_json().encode()
 
     def _read(self, name: str, model: type[M]) -> M | None:
+        if not self._is_private:
+            return None
         with contextlib.suppress(OSError, ValidationError):
             frame, _, content = (self.folder / name).read_bytes().partition(b"\n")
             if frame == self._frame():
@@ -187,7 +202,3 @@ class SeenFiles:
         with contextlib.suppress(OSError):
             body = self._frame() + b"\n" + content.model_dump_json().encode()
             whole_file.replace_disposable(self.folder / name, body)
-
-    def _remove(self, name: str) -> None:
-        with contextlib.suppress(OSError):
-            (self.folder / name).unlink(missing_ok=True)

@@ -170,6 +170,25 @@ def test_the_cache_is_private_and_what_does_not_parse_is_read_anew(yard: FleetYa
             assert yard.status().rows == whole
 
 
+def test_a_cache_that_others_can_change_is_not_used(yard: FleetYard) -> None:
+    yard.status()
+    (yard.folder / "cache" / "here").chmod(0o777)
+    assert yard.status(cached=True).repositories[0].seen is None
+    assert yard.status().exit_code == 2
+    # The folder is ours, so it was made private again.
+    assert yard.status(cached=True).repositories[0].seen is not None
+
+
+def test_what_two_readings_wrote_in_turn_is_not_taken_for_one(yard: FleetYard) -> None:
+    """Two commands read at once, and the older one writes its facts last: they do not hold for the newer listings."""
+    yard.status()
+    older = (yard.folder / "cache" / "here" / "seen.json").read_bytes()
+    yard.backup("old", 1, objectives=DAILY, host="db-2")
+    fresh = yard.status().rows
+    (yard.folder / "cache" / "here" / "seen.json").write_bytes(older)
+    assert yard.status().rows == fresh
+
+
 def test_damage_is_seen_and_is_gone_when_it_is_mended(yard: FleetYard) -> None:
     yard.status()
     (file,) = (yard.folder / "here" / "good" / "manifests").iterdir()
