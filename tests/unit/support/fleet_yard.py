@@ -97,11 +97,13 @@ class FleetYard:
         repository.commit(made)
         return made
 
-    def drill(self, instance: str, hours: float, outcome: Outcome, name: str = "here") -> None:
+    def drill(self, instance: str, hours: float, outcome: Outcome, name: str = "here", host: str = "lab-1") -> None:
         """Store the evidence of a drill that ended so long ago."""
         repository, at = self.repository(name), self.now - timedelta(hours=hours)
         made = drilled(outcome, repository.id, new_backup_id(at, 0))
-        drills.write(repository, made.model_copy(update={"instance": instance, "started": at, "finished": at}))
+        drills.write(
+            repository, made.model_copy(update={"instance": instance, "host": host, "started": at, "finished": at})
+        )
 
     @property
     def settings(self) -> FleetSettings:

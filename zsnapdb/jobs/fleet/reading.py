@@ -27,7 +27,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.fleet.seen import SeenFiles, SeenInstance, SeenRepository
 from zsnapdb.jobs.health.recoverable import Stored, read
 from zsnapdb.jobs.repository.status import status_of
-from zsnapdb.planning.fleet.overview import judged_by
+from zsnapdb.planning.fleet.overview import judged_by, newest_sign
 from zsnapdb.planning.repository.clock import from_future
 from zsnapdb.repository import evidence_log
 from zsnapdb.repository.catalogue import Summary
@@ -130,7 +130,7 @@ class RepositoryReader:
             return _Result(name, before, trace)
         # Not through the memory: a reading does not depend on it but for its number.
         record = evidence_log.record(repository, name, number) if number else None
-        written = _Written(number, record.finished if record is not None else None)
+        written = _Written(number, *((record.finished, record.who.host) if record is not None else (None, "")))
         compared.store.known = self.files.bodies(name)
         seen, store = self._seen(compared.repository, name, written), compared.store
         if seen is not None and seen.health.damage:
@@ -158,17 +158,17 @@ class RepositoryReader:
         facts = replace(status.health.facts, at=self.host.now())
         if not (stored.backups or stored.unreadable or stored.archive.incarnations or status.drill or written.number):
             return None
-        times = [newest.created] if newest is not None else []
-        times += [facts.newest_drill.finished] if facts.newest_drill is not None else []
-        times += [facts.archived_until] if facts.archived_until is not None else []
-        times += [written.finished] if written.finished is not None else []
+        host = newest.host if newest is not None else ""
+        drilled = status.drill.finished if status.drill is not None and status.drill.host in (host, "") else None
+        recorded = written.finished if written.host in (host, "") else None
+        signs = (*(backup.created for backup in backups), facts.archived_until, drilled, recorded)
         return SeenInstance(
             read=self.host.now(),
-            host=newest.host if newest is not None else "",
+            host=host,
             tool_version=newest.tool_version if newest is not None else "",
             server=_server(newest),
             objectives=carried,
-            heard=max(times, default=None),
+            heard=newest_sign(signs, self.host.now()),
             oldest_point=_oldest(stored),
             backups=len(backups),
             backup_bytes=sum(backup.stored_size for backup in backups),
@@ -188,10 +188,14 @@ class RepositoryReader:
 
 @dataclass(frozen=True)
 class _Written:
-    """The number of the newest record of evidence (0: there is none), and when its run ended, if it can be believed."""
+    """The number of the newest record of evidence (0: there is none).
+
+    If it can be believed: when its run ended, and on which host.
+    """
 
     number: int
     finished: datetime | None
+    host: str
 
 
 class _Remembering:

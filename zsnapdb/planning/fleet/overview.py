@@ -121,6 +121,12 @@ class HostState:
     is_silent: bool
 
 
+def newest_sign(times: Iterable[datetime | None], at: datetime) -> datetime | None:
+    """Return the newest of signs of life, None if there is none. One from the future proves nothing."""
+    latest = at + timedelta(seconds=_CLOCKS)
+    return max((time for time in times if time is not None and time <= latest), default=None)
+
+
 def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[HostState, ...]:
     """Return every host that a backup names, silent ones first, then by name. `within` is in seconds."""
     heard: dict[str, list[datetime | None]] = {}
@@ -129,8 +135,7 @@ def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[
             heard.setdefault(facts.host, []).append(facts.heard)
     states = []
     for host, times in heard.items():
-        latest = at + timedelta(seconds=_CLOCKS)
-        newest = max((time for time in times if time is not None and time <= latest), default=None)
+        newest = max((time for time in times if time is not None), default=None)
         is_silent = newest is None or (at - newest).total_seconds() > within
         states.append(HostState(host, newest, len(times), is_silent))
     return tuple(sorted(states, key=lambda state: (not state.is_silent, state.host)))

@@ -73,10 +73,19 @@ def test_a_host_that_was_not_heard_of_makes_its_instances_red(yard: FleetYard) -
     assert silent in FleetView(state).text()
 
 
+@pytest.mark.parametrize(("drilled_on", "is_silent"), [("lab-1", True), ("db-2", False)])
+def test_a_drill_on_another_host_says_nothing_about_a_host(yard: FleetYard, drilled_on: str, is_silent: bool) -> None:
+    yard.drill("old", 1, Outcome.PASSED, host=drilled_on)
+    yard.more = 'heard_within = "12h"'
+    assert ("db-2", is_silent) in [(one.host, one.is_silent) for one in yard.status().hosts]
+
+
 def test_a_sign_of_life_from_the_future_is_none(yard: FleetYard) -> None:
-    yard.backup("good", -3000, objectives=DAILY)
+    """A clock that is ahead, or a forger, does not hide that a host is silent."""
+    yard.backup("good", -12, objectives=DAILY)
     yard.more = 'heard_within = "30m"'
-    assert ("db-1", True) in [(one.host, one.is_silent) for one in yard.status().hosts]
+    (host,) = (one for one in yard.status().hosts if one.host == "db-1")
+    assert (host.is_silent, host.heard) == (True, NOW - timedelta(hours=1))
 
 
 def test_a_backup_from_the_future_counts_when_its_time_has_come(yard: FleetYard) -> None:
