@@ -99,9 +99,11 @@ def test_killed_at_random_moments(used: Guest) -> None:
 
 
 def test_killed_in_the_midst_of_an_upload_the_next_run_goes_on_from_the_same_snapshots(used: Guest) -> None:
+    """The run has an id, and is repeated with it until it answers, and once more: it has made one backup."""
     known = backups(used)
     fill(used)
-    command = used.spawn(["zsnapdb", "backup"])
+    once = ["backup", "--once", "20261127T080000Z-0123abcd"]
+    command = used.spawn(["zsnapdb", *once])
     wait_for_chunks(used, SOME)
     command.signal(signal.SIGKILL)
     command.wait(600)
@@ -113,7 +115,11 @@ def test_killed_in_the_midst_of_an_upload_the_next_run_goes_on_from_the_same_sna
     assert unfinished["backup_id"] == started
     (planned,) = json.loads(used.run([QUICK, "backup", "--plan", "--json"]).check().stdout)["interrupted"]
     assert (planned["backup_id"], planned["decision"]) == (started, "continue")
-    assert started in check_clean_and_working(used, known)
+    for _ in range(2):
+        repeated = json.loads(used.run([QUICK, *once, "--json"], timeout=600).check().stdout)
+        assert (repeated["backup"]["backup_id"], repeated["repeat"]) == (started, True)
+        assert backups(used) == [*known, started]
+    assert started in check_clean_and_working(used, [*known, started])
     now = chunks(used, started)
     # The last chunk may have been stored without a line in the journal.
     assert sum(now[key] == before[key] for key in before) >= len(before) - 2

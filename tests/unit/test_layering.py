@@ -49,6 +49,7 @@ SUB_ROOMS = {
     "jobs.backup": HOST,
     "jobs.binlog": HOST | {"jobs.health"},
     "jobs.repository": HOST | {"jobs.health"},
+    "jobs.fleet": HOST | {"jobs.health", "jobs.repository"},
     "jobs.restore": HOST | {"jobs.backup", "jobs.health", "jobs.server_copy", "jobs.steps"},
     "jobs.trial": HOST | {"jobs.backup", "jobs.restore", "jobs.server_copy"},
     "jobs.copies": HOST,
@@ -72,8 +73,10 @@ SUB_ROOMS = {
     "planning.evidence": {"planning", "planning.health"},
     "planning.notifications": {"planning", "planning.health"},
     "planning.health": {"planning", "planning.binlog", "planning.trial"},
+    "planning.fleet": {"planning", "planning.health"},
     "planning.setup": {"planning"},
     "planning.vm": {"planning", "planning.backup", "planning.clone"},
+    "report.fleet": {"report"},
     "report.repository": {"report"},
     "report.restore": {"report"},
     "report.trial": {"report", "report.restore"},
@@ -84,7 +87,16 @@ SUB_ROOMS = {
 ABOVE_ALL = {
     "report.setup": {"report", "report.trial"},
     "report.schemas": {
-        *("report", "report.clone", "report.repository", "report.restore", "report.setup", "report.trial", "report.vm")
+        *(
+            "report",
+            "report.clone",
+            "report.fleet",
+            "report.repository",
+            "report.restore",
+            "report.setup",
+            "report.trial",
+            "report.vm",
+        )
     },
 }
 """Modules of a room that ask its use cases; no use case imports them."""

@@ -18,8 +18,19 @@ def new() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
 
 
+def is_one(text: str) -> bool:
+    """Whether the text has the form of an id of a run."""
+    return re.fullmatch(PATTERN, text) is not None
+
+
+def adopt(given: str) -> None:
+    """Make `given`, which has the form of an id, the id of this process's run and of the programs that it starts."""
+    os.environ[VARIABLE] = given
+    current.cache_clear()
+
+
 @functools.cache
 def current() -> str:
     """Return the id of this process's run: that of the environment if it has the form of one, else a new one."""
     given = os.environ.get(VARIABLE, "")
-    return given if re.fullmatch(PATTERN, given) else new()
+    return given if is_one(given) else new()

@@ -24,6 +24,7 @@ from zsnapdb.cli import (
     drill,
     example,
     exit_codes,
+    fleet,
     forget,
     init,
     inventory,
@@ -73,6 +74,7 @@ app.command("snapshot", rich_help_panel=Heading.BACKUP)(notifying("snapshot", sn
 app.command("list", rich_help_panel=Heading.BACKUP)(inventory.list_backups)
 app.command("show", rich_help_panel=Heading.BACKUP)(inventory.show_backup)
 app.command("status", rich_help_panel=Heading.BACKUP)(status.status)
+app.add_typer(fleet.app, name="fleet", rich_help_panel=Heading.BACKUP)
 app.add_typer(binlog.app, name="binlog", rich_help_panel=Heading.BACKUP)
 app.command("restore", rich_help_panel=Heading.RESTORE)(evidencing("restore", restore.restore))
 app.command("rewind", rich_help_panel=Heading.RESTORE)(notifying("rewind", evidencing("rewind", rewind.rewind)))

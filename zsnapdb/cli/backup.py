@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly, WaitTime
 from zsnapdb.cli.output import show
 
 
@@ -26,6 +26,7 @@ def backup(
             show_default=False,
         ),
     ] = None,
+    once: Once = None,
     wait: WaitTime = "0s",
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -35,6 +36,9 @@ def backup(
 
     The snapshot is consistent over all volumes. The backup is incremental if an earlier one can be its base, else
     full. An interrupted backup is finished first, from its own snapshots.
+
+    With --once the command can be repeated: the backup that the run of this id began is finished, or shown if it is in
+    the repository, and no second one is made.
     """
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli import log
@@ -53,9 +57,9 @@ def backup(
         show(report.BackupPlanView(backup_plan.plan_now(chosen, full=full, fresh=fresh)), json)
         return
     if local_set is not None:
-        result = job.backup_local_set(chosen, local_set, full=full, fresh=fresh)
+        result = job.backup_local_set(chosen, local_set, full=full, fresh=fresh, once=once is not None)
     else:
-        result = job.backup(chosen, full=full, fresh=fresh)
+        result = job.backup(chosen, full=full, fresh=fresh, once=once is not None)
     terminal.end()
     log.about(backup_id=result.manifest.backup_id)
     show(report.BackupView(result), json)

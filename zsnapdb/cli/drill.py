@@ -14,6 +14,7 @@ from zsnapdb.cli.options import (
     ConfigFile,
     History,
     InstanceName,
+    Once,
     PlanOnly,
     RepositoryName,
     ServerBinary,
@@ -49,6 +50,7 @@ def drill(
     repository: RepositoryName = None,
     accepts_older: AcceptOlder = False,
     history: History = None,
+    once: Once = None,
     wait: WaitTime = "0s",
     binary: ServerBinary = None,
     config: ConfigFile = None,
@@ -60,6 +62,8 @@ def drill(
     Restore the backup to scratch datasets, start a server on them in isolation, check the data, store the evidence, and
     remove the datasets. A virtual machine is booted without a network instead, and asked through its guest agent.
 
+    With --once the command can be repeated: if the drill of this run is done, it is shown, with its exit code.
+
     Exit codes: 0 passed, 11 a check failed, 7 data is damaged.
     """
     from zsnapdb.base.quantities import parse_duration
@@ -67,6 +71,7 @@ def drill(
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.trial import drill as job
+    from zsnapdb.jobs.trial.once import once as only_once
     from zsnapdb.report.trial import drill as report
 
     settings = load(config).with_binary(instance, binary)
@@ -74,14 +79,19 @@ def drill(
     chosen = Instance.at(settings, instance, repository, terminal).waiting(parse_duration(wait))
     if chosen.settings.vm is not None:
         refuse_server_options(history=history, binary=binary)
-        code = drill_machine(settings, chosen, MachineDrillOptions(to, seed, accepts_older, plan, whole), json)
+        options = MachineDrillOptions(to, seed, accepts_older, plan, whole, once is not None)
+        code = drill_machine(settings, chosen, options, json)
         terminal.end()
         raise typer.Exit(code)
     request = job.DrillRequest(to, seed, whole, accepts_older, history)
     if plan:
         _show_plan(settings, chosen, request, json)
         return
-    done = job.drill(settings, chosen, request)
+    done = (
+        only_once(chosen, lambda: job.drill(settings, chosen, request))
+        if once is not None
+        else job.drill(settings, chosen, request)
+    )
     terminal.end()
     show(report.DrillView(done), json)
     raise typer.Exit(job.exit_code(done.evidence))

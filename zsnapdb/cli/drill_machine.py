@@ -23,12 +23,14 @@ class MachineDrillOptions:
     accepts_older: bool
     plan: bool
     whole: bool
+    once: bool
 
 
 def drill_machine(settings: Settings, instance: Instance, options: MachineDrillOptions, json: bool) -> int:
     """Drill the machine, or show the plan, and return the exit code."""
     from zsnapdb.jobs.restore.machine_run import MachineWork
     from zsnapdb.jobs.trial import drill, machine_drill
+    from zsnapdb.jobs.trial.once import once
     from zsnapdb.report.trial.drill import DrillView
     from zsnapdb.report.trial.machine_drill import MachineDrillPlanView
 
@@ -39,7 +41,11 @@ def drill_machine(settings: Settings, instance: Instance, options: MachineDrillO
         show(MachineDrillPlanView(planned), json)
         machine_drill.refuse_unfit(MachineWork(settings, instance, repository, planned.restore))
         return 0
-    done = machine_drill.drill(settings, instance, request)
+    done = (
+        once(instance, lambda: machine_drill.drill(settings, instance, request))
+        if options.once
+        else machine_drill.drill(settings, instance, request)
+    )
     show(DrillView(done), json)
     return drill.exit_code(done.evidence)
 

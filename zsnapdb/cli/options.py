@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.base.errors import UsageError
 from zsnapdb.cli import completion
 
 InstanceName = Annotated[
@@ -75,6 +76,33 @@ WaitTime = Annotated[
         "--wait",
         metavar="DURATION",
         help="If another run is at work, wait this long for its end, for example 10m; then end with 75.",
+    ),
+]
+
+
+def _adopted(given: str | None) -> str | None:
+    """Make the id that the caller chose the id of this run, before anything asks for one."""
+    from zsnapdb.base import run_id
+
+    if given is not None:
+        if not run_id.is_one(given):
+            raise UsageError(
+                f"--once {given!r} is not the id of a run",
+                hint=f"write a time (UTC) and 8 hexadecimal digits, such as {run_id.new()}",
+            )
+        run_id.adopt(given)
+    return given
+
+
+Once = Annotated[
+    str | None,
+    typer.Option(
+        "--once",
+        metavar="RUN",
+        callback=_adopted,
+        help="The id of this run, such as 20261127T080000Z-0123abcd. If the run of this id is done, only show what it"
+        " made.",
+        show_default=False,
     ),
 ]
 RepositoryName = Annotated[

@@ -21,9 +21,10 @@ from zsnapdb.report.view import View
 
 
 class BackupDocument(TypedDict):
-    """A finished backup."""
+    """A finished backup. `repeat`: the run of this id had begun it before, and this command made none."""
 
     backup: ManifestFields
+    repeat: bool
     snapshot_seconds: float
     send_seconds: float
     warnings: list[str]
@@ -45,7 +46,7 @@ class BackupView(View):
                 f"backup {m.backup_id} of {m.instance} is in the repository",
                 f"  kind      {kind_of(m.is_full)}",
                 *result_lines(m.source),
-                f"  stream    {size(m.plain_size)}, stored {size(m.stored_size)} in {result.send_seconds:.1f} s",
+                f"  stream    {size(m.plain_size)}, stored {size(m.stored_size)}{_duration(result)}",
                 *(f"  before    the interrupted backup {done.backup_id} was finished" for done in result.continued),
                 *(f"  warning   {text}" for text in result.warnings),
             ]
@@ -55,11 +56,16 @@ class BackupView(View):
         result = self.result
         return {
             "backup": manifest_fields(result.manifest),
+            "repeat": result.is_repeat,
             "snapshot_seconds": result.snapshot_seconds,
             "send_seconds": result.send_seconds,
             "warnings": list(result.warnings),
             "continued": [m.backup_id for m in result.continued],
         }
+
+
+def _duration(result: BackupResult) -> str:
+    return f" by the run {result.manifest.run_id}" if result.is_repeat else f" in {result.send_seconds:.1f} s"
 
 
 class InterruptedFields(TypedDict):

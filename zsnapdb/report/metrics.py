@@ -6,14 +6,14 @@ bounded by the configured instances and their objectives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from zsnapdb import __version__
 from zsnapdb.jobs.repository.status import InstanceStatus, alarm
 from zsnapdb.planning.health.facts import HealthFacts
-from zsnapdb.planning.health.objectives import Judgement, Verdict
+from zsnapdb.planning.health.objectives import Health, Judgement, Verdict
 
 Labels = Mapping[str, str]
 
@@ -107,9 +107,14 @@ def samples(states: Sequence[InstanceStatus], at: datetime) -> Iterator[Sample]:
         health = state.status.health
         verdict = Verdict.BROKEN if alarm(state.status) is not None else health.verdict
         yield Sample(VERDICT, labels, verdict.rank)
-        for judgement in health.judgements:
-            yield from _of_objective(labels, judgement)
-        yield from _of_facts(labels, health.facts)
+        yield from of_health(labels, health)
+
+
+def of_health(labels: Labels, health: Health) -> Iterator[Sample]:
+    """Yield the samples of the objectives of an instance, and of the facts about it."""
+    for judgement in health.judgements:
+        yield from _of_objective(labels, judgement)
+    yield from _of_facts(labels, health.facts)
 
 
 def _of_objective(labels: Labels, judgement: Judgement) -> Iterator[Sample]:
@@ -135,11 +140,16 @@ def _of_facts(labels: Labels, facts: HealthFacts) -> Iterator[Sample]:
 
 def text(states: Sequence[InstanceStatus], at: datetime) -> str:
     """Return the metrics of these instances. The text ends in a newline."""
+    return written(METRICS, samples(states, at))
+
+
+def written(metrics: Sequence[Metric], given: Iterable[Sample]) -> str:
+    """Return samples of these metrics as text, which ends in a newline."""
     by_name: dict[str, list[Sample]] = {}
-    for sample in samples(states, at):
+    for sample in given:
         by_name.setdefault(sample.metric.name, []).append(sample)
     lines = []
-    for metric in METRICS:
+    for metric in metrics:
         if metric.name in by_name:
             lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} gauge"]
             lines += [_line(sample) for sample in by_name[metric.name]]

@@ -33,6 +33,7 @@ from zsnapdb.report.clone import change, connect, create, destroy, migration, po
 from zsnapdb.report.clone import list as clones
 from zsnapdb.report.clone import query as answers
 from zsnapdb.report.document import VERSION, ErrorDocument
+from zsnapdb.report.fleet import status as fleet_status
 from zsnapdb.report.repository import copy, evidence, forget, init, keys, pin, prune, show, status, verify
 from zsnapdb.report.repository import list as backups
 from zsnapdb.report.restore import machine, readers, result, rewind, runbook
@@ -126,6 +127,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "drill": _types(drill.DrillView, drill.DrillPlanView, machine_drill.MachineDrillPlanView),
     "drills": _types(drill.DrillsView, drill.EvidenceView),
     "example": _types(examples.ExampleView, examples.ExamplesView),
+    "fleet status": _types(fleet_status.FleetView),
     "grants": _types(examples.GrantsView),
     "init": _types(init.InitView, init.InitPlanView),
     "key generate": _types(keys.KeysView, keys.KeysPlanView),

@@ -22,9 +22,10 @@ from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.planning.chain import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import Manifest, SourcePart, writer_of
+from zsnapdb.repository.objectives_part import ObjectivesPart
 from zsnapdb.repository.repository import Repository
 
-_VERSION = 5
+_VERSION = 6
 _READERS = 8
 
 
@@ -53,6 +54,9 @@ class Summary(_Part):
     instance: str
     created: Moment
     tool_version: str
+    run_id: str | None = None
+    host: str = ""
+    objectives: ObjectivesPart | None = None
     pool_guid: int
     createtxg: int
     source: SourcePart
@@ -106,6 +110,9 @@ class Summary(_Part):
             instance=m.instance,
             created=m.created,
             tool_version=m.tool_version,
+            run_id=m.run_id,
+            host=m.host,
+            objectives=m.objectives,
             pool_guid=m.pool_guid,
             createtxg=m.createtxg,
             source=m.source.summary(),

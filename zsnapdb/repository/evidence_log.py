@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.base.errors import ConsistencyError, DamagedError
+from zsnapdb.base.errors import ConsistencyError, DamagedError, NotThere
 from zsnapdb.base.patterns import InstanceName, Moment, RepositoryId, RunId, Sha256, Words
 from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink
 from zsnapdb.planning.evidence.policy import PolicyChange
@@ -22,6 +22,8 @@ from zsnapdb.repository.repository import Repository
 
 _ATTEMPTS = 100
 """How many other records may come first while one is written."""
+_STEPS = 50
+"""After so many records that were not known, the log is listed."""
 
 
 class WhoPart(BaseModel):
@@ -99,16 +101,39 @@ def read(repository: Repository, instance: str, *, after: int = 0, most: int | N
     return tuple(_parsed(repository, instance, number) for number in [one for one in keys if one > after][:most])
 
 
+def newest_number(repository: Repository, instance: str, known: int = 0) -> int:
+    """Return the number of the newest record, 0 if there is none. `known` was the newest before.
+
+    With it the records after it are asked for one by one, and the log, which only grows, is not listed.
+    """
+    number = known
+    while known and number < known + _STEPS and repository.exists(layout.evidence(instance, number + 1)):
+        number += 1
+    return number if number and number < known + _STEPS else _last_listed(repository, instance)
+
+
+def record(repository: Repository, instance: str, number: int) -> EvidenceRecord | None:
+    """Return the record of that number, None if there is none that can be believed."""
+    try:
+        return _parsed(repository, instance, number).record
+    except NotThere:
+        return None
+
+
 def links(records: Sequence[StoredRecord]) -> list[StoredLink]:
     """Return the chain of these records."""
     return [record.link for record in records]
 
 
 def _end(repository: Repository, instance: str) -> RememberedLink:
-    newest = max((listed.key.number for listed in repository.list(layout.evidence_log(instance))), default=0)
-    if not newest:
+    last = _last_listed(repository, instance)
+    if not last:
         return RememberedLink(0, NOTHING)
-    return RememberedLink(newest, hashlib.sha256(repository.get(layout.evidence(instance, newest))).hexdigest())
+    return RememberedLink(last, hashlib.sha256(repository.get(layout.evidence(instance, last))).hexdigest())
+
+
+def _last_listed(repository: Repository, instance: str) -> int:
+    return max((listed.key.number for listed in repository.list(layout.evidence_log(instance))), default=0)
 
 
 def _parsed(repository: Repository, instance: str, number: int) -> StoredRecord:

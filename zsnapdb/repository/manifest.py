@@ -26,9 +26,11 @@ from zsnapdb.base.patterns import (
     Sha256,
     ShortLine,
     SnapshotName,
+    Words,
 )
 from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.repository.machine_source import MachineSourcePart
+from zsnapdb.repository.objectives_part import ObjectivesPart
 from zsnapdb.repository.part import Part
 from zsnapdb.repository.server_source import ServerSourcePart
 from zsnapdb.stream.chunks import Chunk, Codec
@@ -178,7 +180,8 @@ def expected_stream(volume: SentVolume, features: int | None = None) -> Expected
 class Manifest(Part):
     """A backup: its identity, its source, its data keys and the streams of its volumes.
 
-    `run_id` is the run that wrote the manifest. The run that made the snapshots may be an earlier one.
+    `run_id` is the run that began the backup; a later run may have finished it. `host` and `objectives` are the name
+    and the configured objectives of the host that began it; older backups have neither.
     """
 
     model_config = ConfigDict(defer_build=False)
@@ -190,6 +193,8 @@ class Manifest(Part):
     created: Moment
     tool_version: ShortLine
     run_id: RunId | None = None
+    host: Words = ""
+    objectives: ObjectivesPart | None = None
     zfs_version: ShortLine
     pool_guid: Guid
     createtxg: Guid

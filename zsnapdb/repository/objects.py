@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Generic
+from typing import Generic, Self
 
 from zsnapdb.base.errors import ExistsError, NotThere
 from zsnapdb.repository.layout import K, Key, KeyPrefix
@@ -31,6 +31,10 @@ class RepositoryObjects:
 
     _store: Store
     _prefix: str
+
+    def through(self, layer: Callable[[Store], Store]) -> Self:
+        """Return the same objects, reached through a layer around the store."""
+        return replace(self, _store=layer(self._store))
 
     def check(self) -> None:
         """Prove that the store can be reached and listed. NotThere if the bucket or folder is missing."""
@@ -116,6 +120,10 @@ class RepositoryObjects:
     def folders(self, prefix: KeyPrefix[K]) -> Iterator[str]:
         """Yield the names of the folders directly below the prefix, in order."""
         return self._store.folders(self._prefix + prefix.path)
+
+    def top_folders(self) -> Iterator[str]:
+        """Yield the names of the folders of the repository, in order. Each may be that of an instance."""
+        return self._store.folders(self._prefix)
 
     def hold(self, key: Key) -> ObjectHold | None:
         """Return the lock or legal hold that protects the object from removal. None if there is none."""

@@ -15,12 +15,14 @@ from zsnapdb.base.errors import DamagedError
 class StoredObject:
     """An object in a listing: its key, its size in bytes, and its time of writing by the store's own clock.
 
-    `modified` is None if the store does not say it.
+    `modified` is None if the store does not say it. `tag` changes with every version of the object; "" if the store has
+    none in its listings.
     """
 
     key: str
     size: int
     modified: datetime | None = None
+    tag: str = ""
 
 
 Body = bytes | bytearray | memoryview

@@ -223,9 +223,10 @@ class LocalStore:
                 if path.startswith(prefix, skip) and not name.startswith(_NOT_OBJECTS):
                     with contextlib.suppress(FileNotFoundError):
                         status = os.lstat(path)
-                        objects.append(
-                            StoredObject(path[skip:], status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
-                        )
+                        when = datetime.fromtimestamp(status.st_mtime, UTC)
+                        # A file is replaced by a rename: another version is another inode, or was written later.
+                        tag = f"{status.st_ino}-{status.st_mtime_ns}"
+                        objects.append(StoredObject(path[skip:], status.st_size, when, tag))
         yield from sorted(objects, key=lambda item: item.key)
 
     def _refuse_links(self, inner: str) -> None:

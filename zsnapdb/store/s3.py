@@ -305,7 +305,10 @@ class S3Store:
         for page in self._pages(prefix):
             with self._requesting(f"listing {prefix}"):
                 items = page.get("Contents", [])
-                listed = [StoredObject(item["Key"], item["Size"], item.get("LastModified")) for item in items]
+                listed = [
+                    StoredObject(item["Key"], item["Size"], item.get("LastModified"), item.get("ETag", ""))
+                    for item in items
+                ]
             yield from listed
 
     def folders(self, prefix: str) -> Iterator[str]:

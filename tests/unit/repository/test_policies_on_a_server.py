@@ -14,9 +14,12 @@ from tests.unit.support.archived_server import Server
 from tests.unit.support.s3_server import BUCKET, PREFIX, S3Server, s3_server, statements
 from tests.unit.support.world import World, made
 from zsnapdb.base.errors import RepositoryError
+from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.config.repository import KeepSettings
 from zsnapdb.jobs.backup import run as backup
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.fleet import fleet
+from zsnapdb.jobs.fleet.fleet import FleetRequest
 from zsnapdb.jobs.repository import prune, verify
 from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
 from zsnapdb.jobs.repository.status import status
@@ -175,11 +178,19 @@ def test_who_may_restore_reads_backups_and_binlogs(place: Place, stored: tuple[s
     archive.fetch(archived.of(archived.incarnations[-1].id)[0], tmp_path / "binlog")
 
 
-def test_who_may_monitor_sees_the_state(place: Place, stored: tuple[str, str]) -> None:
+def test_who_may_monitor_sees_the_state_of_an_instance_and_of_a_fleet(
+    place: Place, stored: tuple[str, str], tmp_path: Path
+) -> None:
     seen = status(place.instance("monitor"))
     assert seen.newest is not None
     assert seen.newest.backup_id == stored[1]
     assert seen.damaged == ()
+    settings = FleetSettings(repository={"production": place.s3.settings("monitor")}, cache=tmp_path / "cache")
+    host = place.instance("monitor").host
+    for changed in (1, 0):
+        state = fleet.status(settings, FleetRequest(), host)
+        assert [(one.error, one.changed) for one in state.repositories] == [(None, changed)]
+        assert [one.facts.health.newest_point for one in state.rows if one.facts] == [seen.health.facts.newest_point]
 
 
 def test_who_may_prune_removes_what_expired(place: Place, stored: tuple[str, str]) -> None:

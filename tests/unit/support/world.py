@@ -23,6 +23,7 @@ from tests.unit.support.events import Recorder
 from tests.unit.support.fake_sources import VOLUMES, FakeDisks, FakeServer
 from tests.unit.support.simulated_zfs import SimulatedZfs, is_change
 from tests.unit.support.streams import begin, end, write
+from zsnapdb.base import run_id
 from zsnapdb.base.errors import CommandError
 from zsnapdb.base.model import new_backup_id
 from zsnapdb.config import settings as config
@@ -144,6 +145,7 @@ class World:
         self.journal_fails_at: int | None = None
         self.reported: list[str] = []
         self.resume_within = "3d"
+        self.run_id: Callable[[], str] = run_id.current
         self.source: type[FakeServer] = FakeServer
         self.removed: set[str] = set()
         """Backups that the test removed from the repository. `zsnapdb prune` removes their snapshots."""
@@ -212,6 +214,7 @@ class World:
             records=self.folder / "stored",
             now=lambda: self.time,
             new_backup_id=self.new_id,
+            run_id=lambda: self.run_id(),
             open_store=lambda settings, tell: (cast(Store, WatchedStore(self, self.local)), ""),
             journal_disk=WatchedDisk(self),
             # A dead run of this test belongs to this process. A real host would know that the run has ended.

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from zsnapdb.base.errors import CommandError, CommandTimeout, ConsistencyError, DamagedError
 from zsnapdb.base.model import SnapshotSet
+from zsnapdb.jobs.backup import once as once_only
 from zsnapdb.jobs.backup import resume as interrupted
 from zsnapdb.jobs.backup.early_set import EarlySet, kept_on_error, store_is_away, take_early, wait_for_store
 from zsnapdb.jobs.backup.hooks import DoneHooks
@@ -23,7 +24,7 @@ from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.backup.started_backup import started_backup
 from zsnapdb.jobs.backup.stored_later import open_set
 from zsnapdb.jobs.base.events import KeptWarnings
-from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance
+from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance, is_at_work
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BASE_TAG
 from zsnapdb.jobs.base.undo import undone_on_error
@@ -40,7 +41,8 @@ from zsnapdb.zfs import holds, owned
 class BackupResult:
     """A backup that is in the repository, and how long its snapshot and its transfer took, in seconds.
 
-    `continued` are the interrupted backups that this run finished first.
+    `continued` are the interrupted backups that this run finished first. `is_repeat`: the run of this id had begun the
+    backup before, so this command made none.
     """
 
     manifest: Manifest
@@ -48,16 +50,21 @@ class BackupResult:
     send_seconds: float
     warnings: tuple[str, ...]
     continued: tuple[Manifest, ...] = ()
+    is_repeat: bool = False
 
 
 @dataclass(frozen=True)
 class _BackupRequest:
-    """The request of one run: `full` makes a full backup, `fresh` gives interrupted backups up."""
+    """The request of one run: `full` makes a full backup, `fresh` gives interrupted backups up.
+
+    `once`: nothing is made if the run of this id has a backup.
+    """
 
     instance: Instance
     events: KeptWarnings
     full: bool
     fresh: bool
+    once: bool
     opener: SourceOpener
     done: DoneHooks
 
@@ -71,6 +78,7 @@ def backup(
     *,
     full: bool = False,
     fresh: bool = False,
+    once: bool = False,
     opener: SourceOpener = open_source,
 ) -> BackupResult:
     """Back the instance up. Afterwards the backup is in the repository, is proved, and can be a base.
@@ -81,25 +89,34 @@ def backup(
 
     If the store is away and this host has stored backups of the instance before, the snapshots are made now and stored
     when the store is back. UnreachableError if it stays away for the repository's `patience`: the snapshots stay.
+
+    With `once`, the backup that the run of this id began is returned if it is stored, and no other one is made.
     """
     events = KeptWarnings(instance.events)
     done = DoneHooks(instance.name, instance.hooks(), events)
-    request = _BackupRequest(instance.with_events(events), events, full, fresh, opener, done)
-    with done.at_the_end(), for_instance(instance, "backup", "backing up"):
+    request = _BackupRequest(instance.with_events(events), events, full, fresh, once, opener, done)
+    known = once_only.stored_if_known(instance) if once else None
+    # Whoever was killed after the manifest left a journal, which is settled below, unless another run is at work.
+    if known is not None and (not interrupted.is_any(instance) or is_at_work(instance, "backup")):
+        return BackupResult(known, 0.0, 0.0, (), is_repeat=True)
+    with done.at_the_end(), _alone(request):
         outage = store_is_away(request.instance)
         if outage is None:
             continued = _finish_interrupted(request)
-            result = _make_backup(request)
+            result = _made_before(request) or _make_backup(request)
         else:
             early = take_early(request.instance, events, opener, done, outage)
             with kept_on_error(early):
                 wait_for_store(request.instance, events, early, outage)
                 continued = _finish_interrupted(request)
-            result = _store_early(request, early)
-    return replace(result, continued=continued, warnings=tuple(events.warnings))
+                before = _made_before(request)
+            result = _kept_local(early, before) if before is not None else _store_early(request, early)
+    return replace(result, continued=_others(continued, result), warnings=tuple(events.warnings))
 
 
-def backup_local_set(instance: Instance, requested: str, *, full: bool = False, fresh: bool = False) -> BackupResult:
+def backup_local_set(
+    instance: Instance, requested: str, *, full: bool = False, fresh: bool = False, once: bool = False
+) -> BackupResult:
     """Make a backup of a set of `zsnapdb snapshot`: that of the id `requested`, or the newest for `latest`.
 
     The source is not asked. The rest is as for `backup`; after an error the set is still there. NotThere if this host
@@ -107,14 +124,45 @@ def backup_local_set(instance: Instance, requested: str, *, full: bool = False, 
     """
     events = KeptWarnings(instance.events)
     done = DoneHooks(instance.name, instance.hooks(), events)
-    request = _BackupRequest(instance.with_events(events), events, full, fresh, open_source, done)
-    with done.at_the_end(), for_instance(instance, "backup", "backing up"):
+    request = _BackupRequest(instance.with_events(events), events, full, fresh, once, open_source, done)
+    with done.at_the_end(), _alone(request):
+        before = _made_before(request)
+        if before is not None:
+            return before
         early = open_set(request.instance, requested)
         done.begins(early.set.backup_id, early.observed.volumes)
         with kept_on_error(early):
             continued = _finish_interrupted(request)
-        result = _store_early(request, early)
-    return replace(result, continued=continued, warnings=tuple(events.warnings))
+            before = _made_before(request)
+        result = _kept_local(early, before) if before is not None else _store_early(request, early)
+    return replace(result, continued=_others(continued, result), warnings=tuple(events.warnings))
+
+
+@contextlib.contextmanager
+def _alone(request: _BackupRequest) -> Iterator[None]:
+    """Be the only backup of the instance on this host. BusyError if another run is at work."""
+    with contextlib.ExitStack() as stack:
+        if request.once:
+            stack.enter_context(once_only.hinting(request.instance))
+        stack.enter_context(for_instance(request.instance, "backup", "backing up"))
+        yield
+
+
+def _made_before(request: _BackupRequest) -> BackupResult | None:
+    """Return the stored backup that the run of this id began, if it makes at most one."""
+    manifest = once_only.stored(request.instance) if request.once else None
+    return BackupResult(manifest, 0.0, 0.0, (), is_repeat=True) if manifest is not None else None
+
+
+def _kept_local(early: EarlySet, before: BackupResult) -> BackupResult:
+    """Leave the set on this host as one of `zsnapdb snapshot`: the run of this id has a backup. Return that backup."""
+    holds.release(early.names, BASE_TAG)
+    return before
+
+
+def _others(continued: tuple[Manifest, ...], result: BackupResult) -> tuple[Manifest, ...]:
+    """Return the interrupted backups that were finished, without the one that is the result."""
+    return tuple(one for one in continued if one.backup_id != result.manifest.backup_id)
 
 
 def _make_backup(request: _BackupRequest) -> BackupResult:

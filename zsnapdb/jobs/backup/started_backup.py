@@ -12,6 +12,7 @@ from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
 from zsnapdb.repository.backup_journal import StartedBackup, StartedVolume, StreamFormat
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import Manifest, SourcePart, VolumeType
+from zsnapdb.repository.objectives_part import ObjectivesPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.zfs import version
@@ -69,6 +70,8 @@ def _draft(
         created=created,
         tool_version=__version__,
         run_id=instance.host.run_id(),
+        host=instance.host.who().host,
+        objectives=ObjectivesPart.of(instance.settings.objectives),
         zfs_version=version.userland(),
         pool_guid=version.pool_guid(pool),
         createtxg=made.createtxg,

@@ -161,6 +161,11 @@ def for_instance(instance: Instance, name: str, doing: str) -> contextlib.Abstra
     )
 
 
+def is_at_work(instance: Instance, name: str) -> bool:
+    """Whether a run of this host has the lock `name` of the instance now."""
+    return is_held(f"{name}-{instance.name}", instance.host.run)
+
+
 @contextlib.contextmanager
 def writing(instance: Instance, repository: Repository, doing: str) -> Iterator[Callable[[], None]]:
     """Run the block as the only writer, on all hosts, of the instance's part of the repository.

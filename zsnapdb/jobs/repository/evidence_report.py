@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -17,8 +18,11 @@ from zsnapdb.planning.evidence.days import DoneRun, ReportedDay, days
 from zsnapdb.planning.evidence.policy import POLICY
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Evidence, PastDrills
+from zsnapdb.repository.evidence_log import EvidenceRecord
 
 _USUAL_DAYS = timedelta(days=30)
+_ONCE = ("backup", "drill")
+"""The jobs that make something once for each id of a run."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ def report(instance: Instance, first: date | None, last: date | None) -> Evidenc
     log = evidence.read(instance)
     runs = [
         DoneRun(record.job, record.finished, (record.finished - record.started).total_seconds(), record.exit_code)
-        for record in log.believed
+        for record in _without_repeats(log.believed)
         if record.job != POLICY
     ]
     return EvidenceReport(
@@ -65,6 +69,17 @@ def report(instance: Instance, first: date | None, last: date | None) -> Evidenc
         keep=instance.settings.keep or instance.repository.keep,
         repository=instance.repository,
     )
+
+
+def _without_repeats(records: Sequence[EvidenceRecord]) -> Iterator[EvidenceRecord]:
+    """Yield the records without those of `--once` runs that had been done before: they made nothing."""
+    done = set[tuple[str, str]]()
+    for record in records:
+        if record.job in _ONCE and record.exit_code == 0:
+            if (record.job, record.run_id) in done:
+                continue
+            done.add((record.job, record.run_id))
+        yield record
 
 
 def _drills(instance: Instance, first: date, last: date) -> PastDrills:

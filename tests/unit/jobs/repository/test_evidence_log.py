@@ -81,6 +81,13 @@ def test_a_record_says_who_did_what_and_how_it_ended(site: Site) -> None:
     assert log(site).alarm() is None
 
 
+def test_a_run_that_was_repeated_is_one_backup_in_the_report(site: Site) -> None:
+    for _ in range(3):
+        run(site, "backup")
+    assert len(log(site).believed) == 3
+    assert [day.backups for day in evidence_report.report(site.instance(), None, None).days][-1] == 1
+
+
 @pytest.mark.parametrize(("given", "subject"), [("ci:shop/web", "ci:shop/web"), ("no subject\n", "")])
 def test_a_record_names_the_subject_for_whom_a_service_ran_it(
     site: Site, monkeypatch: pytest.MonkeyPatch, given: str, subject: str

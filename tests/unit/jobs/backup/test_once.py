@@ -1,0 +1,85 @@
+"""A run whose id its caller chose makes one backup, however it is killed and however often it is repeated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.command_line import zsnapdb
+from tests.unit.support.interruption import interrupt
+from tests.unit.support.world import Died, World, made
+from zsnapdb.base.errors import BusyError
+from zsnapdb.jobs.base.exclusion import for_instance
+
+RUN, OTHER = "20261127T080000Z-0123abcd", "20261127T090000Z-0123abcd"
+
+
+def test_repeated_after_success_it_shows_the_same_backup_and_changes_nothing(world: World) -> None:
+    world.run_id = lambda: RUN
+    first = world.backup(once=True)
+    world.steps.clear()
+    again = world.backup(once=True)
+    assert (again.manifest, again.is_repeat, first.is_repeat) == (first.manifest, True, False)
+    assert (world.steps, again.continued) == ([], ())
+    world.run_id = lambda: OTHER
+    assert world.backup(once=True).manifest.backup_id != first.manifest.backup_id
+
+
+def test_killed_before_any_step_the_repetition_makes_one_backup(tmp_path: Path) -> None:
+    step = 0
+    while True:
+        step += 1
+        (tmp_path / str(step)).mkdir()
+        with made(tmp_path / str(step)) as world:
+            world.backup()
+            world.run_id = lambda: RUN
+            world.rise()
+            world.die_at = step
+            try:
+                world.backup(once=True)
+                break
+            except Died:
+                world.rise()
+            result = world.backup(once=True)
+            assert (len(world.ids()), world.ids()[-1]) == (2, result.manifest.backup_id)
+            assert result.manifest.run_id == RUN
+            assert world.backup(once=True).manifest == result.manifest
+            # A hold that the killed run left is released by the next backup.
+            world.run_id = lambda: OTHER
+            world.backup(once=True)
+            world.check_settled()
+    assert step > 35
+
+
+def test_what_another_run_finished_is_still_the_backup_of_the_run_that_began_it(world: World) -> None:
+    world.run_id = lambda: RUN
+    started = interrupt(world, "put main/chunks/", number=3)
+    world.run_id = lambda: OTHER
+    assert [one.backup_id for one in world.backup().continued] == [started]
+    world.run_id = lambda: RUN
+    assert world.backup(once=True).manifest.backup_id == started
+
+
+def test_while_a_run_is_at_work_it_is_busy_and_says_how_to_repeat(world: World) -> None:
+    world.run_id = lambda: RUN
+    with for_instance(world.instance, "backup", "backing up"), pytest.raises(BusyError) as refused:
+        world.backup(once=True)
+    assert (refused.value.exit_code, f"--once {RUN}" in refused.value.hint) == (75, True)
+
+
+def test_what_is_done_is_shown_while_another_run_is_at_work(world: World) -> None:
+    world.run_id = lambda: RUN
+    first = world.backup(once=True)
+    world.run_id = lambda: OTHER
+    interrupt(world, "put main/chunks/", number=3)
+    world.run_id = lambda: RUN
+    with for_instance(world.instance, "backup", "backing up"):
+        assert world.backup(once=True).manifest == first.manifest
+
+
+@pytest.mark.parametrize("given", ["x", "", f"{RUN}0", "$(reboot)"])
+def test_an_id_of_another_form_is_refused_before_anything_is_read(given: str) -> None:
+    done = zsnapdb("backup", "--once", given, "--config", "/nowhere")
+    assert done.returncode == 2
+    assert "is not the id of a run" in done.stderr

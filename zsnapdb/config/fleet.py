@@ -1,0 +1,73 @@
+"""Reads fleet.toml: the repositories that `zsnapdb fleet` looks at, and what is expected where nothing else says it."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError, field_validator
+
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.base.patterns import INSTANCE
+from zsnapdb.base.quantities import Seconds
+from zsnapdb.base.text_files import read_text
+from zsnapdb.config.errors import every_error, explain
+from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.repository import ConfigSection, RepositorySettings
+
+DEFAULT_PATH = Path("/etc/zsnapdb/fleet.toml")
+VARIABLE = "ZSNAPDB_FLEET_CONFIG"
+_EXAMPLE = "`zsnapdb example fleet.toml` prints an example"
+RepositoryName = Annotated[str, Field(pattern=rf"^{INSTANCE}$")]
+
+
+class FleetSettings(ConfigSection):
+    """The repositories of a fleet. Their instances are found by listing them.
+
+    `objectives` are those of instances whose backups name none. A host of which no repository has heard for longer than
+    `heard_within` is red. `cache` is where this host keeps what it has read; `readers` is how many requests are under
+    way at once.
+    """
+
+    repository: Annotated[dict[RepositoryName, RepositorySettings], Field(min_length=1)]
+    objectives: ObjectiveSettings = ObjectiveSettings()
+    heard_within: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 2 * 86400.0
+    cache: Path = Path("/var/cache/zsnapdb/fleet")
+    readers: Annotated[int, Field(ge=1, le=256)] = 16
+
+    @field_validator("repository")
+    @classmethod
+    def _only_read(cls, repositories: dict[str, RepositorySettings]) -> dict[str, RepositorySettings]:
+        for name, settings in repositories.items():
+            if settings.encryption.signing_key_file is not None:
+                raise ValueError(f"{name}: a fleet is only read; leave out signing_key_file, and name signers")
+        return repositories
+
+    @field_validator("objectives")
+    @classmethod
+    def _of_one_repository(cls, objectives: ObjectiveSettings) -> ObjectiveSettings:
+        if objectives.copies or objectives.immutable_for is not None:
+            raise ValueError("copies and immutable_for are not judged in the view of a fleet; leave them out")
+        return objectives
+
+
+def parse(text: str, name: str) -> FleetSettings:
+    """Return the settings in the TOML text. `name` is its name in errors. ConfigError lists all errors in the text."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name} is not valid TOML: {error}", hint=_EXAMPLE) from error
+    try:
+        return FleetSettings.model_validate(raw)
+    except ValidationError:
+        message, hint = explain(every_error(raw, FleetSettings), FleetSettings)
+        raise ConfigError(f"{name}: {message}", hint=hint or _EXAMPLE) from None
+
+
+def load(path: Path | None = None) -> FleetSettings:
+    """Return the settings of the file (default: $ZSNAPDB_FLEET_CONFIG, else /etc/zsnapdb/fleet.toml)."""
+    chosen = path or Path(os.environ.get(VARIABLE, str(DEFAULT_PATH)))
+    hint = "write one as `zsnapdb example fleet.toml` shows, or name another file with --config"
+    return parse(read_text(chosen, "the configuration of the fleet", hint), str(chosen))

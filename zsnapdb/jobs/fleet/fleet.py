@@ -1,0 +1,143 @@
+"""One view of all instances of all hosts, made only of what repositories hold, or of what was read of them last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from zsnapdb.base.errors import NotThere, UsageError, ZsnapdbError
+from zsnapdb.config.fleet import FleetSettings
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.fleet.seen import SeenFiles, SeenRepository
+from zsnapdb.planning.fleet.overview import Filter, FleetRow, HostState, SortKey, chosen, hosts, ordered, row
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.fleet.reading import Reading
+
+
+@dataclass(frozen=True)
+class RepositoryState:
+    """A repository of the fleet: what is known of it, or why nothing new is.
+
+    `seen` is what was read now, or, with an `error`, last; None: nothing was ever read. `changed` counts the instances
+    that were read anew. `is_believed_by_key`: only what known keys signed is believed.
+    """
+
+    name: str
+    seen: SeenRepository | None
+    error: ZsnapdbError | None
+    changed: int
+    is_believed_by_key: bool
+    has_identity: bool
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether its backups are encrypted, and this host has no key that opens them."""
+        return self.seen is not None and self.seen.is_encrypted and not self.has_identity
+
+
+@dataclass(frozen=True)
+class FleetState:
+    """The state of a fleet at a time (UTC). `rows` are those that were asked for, in order."""
+
+    at: datetime
+    is_cached: bool
+    repositories: tuple[RepositoryState, ...]
+    hosts: tuple[HostState, ...]
+    rows: tuple[FleetRow, ...]
+    total: int
+    """How many instances there are, with those that are not shown."""
+
+    @property
+    def exit_code(self) -> int:
+        """The greatest of the rows that are shown, and of the repositories that could not be read."""
+        return max(
+            (
+                *(one.exit_code for one in self.rows),
+                *(one.error.exit_code for one in self.repositories if one.error is not None),
+            ),
+            default=0,
+        )
+
+
+@dataclass(frozen=True)
+class FleetRequest:
+    """Which rows are wanted, and in which order. `cached`: nothing is asked of any repository."""
+
+    filters: Sequence[Filter] = ()
+    order: SortKey = SortKey.RED
+    cached: bool = False
+
+    @classmethod
+    def parse(cls, filters: Sequence[str], order: str, *, cached: bool) -> FleetRequest:
+        """Return the request for these filters and this order as they are typed. UsageError if one is none."""
+        if order not in list(SortKey):
+            raise UsageError(f"--sort {order!r} is no order", hint=f"choose from: {', '.join(SortKey)}")
+        return cls(tuple(Filter.parse(text) for text in filters), SortKey(order), cached)
+
+
+def status(settings: FleetSettings, request: FleetRequest, host: Host) -> FleetState:
+    """Return the state of the fleet now. What of one repository cannot be read hides no other one."""
+    states, rows, at = [], list[FleetRow](), host.now()
+    readings = [
+        (state, reading)
+        for name in sorted(settings.repository)
+        for state, reading in [_repository(settings, name, request, host)]
+    ]
+    facts = [one.facts() for state, _ in readings if state.seen for one in state.seen.instances.values()]
+    known = hosts(facts, at, settings.heard_within)
+    silent = {one.host: one for one in known if one.is_silent}
+    for state, reading in readings:
+        states.append(state)
+        rows += _rows(settings, state, reading, at, silent)
+    shown = ordered(chosen(rows, request.filters), request.order)
+    return FleetState(at, request.cached, tuple(states), known, shown, len(rows))
+
+
+def _repository(
+    settings: FleetSettings, name: str, request: FleetRequest, host: Host
+) -> tuple[RepositoryState, Reading | None]:
+    """Return what is known of the repository, and the reading if it was read now."""
+    reading, error, encryption = None, None, settings.repository[name].encryption
+    files = SeenFiles.of(settings, name)
+    if not request.cached:
+        # To load what reads a repository takes longer than to show what is known.
+        from zsnapdb.jobs.fleet.reading import RepositoryReader
+
+        try:
+            reading = RepositoryReader(name, settings.repository[name], settings, host).read()
+        except ZsnapdbError as failed:
+            error = failed
+    seen = reading.seen if reading is not None else files.repository()
+    if seen is None and error is None:
+        error = NotThere(f"nothing is known of repository {name} yet", hint="run `zsnapdb fleet status` once")
+    state = RepositoryState(
+        name=name,
+        seen=seen,
+        error=error,
+        changed=reading.changed if reading is not None else 0,
+        is_believed_by_key=bool(encryption.signers),
+        has_identity=encryption.identity_file is not None,
+    )
+    return state, reading
+
+
+def _rows(
+    settings: FleetSettings,
+    state: RepositoryState,
+    reading: Reading | None,
+    at: datetime,
+    silent: dict[str, HostState],
+) -> Iterator[FleetRow]:
+    seen = state.seen.instances if state.seen is not None else {}
+    problems = reading.problems if reading is not None else {}
+    for name in sorted({*seen, *problems}):
+        made = (
+            row(seen[name].facts(), seen[name].read, at, settings.objectives, silent)
+            if name in seen
+            else FleetRow(name, state.name, None, None, None, ())
+        )
+        problem = problems.get(name)
+        yield made if problem is None else replace(made, problem=problem.message, problem_code=problem.exit_code)

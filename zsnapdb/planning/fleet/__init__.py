@@ -1,0 +1,1 @@
+"""All instances of all hosts, as repositories show them."""

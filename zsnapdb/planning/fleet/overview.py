@@ -1,0 +1,247 @@
+"""Judges the instances of a fleet by what repositories hold of them, and decides which are shown, in which order. Pure.
+
+The objectives are judged where everybody judges them (`planning/health/objectives.py`). What is added here is the one
+thing that only a fleet has: a host from which nothing comes any more.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from zsnapdb.base.errors import UsageError
+from zsnapdb.base.quantities import format_duration
+from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.planning.health.facts import HealthFacts
+from zsnapdb.planning.health.objectives import Health, Judgement, Objective, Verdict, judge, worst
+
+HEARD = "heard"
+"""What is not met if a host is silent."""
+_CLOCKS = 300.0
+"""How many seconds clocks may differ. A sign of life from later than that proves nothing."""
+NOT_JUDGED = ("copies", "immutable_for")
+"""Objectives that need another repository, or a question about locks for each object: a fleet's view has neither."""
+
+
+@dataclass(frozen=True)
+class InstanceFacts:
+    """What a repository holds of an instance.
+
+    `host` and `objectives` are those of its newest backup; "" and None if that does not say. `heard` is the newest sign
+    of life: a backup, a drill, a record of evidence or the end of the archive. `oldest_point` is the first point that
+    can be restored. Sizes are in bytes.
+    """
+
+    instance: str
+    repository: str
+    host: str
+    tool_version: str
+    server: str
+    objectives: ObjectiveSettings | None
+    heard: datetime | None
+    oldest_point: datetime | None
+    backups: int
+    backup_bytes: int
+    binlog_bytes: int
+    health: HealthFacts
+
+    @property
+    def stored_bytes(self) -> int:
+        return self.backup_bytes + self.binlog_bytes
+
+
+@dataclass(frozen=True)
+class FleetReason:
+    """Why an instance is not good, what to do, and since when (UTC); None: it is not known since when.
+
+    `what` is the objective, or HEARD.
+    """
+
+    what: str
+    verdict: Verdict
+    text: str
+    hint: str
+    since: datetime | None
+
+
+@dataclass(frozen=True)
+class FleetRow:
+    """An instance in a repository, judged at a time.
+
+    `problem` is why it could not be read now: then the facts, if there are any, are of an earlier reading. `read` is
+    when they were read. `reasons` are those that are not met, the worst and oldest first.
+    """
+
+    instance: str
+    repository: str
+    facts: InstanceFacts | None
+    read: datetime | None
+    health: Health | None
+    reasons: tuple[FleetReason, ...]
+    problem: str = ""
+    problem_code: int = 0
+
+    @property
+    def host(self) -> str:
+        return self.facts.host if self.facts is not None else ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the verdicts. What cannot be read is broken."""
+        if self.problem or self.facts is None:
+            return Verdict.BROKEN
+        return worst(reason.verdict for reason in self.reasons)
+
+    @property
+    def exit_code(self) -> int:
+        """As that of `zsnapdb status`: 7 damaged, 6 nothing can be restored, else the rank of the verdict."""
+        if self.problem or self.facts is None:
+            return self.problem_code or Verdict.BROKEN.rank
+        if self.facts.health.damage:
+            return 7
+        return 6 if self.facts.health.newest_point is None else self.verdict.rank
+
+    @property
+    def since(self) -> datetime | None:
+        """Since when the worst verdict holds, as far as it is known."""
+        known = [one.since for one in self.reasons if one.verdict is self.verdict and one.since is not None]
+        return min(known, default=None)
+
+
+@dataclass(frozen=True)
+class HostState:
+    """A host: when a repository heard of it last (UTC), its instances, and whether that is too long ago."""
+
+    host: str
+    heard: datetime | None
+    instances: int
+    is_silent: bool
+
+
+def newest_sign(times: Iterable[datetime | None], at: datetime) -> datetime | None:
+    """Return the newest of signs of life, None if there is none. One from the future proves nothing."""
+    latest = at + timedelta(seconds=_CLOCKS)
+    return max((time for time in times if time is not None and time <= latest), default=None)
+
+
+def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[HostState, ...]:
+    """Return every host that a backup names, silent ones first, then by name. `within` is in seconds."""
+    heard: dict[str, list[datetime | None]] = {}
+    for facts in known:
+        if facts.host:
+            heard.setdefault(facts.host, []).append(facts.heard)
+    states = []
+    for host, times in heard.items():
+        newest = max((time for time in times if time is not None), default=None)
+        is_silent = newest is None or (at - newest).total_seconds() > within
+        states.append(HostState(host, newest, len(times), is_silent))
+    return tuple(sorted(states, key=lambda state: (not state.is_silent, state.host)))
+
+
+def row(
+    facts: InstanceFacts, read: datetime, at: datetime, expected: ObjectiveSettings, silent: Mapping[str, HostState]
+) -> FleetRow:
+    """Return the instance, judged now: by the objectives of its backups, else by the `expected` ones.
+
+    `silent` are the hosts that were not heard of, by name.
+    """
+    health = judge(replace(facts.health, at=at), judged_by(facts.objectives or expected))
+    reasons = [_reason(one, facts.health) for one in health.judgements if one.verdict is not Verdict.MET]
+    if facts.host in silent:
+        reasons.append(_silence(silent[facts.host], at))
+    return FleetRow(facts.instance, facts.repository, facts, read, health, tuple(sorted(reasons, key=_urgency)))
+
+
+def judged_by(objectives: ObjectiveSettings) -> ObjectiveSettings:
+    """Return the objectives without those that a fleet's view does not judge."""
+    return ObjectiveSettings.model_validate(objectives.model_dump(exclude=set(NOT_JUDGED)))
+
+
+def _reason(judged: Judgement, facts: HealthFacts) -> FleetReason:
+    since = judged.deadline if judged.verdict is Verdict.BROKEN else None
+    newest = facts.newest_drill
+    if judged.objective is Objective.DRILL and newest is not None and not newest.passed:
+        since = newest.finished if since is None else min(since, newest.finished)
+    return FleetReason(judged.name, judged.verdict, judged.reason, judged.hint, since)
+
+
+def _silence(host: HostState, at: datetime) -> FleetReason:
+    when = "was never heard of"
+    if host.heard is not None:
+        when = f"was not heard of for {format_duration(round((at - host.heard).total_seconds()))}"
+    hint = f"see that {host.host} is up, and that its agent or timers run"
+    return FleetReason(HEARD, Verdict.BROKEN, f"host {host.host} {when}", hint, host.heard)
+
+
+def _urgency(reason: FleetReason) -> tuple[int, float]:
+    return -reason.verdict.rank, reason.since.timestamp() if reason.since is not None else float("inf")
+
+
+class SortKey(StrEnum):
+    """The orders of rows. RED: the worst first, and of those the one that is so for longest."""
+
+    RED = "red"
+    INSTANCE = "instance"
+    HOST = "host"
+    AGE = "age"
+    STORED = "stored"
+
+
+def _time(moment: datetime | None, unknown: float) -> float:
+    return moment.timestamp() if moment is not None else unknown
+
+
+_ORDERS: Mapping[SortKey, Callable[[FleetRow], tuple[float | str, ...]]] = {
+    SortKey.RED: lambda one: (-one.verdict.rank, -one.exit_code, _time(one.since, float("inf"))),
+    SortKey.INSTANCE: lambda one: (one.instance,),
+    SortKey.HOST: lambda one: (one.host,),
+    SortKey.AGE: lambda one: (_time(one.facts.health.newest_backup if one.facts is not None else None, 0.0),),
+    SortKey.STORED: lambda one: (-float(one.facts.stored_bytes if one.facts is not None else 0),),
+}
+
+
+def ordered(rows: Iterable[FleetRow], key: SortKey) -> tuple[FleetRow, ...]:
+    """Return the rows in that order; rows that are alike by instance, repository and host."""
+    return tuple(sorted(rows, key=lambda one: (*_ORDERS[key](one), one.instance, one.repository, one.host)))
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What a row must be to be shown: red (not met), or with a name that a pattern matches."""
+
+    field: str
+    pattern: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Filter:
+        """Return the filter. UsageError if the text is none."""
+        field, separator, pattern = text.partition("=")
+        if field == "red" and not separator:
+            return cls(field)
+        if field in _NAMES and pattern:
+            return cls(field, pattern)
+        raise UsageError(
+            f"--where {text!r} is no filter",
+            hint="write red, host=PATTERN, instance=PATTERN or repository=PATTERN, such as host=db-*",
+        )
+
+    def passes(self, one: FleetRow) -> bool:
+        """Whether the row is shown."""
+        if self.field == "red":
+            return one.verdict is Verdict.BROKEN
+        return fnmatch.fnmatchcase(_NAMES[self.field](one), self.pattern)
+
+
+_NAMES: Mapping[str, Callable[[FleetRow], str]] = {
+    "host": lambda one: one.host,
+    "instance": lambda one: one.instance,
+    "repository": lambda one: one.repository,
+}
+
+
+def chosen(rows: Iterable[FleetRow], filters: Sequence[Filter]) -> tuple[FleetRow, ...]:
+    """Return the rows that pass every filter."""
+    return tuple(one for one in rows if all(condition.passes(one) for condition in filters))
