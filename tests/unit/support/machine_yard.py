@@ -98,7 +98,8 @@ def made_yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Yard:
     libvirt.add("<domain><name>web1</name><uuid>99999999-2222-4333-8444-555555555555</uuid></domain>")
     monkeypatch.setattr(Receiver, "fails_at", None)
     monkeypatch.setattr(
-        "zsnapdb.jobs.restore.receiving.ReceiveStream", lambda dataset, properties: Receiver(pool, dataset, properties)
+        "zsnapdb.jobs.restore.receiving.ReceiveStream",
+        lambda dataset, properties, **_: Receiver(pool, dataset, properties),
     )
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
     monkeypatch.setattr(machine_run, "judge_pool", lambda step: [])
