@@ -178,6 +178,7 @@ def resume_at(
         raise NotResumableError(
             f"the {_MOST_STEPS_BACK} chunks before {name(index)} have no record before the one that was received last"
         )
+    stream.begin_with_the_whole()
     return Resumption(stream, 1, 0)
 
 

@@ -45,7 +45,10 @@ def parse_token(token: str) -> ResumePoint:
         if matched is None or not 0 < int(matched[1], 16) <= _MOST_BYTES:
             raise ValueError("it has another form")
         unpacker = zlib.decompressobj()
-        listed = nvlist.read(unpacker.decompress(bytes.fromhex(matched[2]), _MOST_BYTES))
+        packed = unpacker.decompress(bytes.fromhex(matched[2]), _MOST_BYTES)
+        if not unpacker.eof:
+            raise ValueError("it was cut")
+        listed = nvlist.read(packed)
         numbers = {name: value for name, value in listed.items() if isinstance(value, int)}
         return ResumePoint(
             object=numbers["object"],

@@ -12,6 +12,7 @@ checksum that `zfs send` computed.
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 from collections.abc import Iterator
@@ -42,6 +43,8 @@ _HEAD_WORDS = CHECKSUM_AT // 4
 _MASK = (1 << 64) - 1
 _MOST_PAYLOAD = 1 << 24
 """The largest block of ZFS (SPA_MAXBLOCKSIZE)."""
+_MOST_TRIED = 64
+"""How often the GUID is tried as part of a header. In a real stream it is at its first place, or shortly after."""
 
 Sums = tuple[int, int, int, int]
 
@@ -102,13 +105,17 @@ class ResumedStream:
         self.begin = resuming_begin(begin, point)
         self._walker = Walker(expected)
         self._walker.feed(memoryview(begin))
-        self._point = point
+        self._point, self._stored_begin = point, len(begin)
         self._is_found = False
         self._partial = bytearray()
         self._skip = 0
         self._words = 0
         self._difference: Sums = (0, 0, 0, 0)
         self._is_synchronised = False
+
+    def begin_with_the_whole(self) -> None:
+        """Expect the stored stream's first slice, which begins with its BEGIN record, as the first one."""
+        self._skip, self._is_synchronised = self._stored_begin, True
 
     def feed(self, slice_: memoryview, *, last: bool) -> Iterator[memoryview]:
         """Yield what is to be written, in order. The slice is changed, and must be writable.
@@ -298,7 +305,7 @@ def _first_record(slice_: memoryview, to_guid: int) -> int | None:
     header is one if another header follows its payload.
     """
     size = len(slice_)
-    for hit in re.finditer(re.escape(_U64.pack(to_guid)), slice_):
+    for hit in itertools.islice(re.finditer(re.escape(_U64.pack(to_guid)), slice_), _MOST_TRIED):
         for place in sorted(set(GUID_AT), reverse=True):
             at = hit.start() - place
             if at < 0 or at + RECORD_BYTES > size:
