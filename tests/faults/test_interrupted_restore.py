@@ -29,9 +29,8 @@ WRITE = (
 )
 # It is in no binlog, so that only the full backup is large.
 BULK = (
-    HEAD
-    + "import os; k = ledger.connect('/run/mysqld/mysqld.sock', 'root', '', 'ledger').cursor(); k.execute('SET sql_log_bin = 0');"
-    " k.execute('CREATE TABLE bulk (id INT PRIMARY KEY, body LONGBLOB)');"
+    HEAD + "import os; k = ledger.connect('/run/mysqld/mysqld.sock', 'root', '', 'ledger').cursor();"
+    " k.execute('SET sql_log_bin = 0'); k.execute('CREATE TABLE bulk (id INT PRIMARY KEY, body LONGBLOB)');"
     " [k.execute('INSERT INTO bulk VALUES (%s, %s)', (n, os.urandom(1000000))) for n in range(48)]"
 )
 STATE = (
