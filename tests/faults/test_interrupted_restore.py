@@ -27,7 +27,7 @@ WRITE = (
     " LONGTEXT)'); [c.cursor().execute(f'INSERT INTO later VALUES ({n}, REPEAT(CHAR(65 + {n}), 1000000))') for n in"
     " range(20)]"
 )
-# It is in no binlog, so that only the full backup is large.
+# It is in no binlog: only the full backup is large. Its newest rows are in the redo log, which the parent volume has.
 BULK = (
     HEAD + "import os; k = ledger.connect('/run/mysqld/mysqld.sock', 'root', '', 'ledger').cursor();"
     " k.execute('SET sql_log_bin = 0'); k.execute('CREATE TABLE bulk (id INT PRIMARY KEY, body LONGBLOB)');"
@@ -49,7 +49,7 @@ RESTORE = ["zsnapdb", "restore", "main", "--to", "latest", "--target", TOP, "--h
 KEPT = ["zfs", "get", "-H", "-p", "-o", "value", "used,receive_resume_token"]
 SLOW = ["sed", "-i", 's/^stream.chunk_size.*/&\\nbandwidth = "3MiB"/', CONFIG]
 FAST = ["sed", "-i", "/^bandwidth/d", CONFIG]
-GOES_ON = re.compile(r"the data volume of \S+ goes on at ([0-9.]+) MiB of ([0-9.]+) MiB: ZFS kept")
+GOES_ON = re.compile(r"the parent volume of \S+ goes on at ([0-9.]+) MiB of ([0-9.]+) MiB: ZFS kept")
 LISTING = ["zfs", "list", "-H", "-t", "all", "-o", "name"]
 RESUME = ["zsnapdb", "restore", "main", "--resume", "--target", TOP, "--json"]
 
@@ -132,13 +132,13 @@ def goes_on_inside_a_volume(guest: Guest, prepared: str, step: str) -> None:
         guest.run(SLOW).check()
         running = guest.spawn(["zsnapdb", "restore", "main", "--to", "latest", "--handover", "run", *rest])
         deadline = time.monotonic() + 300
-        while not (used := guest.run([*KEPT, f"{top}/data"]).stdout.split()) or used[1] == "-" or int(used[0]) < 15e6:
+        while not (used := guest.run([*KEPT, top]).stdout.split()) or used[1] == "-" or int(used[0]) < 15e6:
             assert time.monotonic() < deadline, running.output(2)
             assert not running.done.is_set(), running.output(2)
         running.signal(signal.SIGKILL)
         running.wait(600)
         guest.run(FAST).check()
-        assert guest.run([*KEPT, f"{top}/data"]).check().stdout.split()[1] != "-"
+        assert guest.run([*KEPT, top]).check().stdout.split()[1] != "-"
 
     killed()
     before = fetched(guest)
@@ -163,7 +163,7 @@ def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothi
     prepared = prepare(guest)
     chance = random.Random(3)
     names = steps(guest)
-    goes_on_inside_a_volume(guest, prepared, next(name for name in names if re.fullmatch("receive-.*-data", name)))
+    goes_on_inside_a_volume(guest, prepared, next(name for name in names if re.fullmatch("receive-.*-parent", name)))
     by_hand = guest.spawn(RESTORE)
     wait_for_step(by_hand, [name for name in names if name.startswith("receive-")])
     by_hand.signal(signal.SIGINT)
