@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import time
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from tests.lab.guest import Guest
 
-from .in_guest import QUICK, speed_up, wait_for_step
+from .in_guest import CONFIG, QUICK, speed_up, wait_for_step
 
 # The journal's steps are those of either server, and a step begins again from its start. That a replay is exact is
 # shown on both by test_points.py and by the runbook.
@@ -26,18 +27,29 @@ WRITE = (
     " LONGTEXT)'); [c.cursor().execute(f'INSERT INTO later VALUES ({n}, REPEAT(CHAR(65 + {n}), 1000000))') for n in"
     " range(20)]"
 )
+# It is in no binlog: only the full backup is large. Its newest rows are in the redo log, which the parent volume has.
+BULK = (
+    HEAD + "import os; k = ledger.connect('/run/mysqld/mysqld.sock', 'root', '', 'ledger').cursor();"
+    " k.execute('SET sql_log_bin = 0'); k.execute('CREATE TABLE bulk (id INT PRIMARY KEY, body LONGBLOB)');"
+    " [k.execute('INSERT INTO bulk VALUES (%s, %s)', (n, os.urandom(1000000))) for n in range(48)]"
+)
 STATE = (
     HEAD
     + "import json; c = ledger.connect(sys.argv[1], 'root', '', 'ledger'); s = ledger.read_state(c); k = c.cursor(); "
-    "k.execute('SELECT COUNT(*), SUM(CRC32(body)) FROM later'); "
-    "print(json.dumps([sorted(s.journal), sorted(s.accounts.items()), s.ballast, str(k.fetchone())]))"
+    "k.execute('SELECT COUNT(*), SUM(CRC32(body)) FROM later UNION ALL SELECT COUNT(*), SUM(CRC32(body)) FROM bulk'); "
+    "print(json.dumps([sorted(s.journal), sorted(s.accounts.items()), s.ballast, str(k.fetchall())]))"
 )
+SHUT_DOWN = HEAD + "ledger.connect(sys.argv[1], 'root', '').cursor().execute('SHUTDOWN')"
 SERVING = (
     "import sys; from pathlib import Path; from zsnapdb.mysql.process import running; place = Path(sys.argv[1]); "
     "print(*[s.pid for s in running.servers_below([place.parent], '.zsnapdb') if s.place == place])"
 )
 TOP = "tank/resumed"
 RESTORE = ["zsnapdb", "restore", "main", "--to", "latest", "--target", TOP, "--handover", "run", "--json"]
+KEPT = ["zfs", "get", "-H", "-p", "-o", "value", "used,receive_resume_token"]
+SLOW = ["sed", "-i", 's/^stream.chunk_size.*/&\\nbandwidth = "3MiB"/', CONFIG]
+FAST = ["sed", "-i", "/^bandwidth/d", CONFIG]
+GOES_ON = re.compile(r"the parent volume of \S+ goes on at ([0-9.]+) MiB of ([0-9.]+) MiB: ZFS kept")
 LISTING = ["zfs", "list", "-H", "-t", "all", "-o", "name"]
 RESUME = ["zsnapdb", "restore", "main", "--resume", "--target", TOP, "--json"]
 
@@ -49,6 +61,8 @@ def prepare(guest: Guest) -> str:
     """
     guest.run(["zfs", "create", "-o", "mountpoint=/var/lib/zsnapdb", "tank/state"]).check()
     guest.run([PYTHON, "-c", HEAD + "ledger.set_up('/run/mysqld/mysqld.sock')"]).check()
+    guest.run([PYTHON, "-c", BULK], timeout=600).check()
+    guest.run(["sed", "-i", 's/^\\[repository.s3\\]$/&\\nstream.chunk_size = "1MiB"/', CONFIG]).check()
     speed_up(guest)
     guest.run([QUICK, "backup"]).check()
     guest.run(
@@ -101,10 +115,55 @@ def end_orphan(guest: Guest, resume: list[str], mount: str) -> None:
     assert not serving()
 
 
+def fetched(guest: Guest) -> int:
+    """Return the bytes that went over the loopback interface of the guest, over which alone its store is reached."""
+    line = next(line for line in guest.run(["cat", "/proc/net/dev"]).check().stdout.splitlines() if "lo:" in line)
+    return int(line.split()[1])
+
+
+def goes_on_inside_a_volume(guest: Guest, prepared: str, step: str) -> None:
+    """Kill a restore while ZFS receives the large volume: the next run fetches about the rest, and the data is exact.
+
+    What ZFS kept is removed with the restore that is given up.
+    """
+    top, rest = "tank/halfway", ["--target", "tank/halfway", "--json"]
+
+    def killed() -> None:
+        guest.run(SLOW).check()
+        running = guest.spawn(["zsnapdb", "restore", "main", "--to", "latest", "--handover", "run", *rest])
+        deadline = time.monotonic() + 300
+        while not (used := guest.run([*KEPT, top]).stdout.split()) or used[1] == "-" or int(used[0]) < 15e6:
+            assert time.monotonic() < deadline, running.output(2)
+            assert not running.done.is_set(), running.output(2)
+        running.signal(signal.SIGKILL)
+        running.wait(600)
+        guest.run(FAST).check()
+        assert guest.run([*KEPT, top]).check().stdout.split()[1] != "-"
+
+    killed()
+    before = fetched(guest)
+    stopped = guest.run(["zsnapdb", "restore", "main", "--resume", "--stop-after", step, *rest], timeout=600).check()
+    went = fetched(guest) - before
+    at, whole = (float(number) for number in GOES_ON.search(stopped.stderr).groups())  # type: ignore[union-attr]
+    print(f"killed inside a volume: it goes on at {at} of {whole} MiB, {went / 2**20:.1f} MiB were transferred")
+    assert 10 < at < whole - 10
+    # The first chunk and the one of the point are fetched twice; descriptions and headers come to less than a chunk.
+    assert went < (whole - at + 4) * 2**20
+    output = guest.run(["zsnapdb", "restore", "main", "--resume", *rest], timeout=600).check().stdout
+    check_end(guest, prepared, output)
+    guest.run([PYTHON, "-c", SHUT_DOWN, f"{json.loads(output)['mount']}/.zsnapdb/server.sock"]).check()
+    guest.run(["sh", "-c", f"until zfs destroy -r {top}; do sleep 1; done"], timeout=600).check()
+    datasets = guest.run(LISTING).check().stdout
+    killed()
+    guest.run(["zsnapdb", "restore", "main", "--abandon", *rest]).check()
+    assert guest.run(LISTING).check().stdout == datasets
+
+
 def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothing(guest: Guest) -> None:
     prepared = prepare(guest)
     chance = random.Random(3)
     names = steps(guest)
+    goes_on_inside_a_volume(guest, prepared, next(name for name in names if re.fullmatch("receive-.*-parent", name)))
     by_hand = guest.spawn(RESTORE)
     wait_for_step(by_hand, [name for name in names if name.startswith("receive-")])
     by_hand.signal(signal.SIGINT)

@@ -6,18 +6,61 @@ length of the stream does not matter.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from zsnapdb.base.errors import ConfigError, DamagedError, NotThere
 from zsnapdb.stream.chunks import Body, Chunk, ChunkSource, Codec, Workspace, unseal, unseal_in_place
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.expected import ExpectedStream
 from zsnapdb.stream.memory import TransferMemory
-from zsnapdb.stream.records import Walker
+from zsnapdb.stream.records import RECORD_BYTES, Walker, parse_begin
+from zsnapdb.stream.resume_point import ResumePoint
+from zsnapdb.stream.resuming import NotResumableError, ResumedStream, first_place
+
+_MOST_STEPS_BACK = 8
+"""How many chunks are tried before the one that ZFS was in, for one that begins before the point."""
+
+
+class Passage(Protocol):
+    """What the slices of a stream go through on their way to the pipe."""
+
+    def feed(self, slice_: memoryview, *, last: bool) -> Iterator[memoryview]:
+        """Yield what is to be written for a slice. DamagedError, before anything is yielded, if it is not accepted."""
+
+
+class WholeStream:
+    """Passes a whole stream on as it is, and walks over its records."""
+
+    def __init__(self, expected: ExpectedStream | None) -> None:
+        self._walker = Walker(expected)
+
+    def feed(self, slice_: memoryview, *, last: bool) -> Iterator[memoryview]:
+        """Yield the slice."""
+        self._walker.feed(slice_)
+        if last:
+            self._walker.finish()
+        yield slice_
+
+    def finish(self) -> None:
+        """DamagedError unless the stream has ended."""
+        self._walker.finish()
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """The rest of a stream that an interrupted receive still needs: it is in the chunks from `first` on (from 1).
+
+    `before` is the size of the chunks before it, in plain bytes.
+    """
+
+    stream: ResumedStream
+    first: int
+    before: int
 
 
 def download(
@@ -32,8 +75,11 @@ def download(
     ciphers: Mapping[str, ChunkCipher] | None = None,
     expected: ExpectedStream | None = None,
     memory: TransferMemory | None = None,
+    resumption: Resumption | None = None,
 ) -> int:
-    """Write the plain stream to `pipe`. Return the number of bytes.
+    """Write the plain stream to `pipe`. Return the number of bytes of it that are behind the reader.
+
+    With a `resumption` only the rest of the stream is fetched and written, and NotResumableError may end it.
 
     DamagedError names (by `name(index)`) the first chunk that is missing or altered, or with a record that our own
     sends never make; no byte of that chunk is written. `expected` is what the stream's BEGIN record must say. The last
@@ -45,12 +91,14 @@ def download(
     """
     fetcher = _Fetcher(store, chunks, codec, name, dict(ciphers or {}), memory or TransferMemory(), len(chunks))
     fetcher.refuse_missing_keys()
+    passage: Passage = WholeStream(expected)
     total, written = 0, 0
-    walker = Walker(expected)
-    if not chunks:
-        walker.finish()
+    if resumption is not None:
+        passage, total, written = resumption.stream, resumption.before, resumption.first - 1
+    elif not chunks:
+        WholeStream(expected).finish()
     pending: deque[Future[_Fetched]] = deque()
-    following = iter(range(1, len(chunks) + 1))
+    following = iter(range(written + 1, len(chunks) + 1))
     pool = ThreadPoolExecutor(concurrency, thread_name_prefix="fetch")
     try:
         for index in following:
@@ -59,12 +107,13 @@ def download(
                 break
         while pending:
             fetched = pending.popleft().result()
-            rest = memoryview(fetched.plain)
+            plain = _writable(fetched.plain)
             written += 1
-            total += len(rest)
-            _walk(walker, rest, name(written), last=written == len(chunks))
-            while rest:
-                rest = rest[pipe.write(rest) :]
+            total += len(plain)
+            for piece in _passed(passage, plain, name(written), last=written == len(chunks)):
+                rest = piece
+                while rest:
+                    rest = rest[pipe.write(rest) :]
             fetcher.memory.plain.give(fetched.slot)
             for index in following:
                 pending.append(pool.submit(fetcher.fetch, index))
@@ -95,16 +144,53 @@ def first_bytes(
     fetcher = _Fetcher(store, chunks[:1], codec, name, dict(ciphers), TransferMemory(), len(chunks))
     fetcher.refuse_missing_keys()
     plain = memoryview(fetcher.fetch(1).plain)
-    _walk(Walker(expected), plain, name(1), last=len(chunks) == 1)
+    for _ in _passed(WholeStream(expected), plain, name(1), last=len(chunks) == 1):
+        pass
     return bytes(plain[:count])
 
 
-def _walk(walker: Walker, plain: memoryview, name: str, *, last: bool) -> None:
-    """Walk over the records of a slice. DamagedError names the chunk with the first record that is not accepted."""
+def resume_at(
+    store: ChunkSource,
+    chunks: Sequence[Chunk],
+    codec: Codec,
+    point: ResumePoint,
+    *,
+    name: Callable[[int], str],
+    ciphers: Mapping[str, ChunkCipher],
+    expected: ExpectedStream,
+) -> Resumption:
+    """Find the chunk in which an interrupted receive goes on. The first chunk and about one other are fetched.
+
+    NotResumableError if the point is not found. The other errors are those of `download`.
+    """
+    fetcher = _Fetcher(store, chunks, codec, name, dict(ciphers), TransferMemory(), len(chunks))
+    fetcher.refuse_missing_keys()
+    first = bytes(fetcher.fetch(1).plain)
+    stream = ResumedStream(first[: RECORD_BYTES + parse_begin(first).payload_size], point, expected)
+    ends = list(itertools.accumulate(chunk.plain_size for chunk in chunks))
+    # The number is not exact, and never too small by more than the first record.
+    index = next((at for at, end in enumerate(ends, 1) if point.received < end), len(chunks))
+    for candidate in range(index, max(1, index - _MOST_STEPS_BACK), -1):
+        place = first_place(memoryview(fetcher.fetch(candidate).plain), point.to_guid)
+        if place is not None and place < point.key:
+            return Resumption(stream, candidate, ends[candidate - 2])
+    if index - _MOST_STEPS_BACK > 1:
+        raise NotResumableError(
+            f"the {_MOST_STEPS_BACK} chunks before {name(index)} have no record before the one that was received last"
+        )
+    stream.begin_with_the_whole()
+    return Resumption(stream, 1, 0)
+
+
+def _writable(plain: Body) -> memoryview:
+    view = memoryview(plain)
+    return memoryview(bytearray(view)) if view.readonly else view
+
+
+def _passed(passage: Passage, plain: memoryview, name: str, *, last: bool) -> Iterator[memoryview]:
+    """Yield what is to be written for a slice. DamagedError names the chunk with the first record not accepted."""
     try:
-        walker.feed(plain)
-        if last:
-            walker.finish()
+        yield from passage.feed(plain, last=last)
     except DamagedError as error:
         raise DamagedError(f"{name}: {error.message}", hint=error.hint) from error
 

@@ -9,7 +9,6 @@ before it, and has the GUID of the snapshot that the stream creates.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from enum import Enum
 
 from zsnapdb.base.errors import DamagedError
@@ -23,7 +22,7 @@ _SUBSTREAM = 1
 2 is a package of several streams (`zfs send -R`).
 """
 
-_BEGIN, _OBJECT, _FREEOBJECTS, _WRITE, _FREE, _END, _SPILL, _EMBEDDED, _OBJECT_RANGE = 0, 1, 2, 3, 4, 5, 7, 8, 9
+BEGIN, OBJECT, FREEOBJECTS, WRITE, FREE, END, SPILL, EMBEDDED, OBJECT_RANGE = 0, 1, 2, 3, 4, 5, 7, 8, 9
 _NAMES = (
     "BEGIN",
     "OBJECT",
@@ -37,10 +36,10 @@ _NAMES = (
     "OBJECT_RANGE",
     "REDACT",
 )
-_GUID_AT = (40, 40, 24, 40, 32, 40, 32, 24, 32, 24, 32)
+GUID_AT = (40, 40, 24, 40, 32, 40, 32, 24, 32, 24, 32)
 """The offset of the snapshot's GUID in a record, by type."""
 
-_CHECKSUM_AT = 280
+CHECKSUM_AT = 280
 _NAME_AT = 56
 
 
@@ -51,7 +50,7 @@ class Senders(Enum):
     ANY = "any"
 
 
-_OUR_RECORDS = frozenset({_OBJECT, _FREEOBJECTS, _WRITE, _FREE, _END, _SPILL})
+_OUR_RECORDS = frozenset({OBJECT, FREEOBJECTS, WRITE, FREE, END, SPILL})
 """The types of records that `zfs send` with our flags makes after BEGIN (dmu_send.c).
 
 `planning.backup.send_form.SEND_FLAGS` has the flags. A raw stream has OBJECT_RANGE records, too.
@@ -69,7 +68,7 @@ def parse_begin(first: bytes | memoryview) -> BeginRecord:
     """Return the BEGIN record at the start of a stream. DamagedError if there is none."""
     head = bytes(first[:RECORD_BYTES])
     order = _order(head) if len(head) == RECORD_BYTES else None
-    if order is None or struct.unpack_from(order + "I", head, 0)[0] != _BEGIN:
+    if order is None or struct.unpack_from(order + "I", head, 0)[0] != BEGIN:
         raise DamagedError(
             "the stream does not start with a BEGIN record",
             hint="`zfs send` wrote no send stream; see the messages of `zfs send`",
@@ -91,6 +90,23 @@ def parse_begin(first: bytes | memoryview) -> BeginRecord:
     )
 
 
+def payload_size(head: bytes, order: str) -> int:
+    """Return how many bytes follow the record with this header of 312 bytes; not for BEGIN. `order`: "<" or ">"."""
+    kind = struct.unpack_from(order + "I", head, 0)[0]
+    if kind == OBJECT:
+        bonus, _, raw_bonus = struct.unpack_from(order + "III", head, 28)
+        return int(raw_bonus or _round_up(bonus))
+    if kind == WRITE:
+        at = 96 if head[50] else 32
+    elif kind == SPILL:
+        at = 40 if struct.unpack_from(order + "Q", head, 40)[0] else 16
+    elif kind == EMBEDDED:
+        return _round_up(int(struct.unpack_from(order + "I", head, 52)[0]))
+    else:
+        return 0
+    return int(struct.unpack_from(order + "Q", head, at)[0])
+
+
 def _round_up(size: int) -> int:
     return (size + 7) & ~7
 
@@ -105,7 +121,7 @@ class Walker:
         """`expected`: what the BEGIN record must say (None: anything)."""
         self._expected, self._senders = expected, senders
         self._is_raw = expected is not None and expected.is_raw
-        self._accepts = _OUR_RECORDS | {_OBJECT_RANGE} if self._is_raw else _OUR_RECORDS
+        self._accepts = _OUR_RECORDS | {OBJECT_RANGE} if self._is_raw else _OUR_RECORDS
         self.begin: BeginRecord | None = None
         self.records = 0
         self._ended = False
@@ -153,7 +169,7 @@ class Walker:
         last = size - RECORD_BYTES
         while at <= last and not self._ended:
             kind, logical, to_guid, compression, compressed = unpack(data, at)
-            if kind == _WRITE and to_guid == guid:
+            if kind == WRITE and to_guid == guid:
                 records += 1
                 at += RECORD_BYTES + (compressed if compression else logical)
             else:
@@ -178,7 +194,7 @@ class Walker:
                 f"the record at byte {offset} of the stream has the unknown type {kind}",
                 hint="check whether OpenZFS is newer than this zsnapdb supports",
             )
-        if kind == _BEGIN:
+        if kind == BEGIN:
             raise DamagedError(
                 f"the stream has a second BEGIN record at byte {offset}",
                 hint="`zfs send` was run with unexpected options",
@@ -188,19 +204,18 @@ class Walker:
                 f"the stream has a record of type {_NAMES[kind]} at byte {offset}, which is not accepted",
                 hint="zsnapdb never sends such a record: `zfs send` had unexpected options, or the stream was altered",
             )
-        guid = self._u64(head, _GUID_AT[kind])
+        guid = self._u64(head, GUID_AT[kind])
         if guid != self.begin.to_guid:
             raise DamagedError(
                 f"the {_NAMES[kind]} record at byte {offset} of the stream has GUID {guid}, the BEGIN record has"
                 f" {self.begin.to_guid}",
                 hint="the stream was altered after `zfs send` wrote it; the backup was not completed; run it again",
             )
-        if kind == _END:
+        if kind == END:
             self._check_end(head)
             self._ended = True
         self.records += 1
-        payload = _PAYLOAD.get(kind)
-        return payload(self, head) if payload else 0
+        return payload_size(head, self._order)
 
     def _accepted(self, begin: BeginRecord) -> BeginRecord:
         if self._senders is Senders.OURS:
@@ -215,11 +230,11 @@ class Walker:
         The first one covers all bytes before the record, the second one also the record itself. So the second one must
         follow from the first.
         """
-        own = head[_CHECKSUM_AT:]
+        own = head[CHECKSUM_AT:]
         if not any(own):
             return
         a, b, c, d = struct.unpack_from(self._order + "4Q", head, 8)
-        for word in struct.unpack_from(f"{self._order}{_CHECKSUM_AT // 4}I", head, 0):
+        for word in struct.unpack_from(f"{self._order}{CHECKSUM_AT // 4}I", head, 0):
             a += word
             b += a
             c += b
@@ -236,18 +251,6 @@ class Walker:
     def _u64(self, head: bytes, at: int) -> int:
         return int(struct.unpack_from(self._order + "Q", head, at)[0])
 
-    def _object_payload(self, head: bytes) -> int:
-        return self._u32(head, 36) or _round_up(self._u32(head, 28))
-
-    def _write_payload(self, head: bytes) -> int:
-        return self._u64(head, 96) if head[50] else self._u64(head, 32)
-
-    def _spill_payload(self, head: bytes) -> int:
-        return self._u64(head, 40) or self._u64(head, 16)
-
-    def _embedded_payload(self, head: bytes) -> int:
-        return _round_up(self._u32(head, 52))
-
     def finish(self) -> BeginRecord:
         """Return the stream's BEGIN record. DamagedError unless the stream ended with its END record."""
         if self.begin is None:
@@ -258,11 +261,3 @@ class Walker:
                 hint="`zfs send` died or was cut off; the backup was not completed; run it again",
             )
         return self.begin
-
-
-_PAYLOAD: dict[int, Callable[[Walker, bytes], int]] = {
-    _OBJECT: Walker._object_payload,
-    _WRITE: Walker._write_payload,
-    _SPILL: Walker._spill_payload,
-    _EMBEDDED: Walker._embedded_payload,
-}

@@ -1,8 +1,8 @@
 """The wrapped key in the first record of a raw stream: whether a key of the user's opens what the stream makes.
 
 Sources: OpenZFS include/sys/dsl_crypt.h and module/os/linux/zfs/zio_crypt.c (zio_crypt_key_wrap: the keys of a dataset
-and their GUID, suite and version as associated data), lib/libzfs/libzfs_crypto.c (how the text of a key becomes a key),
-module/nvpair/nvpair.c (the native form of a list). That they are read right is tested with streams of `zfs send -w`.
+and their GUID, suite and version as associated data), lib/libzfs/libzfs_crypto.c (how the text of a key becomes a key).
+That they are read right is tested with streams of `zfs send -w`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ from dataclasses import dataclass, field
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESCCM, AESGCM
 
+from zsnapdb.stream import nvlist
 from zsnapdb.stream.expected import MOST_KEY_BYTES
 from zsnapdb.stream.records import RECORD_BYTES, parse_begin
 
 FIRST_BYTES = RECORD_BYTES + MOST_KEY_BYTES
 """As many bytes of a stream have its whole first record."""
-_NATIVE_LITTLE = b"\0\1"
-_HEADER, _PAIR = 12, struct.Struct("<iHxxii")
-_NUMBER, _LIST, _BYTES = 8, 19, 26
-_LIST_BYTES = 24
 _SUITES = {3: 16, 4: 24, 5: 32, 6: 16, 7: 24, 8: 32}
 """The bytes of a dataset's key by the number of its cipher (enum zio_encrypt): AES-CCM, then AES-GCM."""
 _FIRST_GCM = 6
@@ -32,8 +29,6 @@ _RAW, _HEX, _PASSPHRASE = 1, 2, 3
 _WRAPPING_BYTES = 32
 _MOST_ITERATIONS = 20_000_000
 """`zfs create` makes 350,000, which take 0.1 s. More than this somebody else chose."""
-
-Value = int | bytes | Mapping[str, "Value"]
 
 
 @dataclass(frozen=True)
@@ -81,38 +76,14 @@ def wrapped_key(first: bytes) -> WrappedKey | None:
     """
     begin = parse_begin(first)
     payload = first[RECORD_BYTES : RECORD_BYTES + begin.payload_size]
-    if payload[:2] != _NATIVE_LITTLE:
-        return None
     try:
-        listed, _ = _pairs(payload, _HEADER, nested=True)
-        keys = listed["crypt_keydata"]
+        keys = nvlist.read(payload)["crypt_keydata"]
         return _of(keys) if isinstance(keys, Mapping) else None
     except (KeyError, struct.error, ValueError):
         return None
 
 
-def _pairs(data: bytes, at: int, *, nested: bool) -> tuple[dict[str, Value], int]:
-    """Return the pairs of a list, and the place behind it. Pairs of other kinds than those in use are left out."""
-    pairs: dict[str, Value] = {}
-    while (size := struct.unpack_from("<i", data, at)[0]) != 0:
-        _, length, count, kind = _PAIR.unpack_from(data, at)
-        begin, end = at + (_PAIR.size + length + 7) // 8 * 8, at + size
-        if not at < begin <= end <= len(data):
-            raise ValueError("a pair is longer than the list")
-        name, value = data[at + _PAIR.size : at + _PAIR.size + length - 1].decode(), data[begin:end]
-        at = end
-        if kind == _NUMBER:
-            pairs[name] = int(struct.unpack("<Q", value)[0])
-        elif kind == _BYTES and 0 <= count <= len(value):
-            pairs[name] = value[:count]
-        elif kind == _LIST:
-            if not nested or len(value) != _LIST_BYTES:
-                raise ValueError("a list in a list")
-            pairs[name], at = _pairs(data, at, nested=False)
-    return pairs, at + 4
-
-
-def _of(keys: Mapping[str, Value]) -> WrappedKey:
+def _of(keys: Mapping[str, nvlist.Value]) -> WrappedKey:
     """Return the wrapped key in a list. KeyError or ValueError if it lacks something, or is of another form."""
 
     def number(name: str) -> int:

@@ -19,6 +19,7 @@ from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX
 from zsnapdb.zfs import datasets, holds, snapshots
 from zsnapdb.zfs.command import ZFS, number_in, run_when_free, table
 from zsnapdb.zfs.datasets import UNSET, Property
+from zsnapdb.zfs.partial import RESUME_STATE
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,15 @@ def prove(names: Sequence[str], *marks: Mark) -> None:
     """
     if not names:
         return
-    seen = datasets.properties_of(names, [mark.name for mark in marks])
+    _proved(names, marks, ())
+
+
+def _proved(names: Sequence[str], marks: Sequence[Mark], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
+    """Return the properties `keys` of the datasets or snapshots. The errors are those of `prove`."""
+    seen = datasets.properties_of(names, [*(mark.name for mark in marks), *keys])
     for name in names:
         _prove(name, seen[name], marks)
+    return seen
 
 
 def _prove(name: str, properties: dict[str, Property], marks: Sequence[Mark]) -> None:
@@ -103,16 +110,21 @@ def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = 
     """Unmount and destroy exactly these datasets, inner datasets first. `with_snapshots`: first all their snapshots.
 
     NotOursError, and nothing is destroyed, if one of them carries none of the marks. The call fails if there are clones
-    or holds, or snapshots without `with_snapshots`. A dataset that is in use loses none of its snapshots.
+    or holds, or snapshots without `with_snapshots`. A dataset that is in use loses none of its snapshots. What an
+    interrupted receive left in a dataset goes first.
     """
     order = sorted(names, key=len, reverse=True)
     for name in order:
         _check_separator(name, "")
     if not order:
         return
-    prove(order, *marks)
+    seen = _proved(order, marks, [RESUME_STATE])
     on = snapshots.names_of(order) if with_snapshots else []
     for name in order:
+        if seen[name][RESUME_STATE].value not in ("", UNSET):
+            _drop_partial(name)
+            if not datasets.exists(name):
+                continue
         own = [snapshot for snapshot in on if snapshot.partition("@")[0] == name]
         if own:
             datasets.unmount(name)
@@ -120,6 +132,17 @@ def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = 
             _destroy(snapshot)
         # It unmounts a filesystem that is mounted, but none that is in use (zfs-destroy(8), without -f).
         _destroy(name)
+
+
+def drop_partial(dataset: str, *marks: Mark) -> None:
+    """Remove what an interrupted `zfs receive -s` left: the dataset itself if the stream was a full one.
+
+    NotOursError unless the dataset carries one of the marks. The call fails if the receive still runs, or if there is
+    nothing to remove.
+    """
+    _check_separator(dataset, "")
+    prove([dataset], *marks)
+    _drop_partial(dataset)
 
 
 def destroy_snapshots_of(dataset: str, *marks: Mark) -> None:
@@ -268,6 +291,11 @@ def _check_separator(name: str, separator: str) -> None:
     if "".join(character for character in name if character in "@#") != separator:
         kind = {"@": "a snapshot", "#": "a bookmark", "": "a dataset"}[separator]
         raise ValueError(f"not {kind}: {name}")
+
+
+def _drop_partial(dataset: str) -> None:
+    # zfs-receive(8): -A aborts an interrupted `zfs receive -s` and deletes what it saved, nothing else.
+    run_when_free([ZFS, "receive", "-A", dataset])
 
 
 def _destroy(name: str, *, patience: float = 20.0) -> None:

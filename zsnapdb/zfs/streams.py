@@ -117,11 +117,12 @@ class SendStream:
 class ReceiveStream:
     """A running `zfs receive` into one dataset, which it does not mount (-u). The end of the block ends the process.
 
-    If the stream is incomplete, `zfs receive` drops the part of the snapshot that it received (no -s).
+    If the stream is incomplete, `zfs receive` drops the part of the snapshot that it received, or keeps it for a stream
+    that goes on there (-s). `zfs/partial.py` says what is kept.
     """
 
-    def __init__(self, dataset: str, properties: Mapping[str, str]) -> None:
-        self.argv = [ZFS, "receive", "-u", *set_options(properties), dataset]
+    def __init__(self, dataset: str, properties: Mapping[str, str], *, keeps_part: bool = False) -> None:
+        self.argv = [ZFS, "receive", *(["-s"] if keeps_part else []), "-u", *set_options(properties), dataset]
         self._child: _Child | None = None
 
     def __enter__(self) -> ReceiveStream:

@@ -89,6 +89,13 @@ class MachinePool(ClonePool):
     def _release(self, words: list[str]) -> str:
         return self._hold(words)
 
+    def _receive(self, words: list[str]) -> str:
+        option, name = words
+        assert (option, self.things[name].properties.pop("receive_resume_token")[:2]) == ("-A", "1-")
+        if len(list(self.below(name))) == 1:
+            del self.things[name]
+        return ""
+
     def _rollback(self, words: list[str]) -> str:
         _ = self.things[words[-1]]
         return ""

@@ -35,6 +35,8 @@ class Receiver:
     """A `zfs receive` into the pool in memory."""
 
     fails_at: str | None = None
+    leaves: dict[str, str] = {}  # noqa: RUF012
+    """The resume token that a failed receive leaves, by dataset."""
     size = 1 << 30
 
     def __init__(self, pool: MachinePool, dataset: str, properties: Mapping[str, str]) -> None:
@@ -49,6 +51,9 @@ class Receiver:
 
     def finish(self) -> None:
         if self.fails_at == self.dataset:
+            if self.dataset in self.leaves:
+                token = {"receive_resume_token": self.leaves[self.dataset]}
+                self.pool.things[self.dataset] = Thing({**self.properties, **token})
             raise CommandError("`zfs receive` failed")
         body = self.pipe.getvalue()
         (guid,) = struct.unpack_from("<Q", body, 40)
@@ -97,8 +102,10 @@ def made_yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Yard:
     pool, libvirt = machine_pool.install(monkeypatch, tmp_path)
     libvirt.add("<domain><name>web1</name><uuid>99999999-2222-4333-8444-555555555555</uuid></domain>")
     monkeypatch.setattr(Receiver, "fails_at", None)
+    monkeypatch.setattr(Receiver, "leaves", {})
     monkeypatch.setattr(
-        "zsnapdb.jobs.restore.receiving.ReceiveStream", lambda dataset, properties: Receiver(pool, dataset, properties)
+        "zsnapdb.jobs.restore.receiving.ReceiveStream",
+        lambda dataset, properties, **_: Receiver(pool, dataset, properties),
     )
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
     monkeypatch.setattr(machine_run, "judge_pool", lambda step: [])

@@ -72,14 +72,22 @@ class Zfs:
         )
 
     def _change(self, argv: list[str]) -> str:
-        assert argv[1] in ("destroy", "unmount", "release", "rollback")
+        assert argv[1] in ("destroy", "unmount", "release", "rollback", "receive")
         if argv[-1] in self.in_use and argv[1] in ("destroy", "unmount"):
             raise CommandError(f"cannot unmount '/{argv[-1]}': it is open")
         if argv[1] == "destroy":
             _, _, name = argv  # No flag: never recursive, never forced.
+            if self.objects.get(name, {}).get("receive_resume_token"):
+                raise CommandError(f"{name}: filesystem has children")
             if self.holds.get(name):
                 raise CommandError(f"{name}: dataset is busy")
             del self.objects[name]
+        if argv[1] == "receive":
+            assert argv[2:-1] == ["-A"]
+            if any(other.startswith(f"{argv[-1]}@") for other in self.objects):
+                del self.objects[argv[-1]]["receive_resume_token"]
+            else:
+                del self.objects[argv[-1]]
         if argv[1] == "release":
             self.holds[argv[-1]].remove(argv[2])
         self.changes.append(" ".join(argv[1:]))
@@ -299,4 +307,28 @@ WRONG_KINDS: dict[str, Callable[[], None]] = {
 def test_nothing_is_destroyed_as_something_else(zfs: Zfs, call: Callable[[], None]) -> None:
     with pytest.raises(ValueError, match=r"^not a "):
         call()
+    assert zfs.changes == []
+
+
+def test_what_an_interrupted_receive_left_goes_before_its_dataset_and_with_nothing_else(zfs: Zfs) -> None:
+    token = {"receive_resume_token": ("1-d2-d8-78", "-")}
+    # An increment was interrupted in one, a full stream in the other, which has no snapshot.
+    zfs.objects[f"{ANCHOR}/r1"] |= token
+    zfs.objects[f"{ANCHOR}/r2"] = {"zsnapdb:clone": OURS, **token}
+    owned.destroy_datasets([ANCHOR, f"{ANCHOR}/r1", f"{ANCHOR}/r2"], MARK, with_snapshots=True)
+    assert set(zfs.objects) == {BOOKMARK}
+    changes = [change for change in zfs.changes if not change.startswith("unmount")]
+    assert changes == [
+        f"receive -A {ANCHOR}/r1",
+        f"destroy {SNAPSHOT}",
+        f"destroy {ANCHOR}/r1",
+        f"receive -A {ANCHOR}/r2",
+        f"destroy {ANCHOR}",
+    ]
+
+
+def test_what_an_interrupted_receive_left_in_a_foreign_dataset_stays(zfs: Zfs) -> None:
+    zfs.objects["tank/theirs"] = {"receive_resume_token": ("1-d2-d8-78", "-")}
+    with pytest.raises(NotOursError):
+        owned.drop_partial("tank/theirs", MARK)
     assert zfs.changes == []

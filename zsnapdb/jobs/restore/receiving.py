@@ -12,14 +12,16 @@ from zsnapdb.base.model import Progress
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
-from zsnapdb.jobs.restore import stored_chain
+from zsnapdb.jobs.restore import interrupted_receive, stored_chain
+from zsnapdb.jobs.restore.interrupted_receive import InterruptedReceive
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import MakeTop, Receive
-from zsnapdb.repository.manifest import FilesystemType, Manifest, expected_stream
+from zsnapdb.repository.manifest import FilesystemType, Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import download
 from zsnapdb.stream.memory import TransferMemory
-from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.stream.resuming import NotResumableError
+from zsnapdb.zfs import datasets, owned, partial, snapshots
 from zsnapdb.zfs.owned import Mark
 from zsnapdb.zfs.streams import ReceiveStream
 
@@ -81,7 +83,7 @@ def make_top(work: ReceivingWork, step: MakeTop, more: Mapping[str, str] | None 
 
 
 def receive(work: ReceivingWork, step: Receive) -> None:
-    """Receive one volume's stream, unless this restore received it before.
+    """Receive one volume's stream, unless this restore received it before. An interrupted receive goes on.
 
     Every chunk is verified, and the records in it are checked, before a byte of it is received. NotOursError if
     somebody else made the dataset.
@@ -96,14 +98,30 @@ def receive(work: ReceivingWork, step: Receive) -> None:
             hint="give the restore up with --abandon, and start again",
         )
     datasets.ensure(step.dataset.rpartition("/")[0], {"mountpoint": "none", "canmount": "off"})
-    properties: dict[str, str] = {}
-    if step.from_guid is None:
-        properties = {**NO_SNAPSHOTS, **restored_property(work.plan)}
-        if step.key_location is not None:
-            properties["keylocation"] = step.key_location
-        if isinstance(volume.type, FilesystemType):
-            properties |= {**datasets.SAFE_MOUNT, "canmount": "noauto", "mountpoint": step.mountpoint}
-    with ReceiveStream(step.dataset, properties) as stream:
+    mark = restored_mark(work.plan)
+    interrupted = None
+    if not work.is_first_run and datasets.exists(step.dataset):
+        interrupted = interrupted_receive.rest_of(work, step, manifest, volume, mark)
+    try:
+        _bring(work, step, manifest, volume, interrupted)
+    except (CommandError, NotResumableError) as error:
+        if interrupted is None or not _begins_again(error, step, interrupted):
+            raise
+        interrupted_receive.begin_again(work, step, mark, error.message)
+        _bring(work, step, manifest, volume, None)
+
+
+def _begins_again(error: CommandError | NotResumableError, step: Receive, interrupted: InterruptedReceive) -> bool:
+    return isinstance(error, NotResumableError) or interrupted_receive.is_refused(error, step, interrupted)
+
+
+def _bring(
+    work: ReceivingWork, step: Receive, manifest: Manifest, volume: VolumePart, interrupted: InterruptedReceive | None
+) -> None:
+    """Fetch the volume's stream, or the rest that an interrupted receive needs, and let ZFS receive it."""
+    properties = {} if interrupted is not None else _properties_of(work, step, volume)
+    # Nothing goes on in the middle of a raw stream, so nothing of it is kept.
+    with ReceiveStream(step.dataset, properties, keeps_part=not volume.is_raw) as stream:
         # A broken pipe means that `zfs receive` failed; finish() says why.
         with (
             stored_chain.naming_restorable(work.instance, work.repository, manifest.backup_id),
@@ -123,14 +141,28 @@ def receive(work: ReceivingWork, step: Receive) -> None:
                 on_bytes=lambda done: work.events.progress(
                     Progress(f"receive {step.role} of {step.backup_id}", done, step.plain_bytes)
                 ),
+                resumption=None if interrupted is None else interrupted.resumption,
             )
         stream.finish()
 
 
-def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
-    """Whether the snapshot exists. This waits until an earlier `zfs receive` of a full stream removed its dataset.
+def _properties_of(work: ReceivingWork, step: Receive, volume: VolumePart) -> dict[str, str]:
+    """Return the properties of the dataset that a full stream makes; an increment sets none."""
+    if step.from_guid is not None:
+        return {}
+    properties = {**NO_SNAPSHOTS, **restored_property(work.plan)}
+    if step.key_location is not None:
+        properties["keylocation"] = step.key_location
+    if isinstance(volume.type, FilesystemType):
+        properties |= {**datasets.SAFE_MOUNT, "canmount": "noauto", "mountpoint": step.mountpoint}
+    return properties
 
-    NotOursError if the dataset has snapshots and is not of this restore.
+
+def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
+    """Whether the snapshot exists. This waits until an earlier `zfs receive` into the dataset has ended.
+
+    That one keeps what it received, or removes the dataset that it made. NotOursError if the dataset has snapshots and
+    is not of this restore.
     """
     deadline = time.monotonic() + _PATIENCE
     while datasets.exists(step.dataset):
@@ -139,11 +171,13 @@ def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
             owned.prove([step.dataset], restored_mark(plan))
         if step.guid in received:
             return True
-        if step.from_guid is not None:
+        if not partial.is_being_received(step.dataset) and (
+            step.from_guid is not None or partial.token(step.dataset) is not None
+        ):
             return False
         if time.monotonic() > deadline:
             raise CommandError(
-                f"{step.dataset} exists without its snapshot",
+                f"{step.dataset} exists without its snapshot, and not as a part of it",
                 hint="end any other `zfs receive` into the dataset; if there is none, destroy the dataset by hand",
             )
         time.sleep(0.2)

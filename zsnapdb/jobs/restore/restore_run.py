@@ -14,6 +14,7 @@ from zsnapdb.jobs.steps.executor import Executor, Handlers, refuse_unknown
 from zsnapdb.jobs.steps.journal import J, JournalFolder
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
 from zsnapdb.planning.restore.steps import MountVolumes, Receive
+from zsnapdb.zfs import partial
 
 Confirm = Callable[[Any], bool]
 """Called before each step; False stops the restore before the step, to be resumed later."""
@@ -60,9 +61,9 @@ class RestoreRun(Generic[J]):
     ) -> Executor[J]:
         """Run the unfinished steps in order, with a journal. The caller has the locks of `under_way.alone`.
 
-        An error keeps what was received for another try, and an interruption keeps all. Datasets and journal are
-        removed only if the error came before anything was received or mounted, or if the repository is damaged. What
-        could not be removed keeps its journal: --abandon removes it.
+        An error keeps what was received for another try, a part of a volume too, and an interruption keeps all.
+        Datasets and journal are removed only if the error came before anything was received or mounted, or if the
+        repository is damaged. What could not be removed keeps its journal: --abandon removes it.
         """
         refuse_unknown(self.work.plan, stop_after)
         executor = self._executor(journals, journal)
@@ -95,7 +96,11 @@ class RestoreRun(Generic[J]):
         received = any(step.name in done and isinstance(step, Receive | MountVolumes) for step in steps)
         receives = any(isinstance(step, Receive) for step in steps)
         has_begun = journals.path(journal.top).exists()
-        is_kept = received or (receives and isinstance(error, KeyboardInterrupt) and has_begun)
+        is_kept = (
+            received
+            or (receives and isinstance(error, KeyboardInterrupt) and has_begun)
+            or (has_begun and self._has_part(journal))
+        )
         if self._may_be_only_one():
             error.add_note("datasets of the server were exchanged: continue with --resume")
         # What was finished once is never removed because it could not be continued.
@@ -108,6 +113,14 @@ class RestoreRun(Generic[J]):
             journals.forget(journal.top)
         elif has_begun:
             error.add_note(f"`zsnapdb restore {journal.plan.instance} --abandon --target {journal.top}` removes it")
+
+    def _has_part(self, journal: J) -> bool:
+        """Whether ZFS kept a part of the volume that was being received. If ZFS does not say, there is none."""
+        step = journal.next_step
+        try:
+            return isinstance(step, Receive) and partial.token(step.dataset) is not None
+        except ZsnapdbError:
+            return False
 
     def _may_be_only_one(self) -> bool:
         try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.unit.support.machine_yard import REQUEST, TOP, Receiver, Yard, made_yard
-from zsnapdb.base.errors import CommandError, DamagedError, ExistsError, PreflightError, UsageError
+from zsnapdb.base.errors import CommandError, DamagedError, ExistsError, NotOursError, PreflightError, UsageError
 from zsnapdb.jobs.restore import machine_plan, machine_run
 from zsnapdb.jobs.restore.machine_run import MachineRestoreResult, MachineWork
 from zsnapdb.jobs.steps.restore_journal import MachineJournals
@@ -16,6 +17,7 @@ from zsnapdb.planning.restore.machine import DefineDomain, MachineRestorePlan
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.report.restore.machine import MachineRestorePlanView, MachineRestoreView
 from zsnapdb.repository.manifest import FilesystemType, ZvolType
+from zsnapdb.stream import nvlist
 from zsnapdb.vm.hypervisor import MachineState
 
 
@@ -108,6 +110,51 @@ def test_an_interrupted_restore_is_resumed_or_given_up(yard: Yard, monkeypatch: 
         assert defined(yard.resume()).uuid in yard.libvirt.known
         _remove(yard)
         assert yard.state() == before
+
+
+def token(guid: int) -> str:
+    """Return what ZFS says of an interrupted full stream to this snapshot."""
+    numbers = {"object": 9, "offset": 4096, "bytes": 9000, "toguid": guid}
+    return f"1-0-d8-{zlib.compress(nvlist.with_numbers(b'', numbers)).hex()}"
+
+
+@pytest.mark.parametrize("is_of_this", [True, False])
+def test_what_zfs_kept_and_cannot_be_continued_is_told_and_removed(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch, is_of_this: bool
+) -> None:
+    before = yard.state()
+    step = yard.plan().receives[0]
+    monkeypatch.setattr(Receiver, "fails_at", step.dataset)
+    monkeypatch.setattr(Receiver, "leaves", {step.dataset: token(step.guid if is_of_this else 4711)})
+    with pytest.raises(CommandError) as failed:
+        yard.restore()
+    # Nothing was received whole, and still there is something to continue.
+    assert "continue with --resume" in "".join(failed.value.__notes__)
+    monkeypatch.setattr(Receiver, "fails_at", None)
+    assert defined(yard.resume()).uuid in yard.libvirt.known
+    why = "has no record of object 9 at 4096" if is_of_this else "ZFS kept a part of another snapshot, with GUID 4711"
+    assert any("again from its beginning" in line and why in line for line in yard.reported), yard.reported
+    assert ["receive", "-A", step.dataset] in yard.pool.commands
+    _remove(yard)
+    assert yard.state() == before
+
+
+def test_what_zfs_kept_goes_with_a_restore_that_is_given_up_but_not_if_it_is_of_others(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = yard.state()
+    step = yard.plan().receives[0]
+    monkeypatch.setattr(Receiver, "fails_at", step.dataset)
+    monkeypatch.setattr(Receiver, "leaves", {step.dataset: token(step.guid)})
+    with pytest.raises(CommandError):
+        yard.restore()
+    mine = yard.pool.things[step.dataset].properties.pop("zsnapdb:restored")
+    with pytest.raises(NotOursError):
+        yard.resume()
+    assert ["receive", "-A", step.dataset] not in yard.pool.commands
+    yard.pool.things[step.dataset].properties["zsnapdb:restored"] = mine
+    yard.abandon()
+    assert yard.state() == before
 
 
 def _again(yard: Yard) -> MachineRestorePlan:

@@ -1,0 +1,26 @@
+"""An interrupted receive goes on only with the stream that it was of."""
+
+from __future__ import annotations
+
+from zsnapdb.planning.restore.resumption import why_from_the_beginning
+from zsnapdb.planning.restore.steps import Receive
+
+
+def step(from_guid: int | None = None, key_location: str | None = None) -> Receive:
+    return Receive("b", "data", "tank/new/data", "/m", "zsnapdb-b", 11, from_guid, 100, 50, key_location)
+
+
+def test_the_same_stream_goes_on() -> None:
+    assert why_from_the_beginning(step(), to_guid=11, from_guid=0, records=True) is None
+    assert why_from_the_beginning(step(7), to_guid=11, from_guid=7, records=True) is None
+
+
+def test_another_stream_a_raw_one_and_nothing_at_all_begin_again() -> None:
+    for to_guid, from_guid in ((12, 0), (11, 7)):
+        why = why_from_the_beginning(step(), to_guid=to_guid, from_guid=from_guid, records=True)
+        assert why is not None
+        assert f"with GUID {to_guid}, not of zsnapdb-b" in why
+    assert "encrypted" in (
+        why_from_the_beginning(step(key_location="prompt"), to_guid=11, from_guid=0, records=True) or ""
+    )
+    assert why_from_the_beginning(step(), to_guid=11, from_guid=0, records=False) == "nothing of it was received"
