@@ -81,16 +81,17 @@ def all_products() -> list[Product]:
 
 
 def needed(name: str, server: str | None) -> list[Product]:
-    """Return what guests with this release need beside the lab: of `server` (servers.py), or of the lab's two."""
+    """Return what guests with this release and this server of servers.py (None: the lab's two) need beside the lab.
+
+    LabError for the lab's own servers on an older kernel: User Mode Linux had 512 GB of addresses there, and MariaDB
+    reserves 8 TB (innodb_buffer_pool_size_max).
+    """
     release = product(name)
     if RELEASES[name].kernel is None:
         return [release]
-    if server is not None:
-        images = [_image(name, servers.SERVERS[server].flavour, server, servers.image(server))]
-    else:
-        lab = {one.name: one for one in products()}
-        images = [_image(name, flavour, None, lab[f"image-{flavour}"]) for flavour in ("mysql", "mariadb")]
-    return [*_kernels(name), release, *images]
+    if server is None:
+        raise host.LabError(f"OpenZFS {name} has a kernel of its time, and goes with an older server: add --server")
+    return [*_kernels(name), release, _image(name, server)]
 
 
 def _kernels(name: str) -> Sequence[Product]:
@@ -103,10 +104,10 @@ def _kernels(name: str) -> Sequence[Product]:
     return (Product(kernel_of(name), (*lab.inputs, *source), lab.needs, make),)
 
 
-def _image(name: str, flavour: str, server: str | None, like: Product) -> Product:
-    """Return what is `like` in a pool that this release makes."""
-    kernel, modules = kernel_of(name), f"zfs-{name}"
-    make = steps.pool_image(flavour, None if server is None else f"server-{server}", kernel, modules)
+def _image(name: str, server: str) -> Product:
+    """Return what is the pool with the server's files, made by this release."""
+    like, modules = servers.image(server), f"zfs-{name}"
+    make = steps.pool_image(servers.SERVERS[server].flavour, f"server-{server}", kernel_of(name), modules)
     return replace(like, name=f"{like.name}-zfs-{name}", needs=(*like.needs, modules), make=make)
 
 
