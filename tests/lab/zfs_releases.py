@@ -84,13 +84,13 @@ def needed(name: str, server: str | None) -> list[Product]:
     """Return what guests with this release and this server of servers.py (None: the lab's two) need beside the lab.
 
     LabError for the lab's own servers on an older kernel: User Mode Linux had 512 GB of addresses there, and MariaDB
-    reserves 8 TB (innodb_buffer_pool_size_max).
+    10.11 and later reserve 8 TB (innodb_buffer_pool_size_max). MySQL and MariaDB 10.5 do not.
     """
     release = product(name)
     if RELEASES[name].kernel is None:
         return [release]
     if server is None:
-        raise host.LabError(f"OpenZFS {name} has a kernel of its time, and goes with an older server: add --server")
+        raise host.LabError(f"OpenZFS {name} goes with an older server: add --server mysql-8.0, or another")
     return [*_kernels(name), release, _image(name, server)]
 
 
