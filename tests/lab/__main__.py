@@ -34,7 +34,7 @@ def _build(cache: Cache, options: argparse.Namespace) -> int:
     began = time.monotonic()
     names = [options.server] if options.server else []
     more = [make(name) for name in names for make in (servers.product, servers.image)]
-    more += [zfs_releases.product(options.zfs)] if options.zfs else []
+    more += zfs_releases.needed(options.zfs, options.server) if options.zfs else []
     paths = build.build(cache, more)
     print(f"the lab is ready in {cache.top} ({time.monotonic() - began:.0f} s)")
     for name, path in paths.items():
@@ -120,7 +120,7 @@ def _add_server(parser: argparse.ArgumentParser, what: str) -> None:
 
 def _add_zfs(parser: argparse.ArgumentParser) -> None:
     text = "guests have this release of OpenZFS"
-    parser.add_argument("--zfs", choices=list(zfs_releases.SUITES), help=text)
+    parser.add_argument("--zfs", choices=list(zfs_releases.RELEASES), help=text)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -216,9 +216,10 @@ def several_processors() -> list[Product]:
 
 
 def _named(name: str) -> Product:
-    from . import servers
+    from . import servers, zfs_releases
 
-    every = (*products(), *several_processors(), *map(servers.product, servers.SERVERS))
+    others = (*map(servers.product, servers.SERVERS), *zfs_releases.all_products())
+    every = (*products(), *several_processors(), *others)
     return next(p for p in every if p.name == name)
 
 

@@ -83,16 +83,15 @@ class Lab:
         if zfs is not None:
             if processors > 1:
                 raise LabError("another release of OpenZFS is built for guests with one processor alone")
-            more = [zfs_releases.product(zfs)]
+            more = zfs_releases.needed(zfs, server)
         if server is not None:
-            more = [*more, product(server), image(server)]
+            more = [product(server), image(server), *more]
         paths = build(cache, more)
-        images = {name: paths[f"image-{name}"] for name in ("mysql", "mariadb")}
-        if server is not None:
-            images = {SERVERS[server].flavour: paths[f"image-{server}"]}
+        of_server = {"mysql": "mysql", "mariadb": "mariadb"} if server is None else {SERVERS[server].flavour: server}
+        images = {flavour: paths[zfs_releases.image_of(zfs, name)] for flavour, name in of_server.items()}
         _compile(paths["guest"])
         lab = cls(
-            kernel=paths["kernel"] / "linux",
+            kernel=paths[zfs_releases.kernel_of(zfs)] / "linux",
             base=paths["base"],
             root=paths["guest"],
             images=images,

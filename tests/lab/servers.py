@@ -93,30 +93,31 @@ SERVERS = {
 }
 
 
-def _sources(server: OtherServer, keys: str) -> str:
-    if server.is_ubuntu:
-        mirror, parts = UBUNTU, "main universe"
-    else:
-        mirror, parts = host.mirror(), "main"
-    return "".join(f"deb [signed-by={keys}] {mirror} {suite} {parts}\n" for suite in server.suites)
+def apt_sources(b: Builder, out: Path, inside: str, suites: tuple[str, ...], *, is_ubuntu: bool) -> str:
+    """Make a folder `apt` in `out`, in which apt knows these suites alone, and return the options that make it so.
+
+    `out` is `inside` in the chroot. Debian has the keys of Ubuntu as a package, which its own signature covers.
+    """
+    options = steps.apt_options(out / "apt", f"{inside}/apt", suites[0])
+    keys, mirror, parts = DEBIAN_KEYS, host.mirror(), "main contrib"
+    if is_ubuntu:
+        keys, mirror, parts = f"{inside}/{UBUNTU_KEYS}", UBUNTU, "main universe"
+        script = (
+            f"cd {inside}/apt; apt-get -q update; apt-get -q download ubuntu-keyring;"
+            f" dpkg-deb --fsys-tarfile ubuntu-*.deb | tar x -C {inside}; rm ubuntu-*.deb"
+        )
+        b.chroot(b.paths["toolroot"], script, [host.Bind(out, inside)])
+    (out / "apt/policy").write_text(POLICY)
+    lines = (f"deb [signed-by={keys}] {mirror} {suite} {parts}\n" for suite in suites)
+    (out / "apt/sources.list").write_text("".join(lines))
+    return options
 
 
 def _fetch(server: OtherServer) -> Callable[[Builder, Path], None]:
     """Return what makes the tree of a server: the files of its packages and of all that they depend on."""
 
     def make(b: Builder, out: Path) -> None:
-        options = steps.apt_options(out / "apt", "/out/apt", server.suites[0])
-        keys = DEBIAN_KEYS
-        if server.is_ubuntu:
-            # Debian has the keys of Ubuntu as a package, which its own signature covers.
-            script = (
-                "cd /out/apt; apt-get -q update; apt-get -q download ubuntu-keyring;"
-                " dpkg-deb --fsys-tarfile ubuntu-*.deb | tar x -C /out; rm ubuntu-*.deb"
-            )
-            b.chroot(b.paths["toolroot"], script, [host.Bind(out, "/out")])
-            keys = f"/out/{UBUNTU_KEYS}"
-        (out / "apt/policy").write_text(POLICY)
-        (out / "apt/sources.list").write_text(_sources(server, keys))
+        options = apt_sources(b, out, "/out", server.suites, is_ubuntu=server.is_ubuntu)
         whole = f"cd /out/apt/archives; apt-get {options} download {' '.join(server.whole)}; " if server.whole else ""
         script = (
             f"export APT_SEQUOIA_CRYPTO_POLICY=/out/apt/policy; apt-get {options} update;"

@@ -56,9 +56,8 @@ def root_with_tools(b: Builder, out: Path) -> None:
         options = apt_options(sources, "/usr/src/apt", suite)
         # A mirror need not have every suite, and a suite not always the same kernel.
         script = (
-            f"cd /usr/src; apt-get {options} update && apt-get {options} download {package} || exit 0; dpkg-deb"
-            f" --fsys-tarfile {package}_*.deb | tar x -O ./usr/src/{package}.tar.xz | tar xJ; mv {package} linux; rm"
-            f" {package}_*.deb"
+            f"cd /usr/src; apt-get {options} update && apt-get {options} download {package} || exit 0;"
+            f" {_unpacked(package)}; mv {package} linux"
         )
         b.chroot(out, script)
         if (out / "usr/src/linux").exists():
@@ -68,6 +67,11 @@ def root_with_tools(b: Builder, out: Path) -> None:
             "the mirror has none of " + ", ".join(f"{package} of {suite}" for suite, package in recipe.KERNEL_SOURCES)
         )
     shutil.rmtree(sources)
+
+
+def _unpacked(package: str) -> str:
+    """Return the shell commands that make a kernel's source of its package, in a folder of the same name."""
+    return f"dpkg-deb --fsys-tarfile {package}_*.deb | tar x -O ./usr/src/{package}.tar.xz | tar xJ; rm {package}_*.deb"
 
 
 def apt_options(folder: Path, inside: str, suite: str, parts: str = "main") -> str:
@@ -90,15 +94,28 @@ def apt_options(folder: Path, inside: str, suite: str, parts: str = "main") -> s
     )
 
 
-def kernel(options: Sequence[str], check: str = "true") -> Callable[[Builder, Path], None]:
-    """Return what builds a kernel with these options; the shell command `check` looks at its configuration first."""
+def kernel(
+    options: Sequence[str], check: str = "true", source: tuple[str, str] | None = None
+) -> Callable[[Builder, Path], None]:
+    """Return what builds a kernel with these options; the shell command `check` looks at its configuration first.
+
+    `source` is a suite and its package with the source, in the place of the lab's kernel.
+    """
 
     def make(b: Builder, out: Path) -> None:
+        fetch = "cp -a /usr/src/linux /out/src"
+        if source is not None:
+            suite, package = source
+            apt = apt_options(out / "apt", "/out/apt", suite)
+            fetch = (
+                f"cd /out; apt-get {apt} update; apt-get {apt} download {package}; rm -rf apt;"
+                f" {_unpacked(package)}; mv {package} src"
+            )
         enable = " ".join(f"-e {o}" for o in options)
         disable = " ".join(f"-d {o}" for o in recipe.KERNEL_WITHOUT)
         jobs = (os.cpu_count() or 2) + 1
         script = (
-            f"cp -a /usr/src/linux /out/src; cd /out/src; sed -i '{recipe.KERNEL_EDITS[0]}' {recipe.KERNEL_EDITS[1]};"
+            f"{fetch}; cd /out/src; sed -i '{recipe.KERNEL_EDITS[0]}' {recipe.KERNEL_EDITS[1]};"
             " if patch -s -p1 --dry-run < /out/patch; then patch -p1 < /out/patch; fi;"
             f" make -s ARCH=um defconfig; scripts/config {enable} {disable} --set-val KERNEL_STACK_ORDER"
             f" {recipe.KERNEL_STACK_ORDER}; make -s ARCH=um olddefconfig; {check}; make ARCH=um -j{jobs} linux"
@@ -233,18 +250,24 @@ def mkdocs(b: Builder, out: Path) -> None:
     command.chmod(0o755)
 
 
-def pool_image(flavour: str, server: str | None = None) -> Callable[[Builder, Path], None]:
-    """Return what makes the pool of a flavour; `server` names the tree of another release that initialises it."""
+def pool_image(
+    flavour: str, server: str | None = None, kernel: str = "kernel", modules: str | None = None
+) -> Callable[[Builder, Path], None]:
+    """Return what makes the pool of a flavour; `server` names the tree of another release that initialises it.
+
+    `kernel` and `modules` name products that its guest has in the place of the lab's.
+    """
 
     def make(b: Builder, out: Path) -> None:
         from .guest import Guest, Lab
 
         lab = Lab(
-            kernel=b.paths["kernel"] / "linux",
+            kernel=b.paths[kernel] / "linux",
             base=b.paths["base"],
             root=b.paths["guest"],
             images={},
             cache=b.cache,
+            modules=None if modules is None else b.paths[modules],
             server=None if server is None else b.paths[server],
         )
         with Guest.boot(lab, flavour="none", blank_pool=True, log=b.log) as guest:
