@@ -122,7 +122,6 @@ class ChildRunner:
         while process.poll() is None:
             why = self._end_of(call, deadline)
             if why is not None:
-                process.terminate()
                 _end_group(process, self.grace)
                 return why
             time.sleep(_POLL_SECONDS)
@@ -130,10 +129,11 @@ class ChildRunner:
 
 
 def _end_group(process: subprocess.Popen[bytes], grace: float) -> None:
-    """Wait until the process has ended, at most so long, and kill what is left of its group.
+    """End the process as SIGTERM does, in the end by SIGKILL, and kill what is left of its group.
 
-    Until the process is waited for nothing else can have its number.
+    Until the process is waited for nothing else can have its number. Popen.terminate may wait for it.
     """
+    os.kill(process.pid, signal.SIGTERM)
     deadline = time.monotonic() + grace
     while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         if time.monotonic() >= deadline:
