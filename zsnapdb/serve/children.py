@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from zsnapdb.base import run_id, subject
 from zsnapdb.base.errors import INTERNAL, CommandTimeout
 from zsnapdb.base.foreign_json import fields_of
-from zsnapdb.serve.messages import FailureAnswer, ResultAnswer, cancelled
+from zsnapdb.serve.messages import FailureAnswer, ResultAnswer, cancelled, too_busy
 
 ZSNAPDB = (sys.executable, "-m", "zsnapdb")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -83,9 +83,11 @@ class ChildRunner:
         """Run the command, and return its document, or how it failed."""
         deadline = time.monotonic() + self.patience
         while not self._turns.acquire(timeout=_TURN_SECONDS):
-            why = self._end_of(call, deadline)
+            why = self._end_of(call, math.inf)
             if why is not None:
                 return why
+            if time.monotonic() >= deadline:
+                return too_busy(f"{self.most} such commands are at work").failure
         try:
             return self._end_of(call, math.inf) or call.objection() or self._run(call)
         finally:
