@@ -1,4 +1,4 @@
-"""The service of clones by HTTP in a guest: its two processes, requests to it, and a gate before the making of clones."""
+"""The service of clones by HTTP in a guest: its two processes, requests, and a gate before the making of clones."""
 
 from __future__ import annotations
 
