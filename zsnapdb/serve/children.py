@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from zsnapdb.base import run_id, subject
 from zsnapdb.base.errors import INTERNAL, CommandTimeout
 from zsnapdb.base.foreign_json import fields_of
-from zsnapdb.serve.messages import FailureAnswer, ResultAnswer, cancelled
+from zsnapdb.serve.messages import FailureAnswer, ResultAnswer, cancelled, too_busy
 
 ZSNAPDB = (sys.executable, "-m", "zsnapdb")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -85,9 +85,11 @@ class ChildRunner:
         """Run the command, and return its document, or how it failed."""
         deadline = time.monotonic() + self.patience
         while not self._turns.acquire(timeout=_TURN_SECONDS):
-            why = self._end_of(call, deadline)
+            why = self._end_of(call, math.inf)
             if why is not None:
                 return why
+            if time.monotonic() >= deadline:
+                return too_busy(f"{self.most} such commands are at work").failure
         try:
             return self._end_of(call, math.inf) or call.objection() or self._run(call)
         finally:
@@ -125,7 +127,6 @@ class ChildRunner:
         while process.poll() is None:
             why = self._end_of(call, deadline)
             if why is not None:
-                process.terminate()
                 _end_group(process, self.grace)
                 return why
             time.sleep(_POLL_SECONDS)
@@ -133,10 +134,11 @@ class ChildRunner:
 
 
 def _end_group(process: subprocess.Popen[bytes], grace: float) -> None:
-    """Wait until the process has ended, at most so long, and kill what is left of its group.
+    """End the process as SIGTERM does, in the end by SIGKILL, and kill what is left of its group.
 
-    Until the process is waited for nothing else can have its number.
+    Until the process is waited for nothing else can have its number. Popen.terminate may wait for it.
     """
+    os.kill(process.pid, signal.SIGTERM)
     deadline = time.monotonic() + grace
     while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         if time.monotonic() >= deadline:

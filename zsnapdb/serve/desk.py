@@ -174,7 +174,12 @@ class Desk:
         _require(decide(asks.role, verb.kind, Belonging.NOBODY))
         match verb:
             case InstancePointsVerb():
-                self.settings().one_instance(verb.name)
+                _, instance = self.settings().one_instance(verb.name)
+                if instance.vm is not None:
+                    raise UsageError(
+                        f"{verb.name} is a virtual machine, and no clones of it are made here",
+                        hint="`GET /api/v1/instances` lists of what there are clones",
+                    )
             case ListDrillsVerb() | ListEvidenceVerb():
                 self.settings().one_instance(verb.instance)
         return self.protection.read(verb, asks.subject)

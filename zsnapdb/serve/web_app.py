@@ -50,6 +50,7 @@ from zsnapdb.serve.verbs import (
     Verb,
 )
 from zsnapdb.serve.web_models import (
+    KINDS,
     BegunOperation,
     CancelledOperation,
     DrillsQuery,
@@ -245,8 +246,9 @@ def create_app(helper: HelperClient) -> FastAPI:
     problems: dict[int | str, dict[str, Any]] = {"default": {"model": ProblemDetails}}
     begun: dict[int | str, dict[str, Any]] = {202: {"model": BegunOperation, "description": "It is under way"}}
     for path, method, endpoint, status in _paths(api):
-        known = _DOCUMENTS.get(endpoint.__name__)
+        known, kind = _DOCUMENTS.get(endpoint.__name__), KINDS.get(endpoint.__name__)
         told: dict[int | str, dict[str, Any]] = {status: {"model": known}} if known is not None else {}
+        told |= {status: {"description": f"The document `{kind}` of the command line"}} if kind is not None else {}
         app.add_api_route(
             f"{_ROOT}{path}",
             endpoint,

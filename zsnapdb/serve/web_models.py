@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from zsnapdb.serve.verbs import DrillCount, InstanceWord, LogLines, RecordCount, RecordNumber
+
+KINDS: Mapping[str, str] = {
+    "create": "clone",
+    "reset": "clone-reset",
+    "extend": "clone-changed",
+    "protect": "clone-changed",
+    "unprotect": "clone-changed",
+    "commit": "clone-commit",
+    "destroy": "clone-destroyed",
+}
+"""The document of the command line that a request answers, by what answers it."""
 
 
 class _Query(BaseModel):

@@ -12,6 +12,8 @@ from tools.references.commands import commands
 from tools.references.pages import MAN, ROOT, made
 
 from zsnapdb.base.errors import EXIT_CODES
+from zsnapdb.report.schemas import DOCUMENTS
+from zsnapdb.serve.web_models import KINDS
 
 TEXTS = made()
 
@@ -58,6 +60,10 @@ def test_the_page_on_the_api_names_every_request_of_its_schema_and_no_other() ->
     paths = http_api.openapi()["paths"]
     known = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     assert told - {("GET", "/api/v1/openapi")} == known
+
+
+def test_the_api_names_documents_that_the_command_line_has() -> None:
+    assert set(KINDS.values()) <= {one.kind for types in DOCUMENTS.values() for one in types}
 
 
 def test_every_exit_code_and_every_error_has_a_part_that_says_what_to_do() -> None:
