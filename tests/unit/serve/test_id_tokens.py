@@ -5,7 +5,9 @@ from __future__ import annotations
 import hmac
 import json
 import threading
+import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -296,6 +298,23 @@ def test_a_key_that_is_not_known_is_fetched_once_a_minute(issuer: FakeIssuer) ->
         issuer.known.ask_again(issuer.name)
         thread.join(20)
     assert not thread.is_alive()
+
+
+def test_who_sends_tokens_of_invented_keys_keeps_no_place(issuer: FakeIssuer) -> None:
+    """Nobody fetches here, so whoever waits does so for all of the patience."""
+    issuer.known.patience = 3.0
+
+    def seconds(kid: str) -> float:
+        began = time.monotonic()
+        assert issuer.tokens.holder(issuer.token(header={"kid": kid}), issuer.now) is None
+        return time.monotonic() - began
+
+    assert seconds("within-a-minute") < 2
+    issuer.pass_time(61)
+    with ThreadPoolExecutor(8) as pool:
+        waited = sorted(pool.map(seconds, [f"k{number}" for number in range(8)]))
+    assert waited[-1] >= 3
+    assert waited[-2] < 2
 
 
 def test_keys_go_on_for_a_day_if_the_issuer_does_not_answer(tmp_path: Path) -> None:
