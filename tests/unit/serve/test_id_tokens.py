@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from tests.unit.support.issuers import AUDIENCE, EC, ISSUER, OTHER, RSA, RULES, FakeIssuer, jwk, part, signed
 from zsnapdb.config.issuer import IssuerSettings
+from zsnapdb.config.serve import ServeSettings
 from zsnapdb.serve.claims import IdTokenHolder, IdTokenRefusal, judged
 from zsnapdb.serve.id_tokens import IdTokens
 from zsnapdb.serve.issuer_keys import FetchedKeys
@@ -438,6 +439,29 @@ def test_a_configuration_that_believes_too_much_is_refused(changed: Mapping[str,
     IssuerSettings.model_validate(good)
     with pytest.raises(ValidationError):
         IssuerSettings.model_validate({**good, **changed})
+
+
+def test_an_issuer_has_one_section_and_its_keys_are_not_fetched_by_the_web_process() -> None:
+    section = {"issuer": ISSUER, "audience": AUDIENCE, "allow": RULES}
+    ServeSettings.model_validate({"issuer": {"one": section, "two": {**section, "issuer": "https://two.example.org"}}})
+    for wrong in ({"issuer": {"one": section, "two": section}}, {"fetch_account": "zsnapdb-web"}):
+        with pytest.raises(ValidationError):
+            ServeSettings.model_validate(wrong)
+
+
+def test_a_fetch_that_fails_in_any_way_hinders_no_other_issuer(tmp_path: Path) -> None:
+    issuer = FakeIssuer(tmp_path / "issuers", NOW)
+    second = issuer.settings().model_copy(update={"issuer": "https://second.example.org"})
+    asked: list[str] = []
+
+    def fails(name: str) -> FetchedKeys:
+        asked.append(name)
+        raise RuntimeError("no thread left")
+
+    issuer.known.issuers = lambda: {"first": issuer.settings(), "second": second}
+    issuer.known.fetch = fails
+    issuer.known.fetch_due()
+    assert asked == ["first", "second"]
 
 
 def test_a_rule_has_the_roles_that_a_token_has() -> None:
