@@ -102,3 +102,11 @@ class FakeIssuer:
     def pass_time(self, seconds: float) -> None:
         """Move the clock on."""
         self.now += timedelta(seconds=seconds)
+
+
+def refusal(issuer: FakeIssuer, token: str) -> str:
+    """Return what the log is told when a token is refused."""
+    issuer.said.clear()
+    issuer.tokens._told.clear()
+    assert issuer.tokens.holder(token, issuer.now) is None
+    return issuer.said[0].partition(" is refused: ")[2] if issuer.said else "nothing"
