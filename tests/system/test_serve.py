@@ -15,6 +15,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.unit.support.https_issuer import HttpsIssuer, https_issuer
+from tests.unit.support.issuers import AUDIENCE, FakeIssuer, jwk
+from tests.unit.support.issuers import RSA as ISSUER_KEY
 from tests.unit.support.page_browser import Page, PageBrowser
 from zsnapdb.client.clones import CloneCommandError
 from zsnapdb.client.http import Client
@@ -49,16 +52,37 @@ for line in json.load(sys.stdin):
         print(helper.makefile().readline(), end="")
 """
 """Sends each text of a list to the helper, and prints the first line of each answer."""
+ISSUES = """[serve.issuer.ci]
+issuer = "{}"
+audience = "{}"
+tls_ca = "{}"
+allow = [{{ claims = {{ repository = "shop/web" }}, subject = "ci:shop/web", role = "developer" }}]
+
+"""
+"""The section of an issuer."""
 
 
 @pytest.fixture(scope="module")
-def service(lab: Lab, first: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpsIssuer]:
+    """An issuer of id tokens on this host."""
+    with https_issuer(tmp_path_factory.mktemp("issuer")) as made:
+        made.page(
+            "/.well-known/openid-configuration", f'{{"issuer": "{made.url}", "jwks_uri": "{made.url}/keys"}}'.encode()
+        )
+        made.page("/keys", json.dumps({"keys": [jwk(ISSUER_KEY, "rsa")]}).encode())
+        yield made
+
+
+@pytest.fixture(scope="module")
+def service(
+    lab: Lab, first: dict[str, Any], issuer: HttpsIssuer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
     made = run("useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT)
     assert made.code == 0, made.stderr
     SHIM.write_text(STOPS)
     SHIM.chmod(0o755)
     limits = '[serve]\nper_subject = 1\nunmasked = ["main"]\n\n[repository.s3]\nevidence = true\n'
-    config = lab.changed(("[repository.s3]\n", limits))
+    config = lab.changed(("[repository.s3]\n", f"{ISSUES.format(issuer.url, AUDIENCE, issuer.files.ca)}{limits}"))
     serving = Service(lab, config, tmp_path_factory.mktemp("serve") / "said")
     try:
         serving.start("helper", "web")
@@ -74,7 +98,9 @@ def service(lab: Lab, first: dict[str, Any], tmp_path_factory: pytest.TempPathFa
         assert run("userdel", ACCOUNT).code == 0
 
 
-def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(service: Service) -> None:
+def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(
+    service: Service, issuer: HttpsIssuer, tmp_path: Path
+) -> None:
     before, mine, others = everything(), service.token(SUBJECT), service.token(OTHER)
     assert service.request("GET", "/instances").status == 401
     listed = service.request("GET", "/instances", mine).body
@@ -107,7 +133,13 @@ def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(se
     assert reset.status == 200, reset
     with connect(made.body) as here:
         assert ask(here, "SHOW TABLES FROM ledger LIKE 'mine'") == []
-    extended = service.to_its_end(service.request("POST", "/clones/mine/extend", mine, {"ttl": "3h"}), mine)
+    # The CI of the project vouches for the same subject. The helper has fetched its keys without being root.
+    vouched = FakeIssuer(tmp_path / "ci", THIS_HOST.now(), issuer=issuer.url)
+    service.until(lambda: "/keys" in issuer.asked)
+    service.until(lambda: service.request("GET", "/clones/mine", vouched.token()).status == 200)
+    assert service.request("GET", "/clones/mine", vouched.token(repository="evil/web")).status == 401
+    extend = service.request("POST", "/clones/mine/extend", vouched.token(), {"ttl": "3h"})
+    extended = service.to_its_end(extend, vouched.token())
     assert (extended.status, extended.body["clone"]["expires"] > clone["expires"]) == (200, True), extended
     gone = service.to_its_end(service.request("DELETE", "/clones/mine", mine), mine)
     assert gone.status == 200, gone
@@ -115,7 +147,12 @@ def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(se
     assert everything() == before
     shown = service.lab.zsnapdb("report", "show", "main", "--json", config=service.config).json["records"]
     deeds = [record for record in shown if (record["job"], record["who"]["subject"]) == ("clone", SUBJECT)]
-    assert [record["command"].split()[2] for record in deeds] == ["create", "reset", "extend", "destroy"]
+    assert [(record["command"].split()[2], record["who"]["issuer"]) for record in deeds] == [
+        ("create", ""),
+        ("reset", ""),
+        ("extend", issuer.url),
+        ("destroy", ""),
+    ]
 
 
 def test_a_program_drives_the_life_of_a_clone(service: Service) -> None:

@@ -32,12 +32,14 @@ def test_what_opens_no_repository_loads_no_module_of_one(module: str) -> None:
     assert [name for name in loaded if name.startswith(OF_REPOSITORIES)] == []
 
 
-def test_no_command_but_serve_loads_what_serves_http() -> None:
+OF_EXTRAS = ("fastapi", "starlette", "uvicorn", "joserfc", "httpx", "mcp")
+
+
+def test_no_command_but_serve_and_mcp_loads_what_is_in_their_extras() -> None:
     modules = "zsnapdb.cli.app, zsnapdb.cli.delegated, zsnapdb.report.schemas, zsnapdb.serve.helper"
     code = f"import {modules}, json, sys; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
-    of_http = ("fastapi", "jinja2", "starlette", "uvicorn")
-    assert [name for name in json.loads(done.stdout) if name.startswith(of_http)] == []
+    assert [name for name in json.loads(done.stdout) if name.startswith(OF_EXTRAS)] == []
 
 
 OF_TALKS = ("apscheduler", "boto3", "botocore", "libvirt", "lxml", "pytest", "requests", "rich", "urllib3")

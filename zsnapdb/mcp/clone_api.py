@@ -29,18 +29,13 @@ _MOST_BYTES = 16 << 20
 
 
 class ApiFailure(ZsnapdbError):
-    """The service refused a request, or did not answer. `is_refused`: nothing was begun by it."""
+    """The service refused a request, or did not answer. `status` is that of its answer (None: there is none)."""
 
     code = "api"
 
     def __init__(self, message: str, *, hint: str = "", status: int | None = None) -> None:
         super().__init__(message, hint=hint)
         self.status = status
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether it is known that nothing was done."""
-        return self.status is not None and 400 <= self.status < 500
 
 
 @dataclass(frozen=True)

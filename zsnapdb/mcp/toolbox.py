@@ -93,14 +93,7 @@ class Toolbox:
         asked = {**wanted, "name": name, "ttl": ttl}
         if is_ours:
             self._remember(name)
-        try:
-            document = self.api.change(
-                "POST", "/clones", {key: value for key, value in asked.items() if value is not None}
-            )
-        except ApiFailure as failure:
-            if is_ours and failure.is_refused:
-                self._forget(name)
-            raise
+        document = self.api.change("POST", "/clones", {key: value for key, value in asked.items() if value is not None})
         self._remember(name)
         login = self._keep_login(document)
         row = document.get("clone")

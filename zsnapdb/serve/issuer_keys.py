@@ -162,8 +162,8 @@ class IssuerKeys:
             self._tried[name] = now
         try:
             self._keep(name, self.fetch(name))
-        except (ZsnapdbError, OSError) as error:
-            print(f"the keys of serve.issuer.{name}: {error}", file=sys.stderr, flush=True)
+        except Exception as error:  # whatever it is: the thread goes on, and with it the other issuers
+            print(f"the keys of serve.issuer.{name}: {error or type(error).__name__}", file=sys.stderr, flush=True)
         finally:
             with self._changed:
                 self._wanted.discard(name)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import ssl
-import sys
 
 import uvicorn
 
@@ -55,6 +55,8 @@ def _read_again(files: TlsFiles, context: ssl.SSLContext) -> None:
     try:
         files.load(context)
     except ConfigError as error:
-        print(f"{error}\nthe certificate of before stays", file=sys.stderr, flush=True)
+        said = f"{error}\nthe certificate of before stays\n"
     else:
-        print(f"read {files.certificate} again", file=sys.stderr, flush=True)
+        said = f"read {files.certificate} again\n"
+    # A handler of a signal can come while a line is being printed.
+    os.write(2, said.encode(errors="backslashreplace"))

@@ -265,7 +265,7 @@ def test_an_answer_that_is_none_of_the_service_is_an_error() -> None:
     service = CloneService("http://127.0.0.1:1", SecretStr("secret"))
     with pytest.raises(ApiFailure, match="does not answer") as caught:
         service.get("/clones")
-    assert not caught.value.is_refused
+    assert caught.value.status is None
     service.close()
     with pytest.raises(UsageError):
         Toolbox(service).query("mine", "SELECT 1", None)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hmac
 import json
-import threading
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tests.unit.support.issuers import AUDIENCE, EC, ISSUER, OTHER, RSA, RULES, FakeIssuer, jwk, part, signed
+from tests.unit.support.issuers import (
+    AUDIENCE,
+    EC,
+    ISSUER,
+    OTHER,
+    RSA,
+    RULES,
+    FakeIssuer,
+    jwk,
+    part,
+    refusal,
+    signed,
+    whom,
+)
 from zsnapdb.config.issuer import IssuerSettings
+from zsnapdb.config.serve import ServeSettings
 from zsnapdb.serve.claims import IdTokenHolder, IdTokenRefusal, judged
-from zsnapdb.serve.credentials import CredentialHolder
 from zsnapdb.serve.id_tokens import IdTokens
-from zsnapdb.serve.issuer_keys import FetchedKeys
-from zsnapdb.serve.jwks import IssuerKey, keys_in
 from zsnapdb.serve.roles import Role
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
@@ -33,18 +43,6 @@ def issuer(tmp_path: Path) -> FakeIssuer:
     made = FakeIssuer(tmp_path / "issuers", NOW)
     made.known.fetch_due()
     return made
-
-
-def whom(holder: CredentialHolder | None) -> tuple[str, Role, str] | None:
-    return None if holder is None else (holder.subject, holder.role, holder.issuer)
-
-
-def refusal(issuer: FakeIssuer, token: str) -> str:
-    """Return what the log is told when a token is refused."""
-    issuer.said.clear()
-    issuer.tokens._told.clear()
-    assert issuer.tokens.holder(token, issuer.now) is None
-    return issuer.said[0].partition(" is refused: ")[2] if issuer.said else "nothing"
 
 
 @pytest.mark.parametrize("key", [RSA, EC], ids=["RS256", "ES256"])
@@ -280,114 +278,6 @@ def test_a_token_is_good_only_in_its_time(exp: float, iat: int, nbf: int | None)
     assert isinstance(judgement, IdTokenHolder) is is_good
 
 
-def test_a_key_that_is_not_known_is_fetched_once_a_minute(issuer: FakeIssuer) -> None:
-    issuer.known.patience = 20.0
-    stop = threading.Event()
-    thread = threading.Thread(target=issuer.known.keep_fresh, args=(stop,))
-    thread.start()
-    try:
-        issuer.keys = [jwk(OTHER, "new")]
-        rotated = issuer.token(OTHER, {"kid": "new"})
-        # It was tried when the host began, less than a minute ago.
-        assert issuer.tokens.holder(rotated, issuer.now) is None
-        assert issuer.asked == 1
-        issuer.pass_time(61)
-        assert whom(issuer.tokens.holder(rotated, issuer.now)) == HOLDER
-        assert issuer.asked == 2
-        for number in range(20):
-            assert issuer.tokens.holder(issuer.token(header={"kid": f"k{number}"}), issuer.now) is None
-        assert issuer.asked == 2
-    finally:
-        stop.set()
-        issuer.pass_time(61)
-        issuer.known.patience = 0.1
-        issuer.known.ask_again(issuer.name)
-        thread.join(20)
-    assert not thread.is_alive()
-
-
-def test_keys_go_on_for_a_day_if_the_issuer_does_not_answer(tmp_path: Path) -> None:
-    issuer = FakeIssuer(tmp_path / "issuers", NOW)
-    issuer.known.fetch_due()
-    token_of_then = issuer.token()
-    assert whom(issuer.tokens.holder(token_of_then, issuer.now)) == HOLDER
-    later = FakeIssuer(tmp_path / "issuers", NOW + timedelta(hours=23), keys=[])
-
-    def no_network(_name: str) -> FetchedKeys:
-        raise OSError("no network")
-
-    later.known.fetch = no_network
-    later.known.fetch_due()
-    assert whom(later.tokens.holder(later.token(), later.now)) == HOLDER, (
-        "a helper that starts again has the stored keys"
-    )
-    later.pass_time(3601)
-    assert refusal(later, later.token()) == IdTokenRefusal.KEY
-
-
-def test_keys_are_fetched_again_after_an_hour_and_not_before(issuer: FakeIssuer) -> None:
-    counts = []
-    for minutes in (0, 30, 29, 1, 1, 58):
-        issuer.pass_time(minutes * 60)
-        issuer.known.fetch_due()
-        counts.append(issuer.asked)
-    assert counts == [1, 1, 1, 2, 2, 2]
-    # A clock that was set back does not keep old keys for ever.
-    issuer.pass_time(-7200)
-    issuer.known.fetch_due()
-    assert issuer.asked == 3
-
-
-def test_keys_of_another_issuer_of_that_section_are_not_used(issuer: FakeIssuer, tmp_path: Path) -> None:
-    changed = FakeIssuer(tmp_path / "issuers", NOW, issuer="https://new.example.org")
-    assert refusal(changed, changed.token()) == IdTokenRefusal.KEY
-    moved = FakeIssuer(tmp_path / "issuers", NOW, more={"jwks_url": "https://issuer.example.org/elsewhere"})
-    assert refusal(moved, moved.token()) == IdTokenRefusal.KEY
-
-
-def test_only_keys_that_can_check_signatures_are_kept() -> None:
-    good = jwk(RSA, "good")
-    weak = {"kty": "RSA", "kid": "weak", "n": part(b"\xff" * 128), "e": "AQAB"}
-    others: list[object] = [
-        weak,
-        {**good, "kid": "one", "e": "AQ"},
-        {**good, "kid": "zeros", "n": part(b"\0" * 200 + b"\xff" * 128)},
-        {**good, "kid": "enc", "use": "enc"},
-        {**good, "kid": ""},
-        {"kty": "oct", "kid": "secret", "k": "c2VjcmV0"},
-        {"kty": "EC", "kid": "mixed", "crv": "P-256", "x": "AA"},
-        {"kty": "OKP", "kid": "okp", "crv": "Ed25519", "x": "AA"},
-        {k: v for k, v in good.items() if k != "kid"},
-        "key",
-        None,
-    ]
-    assert [key.kid for key in keys_in(json.dumps({"keys": [*others, good]}).encode())] == ["good"]
-    private = {**RSA.as_dict(private=True), "kid": "private"}
-    (kept,) = keys_in(json.dumps({"keys": [private]}).encode())
-    assert "d" not in kept.model_dump()
-    for body in (b"", b"[]", b"{}", b'{"keys": 1}', b'{"keys": [], "keys": []}', b"[" * 9999, b"\xff"):
-        with pytest.raises(ValueError, match=r"^."):
-            keys_in(body)
-    with pytest.raises(ValueError, match="at most 100"):
-        keys_in(json.dumps({"keys": [good] * 101}).encode())
-
-
-def test_two_keys_of_one_name_check_nothing(issuer: FakeIssuer) -> None:
-    issuer.keys = [jwk(OTHER, "rsa"), jwk(RSA, "rsa")]
-    issuer.pass_time(3600)
-    issuer.known.fetch_due()
-    assert refusal(issuer, issuer.token()) == IdTokenRefusal.KEY
-
-
-def test_the_point_of_a_key_must_be_on_its_curve(issuer: FakeIssuer) -> None:
-    bad = {**jwk(EC, "ec"), "x": part(b"\1" * 32)}
-    assert IssuerKey.model_validate(bad).is_for("ES256")
-    issuer.keys = [bad]
-    issuer.pass_time(3600)
-    issuer.known.fetch_due()
-    assert refusal(issuer, issuer.token(EC)) == IdTokenRefusal.SIGNATURE
-
-
 def test_the_log_is_told_a_reason_once_a_minute_and_nothing_of_the_token(issuer: FakeIssuer) -> None:
     for _ in range(50):
         issuer.tokens.holder(issuer.token(repository="evil\nline"), issuer.now)
@@ -429,6 +319,14 @@ def test_a_configuration_that_believes_too_much_is_refused(changed: Mapping[str,
     IssuerSettings.model_validate(good)
     with pytest.raises(ValidationError):
         IssuerSettings.model_validate({**good, **changed})
+
+
+def test_an_issuer_has_one_section_and_its_keys_are_not_fetched_by_the_web_process() -> None:
+    section = {"issuer": ISSUER, "audience": AUDIENCE, "allow": RULES}
+    ServeSettings.model_validate({"issuer": {"one": section, "two": {**section, "issuer": "https://two.example.org"}}})
+    for wrong in ({"issuer": {"one": section, "two": section}}, {"fetch_account": "zsnapdb-web"}):
+        with pytest.raises(ValidationError):
+            ServeSettings.model_validate(wrong)
 
 
 def test_a_rule_has_the_roles_that_a_token_has() -> None:

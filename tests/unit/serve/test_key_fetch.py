@@ -157,6 +157,7 @@ def look(url, context):
     return repr(kinds).encode()
 
 key_fetch.https_get = look
+os.setgroups([4, 27])
 print(key_fetch.UnprivilegedGet(None, sys.argv[2])("https://x").decode())
 """
 

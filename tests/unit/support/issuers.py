@@ -14,9 +14,11 @@ from joserfc import jws
 from joserfc.jwk import ECKey, RSAKey
 
 from zsnapdb.config.issuer import IssuerSettings
+from zsnapdb.serve.credentials import CredentialHolder
 from zsnapdb.serve.id_tokens import IdTokens
 from zsnapdb.serve.issuer_keys import FetchedKeys, IssuerKeys
 from zsnapdb.serve.jwks import keys_in
+from zsnapdb.serve.roles import Role
 
 ISSUER = "https://issuer.example.org/realm"
 AUDIENCE = "https://zsnapdb.example.org"
@@ -102,3 +104,16 @@ class FakeIssuer:
     def pass_time(self, seconds: float) -> None:
         """Move the clock on."""
         self.now += timedelta(seconds=seconds)
+
+
+def whom(holder: CredentialHolder | None) -> tuple[str, Role, str] | None:
+    """Return for whom a token stands, as what, and who says so."""
+    return None if holder is None else (holder.subject, holder.role, holder.issuer)
+
+
+def refusal(issuer: FakeIssuer, token: str) -> str:
+    """Return what the log is told when a token is refused."""
+    issuer.said.clear()
+    issuer.tokens._told.clear()
+    assert issuer.tokens.holder(token, issuer.now) is None
+    return issuer.said[0].partition(" is refused: ")[2] if issuer.said else "nothing"
