@@ -140,7 +140,9 @@ class RepositoryReader:
             seen, store = self._seen(again.repository, name, written), again.store
         if seen is None:
             return _Result(name, None, None)
-        self.files.keep_bodies(name, store.kept)
+        # Manifests may be long. Their summaries are kept already (`repository/catalogue.py`).
+        own = {key: one for key, one in store.kept.items() if "/manifests/" not in key}
+        self.files.keep_bodies(name, own)
         # A backup from the future counts when its time has come, although nothing changes in the repository.
         return _Result(name, seen, None if seen.future else store.trace, is_new=True)
 

@@ -132,10 +132,14 @@ def test_the_second_reading_fetches_only_what_is_new(yard: FleetYard) -> None:
     # Of each repository the marker is read. Everything else was listed and is as it was.
     assert yard.read == ["zsnapdb.json", "zsnapdb.json"]
     assert second.rows == first.rows
+    assert b"/manifests/" not in (yard.folder / "cache" / "there" / "objects" / "drilled.json").read_bytes()
     made = yard.backup("good", 0.5, objectives=DAILY)
+    yard.backup("drilled", 0.5, objectives=DRILLED, name="there")
     third = yard.status()
-    assert [one.changed for one in third.repositories] == [1, 0]
-    assert sorted(yard.read) == [f"good/manifests/{made.backup_id}.json", "zsnapdb.json", "zsnapdb.json"]
+    assert [one.changed for one in third.repositories] == [1, 1]
+    # The drill, too, comes from this host.
+    new = [f"{name}/manifests/{made.backup_id}.json" for name in ("drilled", "good")]
+    assert sorted(yard.read) == [*new, "zsnapdb.json", "zsnapdb.json"]
     assert {one.instance: one.facts.backups for one in third.rows if one.facts}["good"] == 2
 
 
