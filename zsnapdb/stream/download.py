@@ -111,9 +111,7 @@ def download(
             written += 1
             total += len(plain)
             for piece in _passed(passage, plain, name(written), last=written == len(chunks)):
-                rest = piece
-                while rest:
-                    rest = rest[pipe.write(rest) :]
+                _write_all(pipe, piece)
             fetcher.memory.plain.give(fetched.slot)
             for index in following:
                 pending.append(pool.submit(fetcher.fetch, index))
@@ -180,6 +178,11 @@ def resume_at(
         )
     stream.begin_with_the_whole()
     return Resumption(stream, 1, 0)
+
+
+def _write_all(pipe: BinaryIO, rest: memoryview) -> None:
+    while rest:
+        rest = rest[pipe.write(rest) :]
 
 
 def _writable(plain: Body) -> memoryview:

@@ -60,7 +60,9 @@ _TABLE = (
 
 def failure(argv: Sequence[str], status: int, stderr: str) -> ZsnapdbError:
     """Return the error for a failed command, classified by its messages on stderr."""
-    output = " ".join(stderr.split()) or "(it wrote nothing)"
+    # What follows is how `zfs send` would go on, which is of no use for a stream that is stored.
+    told = stderr.partition("Partially received snapshot is saved.")[0]
+    output = " ".join(told.split()) or "(it wrote nothing)"
     message = f"`{' '.join(argv)}` ended with exit status {status}: {output[:2000]}"
     for known in _TABLE:
         if known.text in stderr:

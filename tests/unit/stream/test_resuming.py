@@ -5,6 +5,7 @@ The lab receives such streams: tests/faults/test_interrupted_restore.py. The tok
 
 from __future__ import annotations
 
+import io
 import random
 import struct
 from itertools import pairwise
@@ -46,7 +47,8 @@ def fletcher(data: bytes, sums: tuple[int, ...] = (0, 0, 0, 0)) -> tuple[int, ..
 
 def parts_of(stream: bytes) -> list[bytes]:
     """Return the records of a stream with their payloads, the BEGIN record first."""
-    parts, at = [], 0
+    parts: list[bytes] = []
+    at = 0
     while at < len(stream):
         head = stream[at : at + RECORD_BYTES]
         size = RECORD_BYTES + (struct.unpack_from("<I", head, 4)[0] if not parts else payload_size(head, "<"))
@@ -137,20 +139,20 @@ class Stored(MemoryChunks):
 
     def resumed(self, point: ResumePoint) -> tuple[bytes, int]:
         """Return what is written to `zfs receive`, and the first chunk that is fetched for it."""
-        written = bytearray()
-
-        class Pipe:
-            def write(self, data: memoryview) -> int:
-                written.extend(data)
-                return len(data)
-
-        name = "chunk {}".format
+        pipe, name = io.BytesIO(), "chunk {}".format
         found = resume_at(self, self.chunks, self.codec, point, name=name, ciphers={}, expected=EXPECTED)
         download(
-            self, self.chunks, self.codec, Pipe(), concurrency=2, name=name, on_bytes=lambda _: None, expected=EXPECTED,
+            self,
+            self.chunks,
+            self.codec,
+            pipe,
+            concurrency=2,
+            name=name,
+            on_bytes=lambda _: None,
+            expected=EXPECTED,
             resumption=found,
-        )  # type: ignore[arg-type]  # fmt: skip
-        return bytes(written), found.first
+        )
+        return pipe.getvalue(), found.first
 
 
 @settings(max_examples=100, deadline=None, phases=(Phase.generate,))

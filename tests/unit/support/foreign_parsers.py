@@ -352,6 +352,7 @@ def _of_hosts() -> Iterator[ForeignParser]:
     yield ForeignParser("properties of a clone", _lines(_clone_properties()), hosts.clone)
     yield ForeignParser("binlog", _binlogs(), hosts.binlog_file)
     yield ForeignParser("send stream", _streams(), hosts.stream)
+    yield ForeignParser("rest of a send stream", _streams(), hosts.rest_of_a_stream)
     yield ForeignParser("chunk", mutations.spoiled(bytes(hosts.BODY)), hosts.chunk)
     yield ForeignParser("mount table", _lines(_MOUNTS), hosts.mountinfo)
     yield ForeignParser("output of zfs", _lines(*_ZFS_OUTPUTS), hosts.zfs_output)

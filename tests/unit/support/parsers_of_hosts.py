@@ -39,7 +39,10 @@ from zsnapdb.planning.vm.restored_domain import TRUSTED, RestoredIdentity, resto
 from zsnapdb.repository import catalogue
 from zsnapdb.repository.backup_journal import BackupJournal
 from zsnapdb.stream.chunks import Codec, Workspace, seal, unseal
-from zsnapdb.stream.records import Senders, Walker
+from zsnapdb.stream.expected import DatasetKind, ExpectedStream
+from zsnapdb.stream.records import RECORD_BYTES, Senders, Walker, parse_begin
+from zsnapdb.stream.resume_point import ResumePoint
+from zsnapdb.stream.resuming import ResumedStream, first_place
 from zsnapdb.zfs import datasets, holds, mounts, snapshots, version
 from zsnapdb.zfs import streams as zfs_streams
 
@@ -199,6 +202,23 @@ def stream(body: bytes, folder: Path) -> None:
         for at in range(0, len(body), step):
             walker.feed(view[at : at + step])
         walker.finish()
+
+
+def rest_of_a_stream(body: bytes, folder: Path) -> None:
+    facts = parse_begin(body)
+    point = ResumePoint(1, 0, len(body), facts.to_guid, facts.from_guid)
+    first_place(memoryview(body[len(body) // 3 :]), facts.to_guid)
+    expected = ExpectedStream(facts.name, DatasetKind.FILESYSTEM, facts.to_guid, facts.from_guid)
+    for place in (first_place(memoryview(body), facts.to_guid), (1, 0)):
+        for of_the_whole in (True, False):
+            at = replace(point, object=place[0], offset=place[1]) if place is not None else point
+            rest = ResumedStream(body[: RECORD_BYTES + facts.payload_size], at, expected)
+            if of_the_whole:
+                rest.begin_with_the_whole()
+            view, step = memoryview(bytearray(body)), 1 + len(body) // 7
+            for start in range(0, len(body), step):
+                for piece in rest.feed(view[start : start + step], last=start + step >= len(body)):
+                    assert len(piece) <= len(body) + RECORD_BYTES
 
 
 def chunk(body: bytes, folder: Path) -> None:

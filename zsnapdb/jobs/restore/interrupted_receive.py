@@ -15,8 +15,14 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import Resumption, resume_at
 from zsnapdb.stream.resume_point import ResumePoint, parse_token
 from zsnapdb.stream.resuming import NotResumableError
-from zsnapdb.zfs import owned, partial
+from zsnapdb.zfs import datasets, owned, partial
 from zsnapdb.zfs.owned import Mark
+
+_REFUSALS = ("kernel modules must be upgraded", "invalid backup stream", "checksum mismatch")
+"""What `zfs receive` says of a stream that does not go on where it stopped (lib/libzfs/libzfs_sendrecv.c).
+
+The first was seen with 2.3.9 for another record than the last one, the third for another snapshot.
+"""
 
 
 class _Work(Protocol):
@@ -85,7 +91,9 @@ def _resumption(work: _Work, manifest: Manifest, volume: VolumePart, point: Resu
 def begin_again(work: _Work, step: Receive, mark: Mark, why: str) -> None:
     """Remove what ZFS kept of an interrupted receive, and tell why."""
     work.events.warn(f"the {step.role} volume of {step.backup_id} is received again from its beginning: {why}")
-    owned.drop_partial(step.dataset, mark)
+    # If ZFS refuses to go on, it may have removed what it kept.
+    if _kept(step) is not None:
+        owned.drop_partial(step.dataset, mark)
 
 
 def is_refused(error: CommandError, step: Receive, interrupted: InterruptedReceive) -> bool:
@@ -93,5 +101,8 @@ def is_refused(error: CommandError, step: Receive, interrupted: InterruptedRecei
 
     Another error, such as a full pool, is none of the rest's.
     """
-    refused = "invalid" in error.message or "checksum mismatch" in error.message
-    return refused and partial.token(step.dataset) == interrupted.token
+    return any(text in error.message for text in _REFUSALS) and _kept(step) in (interrupted.token, None)
+
+
+def _kept(step: Receive) -> str | None:
+    return partial.token(step.dataset) if datasets.exists(step.dataset) else None

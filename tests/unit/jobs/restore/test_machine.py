@@ -5,12 +5,13 @@ from __future__ import annotations
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from tests.unit.support.machine_yard import REQUEST, TOP, Receiver, Yard, made_yard
 from zsnapdb.base.errors import CommandError, DamagedError, ExistsError, NotOursError, PreflightError, UsageError
-from zsnapdb.jobs.restore import machine_plan, machine_run
+from zsnapdb.jobs.restore import interrupted_receive, machine_plan, machine_run, receiving
 from zsnapdb.jobs.restore.machine_run import MachineRestoreResult, MachineWork
 from zsnapdb.jobs.steps.restore_journal import MachineJournals
 from zsnapdb.planning.restore.machine import DefineDomain, MachineRestorePlan
@@ -18,6 +19,7 @@ from zsnapdb.planning.vm.domain import parse
 from zsnapdb.report.restore.machine import MachineRestorePlanView, MachineRestoreView
 from zsnapdb.repository.manifest import FilesystemType, ZvolType
 from zsnapdb.stream import nvlist
+from zsnapdb.stream.download import Resumption
 from zsnapdb.vm.hypervisor import MachineState
 
 
@@ -139,6 +141,36 @@ def test_what_zfs_kept_and_cannot_be_continued_is_told_and_removed(
     assert yard.state() == before
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_rest_that_zfs_refuses_is_followed_by_the_whole_volume(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    step = yard.plan().receives[0]
+    monkeypatch.setattr(Receiver, "fails_at", step.dataset)
+    monkeypatch.setattr(Receiver, "leaves", {step.dataset: token(step.guid)})
+    with pytest.raises(CommandError):
+        yard.restore()
+    monkeypatch.setattr(Receiver, "fails_at", None)
+    brought: list[bool] = []
+    bring = receiving._bring
+
+    def refuse_the_rest(*words: Any) -> None:
+        brought.append(words[-1] is not None)
+        if words[-1] is not None:
+            if not is_kept:
+                del yard.pool.things[step.dataset]
+            raise CommandError("cannot receive resume stream: kernel modules must be upgraded to receive this stream.")
+        bring(*words)
+
+    monkeypatch.setattr(receiving, "_bring", refuse_the_rest)
+    monkeypatch.setattr(interrupted_receive, "_resumption", lambda *_: Resumption(cast(Any, None), 2, 1 << 20))
+    assert defined(yard.resume()).uuid in yard.libvirt.known
+    assert brought[:2] == [True, False]
+    assert any("goes on at 1.0 MiB of" in line for line in yard.reported)
+    assert any("again from its beginning: cannot receive resume stream" in line for line in yard.reported)
+    assert (["receive", "-A", step.dataset] in yard.pool.commands) is is_kept
+
+
 def test_what_zfs_kept_goes_with_a_restore_that_is_given_up_but_not_if_it_is_of_others(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +183,7 @@ def test_what_zfs_kept_goes_with_a_restore_that_is_given_up_but_not_if_it_is_of_
     mine = yard.pool.things[step.dataset].properties.pop("zsnapdb:restored")
     with pytest.raises(NotOursError):
         yard.resume()
+    assert not any("again from its beginning" in line for line in yard.reported)
     assert ["receive", "-A", step.dataset] not in yard.pool.commands
     yard.pool.things[step.dataset].properties["zsnapdb:restored"] = mine
     yard.abandon()
