@@ -32,7 +32,7 @@ def test_what_opens_no_repository_loads_no_module_of_one(module: str) -> None:
     assert [name for name in loaded if name.startswith(OF_REPOSITORIES)] == []
 
 
-OF_EXTRAS = ("fastapi", "starlette", "uvicorn", "joserfc", "httpx", "mcp")
+OF_EXTRAS = ("fastapi", "jinja2", "starlette", "uvicorn", "joserfc", "httpx", "mcp")
 
 
 def test_no_command_but_serve_and_mcp_loads_what_is_in_their_extras() -> None:
@@ -45,15 +45,15 @@ def test_no_command_but_serve_and_mcp_loads_what_is_in_their_extras() -> None:
 OF_TALKS = ("apscheduler", "boto3", "botocore", "libvirt", "lxml", "pytest", "requests", "rich", "urllib3")
 """What only some runs of a command need: it is loaded where such a run comes to it."""
 COMMANDS = {
-    "snapshot": ((("snapshot", "snapshot"),), ("pyrage",), 228),
-    "backup": ((("backup", "backup"),), (), 274),
-    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), (), 342),
-    "clone create": ((("clone.create", "create"),), (), 273),
-    "clone list": ((("clone.inventory", "list_clones"),), OF_REPOSITORIES, 231),
+    "snapshot": ((("snapshot", "snapshot"),), ("pyrage",), 232),
+    "backup": ((("backup", "backup"),), (), 276),
+    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), (), 344),
+    "clone create": ((("clone.create", "create"),), (), 275),
+    "clone list": ((("clone.inventory", "list_clones"),), OF_REPOSITORIES, 234),
     "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone"), 254),
-    "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone"), 201),
+    "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone"), 204),
     "doctor": ((("doctor", "_diagnoses"),), (), 443),
-    "query": ((("query", "query"),), (), 399),
+    "query": ((("query", "query"),), (), 404),
 }
 """For each command its functions, modules that it does not load, and how many of the package it loads at most.
 
