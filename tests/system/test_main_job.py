@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.inside import ledger
+from zsnapdb.zfs import version
 
 from .in_guest import CONFIG, SOCKET, Lab, holds, zfs
 
@@ -102,7 +103,9 @@ def test_the_configuration_of_the_lab_is_fit(lab: Lab) -> None:
     assert lab.zsnapdb("config", "check", "--json").json["instances"] == ["main"]
     done = lab.zsnapdb("doctor", "main", "--json")
     (diagnosis,) = done.json["instances"]
-    assert (diagnosis["worst"], [f for f in diagnosis["findings"] if f["severity"] != "ok"]) == ("ok", [])
+    remarks = [(f["severity"], f["what"]) for f in diagnosis["findings"] if f["severity"] != "ok"]
+    # The lab has no doublewrite buffer, without which OpenZFS below 2.2 can leave half a page.
+    assert remarks == ([("warning", "doublewrite")] if version.kernel_release() < (2, 2) else [])
 
 
 CRON = Path("/etc/cron.d/zsnapdb-main")
