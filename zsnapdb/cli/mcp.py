@@ -89,16 +89,15 @@ def mcp(
     if ttl is not None:
         parse_duration(ttl)
     try:
-        from zsnapdb.mcp.clone_api import api_of
         from zsnapdb.mcp.server import server_of
-        from zsnapdb.mcp.toolbox import Toolbox, ToolRights, tls_of
+        from zsnapdb.mcp.toolbox import Toolbox, ToolRights, client_of, tls_of
     except ImportError as error:
         raise ConfigError(
             f"the library {error.name} is missing", hint="install it: `pip install 'zsnapdb[mcp]'`"
         ) from error
     lease = ttl if ttl is not None or not ephemeral else "2h"
     tls = tls_of(clone_tls.value if clone_tls is not None else None, clone_tls_ca)
-    api = api_of(os.environ, tls_ca)
+    api = client_of(tls_ca)
     tools = Toolbox(api, ToolRights(writes, show_logins, lease, clone_host, tls))
     _end_on_signals(lambda: _end(tools, is_ephemeral=ephemeral))
     try:

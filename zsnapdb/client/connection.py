@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from zsnapdb.client.errors import CloneCommandError
 
@@ -36,7 +36,12 @@ class ApiConnection:
     @property
     def headers(self) -> Mapping[str, str]:
         """The headers of each request."""
-        return {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
+        return {
+            "Authorization": f"Bearer {self.token}",
+            "Accept": "application/json",
+            # What is compressed can be a thousand times as long as what was received.
+            "Accept-Encoding": "identity",
+        }
 
 
 def connection(
@@ -54,24 +59,35 @@ def connection(
     """
     where = url if url is not None else environment.get(URL, "")
     if not where:
-        raise _wrong("the URL of `zsnapdb serve` is missing", f"give url, or set {URL}")
-    parts = urlsplit(where)
+        raise unusable("the URL of `zsnapdb serve` is missing", f"set it: {URL}=https://clones.example.org")
+    parts = _parts(where)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise _wrong("the URL of `zsnapdb serve` has another form", "give it as https://clones.example.org")
+        raise other_form()
     if parts.username is not None or parts.password is not None:
-        raise _wrong("the URL of `zsnapdb serve` has a login", f"leave it out; the token stands in {TOKEN}")
+        raise unusable("the URL of `zsnapdb serve` has a login", f"leave it out; the token stands in {TOKEN}")
     if parts.scheme == "http" and not (allows_http or _is_loopback(parts.hostname)):
-        raise _wrong(
+        raise unusable(
             f"http to {parts.hostname} would send the token unencrypted",
-            "use https; allows_http=True if the network between is trusted",
+            "use https; a program can give allows_http=True if the network between is trusted",
         )
     secret = token if token is not None else environment.get(TOKEN, "")
     if _FORM.fullmatch(secret) is None:
-        raise _wrong(
-            "there is no token, or it has another form", f"give token, or set {TOKEN}; `zsnapdb token create` makes one"
+        raise unusable(
+            "there is no token, or it has another form",
+            f"an administrator makes one with `zsnapdb token create`; set {TOKEN}",
         )
     base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}{_ROOT}"
     return ApiConnection(base, parts.hostname, secret, ca_file)
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        # It is read here for its error alone.
+        _ = parts.port
+    except ValueError:
+        raise other_form() from None
+    return parts
 
 
 def _is_loopback(host: str) -> bool:
@@ -81,5 +97,11 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _wrong(message: str, hint: str) -> CloneCommandError:
+def other_form() -> CloneCommandError:
+    """Return the error that a URL names no service."""
+    return unusable("the URL of `zsnapdb serve` has another form", "give it as https://clones.example.org")
+
+
+def unusable(message: str, hint: str) -> CloneCommandError:
+    """Return the error that what was given cannot be used. Nothing was sent."""
     return CloneCommandError(message, hint, _USAGE, code="usage")

@@ -17,7 +17,7 @@ from typing import Any, Unpack
 import httpx
 
 from zsnapdb.client import exchange
-from zsnapdb.client.connection import ApiConnection, connection
+from zsnapdb.client.connection import ApiConnection, connection, other_form, unusable
 from zsnapdb.client.errors import CloneCommandError
 from zsnapdb.client.exchange import (
     AnyClone,
@@ -34,13 +34,29 @@ from zsnapdb.client.models import CloneCommit, ClonePoints, KnownClone, KnownIns
 
 _SECONDS = 120.0
 """How long one answer may take: the API itself answers that something goes on after ten seconds."""
+_MOST_BYTES = 16 << 20
+"""How long one answer may be: that is a list of some ten thousand clones."""
 
 
 def _options(to: ApiConnection) -> Mapping[str, Any]:
     """Return the options of httpx. It follows no redirect: the token is for this host alone."""
-    context = ssl.create_default_context(cafile=to.ca_file) if to.ca_file is not None else True
+    try:
+        url = httpx.URL(to.base)
+        # Both are done for their errors alone, which httpx and the resolver of names would raise at each request.
+        _ = url.host
+        url.raw_host.decode("ascii").encode("idna")
+    except (httpx.InvalidURL, UnicodeError):
+        raise other_form() from None
+    verify = _authority(to.ca_file) if to.ca_file is not None else True
     # A proxy of the environment is no way to this host, and would see the token.
-    return {"timeout": _SECONDS, "verify": context, "trust_env": not to.is_local, "follow_redirects": False}
+    return {"timeout": _SECONDS, "verify": verify, "trust_env": not to.is_local, "follow_redirects": False}
+
+
+def _authority(file: Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=file)
+    except OSError as error:
+        raise unusable(f"{file} has no certificate", "name a file with certificates (PEM)") from error
 
 
 def _sent(to: ApiConnection, request: ApiRequest) -> Mapping[str, Any]:
@@ -52,9 +68,18 @@ def _sent(to: ApiConnection, request: ApiRequest) -> Mapping[str, Any]:
     }
 
 
-def _answer(response: Any) -> ApiAnswer:
+def _add(body: bytearray, part: bytes) -> None:
+    """Add a part of an answer to those before. Who answers without end fills no memory."""
+    body += part
+    if len(body) > _MOST_BYTES:
+        raise CloneCommandError(
+            f"the answer is longer than {_MOST_BYTES >> 20} MiB", "does the URL name `zsnapdb serve`?"
+        )
+
+
+def _answer(response: httpx.Response, body: bytearray) -> ApiAnswer:
     after = response.headers.get("Retry-After", "")
-    return ApiAnswer(response.status_code, response.content, float(after) if after.isdecimal() else None)
+    return ApiAnswer(response.status_code, bytes(body), float(after) if after.isdecimal() else None)
 
 
 def _lost(error: Exception) -> LostAnswer:
@@ -183,9 +208,16 @@ class Client:
                 answer = None
                 continue
             try:
-                answer = _answer(self._http.request(**_sent(self._to, step)))
+                answer = self._answered(step)
             except (httpx.HTTPError, OSError) as error:
                 answer = _lost(error)
+
+    def _answered(self, request: ApiRequest) -> ApiAnswer:
+        body = bytearray()
+        with self._http.stream(**_sent(self._to, request)) as response:
+            for part in response.iter_raw():
+                _add(body, part)
+        return _answer(response, body)
 
 
 class AsyncClient:
@@ -310,6 +342,13 @@ class AsyncClient:
                 answer = None
                 continue
             try:
-                answer = _answer(await self._http.request(**_sent(self._to, step)))
+                answer = await self._answered(step)
             except (httpx.HTTPError, OSError) as error:
                 answer = _lost(error)
+
+    async def _answered(self, request: ApiRequest) -> ApiAnswer:
+        body = bytearray()
+        async with self._http.stream(**_sent(self._to, request)) as response:
+            async for part in response.aiter_raw():
+                _add(body, part)
+        return _answer(response, body)

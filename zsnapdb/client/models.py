@@ -29,6 +29,7 @@ class KnownClone(Document):
     port: int
     masked: bool
     bind_address: str = "127.0.0.1"
+    phase: str = ""
     owner: str = ""
     created: str = ""
     expires: str = ""
@@ -78,10 +79,11 @@ class LogLines(Document):
 
 
 class KnownInstance(Document):
-    """An instance that clones can be made of, and whether these are masked."""
+    """An instance that clones can be made of, whether these are masked, and whether some of them wait for who asks."""
 
     name: str
     masked: bool
+    pool: bool = False
 
 
 class KnownInstances(Document):
@@ -144,7 +146,10 @@ class PendingOperation(Document):
 
 @dataclass(frozen=True)
 class ReachableClone:
-    """A running clone, and how it is reached from here. `of_pool`: it had waited for whoever asks."""
+    """A running clone, and how it is reached from here. `of_pool`: it had waited for whoever asks.
+
+    `expires` (UTC) is when its lease ended as it was made.
+    """
 
     name: str
     id: str
@@ -156,6 +161,7 @@ class ReachableClone:
     is_masked: bool = False
     of_pool: bool = False
     host: str = "127.0.0.1"
+    expires: str = ""
 
     @property
     def url(self) -> str:
@@ -178,6 +184,7 @@ def reachable(made: MadeClone, host: str) -> ReachableClone:
         is_masked=clone.masked,
         of_pool=made.of_pool,
         host=host,
+        expires=clone.expires,
     )
 
 

@@ -12,6 +12,8 @@ from pydantic import Field
 
 from zsnapdb import __version__
 from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.printed import printed
+from zsnapdb.client.errors import CloneCommandError
 from zsnapdb.mcp.toolbox import Toolbox
 
 _INSTRUCTIONS = """Clones of MySQL and MariaDB servers, each with its own server and a copy of real data that is yours.
@@ -78,8 +80,7 @@ def _add_changes(server: MCPServer[Any], tools: Toolbox) -> None:
         profile: Annotated[str | None, Field(description="How large its server is: tiny or normal.")] = None,
     ) -> dict[str, Any]:
         """Make a clone: a server of its own with a copy of an instance's data. It can take minutes."""
-        wanted = {"instance": instance, "name": name, "at": at, "ttl": ttl, "profile": profile}
-        return _told(lambda: tools.create(wanted))
+        return _told(lambda: tools.create(instance, name, at=at, ttl=ttl, profile=profile))
 
     destroys = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
 
@@ -100,3 +101,5 @@ def _told(work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
         return dict(work())
     except ZsnapdbError as error:
         raise ToolError(str(error)) from error
+    except CloneCommandError as error:
+        raise ToolError(printed(str(error))) from error

@@ -3,43 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import re
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import quote
+from pathlib import Path
+from typing import Any, Unpack
 
-from pydantic import BaseModel, ConfigDict, IPvAnyAddress, SecretStr, ValidationError
+from pydantic import SecretStr
 
-from zsnapdb.base.errors import UsageError
-from zsnapdb.mcp.clone_api import ApiFailure, CloneService, is_here
+from zsnapdb.base.errors import ConfigError, UsageError
+from zsnapdb.base.printed import printed
+from zsnapdb.client.errors import CloneCommandError
+from zsnapdb.client.exchange import CloneOptions
+from zsnapdb.client.http import Client
+from zsnapdb.client.models import KnownClone, ReachableClone
 from zsnapdb.mysql.limited_query import LimitedRows, QueryLimits, limited_rows
 from zsnapdb.mysql.session import Address
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode
 from zsnapdb.planning.reader_statement import refusal_of
 
-_SHOWN = ("name", "id", "instance", "backup_id", "phase", "masked", "created", "expires", "port", "bind_address")
+_SHOWN = {"name", "id", "instance", "backup_id", "phase", "masked", "created", "expires", "port", "bind_address"}
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
-_NOT_THERE = 404
-
-
-class _ReachedClone(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    name: str
-    port: int
-    bind_address: IPvAnyAddress
-
-
-class _CreatedClone(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
-
-    clone: _ReachedClone
-    user: str
-    password: SecretStr
 
 
 @dataclass(frozen=True)
@@ -66,9 +52,9 @@ class ToolRights:
 
 @dataclass
 class Toolbox:
-    """The tools. Each method is a tool; they run in threads. Errors are ZsnapdbError."""
+    """The tools. Each method is a tool; they run in threads. Errors are ZsnapdbError and CloneCommandError."""
 
-    api: CloneService
+    api: Client
     rights: ToolRights = field(default_factory=ToolRights)
     limits: QueryLimits = field(default_factory=QueryLimits)
     ask: Callable[..., LimitedRows] = limited_rows
@@ -78,39 +64,30 @@ class Toolbox:
 
     def instances(self) -> Mapping[str, Any]:
         """Return the instances that clones can be made of."""
-        return {"instances": self.api.get("/instances").get("instances", [])}
+        return {"instances": [one.model_dump() for one in self.api.instances()]}
 
     def clones(self) -> Mapping[str, Any]:
         """Return the clones that the token sees, and whether this session can query them."""
-        rows = self.api.get("/clones").get("clones", [])
-        return {"clones": [self._shown(row) for row in rows if isinstance(row, dict)]}
+        return {"clones": [self._listed(one) for one in self.api.clones()]}
 
-    def create(self, wanted: Mapping[str, object]) -> Mapping[str, Any]:
+    def create(self, instance: str, name: str | None = None, **options: Unpack[CloneOptions]) -> Mapping[str, Any]:
         """Make a clone and keep its login. A name that is made here is remembered before the clone is asked for."""
-        is_ours = wanted.get("name") is None
-        name = f"mcp-{secrets.token_hex(4)}" if is_ours else _name(str(wanted["name"]))
-        ttl = wanted.get("ttl") or self.rights.ttl
-        asked = {**wanted, "name": name, "ttl": ttl}
-        if is_ours:
-            self._remember(name)
-        document = self.api.change("POST", "/clones", {key: value for key, value in asked.items() if value is not None})
-        self._remember(name)
-        login = self._keep_login(document)
-        row = document.get("clone")
-        shown = self._shown(row if isinstance(row, dict) else {"name": name})
-        if login is not None and self.rights.shows_logins:
-            shown |= {"user": login.address.user, "password": login.password.get_secret_value()}
-        return {"clone": shown}
+        chosen = f"mcp-{secrets.token_hex(4)}" if name is None else _name(name)
+        if name is None:
+            self._remember(chosen)
+        lease: CloneOptions = {"ttl": options.get("ttl") or self.rights.ttl}
+        made = self.api.create(instance, chosen, **(options | lease))
+        self._remember(chosen)
+        return {"clone": self._made_clone(made, self._keep_login(chosen, made))}
 
     def reset(self, name: str) -> Mapping[str, Any]:
         """Give a clone its first data again."""
-        document = self.api.change("POST", f"{_path(name)}/reset")
-        row = document.get("clone")
-        return {"done": "reset", "clone": self._shown(row if isinstance(row, dict) else {"name": name})}
+        self.api.reset(_name(name))
+        return {"done": "reset", "name": name}
 
     def destroy(self, name: str) -> Mapping[str, Any]:
-        """Destroy a clone."""
-        self.api.change("DELETE", _path(name))
+        """Destroy a clone. One that is not there is an error: an agent may have mistaken its name."""
+        self.api.destroy(self.api.get(_name(name)))
         self._forget(name)
         return {"done": "destroyed", "name": name}
 
@@ -138,10 +115,11 @@ class Toolbox:
         left = []
         for name in made:
             try:
-                self.destroy(name)
-            except ApiFailure as failure:
-                if failure.status != _NOT_THERE:
-                    left.append(f"clone {name}: {failure.message}")
+                self.api.destroy(name)
+            except CloneCommandError as error:
+                left.append(f"clone {name}: {printed(error.message)}")
+            else:
+                self._forget(name)
         return left
 
     def _remember(self, name: str) -> None:
@@ -155,36 +133,32 @@ class Toolbox:
             with contextlib.suppress(ValueError):
                 self._made.remove(name)
 
-    def _keep_login(self, document: Mapping[str, Any]) -> CloneLogin | None:
-        try:
-            made = _CreatedClone.model_validate(document)
-        except ValidationError:
-            # Its server was not started, or the service is of another release: it is a clone without queries.
-            return None
-        login = CloneLogin(
-            Address(
-                made.user, host=self._host(str(made.clone.bind_address)), port=made.clone.port, tls=self.rights.tls
-            ),
-            made.password,
-        )
+    def _keep_login(self, name: str, made: ReachableClone) -> CloneLogin:
+        host = self.rights.host if self.rights.host is not None else made.host
+        address = Address(made.user, host=host, port=made.port, tls=self.rights.tls)
+        login = CloneLogin(address, SecretStr(made.password))
         with self._lock:
-            self._logins[made.clone.name] = login
+            self._logins[name] = login
         return login
 
-    def _host(self, bind_address: str) -> str:
-        """Return where the server of a clone is reached that listens on an address of the service's host."""
-        if self.rights.host is not None:
-            return self.rights.host
-        return (
-            self.api.host
-            if ipaddress.ip_address(bind_address).is_unspecified or is_here(self.api.host)
-            else bind_address
-        )
+    def _made_clone(self, made: ReachableClone, login: CloneLogin) -> Mapping[str, Any]:
+        facts = {"name": made.name, "id": made.id, "instance": made.instance, "backup_id": made.backup_id}
+        facts |= {"expires": made.expires, "host": login.address.host}
+        secret = {"user": made.user, "password": made.password} if self.rights.shows_logins else {}
+        return {**facts, "port": made.port, "masked": made.is_masked, "can_query": True, **secret}
 
-    def _shown(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def _listed(self, clone: KnownClone) -> Mapping[str, Any]:
         with self._lock:
-            can_query = row.get("name") in self._logins
-        return {key: row[key] for key in _SHOWN if key in row} | {"can_query": can_query}
+            can_query = clone.name in self._logins
+        return {**clone.model_dump(include=_SHOWN), "can_query": can_query}
+
+
+def client_of(authority: Path | None) -> Client:
+    """Return the client of the service that ZSNAPDB_URL and ZSNAPDB_TOKEN name. ConfigError, which has no token."""
+    try:
+        return Client(ca_file=authority)
+    except CloneCommandError as error:
+        raise ConfigError(error.message, hint=error.hint) from error
 
 
 def tls_of(mode: str | None, authority: Any) -> Tls:
@@ -196,7 +170,3 @@ def _name(name: str) -> str:
     if _NAME.fullmatch(name) is None:
         raise UsageError("the name of a clone has small letters, digits, - and _", hint="at most 32 of them")
     return name
-
-
-def _path(name: str) -> str:
-    return f"/clones/{quote(_name(name), safe='')}"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +302,12 @@ def test_a_name_is_one_part_of_a_path(name: str) -> None:
         "http://localhost.example.org",
         "https://user:secret@clones.example.org",
         "https://clones.example.org/?token=x",
+        "https://clones.example.org:port",
+        "https://clones.example.org:99999",
+        "https://[clones",
+        "https://clones..example.org",
+        "https://xn--zz--",
+        "https://clones.example.org\x01",
     ],
 )
 def test_a_url_that_would_show_the_token_is_refused(url: str) -> None:
@@ -327,6 +336,14 @@ def test_a_token_that_no_header_can_have_is_refused_without_being_shown(token: s
     assert "plant" not in str(caught.value)
 
 
+def test_a_file_without_an_authority_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").touch()
+    for name in ("empty.pem", "nothing.pem"):
+        with pytest.raises(CloneCommandError, match=f"{name} has no certificate") as caught:
+            Client("https://clones.example.org", "x", ca_file=tmp_path / name)
+        assert caught.value.exit_code == 2
+
+
 def test_url_and_token_are_read_from_the_environment_and_the_token_is_shown_nowhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -347,3 +364,44 @@ def test_url_and_token_are_read_from_the_environment_and_the_token_is_shown_nowh
 def test_a_redirection_is_not_followed() -> None:
     ((request,), error) = driven(exchange.clones(), ApiAnswer(307, b""))
     assert (request.path, error.status) == ("/clones", 307)
+
+
+@contextmanager
+def answering(head: bytes, part: bytes) -> Iterator[str]:
+    """Answer each request with the head, and then with the part until nobody listens any more."""
+
+    def answer(peer: socket.socket) -> None:
+        with peer, suppress(OSError):
+            peer.recv(65536)
+            peer.sendall(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n")
+            while True:
+                peer.sendall(part)
+
+    def listen(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=listen, args=(listener,), daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_an_answer_without_end_is_an_error() -> None:
+    async def asks(url: str) -> None:
+        async with AsyncClient(url, "x") as client:
+            await client.clones()
+
+    with answering(b"", b" " * 65536) as url:
+        with Client(url, "x") as client, pytest.raises(CloneCommandError, match="longer than 16 MiB"):
+            client.clones()
+        with pytest.raises(CloneCommandError, match="longer than 16 MiB"):
+            asyncio.run(asks(url))
+
+
+def test_what_is_compressed_although_nobody_asked_for_it_is_not_unpacked() -> None:
+    text = gzip.compress(b'{"clones": []}')
+    head = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n" % len(text)
+    refused = pytest.raises(CloneCommandError, match="another document")
+    with answering(head, text) as url, Client(url, "x") as client, refused:
+        client.clones()

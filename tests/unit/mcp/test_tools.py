@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp.client.client import Client
+from mcp.client.client import Client as AgentClient
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from pydantic import SecretStr
 
 from tests.unit.support.command_line import ENVIRONMENT, zsnapdb
 from tests.unit.support.serve_host import ServeHost
-from tests.unit.support.serve_http import serving_http
+from tests.unit.support.served_api import served
 from zsnapdb.base.errors import ConfigError, UsageError
-from zsnapdb.mcp.clone_api import ApiFailure, CloneService, api_of
+from zsnapdb.client import exchange
+from zsnapdb.client.errors import CloneCommandError
+from zsnapdb.client.http import Client
 from zsnapdb.mcp.server import server_of
-from zsnapdb.mcp.toolbox import Toolbox, ToolRights
+from zsnapdb.mcp.toolbox import Toolbox, ToolRights, client_of
 from zsnapdb.mysql.limited_query import LimitedRows, QueryLimits
 from zsnapdb.mysql.session import Address
 from zsnapdb.serve.roles import Role
@@ -61,22 +63,21 @@ def host(tmp_path: Path) -> Iterator[ServeHost]:
 
 @pytest.fixture
 def url(host: ServeHost) -> Iterator[str]:
-    with serving_http(host) as url:
+    with served(host) as url:
         yield url
 
 
 @pytest.fixture
-def service(host: ServeHost, url: str) -> Iterator[CloneService]:
-    made = CloneService(url, SecretStr(host.token("ci:shop/web")), pause=0.05)
-    yield made
-    made.close()
+def service(host: ServeHost, url: str) -> Iterator[Client]:
+    with Client(url, host.token("ci:shop/web")) as made:
+        yield made
 
 
 def call(tools: Toolbox, tool: str, /, **arguments: object) -> Any:
     """Call a tool as an agent does, and return its document, or the text of its error."""
 
     async def calls() -> Any:
-        async with Client(server_of(tools)) as client:
+        async with AgentClient(server_of(tools)) as client:
             answer = await client.call_tool(tool, arguments)
             text = "".join(getattr(part, "text", "") for part in answer.content)
             return text if answer.is_error else json.loads(text)
@@ -84,7 +85,7 @@ def call(tools: Toolbox, tool: str, /, **arguments: object) -> Any:
     return asyncio.run(calls())
 
 
-def test_a_clone_from_its_making_to_its_end(host: ServeHost, service: CloneService) -> None:
+def test_a_clone_from_its_making_to_its_end(host: ServeHost, service: Client) -> None:
     server = FakeServer()
     tools = Toolbox(service, ask=server)
     assert call(tools, "list_instances")["instances"][0]["name"] == "main"
@@ -97,16 +98,14 @@ def test_a_clone_from_its_making_to_its_end(host: ServeHost, service: CloneServi
         "left_out": "there are more than 1 rows",
     }
     ((address, sql, database, writes),) = server.asked
-    assert (str(address), sql, database, writes) == ("clone@127.0.0.1:23070", "SELECT 1", "shop", False)
+    assert (str(address), sql, database, writes) == ("zsnapdb_clone@127.0.0.1:23070", "SELECT 1", "shop", False)
     assert call(tools, "reset_clone", clone="mine")["done"] == "reset"
     assert call(tools, "destroy_clone", clone="mine") == {"done": "destroyed", "name": "mine"}
     assert [one.words[1] for one in host.calls()] == ["create", "reset", "destroy"]
     assert call(tools, "list_clones") == {"clones": []}
 
 
-def test_no_password_and_no_token_reaches_the_agent_unless_logins_are_shown(
-    host: ServeHost, service: CloneService
-) -> None:
+def test_no_password_and_no_token_reaches_the_agent_unless_logins_are_shown(host: ServeHost, service: Client) -> None:
     tools = Toolbox(service, ask=FakeServer())
     said = [
         call(tools, "create_clone", instance="main", name="mine"),
@@ -118,12 +117,12 @@ def test_no_password_and_no_token_reaches_the_agent_unless_logins_are_shown(
     ]
     text = json.dumps(said, default=str)
     assert "secret of the clone" not in text
-    assert service.token.get_secret_value() not in text
+    assert service._to.token not in text
     shown = Toolbox(service, ToolRights(shows_logins=True))
     assert call(shown, "create_clone", instance="main")["clone"]["password"] == "secret of the clone"
 
 
-def test_what_is_refused_is_told_with_its_hint_and_runs_nothing(host: ServeHost, service: CloneService) -> None:
+def test_what_is_refused_is_told_with_its_hint_and_runs_nothing(host: ServeHost, service: Client) -> None:
     host.clones({"name": "theirs", "owner": "ann"})
     server = FakeServer()
     tools = Toolbox(service, ask=server)
@@ -143,14 +142,13 @@ def test_what_is_refused_is_told_with_its_hint_and_runs_nothing(host: ServeHost,
 
 
 def test_a_viewer_makes_nothing(host: ServeHost, url: str) -> None:
-    service = CloneService(url, SecretStr(host.token("ci:shop/web", Role.VIEWER)))
-    tools = Toolbox(service)
-    assert "may not use clone.create" in call(tools, "create_clone", instance="main")
-    assert tools.end() == []
-    service.close()
+    with Client(url, host.token("ci:shop/web", Role.VIEWER)) as service:
+        tools = Toolbox(service)
+        assert "may not use clone.create" in call(tools, "create_clone", instance="main")
+        assert tools.end() == []
 
 
-def test_data_is_changed_only_if_the_person_allows_it(service: CloneService) -> None:
+def test_data_is_changed_only_if_the_person_allows_it(service: Client) -> None:
     server = FakeServer()
     tools = Toolbox(service, ToolRights(writes=True), ask=server)
     call(tools, "create_clone", instance="main", name="mine")
@@ -158,7 +156,7 @@ def test_data_is_changed_only_if_the_person_allows_it(service: CloneService) -> 
     assert [(sql, writes) for _, sql, _, writes in server.asked] == [("DELETE FROM t", True)]
 
     async def hints(of: Toolbox) -> Mapping[str, tuple[bool | None, bool | None]]:
-        async with Client(server_of(of)) as client:
+        async with AgentClient(server_of(of)) as client:
             listed = (await client.list_tools()).tools
             return {
                 one.name: (one.annotations.read_only_hint, one.annotations.destructive_hint)
@@ -177,16 +175,16 @@ def test_data_is_changed_only_if_the_person_allows_it(service: CloneService) -> 
     }
 
 
-def test_what_takes_long_is_waited_for(tmp_path: Path) -> None:
+def test_what_takes_long_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = ServeHost(tmp_path, patience=0.1)
     host.let("slow", "1")
-    with host.helper(), serving_http(host) as url:
-        service = CloneService(url, SecretStr(host.token("ci:shop/web")), pause=0.05)
+    with host.helper(), served(host) as url, Client(url, host.token("ci:shop/web")) as service:
         tools = Toolbox(service)
         assert call(tools, "create_clone", instance="main", name="mine")["clone"]["can_query"] is True
-        impatient = CloneService(url, service.token, pause=0.05, longest=0.2)
-        left = Toolbox(impatient)
-        assert "is not done yet" in call(left, "create_clone", instance="main")
+        left = Toolbox(service)
+        with monkeypatch.context() as impatient:
+            impatient.setattr(exchange, "SECONDS", 0.2)
+            assert "is still under way" in call(left, "create_clone", instance="main")
         # What was begun under a name of ours is destroyed although nobody was told that it is there.
         host.let("slow", "0")
         deadline = time.monotonic() + 20
@@ -194,39 +192,46 @@ def test_what_takes_long_is_waited_for(tmp_path: Path) -> None:
             time.sleep(0.05)
         assert left.end() == []
         assert [one.words[1] for one in host.calls()] == ["create", "create", "destroy"]
-        service.close()
-        impatient.close()
 
 
-def test_the_end_destroys_what_this_session_made_and_nothing_else(host: ServeHost, service: CloneService) -> None:
+def test_the_end_destroys_what_this_session_made_and_nothing_else(host: ServeHost, service: Client) -> None:
     tools = Toolbox(service)
-    service.change("POST", "/clones", {"instance": "main", "name": "before"})
+    service.create("main", "before")
     host.let("fails", json.dumps({"error": {"code": "exists", "message": "before exists", "hint": "choose another"}}))
     assert "before exists\nhint: choose another" in call(tools, "create_clone", instance="main", name="before")
     host.let("fails", "")
     call(tools, "create_clone", instance="main", name="mine")
     call(tools, "create_clone", instance="main")
     call(tools, "create_clone", instance="main", name="gone")
-    service.change("DELETE", "/clones/gone")
+    service.destroy("gone")
     assert tools.end() == []
-    assert [one["name"] for one in service.get("/clones")["clones"]] == ["before"]
+    assert [one.name for one in service.clones()] == ["before"]
     assert tools.end() == []
 
 
-def test_the_host_of_a_clones_server_follows_from_the_service() -> None:
-    def host_of(url: str, bind: str, chosen: str | None = None) -> str:
-        tools = Toolbox(CloneService(url, SecretStr("x")), ToolRights(host=chosen))
-        document = {"clone": {"name": "a", "port": 1, "bind_address": bind}, "user": "u", "password": "p"}
-        login = tools._keep_login(document)
-        assert login is not None
-        tools.api.close()
-        return login.address.host
+def test_a_clones_server_is_reached_where_the_service_or_the_person_says(host: ServeHost, service: Client) -> None:
+    def host_of(bind: str, chosen: str | None = None) -> str:
+        host.let("address", bind)
+        server = FakeServer()
+        tools = Toolbox(service, ToolRights(host=chosen), ask=server)
+        made = call(tools, "create_clone", instance="main")["clone"]
+        call(tools, "query", clone=made["name"], sql="SELECT 1")
+        ((address, *_),) = server.asked
+        assert made["host"] == address.host
+        return address.host
 
-    assert host_of("http://127.0.0.1:9808", "127.0.0.1") == "127.0.0.1"
-    assert host_of("https://db.example.org", "0.0.0.0") == "db.example.org"
-    assert host_of("https://db.example.org", "::") == "db.example.org"
-    assert host_of("https://db.example.org", "192.0.2.1") == "192.0.2.1"
-    assert host_of("https://db.example.org", "192.0.2.1", "tunnel") == "tunnel"
+    assert host_of("127.0.0.1") == "127.0.0.1"
+    assert host_of("0.0.0.0") == "127.0.0.1"
+    assert host_of("192.0.2.1") == "192.0.2.1"
+    assert host_of("192.0.2.1", "tunnel") == "tunnel"
+
+
+def test_the_agent_is_told_when_its_clone_goes(host: ServeHost, service: Client) -> None:
+    host.let("expires", "2026-01-01T02:00:00+00:00")
+    tools = Toolbox(service)
+    assert call(tools, "create_clone", instance="main", name="mine")["clone"]["expires"] == "2026-01-01T02:00:00+00:00"
+    (listed,) = call(tools, "list_clones")["clones"]
+    assert (listed["expires"], listed["phase"]) == ("2026-01-01T02:00:00+00:00", "ready")
 
 
 @pytest.mark.parametrize(
@@ -238,22 +243,31 @@ def test_the_host_of_a_clones_server_follows_from_the_service() -> None:
         ("http://clones.example.org", "t"),
         ("https://user:pass@clones.example.org", "t"),
         ("https://clones.example.org/?x", "t"),
+        ("https://user:pass@clones.example.org:pass@", "t"),
+        ("https://clones.example.org:port", "t"),
+        ("https://clones.example.org:99999", "t"),
+        ("https://[clones", "t"),
+        ("https://clones..example.org", "t"),
         ("https://clones.example.org", ""),
         ("https://clones.example.org", "two words"),
         ("https://clones.example.org", "secret\nHost: x"),
     ],
 )
-def test_what_names_no_service_is_refused_without_the_token(url: str, token: str) -> None:
+def test_what_names_no_service_is_refused_without_the_token(
+    monkeypatch: pytest.MonkeyPatch, url: str, token: str
+) -> None:
+    monkeypatch.setenv("ZSNAPDB_URL", url)
+    monkeypatch.setenv("ZSNAPDB_TOKEN", token)
     with pytest.raises(ConfigError) as caught:
-        api_of({"ZSNAPDB_URL": url, "ZSNAPDB_TOKEN": token}, None)
+        client_of(None)
     assert "secret" not in str(caught.value)
     assert "pass@" not in str(caught.value)
 
 
 def test_the_command_says_what_is_missing() -> None:
     for words, variables, what, code in (
-        ((), {}, "ZSNAPDB_URL is no address", 3),
-        ((), {"ZSNAPDB_URL": "https://clones.example.org"}, "ZSNAPDB_TOKEN holds no token", 3),
+        ((), {}, "the URL of `zsnapdb serve` is missing", 3),
+        ((), {"ZSNAPDB_URL": "https://clones.example.org"}, "there is no token", 3),
         (("--ttl=soon",), {}, "is not a duration", 2),
         (("--tls-ca=/none",), {"ZSNAPDB_URL": "https://x", "ZSNAPDB_TOKEN": "x"}, "/none has no certificate", 3),
     ):
@@ -261,14 +275,23 @@ def test_the_command_says_what_is_missing() -> None:
         assert (done.returncode, what in done.stderr) == (code, True), done.stderr
 
 
-def test_an_answer_that_is_none_of_the_service_is_an_error() -> None:
-    service = CloneService("http://127.0.0.1:1", SecretStr("secret"))
-    with pytest.raises(ApiFailure, match="does not answer") as caught:
-        service.get("/clones")
-    assert caught.value.status is None
-    service.close()
-    with pytest.raises(UsageError):
-        Toolbox(service).query("mine", "SELECT 1", None)
+def test_a_service_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "_FIRST_PAUSE", 0.0)
+    with Client("http://127.0.0.1:1", "secret") as service:
+        tools = Toolbox(service)
+        with pytest.raises(CloneCommandError) as caught:
+            tools.create("main")
+        assert (caught.value.code, "secret" in str(caught.value)) == ("unreachable", False)
+        (left,) = tools.end()
+        assert left.startswith("clone mcp-")
+        with pytest.raises(UsageError):
+            tools.query("mine", "SELECT 1", None)
+
+
+def test_what_a_service_says_steers_no_terminal(host: ServeHost, service: Client) -> None:
+    host.let("fails", json.dumps({"error": {"code": "exists", "message": "a\x1b[2Jb", "hint": "c\x1bd"}}))
+    said = call(Toolbox(service), "create_clone", instance="main")
+    assert "\x1b" not in said
 
 
 @pytest.mark.parametrize("how", ["eof", "sigterm"])
@@ -278,7 +301,7 @@ def test_over_stdio_clones_are_destroyed_at_the_end(host: ServeHost, url: str, h
 
     async def makes_two() -> None:
         server = StdioServerParameters(command=sys.executable, args=words, env=environment)
-        async with Client(stdio_client(server)) as client:
+        async with AgentClient(stdio_client(server)) as client:
             for arguments in ({"instance": "main"}, {"instance": "main", "name": "mine"}):
                 answer = await client.call_tool("create_clone", arguments)
                 assert not answer.is_error
@@ -299,7 +322,7 @@ def test_without_an_end_that_is_asked_for_clones_stay(host: ServeHost, url: str)
 
     async def makes_one() -> None:
         server = StdioServerParameters(command=sys.executable, args=["-m", "zsnapdb", "mcp"], env=environment)
-        async with Client(stdio_client(server)) as client:
+        async with AgentClient(stdio_client(server)) as client:
             await client.call_tool("create_clone", {"instance": "main"})
 
     asyncio.run(asyncio.wait_for(makes_one(), 90))
