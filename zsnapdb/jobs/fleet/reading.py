@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from zsnapdb.base.errors import ZsnapdbError
@@ -24,7 +24,7 @@ from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import InstanceSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.fleet.seen import SeenFiles, SeenInstance, SeenRepository
+from zsnapdb.jobs.fleet.seen import SeenFiles, SeenInstance, SeenProblem, SeenRepository
 from zsnapdb.jobs.health.recoverable import Stored, read
 from zsnapdb.jobs.repository.status import status_of
 from zsnapdb.planning.fleet.overview import judged_by, newest_sign
@@ -38,19 +38,16 @@ from zsnapdb.repository.server_source import ServerSourcePart
 from zsnapdb.store.base import Store
 from zsnapdb.store.remembering import RememberingStore, Trace
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PATIENCE = 30.0
 """For how many seconds a repository that does not answer is asked again: who looks wants to know now."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a repository holds now. `changed` counts the instances that were read anew.
-
-    `problems` has why an instance could not be read, by name: what `seen` has of it is of an earlier reading.
-    """
+    """What a repository holds now. `changed` counts the instances that were read anew."""
 
     seen: SeenRepository
-    problems: Mapping[str, ZsnapdbError]
     changed: int
 
 
@@ -102,10 +99,10 @@ class RepositoryReader:
             note=repository.note,
             foreign=len(folders) - len(names),
             instances={one.name: one.seen for one in results if one.seen is not None},
+            problems={one.name: SeenProblem.of(one.problem) for one in results if one.problem is not None},
         )
         files.keep(seen, {one.name: one.trace for one in results if one.trace is not None})
-        problems = {one.name: one.problem for one in results if one.problem is not None}
-        return Reading(seen, problems, sum(one.is_new for one in results))
+        return Reading(seen, sum(one.is_new for one in results))
 
     def _read_all(
         self, repository: Repository, names: list[str], known: Mapping[str, SeenInstance], traces: Mapping[str, Trace]
@@ -228,7 +225,8 @@ class _Result:
 def _oldest(stored: Stored) -> datetime | None:
     """Return the first point that can be restored."""
     if stored.window.ranges:
-        return datetime.fromtimestamp(stored.window.ranges[0].start / 1_000_000, UTC)
+        # By whole numbers: as a fraction the last moments of the year 9999 are in no year of a date.
+        return _EPOCH + timedelta(microseconds=stored.window.ranges[0].start)
     restorable = stored.restorable
     return restorable[0].created if restorable else None
 

@@ -169,6 +169,24 @@ def test_an_unreadable_repository_hides_no_other_and_shows_what_was_read_last(ya
     assert "what follows was read 2026-11-27 12:00:00 UTC" in FleetView(state).text()
 
 
+def test_the_cache_too_says_what_could_not_be_read(yard: FleetYard) -> None:
+    """Who looks at the cache alone sees no instance as good that the last reading could not read."""
+    yard.status()
+    manifests, away = yard.folder / "here" / "good" / "manifests", yard.folder / "away"
+    manifests.rename(away)
+    manifests.symlink_to(away)
+    (yard.folder / "here" / "new").mkdir()
+    (yard.folder / "here" / "new" / "manifests").symlink_to(away)
+    read, cached = (yard.status("repository=here", cached=cached) for cached in (False, True))
+    assert cached.rows == read.rows
+    assert {one.instance for one in cached.rows if one.problem} == {"good", "new"}
+    assert {one.verdict for one in cached.rows} == {Verdict.BROKEN}
+    manifests.unlink()
+    away.rename(manifests)
+    yard.status()
+    assert yard.status("instance=good", cached=True).exit_code == 0
+
+
 def test_the_cache_is_private_and_what_does_not_parse_is_read_anew(yard: FleetYard) -> None:
     yard.status()
     files = [Path(folder) / name for folder, _, names in os.walk(yard.folder / "cache") for name in names]
