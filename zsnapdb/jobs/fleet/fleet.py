@@ -10,7 +10,17 @@ from zsnapdb.base.errors import NotThere, UsageError, ZsnapdbError
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.fleet.seen import SeenFiles, SeenRepository
-from zsnapdb.planning.fleet.overview import Filter, FleetRow, HostState, SortKey, chosen, hosts, ordered, row
+from zsnapdb.planning.fleet.overview import (
+    Filter,
+    FleetRow,
+    HostState,
+    InstanceFacts,
+    SortKey,
+    chosen,
+    hosts,
+    ordered,
+    row,
+)
 
 
 @dataclass(frozen=True)
@@ -78,12 +88,26 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host) -> FleetS
     """Return the state of the fleet now. What of one repository cannot be read hides no other one."""
     at = host.now()
     states = [_repository(settings, name, request, host) for name in sorted(settings.repository)]
-    facts = [one.facts() for state in states if state.seen for one in state.seen.instances.values()]
-    known = hosts(facts, at, settings.heard_within)
+    known = hosts(_signs(states), at, settings.heard_within)
     silent = {one.host: one for one in known if one.is_silent}
     rows = [one for state in states for one in _rows(settings, state, at, silent)]
     shown = ordered(chosen(rows, request.filters), request.order)
     return FleetState(at, request.cached, tuple(states), known, shown, len(rows))
+
+
+def _signs(states: Sequence[RepositoryState]) -> list[InstanceFacts]:
+    """Return the facts that say of which host what was heard.
+
+    Of a host that something signed names, what anybody can write is no sign of life.
+    """
+    facts = [
+        (state.is_believed_by_key, one.facts())
+        for state in states
+        if state.seen is not None
+        for one in state.seen.instances.values()
+    ]
+    proved = {one.host for is_believed, one in facts if is_believed}
+    return [one if is_believed or one.host not in proved else replace(one, heard=None) for is_believed, one in facts]
 
 
 def _repository(settings: FleetSettings, name: str, request: FleetRequest, host: Host) -> RepositoryState:

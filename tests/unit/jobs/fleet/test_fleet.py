@@ -253,6 +253,18 @@ def test_only_what_known_keys_signed_is_believed(yard: FleetYard) -> None:
     assert {one.instance: one.exit_code for one in state.rows} == {"signed0": 0, "signed1": 7}
 
 
+def test_nobody_without_a_key_shows_that_a_host_lives_of_which_something_is_signed(tmp_path: Path) -> None:
+    yard, key = FleetYard(tmp_path), keys.SigningKey.new()
+    keys.write_secret(tmp_path / "key", key.file())
+    yard.backup("main", 60, objectives=DRILLED, keyring=Keyring(signing_key_file=tmp_path / "key"))
+    yard.backup("forged", 1, objectives=DAILY, name="there")
+    assert {one.host: one.is_silent for one in yard.status().hosts} == {"db-1": False}
+    yard.keys_of["here"] = f'encryption = {{ signers = ["{key.public}"] }}'
+    state = yard.status()
+    assert [(one.host, one.is_silent, one.heard) for one in state.hosts] == [("db-1", True, NOW - timedelta(hours=60))]
+    assert {one.instance: one.verdict for one in state.rows}["main"] is Verdict.BROKEN
+
+
 def test_without_keys_what_is_visible_is_shown_and_the_rest_is_said(tmp_path: Path) -> None:
     yard = FleetYard(tmp_path, ("here",))
     recipient = keys.AgeIdentity.new().recipient
