@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import stat
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from zsnapdb.report.fleet.status import FleetView
 from zsnapdb.repository import keys
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.repository import Repository
+from zsnapdb.store.open import open_store
 
 DAILY = ObjectiveSettings(backup_age=86400.0)
 DRILLED = ObjectiveSettings(drill_age=7 * 86400.0)
@@ -231,14 +234,41 @@ def test_damage_is_seen_and_is_gone_when_it_is_mended(yard: FleetYard) -> None:
     assert {one.instance: one.exit_code for one in yard.status().rows}["good"] == 0
 
 
-def test_folders_of_others_and_removed_instances_are_no_instances(yard: FleetYard) -> None:
+def test_folders_of_others_are_no_instances(yard: FleetYard) -> None:
     (yard.folder / "here" / "Lost+Found").mkdir()
     (yard.folder / "here" / "empty").mkdir()
-    yard.status()
-    shutil.rmtree(yard.folder / "here" / "good")
     state = yard.status()
-    assert [one.instance for one in state.rows if one.repository == "here"] == ["old"]
+    assert [one.instance for one in state.rows if one.repository == "here"] == ["old", "good"]
     assert "1 folder with a name that is that of no instance" in FleetView(state).text()
+
+
+def _without_the_instance(yard: FleetYard) -> None:
+    shutil.rmtree(yard.folder / "here" / "good")
+
+
+def _without_its_backups(yard: FleetYard) -> None:
+    shutil.rmtree(yard.folder / "here" / "good" / "manifests")
+
+
+def _made_anew(yard: FleetYard) -> None:
+    shutil.rmtree(yard.folder / "here")
+    (yard.folder / "here").mkdir()
+    Repository.open_or_create(*open_store(yard.settings.repository["here"]), "id-anew")
+
+
+@pytest.mark.parametrize("destroy", [_without_the_instance, _without_its_backups, _made_anew])
+def test_who_destroys_all_backups_makes_nothing_green(yard: FleetYard, destroy: Callable[[FleetYard], None]) -> None:
+    yard.status()
+    destroy(yard)
+    for cached in (False, False, True):
+        (row,) = yard.status("instance=good", cached=cached).rows
+        assert (row.verdict, row.exit_code) == (Verdict.BROKEN, 6)
+        assert "nothing of it is in the repository any more, which had 1 backup of it at" in row.problem
+    # It was wanted. Who says so removes the cache.
+    shutil.rmtree(yard.folder / "cache" / "here")
+    assert not yard.status("instance=good").rows
+    yard.backup("good", 1, objectives=DAILY)
+    assert yard.status("instance=good").exit_code == 0
 
 
 def test_only_what_known_keys_signed_is_believed(yard: FleetYard) -> None:
