@@ -58,6 +58,8 @@ class FleetYard:
     more: str = ""
     keys: str = ""
     """A line in the table of each repository."""
+    keys_of: dict[str, str] = field(default_factory=dict)
+    """The same of one repository."""
     asked: Counter[str] = field(default_factory=Counter)
     read: list[str] = field(default_factory=list)
 
@@ -113,7 +115,12 @@ class FleetYard:
         """Return the configuration."""
         lines = [f'cache = "{self.folder / "cache"}"', self.more]
         for name in self.names:
-            lines += [f"[repository.{name}]", f'url = "file://{self.folder / name}"', "patience = 0", self.keys]
+            lines += [
+                f"[repository.{name}]",
+                f'url = "file://{self.folder / name}"',
+                "patience = 0",
+                self.keys_of.get(name, self.keys),
+            ]
         return "\n".join(lines)
 
     def status(self, *filters: str, order: str = "red", cached: bool = False) -> FleetState:

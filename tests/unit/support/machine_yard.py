@@ -18,7 +18,7 @@ from tests.unit.support.events import Recorder
 from tests.unit.support.fake_sources import FakeMachine
 from tests.unit.support.machine_pool import MachinePool, MemoryHypervisor
 from tests.unit.support.world import World, made
-from zsnapdb.base.errors import CommandError
+from zsnapdb.base.errors import CommandError, ZsnapdbError
 from zsnapdb.config.settings import MachineSettings, RestoreSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.restore import machine_plan, machine_run
@@ -37,6 +37,7 @@ class Receiver:
     fails_at: str | None = None
     leaves: dict[str, str] = {}  # noqa: RUF012
     """The resume token that a failed receive leaves, by dataset."""
+    error: ZsnapdbError = CommandError("`zfs receive` failed")
     size = 1 << 30
 
     def __init__(self, pool: MachinePool, dataset: str, properties: Mapping[str, str]) -> None:
@@ -54,7 +55,7 @@ class Receiver:
             if self.dataset in self.leaves:
                 token = {"receive_resume_token": self.leaves[self.dataset]}
                 self.pool.things[self.dataset] = Thing({**self.properties, **token})
-            raise CommandError("`zfs receive` failed")
+            raise self.error
         body = self.pipe.getvalue()
         (guid,) = struct.unpack_from("<Q", body, 40)
         name = body[56:312].partition(b"\0")[0].decode().partition("@")[2]

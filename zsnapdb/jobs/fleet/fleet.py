@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import NotThere, UsageError, ZsnapdbError
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.fleet.seen import SeenFiles, SeenRepository
-from zsnapdb.planning.fleet.overview import Filter, FleetRow, HostState, SortKey, chosen, hosts, ordered, row
-
-if TYPE_CHECKING:
-    from zsnapdb.jobs.fleet.reading import Reading
+from zsnapdb.planning.fleet.overview import (
+    Filter,
+    FleetRow,
+    HostState,
+    InstanceFacts,
+    SortKey,
+    chosen,
+    hosts,
+    ordered,
+    row,
+)
 
 
 @dataclass(frozen=True)
@@ -80,26 +86,32 @@ class FleetRequest:
 
 def status(settings: FleetSettings, request: FleetRequest, host: Host) -> FleetState:
     """Return the state of the fleet now. What of one repository cannot be read hides no other one."""
-    states, rows, at = [], list[FleetRow](), host.now()
-    readings = [
-        (state, reading)
-        for name in sorted(settings.repository)
-        for state, reading in [_repository(settings, name, request, host)]
-    ]
-    facts = [one.facts() for state, _ in readings if state.seen for one in state.seen.instances.values()]
-    known = hosts(facts, at, settings.heard_within)
+    at = host.now()
+    states = [_repository(settings, name, request, host) for name in sorted(settings.repository)]
+    known = hosts(_signs(states), at, settings.heard_within)
     silent = {one.host: one for one in known if one.is_silent}
-    for state, reading in readings:
-        states.append(state)
-        rows += _rows(settings, state, reading, at, silent)
+    rows = [one for state in states for one in _rows(settings, state, at, silent)]
     shown = ordered(chosen(rows, request.filters), request.order)
     return FleetState(at, request.cached, tuple(states), known, shown, len(rows))
 
 
-def _repository(
-    settings: FleetSettings, name: str, request: FleetRequest, host: Host
-) -> tuple[RepositoryState, Reading | None]:
-    """Return what is known of the repository, and the reading if it was read now."""
+def _signs(states: Sequence[RepositoryState]) -> list[InstanceFacts]:
+    """Return the facts that say of which host what was heard.
+
+    Of a host that something signed names, what anybody can write is no sign of life.
+    """
+    facts = [
+        (state.is_believed_by_key, one.facts())
+        for state in states
+        if state.seen is not None
+        for one in state.seen.instances.values()
+    ]
+    proved = {one.host for is_believed, one in facts if is_believed}
+    return [one if is_believed or one.host not in proved else replace(one, heard=None) for is_believed, one in facts]
+
+
+def _repository(settings: FleetSettings, name: str, request: FleetRequest, host: Host) -> RepositoryState:
+    """Return what is known of the repository."""
     reading, error, encryption = None, None, settings.repository[name].encryption
     files = SeenFiles.of(settings, name)
     if not request.cached:
@@ -113,7 +125,7 @@ def _repository(
     seen = reading.seen if reading is not None else files.repository()
     if seen is None and error is None:
         error = NotThere(f"nothing is known of repository {name} yet", hint="run `zsnapdb fleet status` once")
-    state = RepositoryState(
+    return RepositoryState(
         name=name,
         seen=seen,
         error=error,
@@ -121,18 +133,13 @@ def _repository(
         is_believed_by_key=bool(encryption.signers),
         has_identity=encryption.identity_file is not None,
     )
-    return state, reading
 
 
 def _rows(
-    settings: FleetSettings,
-    state: RepositoryState,
-    reading: Reading | None,
-    at: datetime,
-    silent: dict[str, HostState],
+    settings: FleetSettings, state: RepositoryState, at: datetime, silent: dict[str, HostState]
 ) -> Iterator[FleetRow]:
     seen = state.seen.instances if state.seen is not None else {}
-    problems = reading.problems if reading is not None else {}
+    problems = state.seen.problems if state.seen is not None else {}
     for name in sorted({*seen, *problems}):
         made = (
             row(seen[name].facts(), seen[name].read, at, settings.objectives, silent)

@@ -10,21 +10,22 @@ from __future__ import annotations
 import functools
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.errors import NotThere, ZsnapdbError
 from zsnapdb.base.patterns import INSTANCE
+from zsnapdb.base.quantities import counted
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.config.objectives import ObjectiveSettings
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import InstanceSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.fleet.seen import SeenFiles, SeenInstance, SeenRepository
+from zsnapdb.jobs.fleet.seen import SeenFiles, SeenInstance, SeenProblem, SeenRepository
 from zsnapdb.jobs.health.recoverable import Stored, read
 from zsnapdb.jobs.repository.status import status_of
 from zsnapdb.planning.fleet.overview import judged_by, newest_sign
@@ -38,19 +39,16 @@ from zsnapdb.repository.server_source import ServerSourcePart
 from zsnapdb.store.base import Store
 from zsnapdb.store.remembering import RememberingStore, Trace
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PATIENCE = 30.0
 """For how many seconds a repository that does not answer is asked again: who looks wants to know now."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a repository holds now. `changed` counts the instances that were read anew.
-
-    `problems` has why an instance could not be read, by name: what `seen` has of it is of an earlier reading.
-    """
+    """What a repository holds now. `changed` counts the instances that were read anew."""
 
     seen: SeenRepository
-    problems: Mapping[str, ZsnapdbError]
     changed: int
 
 
@@ -88,12 +86,13 @@ class RepositoryReader:
         folders = list(unopened.top_folders())
         names = [name for name in folders if re.fullmatch(INSTANCE, name)]
         repository = Repository.open(store, prefix, self.keyring, instances=tuple(names))
-        before = files.repository()
-        if before is not None and before.id != repository.id:
-            before = None
+        past = files.repository()
+        before = past if past is not None and past.id == repository.id else None
         known = before.instances if before is not None else {}
         traces = files.traces(before) if before is not None else {}
         results = self._read_all(repository, names, known, traces)
+        instances = {one.name: one.seen for one in results if one.seen is not None}
+        gone = _gone(past, instances)
         seen = SeenRepository(
             read=at,
             reading=secrets.token_hex(8),
@@ -101,11 +100,20 @@ class RepositoryReader:
             is_encrypted=bool(repository.recipients),
             note=repository.note,
             foreign=len(folders) - len(names),
-            instances={one.name: one.seen for one in results if one.seen is not None},
+            instances={**gone, **instances},
+            problems={
+                **{name: SeenProblem.of(self._disappeared(one)) for name, one in gone.items()},
+                **{one.name: SeenProblem.of(one.problem) for one in results if one.problem is not None},
+            },
         )
         files.keep(seen, {one.name: one.trace for one in results if one.trace is not None})
-        problems = {one.name: one.problem for one in results if one.problem is not None}
-        return Reading(seen, problems, sum(one.is_new for one in results))
+        return Reading(seen, sum(one.is_new for one in results))
+
+    def _disappeared(self, before: SeenInstance) -> NotThere:
+        return NotThere(
+            f"nothing of it is in the repository any more, which had {counted(before.backups, 'backup')} of it at"
+            f" {before.read:%Y-%m-%d %H:%M} UTC; if that was wanted, remove {self.files.folder}"
+        )
 
     def _read_all(
         self, repository: Repository, names: list[str], known: Mapping[str, SeenInstance], traces: Mapping[str, Trace]
@@ -225,10 +233,20 @@ class _Result:
     is_new: bool = False
 
 
+def _gone(past: SeenRepository | None, now: Collection[str]) -> dict[str, SeenInstance]:
+    """Return the instances of which there were backups, and now there is nothing.
+
+    Whoever destroys what could be restored would else turn red into green.
+    """
+    before = past.instances if past is not None else {}
+    return {name: one for name, one in before.items() if one.backups and name not in now}
+
+
 def _oldest(stored: Stored) -> datetime | None:
     """Return the first point that can be restored."""
     if stored.window.ranges:
-        return datetime.fromtimestamp(stored.window.ranges[0].start / 1_000_000, UTC)
+        # By whole numbers: as a fraction the last moments of the year 9999 are in no year of a date.
+        return _EPOCH + timedelta(microseconds=stored.window.ranges[0].start)
     restorable = stored.restorable
     return restorable[0].created if restorable else None
 

@@ -10,12 +10,13 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb import __version__
 from zsnapdb.base import whole_file
+from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.base.patterns import Attempt, Count, InstanceName, Moment, RepositoryId, Sha256, ShortLine, Words
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.jobs.base.private_folder import make_private
@@ -24,7 +25,7 @@ from zsnapdb.planning.health.facts import HealthFacts
 from zsnapdb.repository.objectives_part import ObjectivesPart
 from zsnapdb.store.remembering import Remembered, Trace
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 class _Part(BaseModel):
@@ -69,9 +70,22 @@ class SeenInstance(_Part):
         )
 
 
+class SeenProblem(_Part):
+    """Why an instance could not be read then, and the exit code of that error."""
+
+    message: Words
+    exit_code: Count
+
+    @classmethod
+    def of(cls, error: ZsnapdbError) -> Self:
+        """Return the problem that an error is."""
+        return cls(message=error.message, exit_code=error.exit_code)
+
+
 class SeenRepository(_Part):
     """A repository as it was read at a time. `foreign` counts folders whose name is that of no instance.
 
+    `problems` has why an instance could not be read, by name: what `instances` has of it is of an earlier reading.
     `reading` is random: by it the other file of the same reading is known.
     """
 
@@ -82,6 +96,7 @@ class SeenRepository(_Part):
     note: Words = ""
     foreign: Count = 0
     instances: dict[InstanceName, SeenInstance]
+    problems: dict[InstanceName, SeenProblem] = {}
 
 
 class _Dependence(_Part):

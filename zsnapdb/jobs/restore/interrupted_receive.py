@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from zsnapdb.base.errors import CommandError, DamagedError
+from zsnapdb.base.errors import CommandError, DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.base.quantities import size
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.planning.restore.resumption import why_from_the_beginning
@@ -23,6 +25,8 @@ _REFUSALS = ("kernel modules must be upgraded", "invalid backup stream", "checks
 
 The first was seen with 2.3.9 for another record than the last one, the third for another snapshot.
 """
+_FULL = "out of space"
+"""What `zfs receive` says if the pool is full. A quota has another text."""
 
 
 class _Work(Protocol):
@@ -94,6 +98,28 @@ def begin_again(work: _Work, step: Receive, mark: Mark, why: str) -> None:
     # If ZFS refuses to go on, it may have removed what it kept.
     if _kept(step) is not None:
         owned.drop_partial(step.dataset, mark)
+
+
+@contextlib.contextmanager
+def given_back_if_full(work: _Work, step: Receive, mark: Mark) -> Iterator[None]:
+    """Run the block, which receives the volume. If the pool is full, remove what ZFS kept of it, and tell that.
+
+    A server in the same pool cannot write while the pool is full. Nothing that can be fetched again may hold it up.
+    """
+    try:
+        yield
+    except PreflightError as error:
+        if _FULL in error.message:
+            try:
+                if _kept(step) is not None:
+                    owned.drop_partial(step.dataset, mark)
+                    work.events.warn(
+                        f"the pool is full, so what was received of the {step.role} volume of {step.backup_id} was"
+                        " removed"
+                    )
+            except ZsnapdbError as second:
+                error.add_note(f"removing the part of {step.dataset} that was received failed: {second}")
+        raise
 
 
 def is_refused(error: CommandError, step: Receive, interrupted: InterruptedReceive) -> bool:

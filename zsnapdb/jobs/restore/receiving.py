@@ -86,7 +86,7 @@ def receive(work: ReceivingWork, step: Receive) -> None:
     """Receive one volume's stream, unless this restore received it before. An interrupted receive goes on.
 
     Every chunk is verified, and the records in it are checked, before a byte of it is received. NotOursError if
-    somebody else made the dataset.
+    somebody else made the dataset. After an error what was received is kept, unless the pool is full.
     """
     if not work.is_first_run and _is_received(work.plan, step):
         return
@@ -102,13 +102,14 @@ def receive(work: ReceivingWork, step: Receive) -> None:
     interrupted = None
     if not work.is_first_run and datasets.exists(step.dataset):
         interrupted = interrupted_receive.rest_of(work, step, manifest, volume, mark)
-    try:
-        _bring(work, step, manifest, volume, interrupted)
-    except (CommandError, NotResumableError) as error:
-        if interrupted is None or not _begins_again(error, step, interrupted):
-            raise
-        interrupted_receive.begin_again(work, step, mark, error.message)
-        _bring(work, step, manifest, volume, None)
+    with interrupted_receive.given_back_if_full(work, step, mark):
+        try:
+            _bring(work, step, manifest, volume, interrupted)
+        except (CommandError, NotResumableError) as error:
+            if interrupted is None or not _begins_again(error, step, interrupted):
+                raise
+            interrupted_receive.begin_again(work, step, mark, error.message)
+            _bring(work, step, manifest, volume, None)
 
 
 def _begins_again(error: CommandError | NotResumableError, step: Receive, interrupted: InterruptedReceive) -> bool:

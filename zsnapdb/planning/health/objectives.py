@@ -213,7 +213,7 @@ class _Ages:
         if fact is None:
             return Judgement(kind, Verdict.BROKEN, f"{what}: there is none", hint, limit=limit)
         age = (self.at - fact).total_seconds()
-        deadline = fact + timedelta(seconds=limit)
+        deadline = _after(fact, limit)
         if age < -_CLOCKS:
             reason = f"{what} is {format_duration(-age)} in the future: a clock is wrong, so its age is not known"
             check = "check `date -u` here and on the host that writes"
@@ -222,6 +222,14 @@ class _Ages:
         reason = f"{what} is {format_duration(max(0, round(age)))} old, of at most {format_duration(limit)}"
         advice = hint if verdict is not Verdict.MET else ""
         return Judgement(kind, verdict, reason, advice, fact, age, limit, deadline=deadline)
+
+
+def _after(fact: datetime, seconds: float) -> datetime | None:
+    """Return that time; None if it is after the year 9999, which a forged fact can lead to."""
+    try:
+        return fact + timedelta(seconds=seconds)
+    except OverflowError:
+        return None
 
 
 def _drill(facts: HealthFacts, limit: float, age: _Judge) -> Judgement:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import stat
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from zsnapdb.report.fleet.status import FleetView
 from zsnapdb.repository import keys
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.repository import Repository
+from zsnapdb.store.open import open_store
 
 DAILY = ObjectiveSettings(backup_age=86400.0)
 DRILLED = ObjectiveSettings(drill_age=7 * 86400.0)
@@ -169,6 +172,24 @@ def test_an_unreadable_repository_hides_no_other_and_shows_what_was_read_last(ya
     assert "what follows was read 2026-11-27 12:00:00 UTC" in FleetView(state).text()
 
 
+def test_the_cache_too_says_what_could_not_be_read(yard: FleetYard) -> None:
+    """Who looks at the cache alone sees no instance as good that the last reading could not read."""
+    yard.status()
+    manifests, away = yard.folder / "here" / "good" / "manifests", yard.folder / "away"
+    manifests.rename(away)
+    manifests.symlink_to(away)
+    (yard.folder / "here" / "new").mkdir()
+    (yard.folder / "here" / "new" / "manifests").symlink_to(away)
+    read, cached = (yard.status("repository=here", cached=cached) for cached in (False, True))
+    assert cached.rows == read.rows
+    assert {one.instance for one in cached.rows if one.problem} == {"good", "new"}
+    assert {one.verdict for one in cached.rows} == {Verdict.BROKEN}
+    manifests.unlink()
+    away.rename(manifests)
+    yard.status()
+    assert yard.status("instance=good", cached=True).exit_code == 0
+
+
 def test_the_cache_is_private_and_what_does_not_parse_is_read_anew(yard: FleetYard) -> None:
     yard.status()
     files = [Path(folder) / name for folder, _, names in os.walk(yard.folder / "cache") for name in names]
@@ -213,14 +234,41 @@ def test_damage_is_seen_and_is_gone_when_it_is_mended(yard: FleetYard) -> None:
     assert {one.instance: one.exit_code for one in yard.status().rows}["good"] == 0
 
 
-def test_folders_of_others_and_removed_instances_are_no_instances(yard: FleetYard) -> None:
+def test_folders_of_others_are_no_instances(yard: FleetYard) -> None:
     (yard.folder / "here" / "Lost+Found").mkdir()
     (yard.folder / "here" / "empty").mkdir()
-    yard.status()
-    shutil.rmtree(yard.folder / "here" / "good")
     state = yard.status()
-    assert [one.instance for one in state.rows if one.repository == "here"] == ["old"]
+    assert [one.instance for one in state.rows if one.repository == "here"] == ["old", "good"]
     assert "1 folder with a name that is that of no instance" in FleetView(state).text()
+
+
+def _without_the_instance(yard: FleetYard) -> None:
+    shutil.rmtree(yard.folder / "here" / "good")
+
+
+def _without_its_backups(yard: FleetYard) -> None:
+    shutil.rmtree(yard.folder / "here" / "good" / "manifests")
+
+
+def _made_anew(yard: FleetYard) -> None:
+    shutil.rmtree(yard.folder / "here")
+    (yard.folder / "here").mkdir()
+    Repository.open_or_create(*open_store(yard.settings.repository["here"]), "id-anew")
+
+
+@pytest.mark.parametrize("destroy", [_without_the_instance, _without_its_backups, _made_anew])
+def test_who_destroys_all_backups_makes_nothing_green(yard: FleetYard, destroy: Callable[[FleetYard], None]) -> None:
+    yard.status()
+    destroy(yard)
+    for cached in (False, False, True):
+        (row,) = yard.status("instance=good", cached=cached).rows
+        assert (row.verdict, row.exit_code) == (Verdict.BROKEN, 6)
+        assert "nothing of it is in the repository any more, which had 1 backup of it at" in row.problem
+    # It was wanted. Who says so removes the cache.
+    shutil.rmtree(yard.folder / "cache" / "here")
+    assert not yard.status("instance=good").rows
+    yard.backup("good", 1, objectives=DAILY)
+    assert yard.status("instance=good").exit_code == 0
 
 
 def test_only_what_known_keys_signed_is_believed(yard: FleetYard) -> None:
@@ -233,6 +281,18 @@ def test_only_what_known_keys_signed_is_believed(yard: FleetYard) -> None:
     yard.keys = f'encryption = {{ signers = ["{key.public}"] }}'
     state = yard.status("instance=signed*")
     assert {one.instance: one.exit_code for one in state.rows} == {"signed0": 0, "signed1": 7}
+
+
+def test_nobody_without_a_key_shows_that_a_host_lives_of_which_something_is_signed(tmp_path: Path) -> None:
+    yard, key = FleetYard(tmp_path), keys.SigningKey.new()
+    keys.write_secret(tmp_path / "key", key.file())
+    yard.backup("main", 60, objectives=DRILLED, keyring=Keyring(signing_key_file=tmp_path / "key"))
+    yard.backup("forged", 1, objectives=DAILY, name="there")
+    assert {one.host: one.is_silent for one in yard.status().hosts} == {"db-1": False}
+    yard.keys_of["here"] = f'encryption = {{ signers = ["{key.public}"] }}'
+    state = yard.status()
+    assert [(one.host, one.is_silent, one.heard) for one in state.hosts] == [("db-1", True, NOW - timedelta(hours=60))]
+    assert {one.instance: one.verdict for one in state.rows}["main"] is Verdict.BROKEN
 
 
 def test_without_keys_what_is_visible_is_shown_and_the_rest_is_said(tmp_path: Path) -> None:

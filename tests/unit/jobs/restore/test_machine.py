@@ -21,6 +21,7 @@ from zsnapdb.repository.manifest import FilesystemType, ZvolType
 from zsnapdb.stream import nvlist
 from zsnapdb.stream.download import Resumption
 from zsnapdb.vm.hypervisor import MachineState
+from zsnapdb.zfs.command import failure
 
 
 @pytest.fixture
@@ -188,6 +189,27 @@ def test_what_zfs_kept_goes_with_a_restore_that_is_given_up_but_not_if_it_is_of_
     yard.pool.things[step.dataset].properties["zsnapdb:restored"] = mine
     yard.abandon()
     assert yard.state() == before
+
+
+def test_what_was_received_does_not_keep_the_pool_full(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server in the same pool cannot write until there is room again."""
+    before, steps = yard.state(), yard.plan().receives
+    for step in steps[:2]:
+        monkeypatch.setattr(Receiver, "fails_at", step.dataset)
+        monkeypatch.setattr(Receiver, "leaves", {step.dataset: token(step.guid)})
+        argv = ["zfs", "receive", "-s", "-u", step.dataset]
+        full = failure(argv, 1, "cannot receive new filesystem stream: out of space")
+        monkeypatch.setattr(Receiver, "error", full)
+        with pytest.raises(PreflightError):
+            yard.restore()
+        assert any("the pool is full, so what was received of the" in line for line in yard.reported)
+        assert ["receive", "-A", step.dataset] in yard.pool.commands
+        assert step.dataset not in yard.pool.things
+        if step is steps[1]:
+            # What was received whole is kept, as after any other error.
+            assert steps[0].dataset in yard.pool.things
+            yard.abandon()
+        assert yard.state() == before
 
 
 def _again(yard: Yard) -> MachineRestorePlan:

@@ -258,3 +258,10 @@ def test_a_restore_takes_as_long_as_the_steps_of_past_drills_for_its_bytes(
     sizes: dict[str, int], seconds: float | None
 ) -> None:
     assert restore_seconds(HISTORY, sizes) == seconds
+
+
+def test_a_fact_of_the_last_year_of_dates_has_no_deadline() -> None:
+    """Such a time is forged. It is judged as every one from the future, and hides no other instance by an error."""
+    facts = replace(GOOD, archived_until=datetime(9999, 12, 31, 23, tzinfo=UTC))
+    judged = judge(facts, ObjectiveSettings(archive_lag=DAY)).judgements[-1]
+    assert (judged.objective, judged.verdict, judged.deadline) == (Objective.ARCHIVE_LAG, Verdict.WARNING, None)
