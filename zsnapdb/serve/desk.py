@@ -25,7 +25,16 @@ from zsnapdb.serve.credentials import CredentialBook, CredentialHolder
 from zsnapdb.serve.messages import BegunAnswer, Ending, FailureAnswer, PendingAnswer, RefusedRequest, ResultAnswer
 from zsnapdb.serve.operations import OperationRecord, Operations, new_id
 from zsnapdb.serve.protection import ProtectionReader
-from zsnapdb.serve.roles import Belonging, RoleDecision, RoleVerdict, VerbKind, decide, may_see_unmasked, sees_all
+from zsnapdb.serve.roles import (
+    Belonging,
+    RoleDecision,
+    RoleVerdict,
+    VerbKind,
+    decide,
+    may_see_results,
+    may_see_unmasked,
+    sees_all,
+)
 from zsnapdb.serve.seen import SeenClone, SeenCommit, belonging, seen_in, the_clone
 from zsnapdb.serve.verbs import (
     CancelOperationVerb,
@@ -196,12 +205,16 @@ class Desk:
         )
 
     def _begun(self, asks: CredentialHolder, verb: VerbKind, operation: str) -> OperationRecord:
-        """Return the operation, if the subject began it. One of another has the answer of one that is not there."""
+        """Return the operation, if the subject began it, and with no role that may see more.
+
+        One of another has the answer of one that is not there.
+        """
         found = self.operations.find(operation)
         # One that is not there has the answer of another's, whatever the role: ids are no secret.
         if found is None:
             raise messages.no_such("operation", operation)
-        own = Belonging.OWN if found.subject == asks.subject else Belonging.OTHERS
+        is_own = found.subject == asks.subject and may_see_results(asks.role, found.role)
+        own = Belonging.OWN if is_own else Belonging.OTHERS
         _require(decide(asks.role, verb, own), "operation", operation)
         return found
 
@@ -278,7 +291,7 @@ class Desk:
         with self._admission:
             before = self.operations.of_key(asks.subject, key) if key is not None else None
             if before is not None:
-                if before.request != request:
+                if before.request != request or not may_see_results(asks.role, before.role):
                     raise messages.key_reused()
                 return before
             # A clone that is completed meanwhile is in the first set, one that was completed before in the list.
@@ -309,6 +322,7 @@ class Desk:
         record = OperationRecord(
             id=new_id(),
             subject=asks.subject,
+            role=asks.role,
             verb=verb,
             clone=clone,
             request=request,

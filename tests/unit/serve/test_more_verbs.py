@@ -287,6 +287,21 @@ def test_a_commit_of_another_is_no_source_but_for_operators(host: ServeHost) -> 
     assert asked == [f"--from={one}" for one in (own, NEWEST, others)]
 
 
+def test_what_an_operator_began_is_not_told_to_a_lesser_token_of_the_same_subject(host: ServeHost) -> None:
+    operator, developer = host.token(SUBJECT, Role.OPERATOR), host.token(SUBJECT)
+    keyed = CreateCloneVerb(wanted=NewClone(instance="main", name="mine"), key="build-7")
+    assert host.done(operator, keyed).document["password"] == "secret of the clone"
+    (record,) = (host.folder / "state" / "operations").glob("*.json")
+    for verb in (GetOperationVerb(id=record.stem), CancelOperationVerb(id=record.stem)):
+        assert host.refused(developer, verb).code == "unknown-name"
+    assert host.refused(developer, keyed).code == "idempotency-key-reused"
+    assert host.done(operator, GetOperationVerb(id=record.stem)).document["kind"] == "clone"
+    host.done(developer, ResetCloneVerb(name="mine"))
+    (later,) = set((host.folder / "state" / "operations").glob("*.json")) - {record}
+    for token in (operator, developer):
+        assert host.done(token, GetOperationVerb(id=later.stem)).document["kind"] == "clone-reset"
+
+
 def test_what_is_cancelled_is_undone_by_its_command_and_its_group_ends(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, per_subject=1, patience=0.1)
     host.let("slow", "60")
