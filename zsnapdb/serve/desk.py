@@ -244,7 +244,7 @@ class Desk:
         # Whoever counts and then begins is alone, as for clones.
         with self._admission if isinstance(verb, CommitCloneVerb) else contextlib.nullcontext():
             if isinstance(verb, CommitCloneVerb):
-                self._admit_commit(asks, clone)
+                self._admit_commit(clone)
             return self._begin(
                 asks,
                 verb.kind,
@@ -254,10 +254,12 @@ class Desk:
                 objection=lambda: self._objection(asks, verb.kind, clone),
             )
 
-    def _admit_commit(self, asks: CredentialHolder, clone: SeenClone) -> None:
+    def _admit_commit(self, clone: SeenClone) -> None:
         """Refuse one commit too many. Whoever commits for another uses the place of the clone's owner."""
-        under_way = self.operations.under_way(asks.subject, VerbKind.CLONE_COMMIT)
-        used = len(under_way) + sum(one.owner == clone.owner for one in self.commits())
+        # What is completed meanwhile is counted twice, and never not at all.
+        begun = self.operations.under_way(VerbKind.CLONE_COMMIT)
+        owned = {one.id for one in seen_in(self.look()) if one.owner == clone.owner} if begun else set()
+        used = sum(one.clone in owned for one in begun) + sum(one.owner == clone.owner for one in self.commits())
         most = self.settings().serve.commits_per_subject
         if used >= most:
             raise messages.over_commits(clone.owner, used, most)

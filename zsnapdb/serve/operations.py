@@ -155,12 +155,12 @@ class Operations:
 
     def being_made(self, subject: str) -> set[str]:
         """Return the names of the clones that are being made for the subject."""
-        return {one.clone for one in self.under_way(subject, VerbKind.CLONE_CREATE)}
+        return {one.clone for one in self.under_way(VerbKind.CLONE_CREATE) if one.subject == subject}
 
-    def under_way(self, subject: str, verb: VerbKind) -> Sequence[OperationRecord]:
-        """Return the operations of the verb that the subject has begun, and that have not ended."""
+    def under_way(self, verb: VerbKind) -> Sequence[OperationRecord]:
+        """Return the operations of the verb that have not ended, whoever began them."""
         with self._changed:
-            return [one for one in self._known.values() if (one.subject, one.verb, one.ending) == (subject, verb, None)]
+            return [one for one in self._known.values() if (one.verb, one.ending) == (verb, None)]
 
     def _store(self, record: OperationRecord) -> None:
         whole_file.replace(self.folder / f"{record.id}.json", record.model_dump_json().encode())

@@ -273,6 +273,19 @@ def test_commits_have_a_limit_that_many_requests_at_once_keep(host: ServeHost) -
     assert "serve.commits_per_subject is 3" in refused[0].message
 
 
+def test_commits_of_operators_under_way_use_places_of_the_clone_s_owner(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, patience=0.1)
+    host.clones(MINE, THEIRS)
+    host.let("slow", "60")
+    with host.helper():
+        tokens = host.token(SUBJECT), host.token("user:op@b.org", Role.OPERATOR)
+        for number in range(3):
+            assert isinstance(host.ask(tokens[number % 2], CommitCloneVerb(name="mine")), PendingAnswer)
+        for token in tokens:
+            assert host.refused(token, CommitCloneVerb(name="mine")).code == "quota"
+        assert isinstance(host.ask(tokens[1], CommitCloneVerb(name="theirs")), PendingAnswer), "another owner's"
+
+
 def test_a_commit_of_another_is_no_source_but_for_operators(host: ServeHost) -> None:
     own, others = "20260101T000000Z-aaaa", "20260101T000000Z-bbbb"
     host.commits += [SeenCommit(own, SUBJECT), SeenCommit(others, "ann")]
