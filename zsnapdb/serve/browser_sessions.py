@@ -19,7 +19,7 @@ from pydantic import SecretStr
 SECONDS = 8 * 3600.0
 """The longest that a session lasts."""
 _MOST = 1000
-_MOST_OF_TOKEN = 10
+_MOST_OF_SUBJECT = 20
 _MOST_OPERATIONS = 100
 _RANDOM_BYTES = 32
 
@@ -37,6 +37,7 @@ class BrowserSession:
     """Somebody who has logged in. `csrf` stands in each form of the session; no other page can know it."""
 
     token: SecretStr
+    subject: str
     ends: float
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(_RANDOM_BYTES), repr=False)
     _begun: dict[str, BegunByBrowser] = field(default_factory=dict)
@@ -88,20 +89,21 @@ class BrowserSessions:
     _open: dict[str, BrowserSession] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def open(self, token: str, seconds: float) -> OpenedSession | None:
+    def open(self, token: str, subject: str, seconds: float) -> OpenedSession | None:
         """Open a session with a new id for at most so many seconds; None if there are too many sessions.
 
-        Of one token the oldest session ends if there are too many, so nobody can take the places of all others.
+        Of one subject the oldest session ends if there are too many, so nobody can take the places of all others. An
+        issuer gives its people as many tokens as they want.
         """
         session_id = secrets.token_urlsafe(_RANDOM_BYTES)
         with self._lock:
             self._forget_ended()
-            mine = [key for key, one in self._open.items() if one.token.get_secret_value() == token]
-            for key in mine[: max(0, len(mine) + 1 - _MOST_OF_TOKEN)]:
+            mine = [key for key, one in self._open.items() if one.subject == subject]
+            for key in mine[: max(0, len(mine) + 1 - _MOST_OF_SUBJECT)]:
                 del self._open[key]
             if len(self._open) >= self.most:
                 return None
-            session = BrowserSession(SecretStr(token), self.now() + min(seconds, SECONDS))
+            session = BrowserSession(SecretStr(token), subject, self.now() + min(seconds, SECONDS))
             self._open[_hashed(session_id)] = session
         return OpenedSession(SecretStr(session_id), session)
 

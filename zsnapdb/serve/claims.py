@@ -19,6 +19,9 @@ LEEWAY = 60.0
 """How many seconds the clocks of issuer and host may differ."""
 
 
+_EMAIL = "email"
+
+
 class IdTokenRefusal(StrEnum):
     """Why an id token is refused."""
 
@@ -57,6 +60,9 @@ def judged(claims: Mapping[str, object], issuer: IssuerSettings, now: float) -> 
     rule = next((one for one in issuer.allow if _fits(claims, one)), None)
     if rule is None:
         return IdTokenRefusal.RULE
+    # Where an issuer verifies no address, whoever has an account writes any into it.
+    if _EMAIL in rule.claims and not _is_verified(claims):
+        return IdTokenRefusal.EMAIL
     subject = rule.subject if rule.subject != SUBJECT_OF_EMAIL else _of_email(claims)
     if subject is None:
         return IdTokenRefusal.EMAIL
@@ -110,8 +116,13 @@ def _has(given: object, value: bool | int | str) -> bool:
     return any(type(one) is type(value) and one == value for one in several)
 
 
+def _is_verified(claims: Mapping[str, object]) -> bool:
+    """Whether the issuer has verified the mail address of the token (OpenID Connect Core 1.0, section 5.1)."""
+    return claims.get("email_verified") is True
+
+
 def _of_email(claims: Mapping[str, object]) -> str | None:
-    email = claims.get("email")
-    if claims.get("email_verified") is not True or not isinstance(email, str):
+    email = claims.get(_EMAIL)
+    if not _is_verified(claims) or not isinstance(email, str):
         return None
     return f"user:{email}" if is_subject(f"user:{email}") else None

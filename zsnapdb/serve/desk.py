@@ -25,7 +25,16 @@ from zsnapdb.serve.credentials import CredentialBook, CredentialHolder
 from zsnapdb.serve.messages import BegunAnswer, Ending, FailureAnswer, PendingAnswer, RefusedRequest, ResultAnswer
 from zsnapdb.serve.operations import OperationRecord, Operations, new_id
 from zsnapdb.serve.protection import ProtectionReader
-from zsnapdb.serve.roles import Belonging, RoleDecision, RoleVerdict, VerbKind, decide, may_see_unmasked, sees_all
+from zsnapdb.serve.roles import (
+    Belonging,
+    RoleDecision,
+    RoleVerdict,
+    VerbKind,
+    decide,
+    may_see_results,
+    may_see_unmasked,
+    sees_all,
+)
 from zsnapdb.serve.seen import SeenClone, SeenCommit, belonging, seen_in, the_clone
 from zsnapdb.serve.verbs import (
     CancelOperationVerb,
@@ -196,12 +205,16 @@ class Desk:
         )
 
     def _begun(self, asks: CredentialHolder, verb: VerbKind, operation: str) -> OperationRecord:
-        """Return the operation, if the subject began it. One of another has the answer of one that is not there."""
+        """Return the operation, if the subject began it, and with no role that may see more.
+
+        One of another has the answer of one that is not there.
+        """
         found = self.operations.find(operation)
         # One that is not there has the answer of another's, whatever the role: ids are no secret.
         if found is None:
             raise messages.no_such("operation", operation)
-        own = Belonging.OWN if found.subject == asks.subject else Belonging.OTHERS
+        is_own = found.subject == asks.subject and may_see_results(asks.role, found.role)
+        own = Belonging.OWN if is_own else Belonging.OTHERS
         _require(decide(asks.role, verb, own), "operation", operation)
         return found
 
@@ -231,7 +244,7 @@ class Desk:
         # Whoever counts and then begins is alone, as for clones.
         with self._admission if isinstance(verb, CommitCloneVerb) else contextlib.nullcontext():
             if isinstance(verb, CommitCloneVerb):
-                self._admit_commit(asks, clone)
+                self._admit_commit(clone)
             return self._begin(
                 asks,
                 verb.kind,
@@ -241,10 +254,12 @@ class Desk:
                 objection=lambda: self._objection(asks, verb.kind, clone),
             )
 
-    def _admit_commit(self, asks: CredentialHolder, clone: SeenClone) -> None:
+    def _admit_commit(self, clone: SeenClone) -> None:
         """Refuse one commit too many. Whoever commits for another uses the place of the clone's owner."""
-        under_way = self.operations.under_way(asks.subject, VerbKind.CLONE_COMMIT)
-        used = len(under_way) + sum(one.owner == clone.owner for one in self.commits())
+        # What is completed meanwhile is counted twice, and never not at all.
+        begun = self.operations.under_way(VerbKind.CLONE_COMMIT)
+        owned = {one.id for one in seen_in(self.look()) if one.owner == clone.owner} if begun else set()
+        used = sum(one.clone in owned for one in begun) + sum(one.owner == clone.owner for one in self.commits())
         most = self.settings().serve.commits_per_subject
         if used >= most:
             raise messages.over_commits(clone.owner, used, most)
@@ -278,7 +293,7 @@ class Desk:
         with self._admission:
             before = self.operations.of_key(asks.subject, key) if key is not None else None
             if before is not None:
-                if before.request != request:
+                if before.request != request or not may_see_results(asks.role, before.role):
                     raise messages.key_reused()
                 return before
             # A clone that is completed meanwhile is in the first set, one that was completed before in the list.
@@ -309,6 +324,7 @@ class Desk:
         record = OperationRecord(
             id=new_id(),
             subject=asks.subject,
+            role=asks.role,
             verb=verb,
             clone=clone,
             request=request,

@@ -22,7 +22,7 @@ from zsnapdb.base.patterns import Moment, RunId, Sha256
 from zsnapdb.base.subject import Subject
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.serve.messages import INTERRUPTED, FailureAnswer, ResultAnswer, failure_of, too_busy
-from zsnapdb.serve.roles import VerbKind
+from zsnapdb.serve.roles import Role, VerbKind
 from zsnapdb.serve.verbs import Name
 
 _KEPT = timedelta(days=1)
@@ -33,12 +33,16 @@ _MOST_RUNNING = 50
 
 
 class OperationRecord(BaseModel):
-    """An operation. `ending` is how it ended (None: it is under way). It can have the login of a clone."""
+    """An operation, and as what its subject began it (an older release did not say so).
+
+    `ending` is how it ended (None: it is under way). It can have the login of a clone.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     id: RunId
     subject: Subject
+    role: Role = Role.DEVELOPER
     verb: VerbKind
     clone: Name
     request: Sha256
@@ -151,12 +155,12 @@ class Operations:
 
     def being_made(self, subject: str) -> set[str]:
         """Return the names of the clones that are being made for the subject."""
-        return {one.clone for one in self.under_way(subject, VerbKind.CLONE_CREATE)}
+        return {one.clone for one in self.under_way(VerbKind.CLONE_CREATE) if one.subject == subject}
 
-    def under_way(self, subject: str, verb: VerbKind) -> Sequence[OperationRecord]:
-        """Return the operations of the verb that the subject has begun, and that have not ended."""
+    def under_way(self, verb: VerbKind) -> Sequence[OperationRecord]:
+        """Return the operations of the verb that have not ended, whoever began them."""
         with self._changed:
-            return [one for one in self._known.values() if (one.subject, one.verb, one.ending) == (subject, verb, None)]
+            return [one for one in self._known.values() if (one.verb, one.ending) == (verb, None)]
 
     def _store(self, record: OperationRecord) -> None:
         whole_file.replace(self.folder / f"{record.id}.json", record.model_dump_json().encode())

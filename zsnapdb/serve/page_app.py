@@ -20,11 +20,13 @@ from zsnapdb.serve.page_requests import PageRequest, RefusedPage, came_by_https,
 from zsnapdb.serve.page_templates import PageTemplates, style_sheet
 from zsnapdb.serve.pages import BrowserPages, OtherPlace, PageAnswer, PageHandler
 from zsnapdb.serve.verbs import MOST_BYTES
-from zsnapdb.serve.web_app import AsgiApp, Message, Receive, Scope, Send, create_app
+from zsnapdb.serve.web_app import CLOSES, AsgiApp, Message, Receive, Scope, Send, create_app
 
 _FORM_SECONDS = 10.0
 """How long a browser may take to send a form."""
 _SEE_OTHER = 303
+_UNREAD = (408, 413)
+"""The answers to a form that was not read to its end."""
 _API = "/api/"
 _HEADERS = {
     "Content-Security-Policy": (
@@ -118,11 +120,12 @@ class _PagesHttp:
         return self._response(self._pages.answer(handler, request))
 
     def _response(self, answer: PageAnswer | OtherPlace) -> Response:
-        cookie = {"Set-Cookie": answer.cookie} if answer.cookie else {}
+        headers = {"Set-Cookie": answer.cookie} if answer.cookie else {}
         if isinstance(answer, OtherPlace):
-            return RedirectResponse(answer.path, _SEE_OTHER, cookie)
+            return RedirectResponse(answer.path, _SEE_OTHER, headers)
+        headers |= CLOSES if answer.status in _UNREAD else {}
         text = self._templates.page(answer.template, answer.values)
-        return Response(text, answer.status, cookie, media_type="text/html")
+        return Response(text, answer.status, headers, media_type="text/html")
 
     async def no_page(self, request: Request, error: Exception) -> Response:
         """Answer a path or method that no page has."""

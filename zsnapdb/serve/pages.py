@@ -137,7 +137,7 @@ class BrowserPages:
             return self._login_page(request, problem_of(ending.model_copy(update={"hint": _LOGIN_HINT})))
         person = page_rows.person_of(_document(ending))
         left = (person.expires - self.now()).total_seconds() if person.expires is not None else SECONDS
-        opened = self.sessions.open(asked.token, left)
+        opened = self.sessions.open(asked.token, person.subject, left)
         if opened is None:
             raise RefusedPage.because(BusyError("too many people are logged in", hint="try again later"))
         self.sessions.close(request.session_id)

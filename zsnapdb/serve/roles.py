@@ -121,6 +121,11 @@ def sees_all(role: Role) -> bool:
     return role in _SEES_ALL
 
 
+def may_see_results(role: Role, begun_as: Role) -> bool:
+    """Whether the role may see what the same subject began with another one: an operator's clone can be unmasked."""
+    return may_see_unmasked(role) or not may_see_unmasked(begun_as)
+
+
 def may_see_unmasked(role: Role) -> bool:
     """Whether the role may have a clone that is not masked, of an instance with masking that is not required."""
     return role is Role.OPERATOR

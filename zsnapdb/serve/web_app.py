@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from zsnapdb import __version__
+from zsnapdb.base.errors import BusyError
 from zsnapdb.base.printed import printed
 from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.messages import UNAUTHENTICATED, Ending, FailureAnswer, PendingAnswer
@@ -60,7 +62,11 @@ from zsnapdb.serve.web_models import (
 )
 
 _ROOT = "/api/v1"
-_TOO_LARGE = 413
+_TOO_LARGE, _TOO_SLOW = 413, 408
+_BODY_SECONDS = 10.0
+"""How long a client may take to send a body."""
+CLOSES = {"Connection": "close"}
+"""What an answer says that comes before the end of its request: whoever goes on sending keeps no connection."""
 _ACCEPTED = 202
 _UNREADABLE = 400
 """What FastAPI answers to a body that is no text, or is nested too deeply."""
@@ -77,34 +83,49 @@ Bearer = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto
 
 
 class BodyLimit:
-    """Refuses a request whose body is larger than the helper would take, before anything of it is parsed."""
+    """Refuses a request whose body is larger than the helper would take, or slow, before anything of it is parsed."""
 
-    def __init__(self, app: AsgiApp) -> None:
-        self._app = app
+    def __init__(self, app: AsgiApp, seconds: float = _BODY_SECONDS) -> None:
+        self._app, self._seconds = app, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with its whole body, or answer 413."""
+        """Pass the request on with its whole body, or answer 408 or 413."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body, more = bytearray(), True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                return
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-            if len(body) > MOST_BYTES:
-                await _problem(_TOO_LARGE, "too-large", f"the body is longer than {MOST_BYTES} bytes")(
-                    scope, receive, send
-                )
-                return
-        whole: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+        try:
+            async with asyncio.timeout(self._seconds):
+                body = await _body(receive)
+        except TimeoutError:
+            why = "the body did not come in time"
+            await _problem(_TOO_SLOW, BusyError.code, why, "send it again", CLOSES)(scope, receive, send)
+            return
+        if body is None:
+            return
+        if len(body) > MOST_BYTES:
+            large = _problem(
+                _TOO_LARGE, "too-large", f"the body is longer than {MOST_BYTES} bytes", "send less", CLOSES
+            )
+            await large(scope, receive, send)
+            return
+        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive_whole() -> Message:
             return whole.pop() if whole else await receive()
 
         await self._app(scope, receive_whole, send)
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """Return the body, of which no more is read than a request may have; None if the client went away."""
+    body, more = bytearray(), True
+    while more and len(body) <= MOST_BYTES:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return bytes(body)
 
 
 class CloneApi:
@@ -276,13 +297,15 @@ _PRIVATE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 """An answer can have the login of a clone."""
 
 
-def _told(problem: ProblemDetails) -> JSONResponse:
-    headers = {**_PRIVATE, **headers_of(problem.status)}
+def _told(problem: ProblemDetails, more: Mapping[str, str] | None = None) -> JSONResponse:
+    headers = {**_PRIVATE, **headers_of(problem.status), **(more or {})}
     return JSONResponse(problem.model_dump(exclude_none=True), problem.status, headers, media_type=MEDIA_TYPE)
 
 
-def _problem(status: int, code: str, detail: str, hint: str = "") -> JSONResponse:
-    return _told(ProblemDetails(title=code, status=status, detail=detail, code=code, hint=hint))
+def _problem(
+    status: int, code: str, detail: str, hint: str = "", headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    return _told(ProblemDetails(title=code, status=status, detail=detail, code=code, hint=hint), headers)
 
 
 def _invalid(_request: Request, error: Exception) -> JSONResponse:

@@ -15,8 +15,10 @@ class Clock:
         return self.seconds
 
 
-def opened(sessions: BrowserSessions, token: str = "a", seconds: float = 1e9) -> OpenedSession:
-    made = sessions.open(token, seconds)
+def opened(
+    sessions: BrowserSessions, subject: str = "a", seconds: float = 1e9, *, token: str = "token"
+) -> OpenedSession:
+    made = sessions.open(token, subject, seconds)
     assert made is not None
     return made
 
@@ -37,20 +39,20 @@ def test_a_session_ends_after_eight_hours_and_with_its_token() -> None:
     assert not is_open(sessions, long)
 
 
-def test_one_token_takes_no_more_than_its_places() -> None:
+def test_one_subject_takes_no_more_than_its_places_whatever_its_tokens() -> None:
     sessions = BrowserSessions(Clock(), most=30)
     other = opened(sessions, "b")
-    mine = [opened(sessions) for _ in range(40)]
-    assert [is_open(sessions, one) for one in mine] == [False] * 30 + [True] * 10
+    mine = [opened(sessions, token=str(number)) for number in range(40)]
+    assert [is_open(sessions, one) for one in mine] == [False] * 20 + [True] * 20
     assert is_open(sessions, other)
 
 
 def test_there_are_no_more_sessions_than_places_until_some_end() -> None:
     clock = Clock()
     sessions = BrowserSessions(clock, most=3)
-    for token in "abc":
-        opened(sessions, token, 60)
-    assert sessions.open("d", 60) is None
+    for subject in "abc":
+        opened(sessions, subject, 60)
+    assert sessions.open("token", "d", 60) is None
     clock.seconds += 60
     opened(sessions, "d")
 
@@ -62,7 +64,7 @@ def test_ids_and_marks_of_forms_are_new_each_time_and_the_id_is_not_kept() -> No
     for one in made:
         for secret in (one.id.get_secret_value(), one.session.csrf):
             assert secret not in repr(sessions) + repr(one)
-    token = opened(sessions, "zsnapdb_token")
+    token = opened(sessions, token="zsnapdb_token")
     assert "zsnapdb_token" not in repr(sessions) + repr(token)
 
 

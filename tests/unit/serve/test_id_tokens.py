@@ -77,6 +77,15 @@ def test_a_person_is_known_by_a_mail_address_that_is_verified(issuer: FakeIssuer
         assert refusal(issuer, issuer.token(**{**person, **changed})) == IdTokenRefusal.EMAIL
 
 
+def test_a_rule_that_names_a_mail_address_means_a_verified_one() -> None:
+    rule = {"claims": {"email": "boss@example.org"}, "subject": "user:boss@example.org", "role": "operator"}
+    settings = IssuerSettings.model_validate({"issuer": ISSUER, "audience": AUDIENCE, "allow": [rule]})
+    claims = {"iss": ISSUER, "aud": AUDIENCE, "iat": 1000, "exp": 2000, "email": "boss@example.org"}
+    assert isinstance(judged({**claims, "email_verified": True}, settings, 1500.0), IdTokenHolder)
+    for said in ({}, {"email_verified": False}, {"email_verified": "true"}, {"email_verified": [True]}):
+        assert judged({**claims, **said}, settings, 1500.0) == IdTokenRefusal.EMAIL
+
+
 @pytest.mark.parametrize(
     ("changed", "why"),
     [

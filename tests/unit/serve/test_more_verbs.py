@@ -273,6 +273,19 @@ def test_commits_have_a_limit_that_many_requests_at_once_keep(host: ServeHost) -
     assert "serve.commits_per_subject is 3" in refused[0].message
 
 
+def test_commits_of_operators_under_way_use_places_of_the_clone_s_owner(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, patience=0.1)
+    host.clones(MINE, THEIRS)
+    host.let("slow", "60")
+    with host.helper():
+        tokens = host.token(SUBJECT), host.token("user:op@b.org", Role.OPERATOR)
+        for number in range(3):
+            assert isinstance(host.ask(tokens[number % 2], CommitCloneVerb(name="mine")), PendingAnswer)
+        for token in tokens:
+            assert host.refused(token, CommitCloneVerb(name="mine")).code == "quota"
+        assert isinstance(host.ask(tokens[1], CommitCloneVerb(name="theirs")), PendingAnswer), "another owner's"
+
+
 def test_a_commit_of_another_is_no_source_but_for_operators(host: ServeHost) -> None:
     own, others = "20260101T000000Z-aaaa", "20260101T000000Z-bbbb"
     host.commits += [SeenCommit(own, SUBJECT), SeenCommit(others, "ann")]
@@ -285,6 +298,21 @@ def test_a_commit_of_another_is_no_source_but_for_operators(host: ServeHost) -> 
     host.done(host.token("user:op@b.org", Role.OPERATOR), new(**{"from": others}))
     asked = [word for call in host.calls() for word in call.words if word.startswith("--from")]
     assert asked == [f"--from={one}" for one in (own, NEWEST, others)]
+
+
+def test_what_an_operator_began_is_not_told_to_a_lesser_token_of_the_same_subject(host: ServeHost) -> None:
+    operator, developer = host.token(SUBJECT, Role.OPERATOR), host.token(SUBJECT)
+    keyed = CreateCloneVerb(wanted=NewClone(instance="main", name="mine"), key="build-7")
+    assert host.done(operator, keyed).document["password"] == "secret of the clone"
+    (record,) = (host.folder / "state" / "operations").glob("*.json")
+    for verb in (GetOperationVerb(id=record.stem), CancelOperationVerb(id=record.stem)):
+        assert host.refused(developer, verb).code == "unknown-name"
+    assert host.refused(developer, keyed).code == "idempotency-key-reused"
+    assert host.done(operator, GetOperationVerb(id=record.stem)).document["kind"] == "clone"
+    host.done(developer, ResetCloneVerb(name="mine"))
+    (later,) = set((host.folder / "state" / "operations").glob("*.json")) - {record}
+    for token in (operator, developer):
+        assert host.done(token, GetOperationVerb(id=later.stem)).document["kind"] == "clone-reset"
 
 
 def test_what_is_cancelled_is_undone_by_its_command_and_its_group_ends(tmp_path: Path) -> None:

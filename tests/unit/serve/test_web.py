@@ -12,8 +12,11 @@ import pytest
 
 from tests.unit.support.issuers import FakeIssuer
 from tests.unit.support.serve_host import ServeHost
+from zsnapdb.serve import page_app
+from zsnapdb.serve.helper_client import HelperClient
+from zsnapdb.serve.page_app import create_site
 from zsnapdb.serve.roles import Role
-from zsnapdb.serve.web_app import create_app
+from zsnapdb.serve.web_app import BodyLimit, create_app
 
 PROBLEM = "application/problem+json"
 MINE = {"name": "mine", "owner": "ci:shop/web"}
@@ -134,6 +137,42 @@ def test_a_large_body_is_413_before_it_is_parsed(host: ServeHost) -> None:
     body = b'{"instance": "main", "name": "' + b"x" * (1 << 20) + b'"}'
     answer = request(host, "POST", "/clones", host.token("ci:shop/web"), content=body)
     assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
+    assert answer.headers["Connection"] == "close", "what comes after it is not read"
+
+
+def test_a_body_that_does_not_come_is_408_and_its_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_app, "_FORM_SECONDS", 0.05)
+    site = create_site(HelperClient(Path("/nonexistent")))
+    type_of_form = [(b"content-type", b"application/x-www-form-urlencoded")]
+
+    async def sent(app: Any, path: str) -> tuple[int, dict[bytes, bytes]]:
+        came, messages = [b"a"], list[Any]()
+
+        async def receive() -> dict[str, Any]:
+            if not came:
+                await asyncio.sleep(60)
+            return {"type": "http.request", "body": came.pop(), "more_body": True}
+
+        async def send(message: Any) -> None:
+            messages.append(message)
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "scheme": "http",
+            "headers": type_of_form,
+            "query_string": b"",
+            "root_path": "",
+            "server": ("127.0.0.1", 9808),
+            "http_version": "1.1",
+        }
+        await asyncio.wait_for(app(scope, receive, send), 20)
+        return messages[0]["status"], dict(messages[0]["headers"])
+
+    for app, path in ((BodyLimit(site, 0.05), "/api/v1/clones"), (site, "/login")):
+        status, headers = asyncio.run(sent(app, path))
+        assert (status, headers[b"connection"]) == (408, b"close")
 
 
 @pytest.mark.parametrize(
