@@ -13,7 +13,7 @@ import re
 
 READERS = ("SELECT", "WITH", "SHOW", "EXPLAIN", "DESCRIBE", "DESC", "TABLE", "VALUES")
 LONGEST = 64 * 1024
-_FIRST = re.compile(r"\s*\(*\s*([A-Za-z]+)\b")
+_FIRST = re.compile(r"\s*\(*\s*([A-Za-z]+)(?![\w$])")
 
 
 def refusal_of(statement: str) -> str:

@@ -55,7 +55,8 @@ class StoredKeys(BaseModel):
     def are_good(self, issuer: IssuerSettings, now: datetime) -> bool:
         """Whether they are of this issuer and place, and young enough."""
         is_its_place = issuer.jwks_url in (None, self.found.jwks_url)
-        return self.found.issuer == issuer.issuer and is_its_place and now - self.fetched < _LONGEST
+        # A clock that was set back keeps no key for longer.
+        return self.found.issuer == issuer.issuer and is_its_place and abs(now - self.fetched) < _LONGEST
 
 
 class StopFetching(Protocol):

@@ -37,7 +37,15 @@ def test_statements_that_read_are_run(statement: str) -> None:
         *("CALL p()", "EXECUTE IMMEDIATE 'DROP TABLE t'", "PREPARE s FROM 'DROP TABLE t'", "EXECUTE s", "DO f()"),
         *("COMMIT", "ROLLBACK", "XA START 'x'", "LOCK TABLES t WRITE", "HANDLER t OPEN", "USE x", "KILL 1"),
         *("CREATE TABLE t (a INT)", "DROP TABLE t", "TRUNCATE t", "GRANT ALL ON *.* TO x", "LOAD DATA INFILE 'x'"),
-        *("SELECTION", "SHOWX", "SELECT_1", "ANALYZE DELETE FROM t", "IF 1 THEN SELECT 1; END IF", "\u017felect 1"),
+        *(
+            "SELECTION",
+            "SHOWX",
+            "SELECT_1",
+            "SELECT$x: BEGIN NOT ATOMIC COMMIT; END",
+            "ANALYZE DELETE FROM t",
+            "IF 1 THEN SELECT 1; END IF",
+            "\u017felect 1",
+        ),
         "SELECT 1" + " " * LONGEST,
     ],
 )
