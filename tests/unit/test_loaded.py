@@ -37,7 +37,9 @@ OF_EXTRAS = ("fastapi", "jinja2", "starlette", "uvicorn", "joserfc", "httpx", "m
 
 def test_no_command_but_serve_and_mcp_loads_what_is_in_their_extras() -> None:
     modules = "zsnapdb.cli.app, zsnapdb.cli.delegated, zsnapdb.report.schemas, zsnapdb.serve.helper"
-    code = f"import {modules}, json, sys; print(json.dumps(sorted(sys.modules)))"
+    # The agent's fork server imports all that jobs load.
+    fork_server = "from zsnapdb.cli.fork_server import import_all; import_all()"
+    code = f"import {modules}, json, sys; {fork_server}; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
     assert [name for name in json.loads(done.stdout) if name.startswith(OF_EXTRAS)] == []
 

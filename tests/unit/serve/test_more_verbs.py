@@ -322,11 +322,12 @@ def test_what_is_cancelled_is_undone_by_its_command_and_its_group_ends(tmp_path:
     with host.helper() as desk:
         token = host.token(SUBJECT)
         keyed = CreateCloneVerb(wanted=NewClone(instance="main", name="mine"), key="build-7")
+        others = _children()
         begun = host.ask(token, keyed)
         assert isinstance(begun, PendingAnswer)
         host.waits_for("waits")
         assert host.refused(host.token(ANN), CancelOperationVerb(id=begun.operation)).code == "unknown-name"
-        (child,) = [pid for pid, (_, parent, _) in _processes().items() if parent == os.getpid()]
+        (child,) = _children() - others
         assert len(_of_group(child)) == 2
         desk.patience = 20
         told = host.done(token, CancelOperationVerb(id=begun.operation)).document
@@ -385,6 +386,11 @@ def _processes() -> dict[int, tuple[str, int, int]]:
             state, parent, group = (process / "stat").read_text().rpartition(")")[2].split()[:3]
             found[int(process.name)] = (state, int(parent), int(group))
     return found
+
+
+def _children() -> set[int]:
+    """Return the children of this process."""
+    return {pid for pid, (_, parent, _) in _processes().items() if parent == os.getpid()}
 
 
 def _of_group(leader: int) -> list[int]:
