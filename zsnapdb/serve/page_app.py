@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from zsnapdb.base.errors import BusyError, UnknownNameError, UsageError, ZsnapdbError
 from zsnapdb.serve.helper_client import HelperClient
+from zsnapdb.serve.page_logins import LoginPages
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, came_by_https, form_of
 from zsnapdb.serve.page_templates import PageTemplates, style_sheet
 from zsnapdb.serve.pages import BrowserPages, OtherPlace, PageAnswer, PageHandler
@@ -54,6 +55,7 @@ def create_site(helper: HelperClient, pages: BrowserPages | None = None) -> Asgi
 def create_pages(pages: BrowserPages) -> AsgiApp:
     """Return the application of the pages. Each of its answers has the headers, also one to an unexpected error."""
     http = _PagesHttp(pages)
+    logins = LoginPages(pages.helper, pages.sessions)
     clone = "/clones/{name}"
     routes = [
         Route("/style.css", _style, methods=["GET"]),
@@ -63,6 +65,8 @@ def create_pages(pages: BrowserPages) -> AsgiApp:
                 ("GET", "/", pages.overview),
                 ("GET", "/login", pages.login_form),
                 ("POST", "/login", pages.login),
+                ("GET", "/login/{login}", logins.begin),
+                ("GET", "/login/{login}/callback", logins.finish),
                 ("POST", "/logout", pages.logout),
                 ("GET", "/new", pages.new_form),
                 ("GET", "/clones", pages.clones),

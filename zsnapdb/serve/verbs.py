@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 from zsnapdb.base import run_id
 from zsnapdb.base.errors import UsageError
 from zsnapdb.jobs.clone import delegation
+from zsnapdb.serve.login_messages import LoginVerb
 from zsnapdb.serve.roles import VerbKind
 
 MOST_BYTES = 64 * 1024
@@ -234,7 +235,7 @@ ProtectionRead = InstancePointsVerb | ListObjectivesVerb | ListDrillsVerb | List
 """What is asked about the protection of instances."""
 CloneRead = GetSubjectVerb | ListInstancesVerb | ListClonesVerb | GetCloneVerb | CloneLogsVerb
 Verb = Annotated[
-    CloneRead | CreateCloneVerb | ChangeOfClone | GetOperationVerb | CancelOperationVerb | ProtectionRead,
+    CloneRead | CreateCloneVerb | ChangeOfClone | GetOperationVerb | CancelOperationVerb | ProtectionRead | LoginVerb,
     Field(discriminator="kind"),
 ]
 
