@@ -48,7 +48,7 @@ from zsnapdb.serve.verbs import (
     ListObjectivesVerb,
     ProtectCloneVerb,
     ProtectionRead,
-    Verb,
+    RoleVerb,
 )
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Desk:
         with self._place(asks.subject):
             return self._answer(asks, request.verb, tell)
 
-    def _answer(self, asks: CredentialHolder, verb: Verb, tell: Callable[[BegunAnswer], None]) -> Ending:
+    def _answer(self, asks: CredentialHolder, verb: RoleVerb, tell: Callable[[BegunAnswer], None]) -> Ending:
         match verb:
             case GetSubjectVerb():
                 return self._subject(asks)

@@ -234,10 +234,9 @@ ChangeOfClone = (
 ProtectionRead = InstancePointsVerb | ListObjectivesVerb | ListDrillsVerb | ListEvidenceVerb
 """What is asked about the protection of instances."""
 CloneRead = GetSubjectVerb | ListInstancesVerb | ListClonesVerb | GetCloneVerb | CloneLogsVerb
-Verb = Annotated[
-    CloneRead | CreateCloneVerb | ChangeOfClone | GetOperationVerb | CancelOperationVerb | ProtectionRead | LoginVerb,
-    Field(discriminator="kind"),
-]
+RoleVerb = CloneRead | CreateCloneVerb | ChangeOfClone | GetOperationVerb | CancelOperationVerb | ProtectionRead
+"""What needs a token, whose role decides about it."""
+Verb = Annotated[RoleVerb | LoginVerb, Field(discriminator="kind")]
 
 
 class HelperRequest(BaseModel):

@@ -29,7 +29,7 @@ from zsnapdb.serve.unprivileged_https import HttpsAnswer, HttpsRequest, https_as
 
 SITE = "https://zsnapdb.example.net"
 CLIENT = "zsnapdb-at-work"
-AUDIENCE = "of programs"
+AUDIENCE = "of-programs"
 MAIL = "anna@example.org"
 SUBJECT = f"user:{MAIL}"
 PERSON: Mapping[str, object] = {"sub": "7", "email": MAIL, "email_verified": True, "groups": ["dev"]}
