@@ -20,6 +20,7 @@ from zsnapdb.serve.page_logins import LoginPages
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, came_by_https, form_of
 from zsnapdb.serve.page_templates import PageTemplates, style_sheet
 from zsnapdb.serve.pages import BrowserPages, OtherPlace, PageAnswer, PageHandler
+from zsnapdb.serve.pre_logins import PreLogins
 from zsnapdb.serve.verbs import MOST_BYTES
 from zsnapdb.serve.web_app import AsgiApp, Message, Receive, Scope, Send, create_app
 
@@ -52,10 +53,13 @@ def create_site(helper: HelperClient, pages: BrowserPages | None = None) -> Asgi
     return site
 
 
-def create_pages(pages: BrowserPages) -> AsgiApp:
-    """Return the application of the pages. Each of its answers has the headers, also one to an unexpected error."""
+def create_pages(pages: BrowserPages, pre_logins: PreLogins | None = None) -> AsgiApp:
+    """Return the application of the pages, with log-ins that browsers began.
+
+    Each of its answers has the headers, also one to an unexpected error.
+    """
     http = _PagesHttp(pages)
-    logins = LoginPages(pages.helper, pages.sessions)
+    logins = LoginPages(pages.helper, pages.sessions, pre_logins or PreLogins())
     clone = "/clones/{name}"
     routes = [
         Route("/style.css", _style, methods=["GET"]),

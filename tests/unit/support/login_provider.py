@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit
 
 import httpx
 
@@ -129,7 +129,7 @@ client_id = "{CLIENT}"
         begun = self.codes.pop(form["code"], None)
         digest = hashlib.sha256(form["code_verifier"].encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-        pair = base64.b64encode(f"{CLIENT}:{self.secret}".encode()).decode()
+        pair = base64.b64encode(f"{CLIENT}:{quote_plus(self.secret)}".encode()).decode()
         if asked.headers.get("Authorization") != (f"Basic {pair}" if self.secret else None):
             return 401, b'{"error": "invalid_client"}', {}
         is_its = begun is not None and form["redirect_uri"] == begun["redirect_uri"] == self.redirect_uri
