@@ -14,9 +14,8 @@ from zsnapdb.cli.exit_codes import stop_on_signals
 from zsnapdb.cli.options import ConfigFile
 
 if TYPE_CHECKING:
-    from zsnapdb.serve.credentials import CredentialBook
+    from zsnapdb.serve.id_tokens import IdTokens
     from zsnapdb.serve.issuer_keys import IssuerKeys
-    from zsnapdb.serve.tokens import TokenBook
 
 _LOOPBACK = ("127.0.0.1", "::1")
 _PATIENCE = 70.0
@@ -97,9 +96,12 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.jobs.clone import catalogue, sources
     from zsnapdb.report.clone.list import ClonesView
     from zsnapdb.serve.children import ChildRunner
+    from zsnapdb.serve.code_exchange import exchange_with
+    from zsnapdb.serve.credentials import EveryCredential
     from zsnapdb.serve.desk import Desk
     from zsnapdb.serve.helper import HelperServer, answered_uids, listening
     from zsnapdb.serve.issuer_keys import IssuerKeys, fetch_with
+    from zsnapdb.serve.login_desk import LOGINS_AT_ONCE, LiveTokens, LoginDesk
     from zsnapdb.serve.messages import ResultAnswer
     from zsnapdb.serve.operations import Operations
     from zsnapdb.serve.protection import ProtectionReader
@@ -110,6 +112,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     stop = stop_on_signals((signal.SIGTERM, signal.SIGINT))
     environment = {"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {}
     runner, fetcher = ChildRunner(environment=environment), ChildRunner(environment=environment, most=1)
+    exchanger = ChildRunner(environment=environment, most=LOGINS_AT_ONCE, grace=5.0)
     # What is read waits for no change.
     reader = ChildRunner(environment=environment, most=4, patience=10.0, grace=5.0)
 
@@ -127,16 +130,22 @@ def serve_helper(config: ConfigFile = None) -> None:
         keys = IssuerKeys(
             THIS_HOST.serve / "issuers", lambda: load(config).serve.issuer, fetch_with(fetcher), THIS_HOST.now
         )
-        credentials = _credentials(TokenBook(THIS_HOST.serve), keys, is_needed=bool(limits.issuer))
+        tokens, id_tokens = TokenBook(THIS_HOST.serve), _id_tokens(keys, is_needed=bool(limits.issuer))
+        live = LiveTokens(tokens, keys.issuers)
         desk = Desk(
             settings=lambda: load(config),
-            tokens=credentials,
+            tokens=EveryCredential(live, id_tokens) if id_tokens is not None else live,
             operations=operations,
             look=look,
             commits=commits,
             run=runner,
             protection=ProtectionReader(reader),
             now=THIS_HOST.now,
+            logins=LoginDesk(
+                lambda: load(config).serve, tokens, keys, id_tokens, exchange_with(exchanger), THIS_HOST.now
+            )
+            if id_tokens is not None
+            else None,
         )
         uids = answered_uids(limits.account)
         with listening(limits.socket, limits.account, os.environ) as listener:
@@ -145,22 +154,22 @@ def serve_helper(config: ConfigFile = None) -> None:
             HelperServer(listener, desk, uids).serve(stop)
             notify("STOPPING=1")
         fetcher.stop()
+        exchanger.stop()
         runner.stop()
         reader.stop()
         operations.settle(_PATIENCE)
 
 
-def _credentials(tokens: TokenBook, keys: IssuerKeys, *, is_needed: bool) -> CredentialBook:
-    """Return who may ask. Without the library that checks signatures only tokens of zsnapdb are good."""
+def _id_tokens(keys: IssuerKeys, *, is_needed: bool) -> IdTokens | None:
+    """Return the id tokens of issuers. Without the library that checks signatures there are none."""
     from zsnapdb.base.errors import ConfigError
-    from zsnapdb.serve.credentials import EveryCredential
 
     try:
         from zsnapdb.serve.id_tokens import IdTokens
     except ImportError as error:
         if not is_needed:
-            return tokens
+            return None
         raise ConfigError(
             f"[serve.issuer] needs the library {error.name}", hint="install it: `pip install 'zsnapdb[serve]'`"
         ) from error
-    return EveryCredential(tokens, IdTokens(keys.issuers, keys))
+    return IdTokens(keys.issuers, keys)

@@ -19,6 +19,9 @@ app = typer.Typer(
 )
 
 
+_MOST_OF_GRANT = 16 * 1024
+
+
 class RoleOption(Enum):
     """What the holder of a token is."""
 
@@ -98,12 +101,38 @@ def issuer_keys(
     from zsnapdb.base.errors import UsageError
     from zsnapdb.config.settings import load
     from zsnapdb.report import tokens as report
-    from zsnapdb.serve.key_fetch import UnprivilegedGet, fetched, tls_context
+    from zsnapdb.serve.key_fetch import fetched, tls_context
+    from zsnapdb.serve.unprivileged_https import UnprivilegedHttps
 
     limits = load(config).serve
     chosen = limits.issuer.get(issuer)
     if chosen is None:
         known = ", ".join(sorted(limits.issuer)) or "none is configured: write [serve.issuer.NAME]"
         raise UsageError(f"there is no issuer {issuer!r} in the configuration", hint=f"choose from: {known}")
-    found = fetched(chosen, UnprivilegedGet(tls_context(chosen), limits.fetch_account))
+    found = fetched(chosen, UnprivilegedHttps(tls_context(chosen), limits.fetch_account))
     show(report.IssuerKeysView(found), json)
+
+
+@app.command("exchange", hidden=True)
+def exchange_code(
+    issuer: Annotated[str, typer.Argument(metavar="ISSUER", help="The NAME of a section [serve.issuer.NAME].")],
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Exchange the code of a log-in for an id token, for the helper: it sends the code by stdin."""
+    import sys
+
+    from zsnapdb.base.errors import UsageError
+    from zsnapdb.config.settings import load
+    from zsnapdb.serve.code_exchange import document, exchanged, grant_in
+    from zsnapdb.serve.key_fetch import tls_context
+    from zsnapdb.serve.unprivileged_https import UnprivilegedHttps
+
+    if not json or sys.stdin.isatty():
+        raise UsageError("this is for the helper of `zsnapdb serve`", hint="log in at the page")
+    limits = load(config).serve
+    chosen = limits.issuer.get(issuer)
+    if chosen is None or chosen.login is None:
+        raise UsageError(f"nobody logs in by {issuer!r}", hint="write [serve.issuer.NAME.login]")
+    ask = UnprivilegedHttps(tls_context(chosen), limits.fetch_account)
+    print(document(exchanged(chosen.login, grant_in(sys.stdin.buffer.read(_MOST_OF_GRANT)), ask)))

@@ -10,6 +10,7 @@ from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from zsnapdb.base.quantities import Seconds
 from zsnapdb.base.subject import FORMS, is_subject
+from zsnapdb.config.login import LoginSettings
 from zsnapdb.config.repository import ConfigSection
 
 _HTTPS = r"^https://[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~%/-]{0,500})?$"
@@ -49,7 +50,7 @@ class IssuerSettings(ConfigSection):
     `issuer` and `audience` are compared exactly. `jwks_url` is where its keys are; if left out, the issuer says it
     below `/.well-known/openid-configuration`. `longest_age`: how long after its issue a token is taken, if it has not
     expired before. `tls_ca`: the authority of its certificate (None: those of this host). The first rule that fits
-    decides.
+    decides. With `login` people log in to the page by it.
     """
 
     issuer: HttpsUrl
@@ -64,6 +65,7 @@ class IssuerSettings(ConfigSection):
     ] = ("RS256", "ES256")
     longest_age: Annotated[Seconds, Field(ge=60, le=86400.0)] = 3600.0
     tls_ca: Path | None = None
+    login: LoginSettings | None = None
     allow: Annotated[tuple[IssuerRule, ...], Field(min_length=1)]
 
     @model_validator(mode="after")

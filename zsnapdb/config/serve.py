@@ -12,6 +12,10 @@ from zsnapdb.base.quantities import Seconds
 from zsnapdb.config.issuer import IssuerSettings
 from zsnapdb.config.repository import ConfigSection
 
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?"
+_ORIGIN = rf"^(?:https://{_HOST}|http://(?:127\.0\.0\.1|localhost))(?::[0-9]{{1,5}})?$"
+"""An address without a path. Without TLS it is this host alone: codes and sessions pass there."""
+
 
 class ServeSettings(ConfigSection):
     """Where the helper listens, for which account, and what each subject may have.
@@ -21,7 +25,8 @@ class ServeSettings(ConfigSection):
     asked for, `per_subject` how many clones a subject may have at once, `commits_per_subject` how many commits of its
     clones there may be. `unmasked` names instances without masking of which everybody may have clones: of others only
     operators may. `fetch_account` asks issuers of id tokens for their keys; it must not be the account of the web
-    process.
+    process. `url` is the address of the page as browsers write it: issuers send people who log in back to it. `session`
+    is how long such a log-in lasts.
     """
 
     socket: Path = Path("/run/zsnapdb-serve/helper.sock")
@@ -32,6 +37,8 @@ class ServeSettings(ConfigSection):
     longest_lease: Annotated[Seconds, Field(ge=60, le=366 * 86400.0)] = 7 * 86400.0
     unmasked: tuple[Annotated[str, Field(pattern=rf"^(?:{INSTANCE})$")], ...] = ()
     fetch_account: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$")] = "nobody"
+    url: Annotated[str, Field(pattern=_ORIGIN)] | None = None
+    session: Annotated[Seconds, Field(ge=60, le=8 * 3600.0)] = 8 * 3600.0
     issuer: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")], IssuerSettings] = Field({})
 
     @model_validator(mode="after")
@@ -41,6 +48,12 @@ class ServeSettings(ConfigSection):
             raise ValueError("two sections of serve.issuer name the same issuer")
         if self.fetch_account == self.account:
             raise ValueError("fetch_account is the account of the web process")
+        return self
+
+    @model_validator(mode="after")
+    def _has_an_address_for_logins(self) -> ServeSettings:
+        if self.url is None and any(one.login is not None for one in self.issuer.values()):
+            raise ValueError("serve.issuer.NAME.login needs serve.url, to which people come back")
         return self
 
     @model_validator(mode="after")

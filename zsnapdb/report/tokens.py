@@ -18,7 +18,10 @@ from zsnapdb.serve.tokens import NewToken, StoredToken
 
 
 class TokenFields(TypedDict):
-    """A token, without its text. `revoked` is null if it is not revoked."""
+    """A token, without its text. `revoked` is null if it is not revoked.
+
+    `kind` is `token`, or `session` of who logged in to the page by `issuer` ("": the token is of this host).
+    """
 
     id: str
     subject: str
@@ -26,6 +29,8 @@ class TokenFields(TypedDict):
     created: str
     expires: str
     revoked: str | None
+    kind: str
+    issuer: str
 
 
 class NewTokenDocument(TypedDict):
@@ -61,12 +66,23 @@ class IssuerKeyFields(TypedDict):
     y: str | None
 
 
+class LoginPlacesFields(TypedDict):
+    """Where a browser is sent that logs in, and where a code is exchanged for an id token."""
+
+    authorization_endpoint: str
+    token_endpoint: str
+
+
 class IssuerKeysDocument(TypedDict):
-    """The keys with which an issuer signs id tokens, as far as they can be used, and where they are."""
+    """The keys with which an issuer signs id tokens, as far as they can be used, and where they are.
+
+    `login` is null if nobody logs in to the page by this issuer.
+    """
 
     issuer: str
     jwks_url: str
     keys: list[IssuerKeyFields]
+    login: LoginPlacesFields | None
 
 
 def _fields(token: StoredToken) -> TokenFields:
@@ -77,6 +93,8 @@ def _fields(token: StoredToken) -> TokenFields:
         "created": stamp(token.created),
         "expires": stamp(token.expires),
         "revoked": stamp(token.revoked) if token.revoked is not None else None,
+        "kind": token.kind.value,
+        "issuer": token.issuer,
     }
 
 
@@ -108,10 +126,18 @@ class TokensView(TabularView):
 
     def parts(self) -> Sequence[Part]:
         rows = [
-            (token.id, token.subject, token.role.value, stamp(token.created), stamp(token.expires), self._state(token))
+            (
+                token.id,
+                token.kind.value,
+                token.subject,
+                token.role.value,
+                stamp(token.created),
+                stamp(token.expires),
+                self._state(token),
+            )
             for token in self.tokens
         ]
-        headings = ("TOKEN", "SUBJECT", "ROLE", "CREATED", "EXPIRES", "STATE")
+        headings = ("TOKEN", "KIND", "SUBJECT", "ROLE", "CREATED", "EXPIRES", "STATE")
         return [Table(headings, rows, "no tokens: `zsnapdb token create` makes one")]
 
     def _state(self, token: StoredToken) -> str:
@@ -153,7 +179,13 @@ class IssuerKeysView(TabularView):
 
     def fields(self) -> IssuerKeysDocument:
         keys = [_key_fields(one) for one in self.found.keys]
-        return {"issuer": self.found.issuer, "jwks_url": self.found.jwks_url, "keys": keys}
+        places = self.found.login
+        login: LoginPlacesFields | None = (
+            {"authorization_endpoint": places.authorization_endpoint, "token_endpoint": places.token_endpoint}
+            if places is not None
+            else None
+        )
+        return {"issuer": self.found.issuer, "jwks_url": self.found.jwks_url, "keys": keys, "login": login}
 
 
 def _key_fields(key: IssuerKey) -> IssuerKeyFields:

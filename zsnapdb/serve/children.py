@@ -39,7 +39,8 @@ class CommandCall:
 
     `objection` is asked when its turn has come, which can be long after it was asked for: why it may not be run now.
     `cancelled` ends it early. `judges`: its exit code judges what its document tells, and the document is the answer.
-    `issuer` vouched for the subject ("": zsnapdb itself).
+    `issuer` vouched for the subject ("": zsnapdb itself). `given` is what it reads from stdin, at most 16 KiB: nobody
+    else can read it there.
     """
 
     words: Sequence[str]
@@ -50,6 +51,7 @@ class CommandCall:
     cancelled: threading.Event = field(default_factory=threading.Event)
     judges: bool = False
     issuer: str = ""
+    given: bytes = field(default=b"", repr=False)
 
 
 class RunCommand(Protocol):
@@ -110,13 +112,14 @@ class ChildRunner:
             own |= {subject.ISSUER_VARIABLE: call.issuer} if call.issuer else {}
             process = subprocess.Popen(
                 [*self.program, *call.words],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if call.given else subprocess.DEVNULL,
                 stdout=out,
                 stderr=errors,
                 cwd="/",
                 env={"PATH": PATH, "LANG": "C.UTF-8", **self.environment, **own},
                 process_group=0,
             )
+            _give(process, call.given)
             why = self._wait(process, call)
             # What was done before the signal came is done.
             return why if why is not None and process.returncode != 0 else _read(call, process.returncode, out, errors)
@@ -131,6 +134,14 @@ class ChildRunner:
                 return why
             time.sleep(_POLL_SECONDS)
         return None
+
+
+def _give(process: subprocess.Popen[bytes], given: bytes) -> None:
+    """Let the process read what it is given. That fits into a pipe, so nothing waits for the process."""
+    if process.stdin is None:
+        return
+    with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
+        stdin.write(given)
 
 
 def _end_group(process: subprocess.Popen[bytes], grace: float) -> None:

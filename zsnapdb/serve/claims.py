@@ -36,6 +36,7 @@ class IdTokenRefusal(StrEnum):
     EXPIRED = "it has expired"
     EARLY = "it is not valid yet: compare the clocks"
     OLD = "it was issued more than serve.issuer.NAME.longest_age ago"
+    NONCE = "it is the answer to another log-in: its nonce differs"
     RULE = "no rule of serve.issuer.NAME.allow has its claims"
     EMAIL = "its issuer has verified no mail address that a subject can have"
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
@@ -22,6 +23,7 @@ from zsnapdb.serve import argv, messages
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.children import CommandCall, RunCommand
 from zsnapdb.serve.credentials import CredentialBook, CredentialHolder
+from zsnapdb.serve.login_messages import ListLoginsVerb, LoginVerb, OpenSessionVerb
 from zsnapdb.serve.messages import BegunAnswer, Ending, FailureAnswer, PendingAnswer, RefusedRequest, ResultAnswer
 from zsnapdb.serve.operations import OperationRecord, Operations, new_id
 from zsnapdb.serve.protection import ProtectionReader
@@ -55,8 +57,11 @@ from zsnapdb.serve.verbs import (
     ListObjectivesVerb,
     ProtectCloneVerb,
     ProtectionRead,
-    Verb,
+    RoleVerb,
 )
+
+if TYPE_CHECKING:
+    from zsnapdb.serve.login_desk import LoginDesk
 
 _CHANGE_SECONDS = 3600.0
 """The longest that a change may take: a clone of a backup that must be received first takes as long as that."""
@@ -71,7 +76,8 @@ class Desk:
     """What the helper needs to answer. `settings` reads the configuration, so that a change of it holds at once.
 
     `look` lists the clones, as the document of `zsnapdb clone list --json`, `commits` what was committed of them, `run`
-    runs what changes them, and `protection` asks the commands that change nothing.
+    runs what changes them, and `protection` asks the commands that change nothing. `logins` answers about log-ins to
+    the page (None: there are none).
     """
 
     settings: Callable[[], Settings]
@@ -82,6 +88,7 @@ class Desk:
     run: RunCommand
     protection: ProtectionReader
     now: Callable[[], datetime]
+    logins: LoginDesk | None = None
     patience: float = PATIENCE
     most_at_once: int = MOST_AT_ONCE
     _admission: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -94,11 +101,13 @@ class Desk:
         `tell` gets the operation once it has begun; if it fails, the operation goes on. RefusedRequest or ZsnapdbError
         if nothing was done.
         """
+        if isinstance(request.verb, LoginVerb):
+            return self._login(request.token, request.verb)
         asks = self._holder(request.token)
         with self._place(asks.subject):
             return self._answer(asks, request.verb, tell)
 
-    def _answer(self, asks: CredentialHolder, verb: Verb, tell: Callable[[BegunAnswer], None]) -> Ending:
+    def _answer(self, asks: CredentialHolder, verb: RoleVerb, tell: Callable[[BegunAnswer], None]) -> Ending:
         match verb:
             case GetSubjectVerb():
                 return self._subject(asks)
@@ -121,6 +130,13 @@ class Desk:
                 return self._ended(self._create(asks, verb), tell)
             case _:
                 return self._ended(self._change(asks, verb), tell)
+
+    def _login(self, token: str, verb: LoginVerb) -> ResultAnswer:
+        if self.logins is not None:
+            return self.logins.answer(token, verb)
+        if isinstance(verb, OpenSessionVerb):
+            raise messages.no_such("log-in", verb.login)
+        return ResultAnswer(document={"logins": []} if isinstance(verb, ListLoginsVerb) else {"closed": False})
 
     def _holder(self, token: str) -> CredentialHolder:
         """Return whose token it is. Who has none learns nothing of this host, also if the tokens cannot be read."""

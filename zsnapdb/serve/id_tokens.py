@@ -23,6 +23,7 @@ from zsnapdb.config.issuer import IssuerSettings
 from zsnapdb.serve.claims import IdTokenHolder, IdTokenRefusal, judged
 from zsnapdb.serve.issuer_keys import IssuerKeys
 from zsnapdb.serve.jwks import IssuerKey, KeyName, key_for
+from zsnapdb.serve.login_claims import judged_login
 
 _FORM = re.compile(r"([A-Za-z0-9_-]{1,4096})\.([A-Za-z0-9_-]{1,8192})\.([A-Za-z0-9_-]{1,1400})")
 _MOST_HEADER = 4096
@@ -64,7 +65,30 @@ class IdTokens:
         self._say(known[0], judgement, now)
         return None
 
+    def of_login(self, text: str, name: str, nonce: str, now: datetime) -> IdTokenHolder | None:
+        """Return who has logged in by the issuer of that name; None if its token is refused, or no answer to that.
+
+        ZsnapdbError if the configuration cannot be read.
+        """
+        issuer = self.issuers().get(name)
+        if issuer is None or issuer.login is None:
+            return None
+        claims = self._claims(text, name, issuer) if _FORM.fullmatch(text) else IdTokenRefusal.FORM
+        if isinstance(claims, IdTokenRefusal):
+            judgement: IdTokenHolder | IdTokenRefusal = claims
+        else:
+            judgement = judged_login(claims, issuer, issuer.login.client_id, nonce, now.timestamp())
+        if isinstance(judgement, IdTokenHolder):
+            return judgement
+        self._say(name, judgement, now)
+        return None
+
     def _judged(self, text: str, name: str, issuer: IssuerSettings, now: datetime) -> IdTokenHolder | IdTokenRefusal:
+        claims = self._claims(text, name, issuer)
+        return claims if isinstance(claims, IdTokenRefusal) else judged(claims, issuer, now.timestamp())
+
+    def _claims(self, text: str, name: str, issuer: IssuerSettings) -> Mapping[str, object] | IdTokenRefusal:
+        """Return what a token says that a key of the issuer has signed. Whom it is for is not looked at."""
         try:
             header = _TokenHeader.model_validate(exact_fields_of(_decoded(text.split(".")[0])))
         except (ValueError, ValidationError):
@@ -81,7 +105,7 @@ class IdTokens:
         if payload is None:
             return IdTokenRefusal.SIGNATURE
         try:
-            return judged(exact_fields_of(payload), issuer, now.timestamp())
+            return exact_fields_of(payload)
         except ValueError:
             return IdTokenRefusal.FORM
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from zsnapdb.base import run_id, whole_file
 from zsnapdb.base.errors import UnreachableError, ZsnapdbError
 from zsnapdb.base.patterns import Moment
-from zsnapdb.config.issuer import IssuerSettings
+from zsnapdb.config.issuer import HttpsUrl, IssuerSettings
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.serve.children import CommandCall, RunCommand
 from zsnapdb.serve.jwks import IssuerKey
@@ -33,14 +33,24 @@ _FETCH_SECONDS = 45.0
 _MOST_BYTES = 1 << 20
 
 
+class LoginPlaces(BaseModel):
+    """Where a browser is sent that logs in, and where a code is exchanged for an id token."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    authorization_endpoint: HttpsUrl
+    token_endpoint: HttpsUrl
+
+
 class FetchedKeys(BaseModel):
-    """The keys of an issuer, and from where they are."""
+    """The keys of an issuer, and from where they are. `login`: where people log in, if they do so by this issuer."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     issuer: Annotated[str, Field(max_length=1000)]
     jwks_url: Annotated[str, Field(max_length=1000)]
     keys: Annotated[tuple[IssuerKey, ...], Field(max_length=100)]
+    login: LoginPlaces | None = None
 
 
 class StoredKeys(BaseModel):
@@ -115,6 +125,13 @@ class IssuerKeys:
             known = self._known.get(name)
         return known.found.keys if known is not None and known.are_good(issuer, self.now()) else ()
 
+    def login(self, name: str, issuer: IssuerSettings) -> LoginPlaces | None:
+        """Return where people log in by the issuer of that name; None if they do not, or if that is not known."""
+        with self._changed:
+            known = self._known.get(name)
+        is_known = issuer.login is not None and known is not None and known.are_good(issuer, self.now())
+        return known.found.login if is_known and known is not None else None
+
     def ask_again(self, name: str) -> None:
         """Have the keys of that issuer fetched, unless that was tried within a minute, and wait until it was.
 
@@ -155,7 +172,8 @@ class IssuerKeys:
     def _refresh(self, name: str, issuer: IssuerSettings) -> None:
         with self._changed:
             known, now = self._known.get(name), self.now()
-            fetched = known.fetched if known is not None and known.are_good(issuer, now) else None
+            is_whole = known is not None and (issuer.login is None or known.found.login is not None)
+            fetched = known.fetched if known is not None and is_whole and known.are_good(issuer, now) else None
             if not is_due(fetched, self._tried.get(name), now, wanted=name in self._wanted):
                 self._wanted.discard(name)
                 self._changed.notify_all()

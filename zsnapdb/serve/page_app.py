@@ -16,9 +16,11 @@ from starlette.routing import Route
 
 from zsnapdb.base.errors import BusyError, UnknownNameError, UsageError, ZsnapdbError
 from zsnapdb.serve.helper_client import HelperClient
+from zsnapdb.serve.page_logins import LoginPages
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, came_by_https, form_of
 from zsnapdb.serve.page_templates import PageTemplates, style_sheet
 from zsnapdb.serve.pages import BrowserPages, OtherPlace, PageAnswer, PageHandler
+from zsnapdb.serve.pre_logins import PreLogins
 from zsnapdb.serve.verbs import MOST_BYTES
 from zsnapdb.serve.web_app import CLOSES, AsgiApp, Message, Receive, Scope, Send, create_app
 
@@ -53,9 +55,13 @@ def create_site(helper: HelperClient, pages: BrowserPages | None = None) -> Asgi
     return site
 
 
-def create_pages(pages: BrowserPages) -> AsgiApp:
-    """Return the application of the pages. Each of its answers has the headers, also one to an unexpected error."""
+def create_pages(pages: BrowserPages, pre_logins: PreLogins | None = None) -> AsgiApp:
+    """Return the application of the pages, with log-ins that browsers began.
+
+    Each of its answers has the headers, also one to an unexpected error.
+    """
     http = _PagesHttp(pages)
+    logins = LoginPages(pages.helper, pages.sessions, pre_logins or PreLogins())
     clone = "/clones/{name}"
     routes = [
         Route("/style.css", _style, methods=["GET"]),
@@ -65,6 +71,8 @@ def create_pages(pages: BrowserPages) -> AsgiApp:
                 ("GET", "/", pages.overview),
                 ("GET", "/login", pages.login_form),
                 ("POST", "/login", pages.login),
+                ("GET", "/login/{login}", logins.begin),
+                ("GET", "/login/{login}/callback", logins.finish),
                 ("POST", "/logout", pages.logout),
                 ("GET", "/new", pages.new_form),
                 ("GET", "/clones", pages.clones),

@@ -16,6 +16,7 @@ from zsnapdb.base.errors import BusyError, NotAllowedError
 from zsnapdb.serve import messages, page_rows
 from zsnapdb.serve.browser_sessions import SECONDS, BegunByBrowser, BrowserSession, BrowserSessions
 from zsnapdb.serve.helper_client import HelperClient
+from zsnapdb.serve.login_client import end_credential, known_logins
 from zsnapdb.serve.messages import UNAUTHENTICATED, BegunAnswer, Ending, FailureAnswer, PendingAnswer
 from zsnapdb.serve.page_requests import (
     CSRF_FIELD,
@@ -146,7 +147,7 @@ class BrowserPages:
 
     def logout(self, request: PageRequest) -> PageAnswer | OtherPlace:
         """End the session, here and in the browser."""
-        self._posted(request)
+        end_credential(self.helper, self._posted(request).token.get_secret_value())
         self.sessions.close(request.session_id)
         return OtherPlace("/login", set_cookie("", 0, is_https=request.is_https))
 
@@ -246,7 +247,7 @@ class BrowserPages:
 
     def _login_page(self, request: PageRequest, problem: ProblemDetails | None) -> PageAnswer:
         gone = set_cookie("", 0, is_https=request.is_https) if request.session_id else ""
-        values = {"person": None, "csrf": "", "problem": problem}
+        values = {"person": None, "csrf": "", "problem": problem, "logins": known_logins(self.helper)}
         return PageAnswer("login.html", values, problem.status if problem is not None else 200, gone)
 
     def _new_page(self, visit: Visit, fields: Mapping[str, str], problem: ProblemDetails | None) -> PageAnswer:

@@ -6,9 +6,10 @@ import contextlib
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,11 +27,23 @@ _PREFIX = "zsnapdb_"
 _RANDOM_BYTES = 32
 _LOCK_SECONDS = 10.0
 _LONGEST = 10 * 366 * 86400.0
+_MOST_SESSIONS = 10
+"""How many sessions a subject has: one more ends its oldest."""
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
 
+class TokenKind(StrEnum):
+    """What a token is: made by an administrator for a program or a person, or by a log-in for a browser."""
+
+    MADE = "token"
+    SESSION = "session"
+
+
 class StoredToken(BaseModel):
-    """A token as it is stored. It is valid until it expires or is revoked."""
+    """A token as it is stored. It is valid until it expires or is revoked.
+
+    `issuer` of id tokens vouched for the subject of a session; "" is this host itself.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -41,11 +54,8 @@ class StoredToken(BaseModel):
     created: Moment
     expires: Moment
     revoked: Moment | None = None
-
-    @property
-    def issuer(self) -> str:
-        """Which issuer of id tokens vouches for the subject: none, the token is of this host."""
-        return ""
+    kind: TokenKind = TokenKind.MADE
+    issuer: Annotated[str, Field(pattern=r"^(?:https://[!-~]{1,1000})?$")] = ""
 
     def is_valid(self, now: datetime) -> bool:
         """Whether its holder is answered now."""
@@ -87,19 +97,39 @@ class TokenBook:
             raise UsageError(f"{subject!r} is no subject", hint=f"write {FORMS}")
         if not 1 <= seconds <= _LONGEST:
             raise UsageError("a token lasts between a second and ten years", hint="give --expires 90d")
-        text = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
         with self._changing() as known:
-            taken = {token.id for token in known.tokens}
-            stored = StoredToken(
-                id=next(one for one in iter(lambda: secrets.token_hex(4), "") if one not in taken),
-                subject=subject,
-                role=role,
-                sha256=_digest(text),
-                created=now,
-                expires=now + timedelta(seconds=seconds),
-            )
-            self._store((*known.tokens, stored))
-        return NewToken(stored, SecretStr(text))
+            made = _made(subject, role, now, now + timedelta(seconds=seconds), known.tokens)
+            self._store((*known.tokens, made.stored))
+        return made
+
+    def open_session(self, subject: str, role: Role, issuer: str, seconds: float, now: datetime) -> NewToken:
+        """Make the token of a session of somebody for whom that issuer vouched. It is stored on return.
+
+        Of a subject with too many sessions the oldest end. Sessions that have expired are stored no longer.
+        """
+        with self._changing() as known:
+            left = [one for one in known.tokens if one.kind is not TokenKind.SESSION or now < one.expires]
+            mine = [one.id for one in left if one.kind is TokenKind.SESSION and one.subject == subject]
+            over = set(mine[: max(0, len(mine) + 1 - _MOST_SESSIONS)])
+            left = [one for one in left if one.id not in over]
+            made = _made(subject, role, now, now + timedelta(seconds=seconds), left)
+            stored = made.stored.model_copy(update={"kind": TokenKind.SESSION, "issuer": issuer})
+            self._store((*left, stored))
+        return NewToken(stored, made.text)
+
+    def close_session(self, text: str) -> bool:
+        """End the session whose token that is; return whether there was one. No other token ends by it."""
+        given = _digest(text)
+        with self._changing() as known:
+            left = [
+                one
+                for one in known.tokens
+                if one.kind is not TokenKind.SESSION or not hmac.compare_digest(one.sha256, given)
+            ]
+            if len(left) == len(known.tokens):
+                return False
+            self._store(tuple(left))
+        return True
 
     def tokens(self) -> tuple[StoredToken, ...]:
         """Return the tokens, oldest first, also those that expired or were revoked. ConfigError if the file is bad."""
@@ -150,6 +180,21 @@ class TokenBook:
 
     def _store(self, tokens: tuple[StoredToken, ...]) -> None:
         whole_file.replace(self.file, _TokensDocument(tokens=tokens).model_dump_json().encode())
+
+
+def _made(subject: str, role: Role, now: datetime, expires: datetime, known: Sequence[StoredToken]) -> NewToken:
+    """Return a new token, which is stored nowhere yet."""
+    text = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
+    taken = {token.id for token in known}
+    stored = StoredToken(
+        id=next(one for one in iter(lambda: secrets.token_hex(4), "") if one not in taken),
+        subject=subject,
+        role=role,
+        sha256=_digest(text),
+        created=now,
+        expires=expires,
+    )
+    return NewToken(stored, SecretStr(text))
 
 
 def _digest(text: str) -> str:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 from zsnapdb.base import run_id
 from zsnapdb.base.errors import UsageError
 from zsnapdb.jobs.clone import delegation
+from zsnapdb.serve.login_messages import LoginVerb
 from zsnapdb.serve.roles import VerbKind
 
 MOST_BYTES = 64 * 1024
@@ -233,10 +234,9 @@ ChangeOfClone = (
 ProtectionRead = InstancePointsVerb | ListObjectivesVerb | ListDrillsVerb | ListEvidenceVerb
 """What is asked about the protection of instances."""
 CloneRead = GetSubjectVerb | ListInstancesVerb | ListClonesVerb | GetCloneVerb | CloneLogsVerb
-Verb = Annotated[
-    CloneRead | CreateCloneVerb | ChangeOfClone | GetOperationVerb | CancelOperationVerb | ProtectionRead,
-    Field(discriminator="kind"),
-]
+RoleVerb = CloneRead | CreateCloneVerb | ChangeOfClone | GetOperationVerb | CancelOperationVerb | ProtectionRead
+"""What needs a token, whose role decides about it."""
+Verb = Annotated[RoleVerb | LoginVerb, Field(discriminator="kind")]
 
 
 class HelperRequest(BaseModel):

@@ -21,7 +21,8 @@ from zsnapdb.base.errors import ConfigError, UnreachableError
 from zsnapdb.config.issuer import IssuerSettings
 from zsnapdb.serve.children import ChildRunner
 from zsnapdb.serve.issuer_keys import FetchedKeys, fetch_with
-from zsnapdb.serve.key_fetch import DISCOVERY, UnprivilegedGet, fetched, https_get, tls_context
+from zsnapdb.serve.key_fetch import DISCOVERY, fetched, tls_context
+from zsnapdb.serve.unprivileged_https import HttpsRequest, UnprivilegedHttps, https_ask
 
 KEYS = json.dumps({"keys": [jwk(RSA, "rsa"), jwk(EC, "ec")]}).encode()
 
@@ -42,7 +43,7 @@ def settings(server: HttpsIssuer, **changed: object) -> IssuerSettings:
 def fetch(of: IssuerSettings) -> FetchedKeys:
     """Fetch the keys in this process."""
     context = tls_context(of)
-    return fetched(of, lambda url: https_get(url, context))
+    return fetched(of, lambda request: https_ask(request, context))
 
 
 def failure(of: IssuerSettings) -> str:
@@ -140,9 +141,9 @@ def test_the_helper_fetches_keys_by_a_command(server: HttpsIssuer, tmp_path: Pat
 
 PROBE = """
 import os, sys
-from zsnapdb.serve import key_fetch
+from zsnapdb.serve import unprivileged_https
 
-def look(url, context):
+def look(request, context):
     kinds = [os.getresuid(), os.getresgid(), os.getgroups()]
     try:
         open(sys.argv[1]).close()
@@ -154,11 +155,12 @@ def look(url, context):
         kinds.append("root")
     except PermissionError:
         kinds.append("never root")
-    return repr(kinds).encode()
+    return unprivileged_https.HttpsAnswer(request.url, 200, repr(kinds).encode())
 
-key_fetch.https_get = look
+unprivileged_https.https_ask = look
 os.setgroups([4, 27])
-print(key_fetch.UnprivilegedGet(None, sys.argv[2])("https://x").decode())
+ask = unprivileged_https.UnprivilegedHttps(None, sys.argv[2])
+print(ask(unprivileged_https.HttpsRequest("https://x")).good().decode())
 """
 
 
@@ -173,17 +175,18 @@ def test_who_speaks_to_the_issuer_has_given_up_root(server: HttpsIssuer, tmp_pat
     assert done.stdout.strip() == repr([uid, gid, [], "denied", "never root"])
     for account in ("root", "no-such-account"):
         with pytest.raises(ConfigError):
-            UnprivilegedGet(tls_context(settings(server)), account)(server.url)
+            UnprivilegedHttps(tls_context(settings(server)), account)(HttpsRequest(server.url))
 
 
 SLOW = """
 import ssl, sys, time
 from zsnapdb.base.errors import UnreachableError
-from zsnapdb.serve import key_fetch
+from zsnapdb.serve import unprivileged_https
 context = ssl.create_default_context(cafile=sys.argv[2])
 began = time.monotonic()
 try:
-    key_fetch.UnprivilegedGet(context, "nobody", seconds=1.5)(sys.argv[1])
+    ask = unprivileged_https.UnprivilegedHttps(context, "nobody", seconds=1.5)
+    ask(unprivileged_https.HttpsRequest(sys.argv[1]))
 except UnreachableError as error:
     print(error.message)
 print(time.monotonic() - began < 10)

@@ -5,22 +5,36 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 from tests.unit.support import certificates
 
 
+@dataclass(frozen=True)
+class AskedPage:
+    """What somebody asks it."""
+
+    query: dict[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+
+
 @dataclass
 class HttpsIssuer:
-    """What it answers by path: a status, a body, and headers. `asked` are the paths that it was asked for."""
+    """What it answers by path: a status, a body, and headers. `asked` are the paths that it was asked for.
+
+    `answers` are asked for their answer by a path without its query.
+    """
 
     url: str
     files: certificates.Files
     pages: dict[str, tuple[int, bytes, Mapping[str, str]]] = field(default_factory=dict)
+    answers: dict[str, Callable[[AskedPage], tuple[int, bytes, Mapping[str, str]]]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     pause: float = 0.0
     """How many seconds it waits between two bytes of a body."""
@@ -38,7 +52,13 @@ def https_issuer(folder: Path, name: str = "localhost") -> Iterator[HttpsIssuer]
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             made.asked.append(self.path)
-            status, body, headers = made.pages.get(self.path, (404, b"", {}))
+            path, _, query = self.path.partition("?")
+            told = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            if path in made.answers:
+                asked = AskedPage(dict(parse_qsl(query)), dict(self.headers), told)
+                status, body, headers = made.answers[path](asked)
+            else:
+                status, body, headers = made.pages.get(self.path, (404, b"", {}))
             self.send_response(status)
             for header, value in headers.items():
                 self.send_header(header, value)
@@ -46,6 +66,9 @@ def https_issuer(folder: Path, name: str = "localhost") -> Iterator[HttpsIssuer]
             for start in range(0, len(body), 1 if made.pause else max(1, len(body))):
                 self.wfile.write(body[start : start + (1 if made.pause else len(body))])
                 time.sleep(made.pause)
+
+        def do_POST(self) -> None:
+            self.do_GET()
 
         def log_message(self, *_: object) -> None: ...
 

@@ -22,6 +22,7 @@ from zsnapdb.serve.credentials import CredentialBook, EveryCredential
 from zsnapdb.serve.desk import Desk
 from zsnapdb.serve.helper import HelperServer, bound
 from zsnapdb.serve.helper_client import HelperClient
+from zsnapdb.serve.login_desk import LiveTokens, LoginDesk
 from zsnapdb.serve.messages import Ending, FailureAnswer, ResultAnswer
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.protection import ProtectionReader
@@ -54,6 +55,7 @@ ttl = "2h"
 longest_lease = "1d"
 commits_per_subject = 3
 unmasked = ["main"]
+{more}
 """
 
 
@@ -67,7 +69,7 @@ class RecordedCall:
 
 @dataclass
 class ServeHost:
-    """Where the helper works. `now` is its clock."""
+    """Where the helper works. `now` is its clock. `more` is what the configuration says beside."""
 
     folder: Path
     per_subject: int = 10
@@ -79,6 +81,8 @@ class ServeHost:
     commits: list[SeenCommit] = field(default_factory=list)
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     id_tokens: CredentialBook | None = None
+    logins: LoginDesk | None = None
+    more: str = ""
 
     def __post_init__(self) -> None:
         (self.folder / "fake").mkdir(exist_ok=True)
@@ -96,7 +100,7 @@ class ServeHost:
 
     def settings(self) -> Settings:
         """Return the configuration of the host."""
-        return settings.parse(CONFIGURATION.format(per_subject=self.per_subject), "the test")
+        return settings.parse(CONFIGURATION.format(per_subject=self.per_subject, more=self.more), "the test")
 
     @contextmanager
     def helper(self) -> Iterator[Desk]:
@@ -106,7 +110,8 @@ class ServeHost:
         environment = {"FAKE_FOLDER": str(self.folder / "fake")}
         runner = ChildRunner(program, environment, self.most_changes)
         operations = Operations(self.folder / "state" / "operations", lambda: self.now)
-        credentials = EveryCredential(self.book, self.id_tokens) if self.id_tokens is not None else self.book
+        live = LiveTokens(self.book, lambda: self.settings().serve.issuer)
+        credentials = EveryCredential(live, self.id_tokens) if self.id_tokens is not None else live
         reader = ChildRunner(program, environment, patience=10, grace=5)
         desk = Desk(
             settings=self.settings,
@@ -117,6 +122,7 @@ class ServeHost:
             run=runner,
             protection=ProtectionReader(reader),
             now=lambda: self.now,
+            logins=self.logins,
             patience=self.patience,
         )
         with bound(self.socket, lambda _: None) as listener:

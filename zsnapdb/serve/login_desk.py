@@ -1,0 +1,140 @@
+"""The helper's answers about log-ins: by whom one logs in, a session for who did, and its end.
+
+The helper exchanges the code itself, so the web process has neither the id token nor the secret of the client, and asks
+no address of the network. What it gets is the token of a session, which this host made and can revoke.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from zsnapdb.base.errors import NotAllowedError, UnreachableError
+from zsnapdb.config.issuer import IssuerSettings
+from zsnapdb.config.serve import ServeSettings
+from zsnapdb.serve import messages
+from zsnapdb.serve.claims import IdTokenHolder
+from zsnapdb.serve.code_exchange import CodeGrant, ExchangeCode
+from zsnapdb.serve.credentials import CredentialHolder
+from zsnapdb.serve.issuer_keys import IssuerKeys, LoginPlaces
+from zsnapdb.serve.login_messages import (
+    CloseSessionVerb,
+    KnownLogin,
+    KnownLogins,
+    ListLoginsVerb,
+    LoginVerb,
+    OpenedLogin,
+    OpenSessionVerb,
+)
+from zsnapdb.serve.messages import ResultAnswer
+from zsnapdb.serve.tokens import StoredToken, TokenBook, TokenKind
+
+if TYPE_CHECKING:
+    from zsnapdb.serve.id_tokens import IdTokens
+
+LOGINS_AT_ONCE = 4
+"""How many codes are exchanged at once. Strangers can begin log-ins: they keep no more places of the helper."""
+
+
+@dataclass(frozen=True)
+class LiveTokens:
+    """The tokens of this host. A session is good only while people log in by its issuer."""
+
+    tokens: TokenBook
+    issuers: Callable[[], Mapping[str, IssuerSettings]]
+
+    def holder(self, text: str, now: datetime) -> CredentialHolder | None:
+        """Return who holds the token; None if it is good for nothing. ZsnapdbError."""
+        found = self.tokens.holder(text, now)
+        if found is None or found.kind is not TokenKind.SESSION:
+            return found
+        return found if self._is_login(found) else None
+
+    def _is_login(self, session: StoredToken) -> bool:
+        return any(one.issuer == session.issuer and one.login is not None for one in self.issuers().values())
+
+
+@dataclass
+class LoginDesk:
+    """What the helper needs to answer. `settings` reads the configuration, so that a change of it holds at once."""
+
+    settings: Callable[[], ServeSettings]
+    tokens: TokenBook
+    keys: IssuerKeys
+    id_tokens: IdTokens
+    exchange: ExchangeCode
+    now: Callable[[], datetime]
+    _places: threading.BoundedSemaphore = field(
+        init=False, default_factory=lambda: threading.BoundedSemaphore(LOGINS_AT_ONCE)
+    )
+
+    def answer(self, token: str, verb: LoginVerb) -> ResultAnswer:
+        """Do what the verb asks for. RefusedRequest or ZsnapdbError if nothing was done."""
+        match verb:
+            case ListLoginsVerb():
+                return self._list()
+            case OpenSessionVerb():
+                return self._open(verb)
+            case CloseSessionVerb():
+                return ResultAnswer(document={"closed": self.tokens.close_session(token)})
+
+    def _list(self) -> ResultAnswer:
+        limits = self.settings()
+        known = tuple(
+            KnownLogin(
+                name=name,
+                issuer=issuer.issuer,
+                authorization_endpoint=places.authorization_endpoint,
+                client_id=issuer.login.client_id,
+                redirect_uri=_redirect_uri(limits, name),
+                scopes=("openid", *issuer.login.scopes),
+            )
+            for name, issuer in sorted(limits.issuer.items())
+            if issuer.login is not None and (places := self.keys.login(name, issuer)) is not None
+        )
+        return ResultAnswer(document=KnownLogins(logins=known).model_dump(mode="json"))
+
+    def _open(self, verb: OpenSessionVerb) -> ResultAnswer:
+        limits = self.settings()
+        issuer = limits.issuer.get(verb.login)
+        if issuer is None or issuer.login is None:
+            raise messages.no_such("log-in", verb.login)
+        places = self.keys.login(verb.login, issuer)
+        if places is None:
+            raise UnreachableError(
+                f"where people log in by {verb.login} is not known", hint="the log of the helper says why"
+            )
+        holder = self._holder(verb, limits, places)
+        made = self.tokens.open_session(holder.subject, holder.role, holder.issuer, limits.session, self.now())
+        opened = OpenedLogin(token=made.text.get_secret_value(), seconds=limits.session)
+        return ResultAnswer(document=opened.model_dump(mode="json"))
+
+    def _holder(self, verb: OpenSessionVerb, limits: ServeSettings, places: LoginPlaces) -> IdTokenHolder:
+        """Return for whom the issuer vouches. NotAllowedError if for nobody; the log has the reason."""
+        grant = CodeGrant(
+            token_endpoint=places.token_endpoint,
+            redirect_uri=_redirect_uri(limits, verb.login),
+            code=verb.code,
+            verifier=verb.verifier,
+        )
+        if not self._places.acquire(blocking=False):
+            raise messages.too_busy(f"{LOGINS_AT_ONCE} people are logging in")
+        try:
+            id_token = self.exchange(verb.login, grant)
+            holder = self.id_tokens.of_login(id_token, verb.login, verb.nonce, self.now())
+        finally:
+            self._places.release()
+        if holder is None:
+            raise NotAllowedError(
+                f"{verb.login} vouches for nobody whom this host lets in",
+                hint="an administrator sees the reason in the log of the helper, and writes rules into serve.issuer",
+            )
+        return holder
+
+
+def _redirect_uri(limits: ServeSettings, name: str) -> str:
+    """Return where a browser comes back to: an address of the configuration, whatever a request says of its host."""
+    return f"{limits.url}/login/{name}/callback"
