@@ -104,7 +104,7 @@ def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(
     before, mine, others = everything(), service.token(SUBJECT), service.token(OTHER)
     assert service.request("GET", "/instances").status == 401
     listed = service.request("GET", "/instances", mine).body
-    assert listed["instances"] == [{"name": "main", "masked": False, "pool": False}]
+    assert listed["instances"] == [{"name": "main", "masked": False, "pool": False, "clones_allowed": True}]
     wanted = {"instance": "main", "name": "mine", "ttl": "1h"}
     with gate_closed():
         begun = service.request("POST", "/clones", mine, wanted, key="build-7")

@@ -29,6 +29,7 @@ from zsnapdb.serve.operations import OperationRecord, Operations, new_id
 from zsnapdb.serve.protection import ProtectionReader
 from zsnapdb.serve.roles import (
     Belonging,
+    Role,
     RoleDecision,
     RoleVerdict,
     VerbKind,
@@ -183,9 +184,15 @@ class Desk:
 
     def _instances(self, asks: CredentialHolder) -> ResultAnswer:
         _require(decide(asks.role, VerbKind.INSTANCE_LIST, Belonging.NOBODY))
+        settings = self.settings()
         known: list[JsonValue] = [
-            {"name": name, "masked": bool(one.masking.run), "pool": one.pool is not None}
-            for name, one in sorted(self.settings().instance.items())
+            {
+                "name": name,
+                "masked": bool(one.masking.run),
+                "pool": one.pool is not None,
+                "clones_allowed": _refused_instance(asks.role, settings, name) is None,
+            }
+            for name, one in sorted(settings.instance.items())
             if one.vm is None
         ]
         return ResultAnswer(document={"instances": known})
@@ -292,12 +299,11 @@ class Desk:
         return None if now.is_same_as(clone) else messages.no_such("clone", clone.name).failure
 
     def _create(self, asks: CredentialHolder, verb: CreateCloneVerb) -> OperationRecord:
-        _require(decide(asks.role, verb.kind, Belonging.NOBODY))
         settings = self.settings()
+        refused = _refused_instance(asks.role, settings, verb.wanted.instance)
+        if refused is not None:
+            raise refused
         _, instance = settings.one_instance(verb.wanted.instance)
-        is_for_all = bool(instance.masking.run) or verb.wanted.instance in settings.serve.unmasked
-        if not (is_for_all or may_see_unmasked(asks.role)):
-            raise messages.unmasked(verb.wanted.instance)
         self._require_source(asks, verb.wanted.source)
         name = verb.wanted.name or f"{verb.wanted.instance[:20]}-{secrets.token_hex(4)}"
         masks = verb.wanted.mask or (bool(instance.masking.run) and not may_see_unmasked(asks.role))
@@ -380,6 +386,16 @@ def _time_of(verb: ChangeOfClone) -> str | None:
             return verb.protection.time
         case _:
             return None
+
+
+def _refused_instance(role: Role, settings: Settings, name: str) -> RefusedRequest | None:
+    """Return why the role may have no clones of the instance; None if it may. UsageError if there is none."""
+    decision = decide(role, VerbKind.CLONE_CREATE, Belonging.NOBODY)
+    if decision.verdict is not RoleVerdict.ALLOWED:
+        return messages.forbidden(decision.reason)
+    _, instance = settings.one_instance(name)
+    is_for_all = bool(instance.masking.run) or name in settings.serve.unmasked
+    return None if is_for_all or may_see_unmasked(role) else messages.unmasked(name)
 
 
 def _require(decision: RoleDecision, what: str = "", name: str = "") -> None:

@@ -109,7 +109,7 @@ class LoginDesk:
             )
         holder = self._holder(verb, limits, places)
         made = self.tokens.open_session(holder.subject, holder.role, holder.issuer, limits.session, self.now())
-        opened = OpenedLogin(token=made.text.get_secret_value(), seconds=limits.session)
+        opened = OpenedLogin(subject=holder.subject, token=made.text.get_secret_value(), seconds=limits.session)
         return ResultAnswer(document=opened.model_dump(mode="json"))
 
     def _holder(self, verb: OpenSessionVerb, limits: ServeSettings, places: LoginPlaces) -> IdTokenHolder:

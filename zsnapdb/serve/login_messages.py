@@ -76,7 +76,8 @@ class KnownLogins(_Model):
 
 
 class OpenedLogin(_Model):
-    """A session that was opened: its token, and how many seconds it lasts."""
+    """A session that was opened: for whom, its token, and how many seconds it lasts."""
 
+    subject: str
     token: str
     seconds: float

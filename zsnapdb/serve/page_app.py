@@ -15,13 +15,18 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from zsnapdb.base.errors import BusyError, UnknownNameError, UsageError, ZsnapdbError
+from zsnapdb.serve.clone_pages import ClonePages
 from zsnapdb.serve.helper_client import HelperClient
+from zsnapdb.serve.new_clone_pages import NewClonePages
+from zsnapdb.serve.operation_pages import OperationPages
 from zsnapdb.serve.page_logins import LoginPages
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, came_by_https, form_of
 from zsnapdb.serve.page_templates import PageTemplates, style_sheet
-from zsnapdb.serve.pages import BrowserPages, OtherPlace, PageAnswer, PageHandler
+from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.pre_logins import PreLogins
+from zsnapdb.serve.protection_pages import ProtectionPages
 from zsnapdb.serve.verbs import MOST_BYTES
+from zsnapdb.serve.visits import OtherPlace, PageAnswer, PageHandler
 from zsnapdb.serve.web_app import CLOSES, AsgiApp, Message, Receive, Scope, Send, create_app
 
 _FORM_SECONDS = 10.0
@@ -62,30 +67,14 @@ def create_pages(pages: BrowserPages, pre_logins: PreLogins | None = None) -> As
     """
     http = _PagesHttp(pages)
     logins = LoginPages(pages.helper, pages.sessions, pre_logins or PreLogins())
-    clone = "/clones/{name}"
+    paths = (
+        *_paths(pages),
+        ("GET", "/login/{login}", logins.begin),
+        ("GET", "/login/{login}/callback", logins.finish),
+    )
     routes = [
         Route("/style.css", _style, methods=["GET"]),
-        *(
-            Route(path, http.endpoint(handler), methods=[method])
-            for method, path, handler in (
-                ("GET", "/", pages.overview),
-                ("GET", "/login", pages.login_form),
-                ("POST", "/login", pages.login),
-                ("GET", "/login/{login}", logins.begin),
-                ("GET", "/login/{login}/callback", logins.finish),
-                ("POST", "/logout", pages.logout),
-                ("GET", "/new", pages.new_form),
-                ("GET", "/clones", pages.clones),
-                ("POST", "/clones", pages.create),
-                ("GET", clone, pages.clone),
-                ("GET", f"{clone}/reset", pages.confirm_reset),
-                ("POST", f"{clone}/reset", pages.reset),
-                ("POST", f"{clone}/extend", pages.extend),
-                ("GET", f"{clone}/destroy", pages.confirm_destroy),
-                ("POST", f"{clone}/destroy", pages.destroy),
-                ("GET", "/operations/{id}", pages.operation),
-            )
-        ),
+        *(Route(path, http.endpoint(handler), methods=[method]) for method, path, handler in paths),
     ]
     for route in routes:
         # Starlette answers HEAD where it answers GET. Who asks for no body would use up what is shown once.
@@ -103,6 +92,37 @@ def create_pages(pages: BrowserPages, pre_logins: PreLogins | None = None) -> As
         await app(scope, receive, send_with_headers)
 
     return guarded
+
+
+def _paths(pages: BrowserPages) -> tuple[tuple[str, str, PageHandler], ...]:
+    """Return method and path of each page, and what answers it. What changes something is a POST."""
+    clones, new, operations = ClonePages(pages.visits), NewClonePages(pages.visits), OperationPages(pages.visits)
+    protection = ProtectionPages(pages.visits)
+    clone, operation = "/clones/{name}", "/operations/{id}"
+    return (
+        ("GET", "/", pages.overview),
+        ("GET", "/login", pages.login_form),
+        ("POST", "/login", pages.login),
+        ("POST", "/logout", pages.logout),
+        ("GET", "/new", new.new_form),
+        ("POST", "/clones", new.create),
+        ("GET", "/clones", clones.clones),
+        ("GET", clone, clones.clone),
+        ("GET", f"{clone}/reset", clones.confirm_reset),
+        ("POST", f"{clone}/reset", clones.reset),
+        ("POST", f"{clone}/extend", clones.extend),
+        ("POST", f"{clone}/protect", clones.protect),
+        ("POST", f"{clone}/unprotect", clones.unprotect),
+        ("POST", f"{clone}/commit", clones.commit),
+        ("GET", f"{clone}/logs", clones.logs),
+        ("GET", f"{clone}/destroy", clones.confirm_destroy),
+        ("POST", f"{clone}/destroy", clones.destroy),
+        ("GET", "/drills", protection.drills),
+        ("GET", "/evidence", protection.evidence),
+        ("GET", "/restore", protection.restore),
+        ("GET", operation, operations.operation),
+        ("POST", f"{operation}/cancel", operations.cancel),
+    )
 
 
 class _PagesHttp:

@@ -15,8 +15,8 @@ from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.login_client import end_credential, known_logins, opened_login
 from zsnapdb.serve.login_messages import KnownLogin, OpenSessionVerb
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, parsed, set_cookie
-from zsnapdb.serve.pages import OtherPlace, PageAnswer
 from zsnapdb.serve.pre_logins import PreLogin, PreLogins, cookie_of, id_in
+from zsnapdb.serve.visits import OtherPlace, PageAnswer
 
 _HINT = "begin anew at /login"
 _MOST_OF_REASON = 300
@@ -64,7 +64,7 @@ class LoginPages:
             },
         )
         opened = opened_login(self.helper, verb)
-        session = self.sessions.open(opened.token, opened.seconds)
+        session = self.sessions.open(opened.token, opened.subject, opened.seconds)
         if session is None:
             end_credential(self.helper, opened.token)
             raise RefusedPage.because(BusyError("too many people are logged in", hint="try again later"))

@@ -16,7 +16,7 @@ from zsnapdb.base.quantities import counted, format_duration, format_setting, si
 from zsnapdb.jobs.clone.credentials import Login, client_host
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
 from zsnapdb.serve.page_requests import RefusedPage
-from zsnapdb.serve.roles import Role, may_change, may_see_unmasked, sees_all
+from zsnapdb.serve.roles import USERS, Role, VerbKind, may_change, may_see_unmasked, sees_all
 
 _SOON_SECONDS = 3600.0
 _NEWEST = ("latest", "latest-backup")
@@ -61,6 +61,16 @@ class Person(_Facts):
         return may_see_unmasked(self.role)
 
     @property
+    def reads_evidence(self) -> bool:
+        """Whether the evidence log is for the person."""
+        return self.role in USERS[VerbKind.EVIDENCE_LIST]
+
+    @property
+    def reads_logs(self) -> bool:
+        """Whether logs of clones are for the person."""
+        return self.role in USERS[VerbKind.CLONE_LOGS]
+
+    @property
     def usual_lease(self) -> str:
         """The lease of a clone for which none is asked, as one would ask for it."""
         return format_setting(self.clones.ttl)
@@ -76,11 +86,12 @@ class Person(_Facts):
 
 
 class InstanceRow(_Facts):
-    """An instance of which clones can be made."""
+    """An instance of which clones can be made, and whether whoever asks may have them."""
 
     name: str
     masked: bool
     pool: bool = False
+    clones_allowed: bool
 
 
 class _CloneFacts(_Facts):
@@ -198,11 +209,15 @@ class LoginCard:
 
 @dataclass(frozen=True)
 class ResultCard:
-    """What came of an operation. `clone` is None if it is gone, `login` if the result has none."""
+    """What came of an operation. `clone` is None if it is gone, `login` if the result has none.
+
+    `commit` is the id of the state that was kept ("": none was).
+    """
 
     clone: CloneRow | None
     login: LoginCard | None
     sentence: str
+    commit: str = ""
 
 
 class _Created(_Facts):
@@ -215,14 +230,22 @@ class _Reset(_Facts):
     reason: str | None = None
 
 
+class _Committed(_Facts):
+    id: str = ""
+
+
+class _Log(_Facts):
+    lines: tuple[str, ...]
+
+
 def person_of(document: Document) -> Person:
     """Return who is logged in."""
-    return _read(Person, document)
+    return read(Person, document)
 
 
 def instances_of(document: Document) -> tuple[InstanceRow, ...]:
     """Return the instances in an answer."""
-    return tuple(_read(InstanceRow, row) for row in _rows(document, "instances"))
+    return tuple(read(InstanceRow, row) for row in _rows(document, "instances"))
 
 
 def clones_of(document: Document, person: Person, now: datetime) -> tuple[CloneRow, ...]:
@@ -239,13 +262,19 @@ def clone_of(document: Document, person: Person, now: datetime) -> CloneRow:
 def result_of(document: Document, person: Person, now: datetime) -> ResultCard:
     """Return what the document of an operation that ended says."""
     clone = clone_of(document, person, now) if isinstance(document.get("clone"), Mapping) else None
-    reset = _read(_Reset, document)
+    reset = read(_Reset, document)
     sentence = ""
     if reset.undone is not None:
         sentence = f"{counted(reset.undone, 'change')} of rows were undone." if reset.undone else "No row was changed."
     elif reset.reason:
         sentence = f"Its data was replaced: {reset.reason}"
-    return ResultCard(clone, _login(document, clone), sentence)
+    committed = read(_Committed, document) if document.get("kind") == "clone-commit" else _Committed()
+    return ResultCard(clone, _login(document, clone), sentence, committed.id)
+
+
+def log_lines_of(document: Document) -> tuple[str, ...]:
+    """Return the lines of a log, oldest first. The server, and who uses the clone, chose their text."""
+    return read(_Log, document).lines
 
 
 def concerns_of(clones: Sequence[CloneRow]) -> tuple[str, ...]:
@@ -269,7 +298,7 @@ def clock_time(text: str) -> str:
 
 
 def _login(document: Document, clone: CloneRow | None) -> LoginCard | None:
-    created = _read(_Created, document)
+    created = read(_Created, document)
     if clone is None or clone.facts.port is None or created.user is None or created.password is None:
         return None
     host = client_host(clone.facts.bind_address)
@@ -277,7 +306,7 @@ def _login(document: Document, clone: CloneRow | None) -> LoginCard | None:
 
 
 def _clone(row: JsonValue, person: Person, now: datetime) -> CloneRow:
-    facts = _read(_CloneFacts, row)
+    facts = read(_CloneFacts, row)
     return CloneRow(facts, now, person.owns(facts.owner))
 
 
@@ -288,7 +317,8 @@ def _rows(document: Document, name: str) -> Sequence[JsonValue]:
     return rows
 
 
-def _read(model: type[Model], fields: object) -> Model:
+def read(model: type[Model], fields: object) -> Model:
+    """Return what an answer says, as that model. RefusedPage if it has another form."""
     try:
         return model.model_validate(fields)
     except ValidationError:

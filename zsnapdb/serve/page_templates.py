@@ -26,7 +26,12 @@ class PageTemplates:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters |= {"clock": clock_time, "duration": format_duration, "words": _words}
+        self._environment.filters |= {
+            "clock": clock_time,
+            "duration": format_duration,
+            "words": _words,
+            "lines": "\n".join,
+        }
 
     def page(self, template: str, values: Mapping[str, object]) -> str:
         """Return a page."""

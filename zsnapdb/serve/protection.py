@@ -5,132 +5,50 @@ Each document is read as untrusted, and only the fields of these models are pass
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import ValidationError
 
 from zsnapdb.base import run_id
 from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.serve.children import CommandCall, RunCommand
 from zsnapdb.serve.messages import FailureAnswer, RefusedRequest, ResultAnswer
+from zsnapdb.serve.protection_documents import (
+    EvidenceDocument,
+    InstanceObjectives,
+    ObjectivesDocument,
+    PointsDocument,
+    ToldDrills,
+    ToldPart,
+    UsableSet,
+)
 from zsnapdb.serve.verbs import InstancePointsVerb, ListDrillsVerb, ListEvidenceVerb, ListObjectivesVerb, ProtectionRead
 
 _SECONDS = 25.0
 """The longest that such a command may take: two of them, and their turns, are shorter than the patience of the web."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
-
-
-class PointsRange(_Part):
-    """Every time from `from` to `to` can be given as `at`, and each of the backups as `from`."""
-
-    begin: Annotated[str, Field(alias="from")]
-    to: str
-    backups: tuple[str, ...]
-
-
-class PointsGap(_Part):
-    """A time whose states are lost, and why."""
-
-    begin: Annotated[str, Field(alias="from")]
-    to: str
-    reason: str
-
-
-class UsableSet(_Part):
-    """A snapshot set that lies on this host: a clone of it needs nothing of a repository."""
-
-    id: Annotated[str, Field(validation_alias="backup_id")]
-    state: str
-
-
-class PointsDocument(_Part):
-    """The states of an instance of which clones can be made, as they were known at `at`."""
-
-    instance: str
-    at: str
-    recoverable: tuple[PointsRange, ...]
-    gaps: tuple[PointsGap, ...]
-    sets: tuple[UsableSet, ...] = ()
-
-
-class _Sets(_Part):
+class _Sets(ToldPart):
     sets: tuple[UsableSet, ...]
 
 
-class ToldObjective(_Part):
-    """An objective, and whether it is met. `since` (UTC): since when it is not."""
-
-    objective: str
-    subject: str
-    verdict: str
-    reason: str
-    since: str | None
-    seconds: float | None
-    limit_seconds: float | None
-
-
-class InstanceObjectives(_Part):
-    """The objectives of an instance. `error` is the code of what prevents knowing them."""
-
-    instance: str
-    verdict: str | None = None
-    objectives: tuple[ToldObjective, ...] = ()
-    error: str | None = None
-
-
-class ObjectivesDocument(_Part):
-    """The objectives of each instance."""
-
-    instances: tuple[InstanceObjectives, ...]
-
-
-class _ErrorCode(_Part):
+class _ErrorCode(ToldPart):
     code: str
 
 
-class _State(_Part):
+class _State(ToldPart):
     instance: str
     status: InstanceObjectives | None
     error: _ErrorCode | None
 
 
-class _States(_Part):
+class _States(ToldPart):
     instances: tuple[_State, ...]
 
 
-class ToldDrill(_Part):
-    """A drill: what was restored, when, and how it went."""
-
-    drill_id: str
-    backup_id: str
-    requested: str
-    started: str
-    finished: str
-    seconds: float
-    outcome: str
-
-
-class ToldDrills(_Part):
-    """The newest drills of an instance, oldest first."""
-
-    drills: tuple[ToldDrill, ...]
-
-
-class EvidenceDocument(_Part):
-    """Records of an evidence log by number. `next` is what `after` asks for the later ones (null: there are none)."""
-
-    instance: str
-    records: tuple[Mapping[str, JsonValue], ...]
-    not_believed: tuple[Mapping[str, JsonValue], ...]
-    next: int | None
-
-
-_M = TypeVar("_M", bound=_Part)
+_M = TypeVar("_M", bound=ToldPart)
 
 
 @dataclass(frozen=True)
@@ -184,6 +102,6 @@ def _objectives(state: _State) -> InstanceObjectives:
     return InstanceObjectives(instance=state.instance, error=state.error.code if state.error is not None else None)
 
 
-def _told(document: _Part) -> ResultAnswer:
+def _told(document: ToldPart) -> ResultAnswer:
     fields: dict[str, Any] = document.model_dump(mode="json", by_alias=True)
     return ResultAnswer(document=fields)

@@ -19,7 +19,7 @@ from zsnapdb.base.printed import printed
 from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.messages import UNAUTHENTICATED, Ending, FailureAnswer, PendingAnswer
 from zsnapdb.serve.problems import MEDIA_TYPE, ProblemDetails, headers_of, problem_of
-from zsnapdb.serve.protection import EvidenceDocument, ObjectivesDocument, PointsDocument, ToldDrills
+from zsnapdb.serve.protection_documents import EvidenceDocument, ObjectivesDocument, PointsDocument, ToldDrills
 from zsnapdb.serve.verbs import (
     MOST_BYTES,
     MOST_OF_BEARER,

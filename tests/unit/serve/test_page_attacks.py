@@ -9,13 +9,14 @@ import pytest
 
 from tests.unit.support.page_browser import FORM, Page, PageBrowser
 from tests.unit.support.serve_host import ServeHost
+from tests.unit.support.told import tells
 from zsnapdb.serve import page_app
 from zsnapdb.serve.page_app import create_site
 from zsnapdb.serve.page_templates import style_sheet
 from zsnapdb.serve.roles import Role
 
 SUBJECT = "ci:shop/web"
-MINE = {"name": "mine", "owner": SUBJECT, "instance": "main"}
+MINE = {"name": "mine", "owner": SUBJECT, "instance": "main", "protected_until": "2026-12-01T00:00:00Z"}
 MARK = "<img src=x onerror=alert(1)>\"'`{{7*7}}"
 SAME = {"Sec-Fetch-Site": "same-origin"}
 POLICY = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -42,6 +43,9 @@ def changes(browser: PageBrowser) -> dict[str, dict[str, str]]:
     return {
         "/clones": {**browser.page("/new").form("/clones").fields, "instance": "main"},
         "/clones/mine/extend": browser.page("/clones").form("/clones/mine/extend").fields,
+        "/clones/mine/protect": {**browser.page("/clones/mine").form("/clones/mine/protect").fields, "for": "1h"},
+        "/clones/mine/unprotect": browser.page("/clones/mine").form("/clones/mine/unprotect").fields,
+        "/clones/mine/commit": browser.page("/clones/mine").form("/clones/mine/commit").fields,
         "/clones/mine/reset": browser.page("/clones/mine/reset").form("/clones/mine/reset").fields,
         "/clones/mine/destroy": browser.page("/clones/mine/destroy").form("/clones/mine/destroy").fields,
         "/logout": browser.page("/").form("/logout").fields,
@@ -63,8 +67,15 @@ def test_every_answer_has_the_headers(host: ServeHost, browser: PageBrowser, mon
         assert answer.headers["Cache-Control"] == "no-store"
 
 
-def test_a_page_loads_its_style_sheet_and_nothing_else(browser: PageBrowser) -> None:
-    for path in ("/", "/clones", "/new", "/clones/mine", "/clones/mine/destroy", "/nothing"):
+LOOKED_AT = (
+    *("/", "/clones", "/new", "/new?instance=main", "/drills", "/restore?instance=main&at=2h"),
+    *("/clones/mine", "/clones/mine/logs", "/clones/mine/reset", "/clones/mine/destroy"),
+)
+
+
+def test_a_page_loads_its_style_sheet_and_nothing_else(host: ServeHost, browser: PageBrowser) -> None:
+    tells(host)
+    for path in (*LOOKED_AT, "/nothing"):
         page = Page(browser.get(path).text)
         assert page.all("link") == [{"rel": "stylesheet", "href": "/style.css"}]
         assert {"script", "style", "img", "iframe", "object"} & {one.tag for one in page.elements} == set()
@@ -99,7 +110,38 @@ def test_text_of_others_is_text(host: ServeHost) -> None:
         assert not {"\u202e", "\x1b"} & set(text)
     assert MARK in Page(texts[1]).text
     assert [one["value"] for one in Page(refused.text).all("input") if one.get("name") == "at"] == [MARK]
-    assert host.calls() == []
+    assert host.changes() == []
+
+
+def test_text_of_repositories_and_logs_is_text(host: ServeHost) -> None:
+    """Whoever writes to a repository, or uses a clone, chooses words; a person writes into each field."""
+    said = f"{MARK}\u202e\x1b[2J"
+    tells(host, said)
+    host.clones({**MINE, "owner": "ann"})
+    host.prints("logs", {"kind": "clone-logs", "clone": "mine", "lines": [said, "</pre>"]})
+    host.let("commit-id", said)
+    browser = logged_in(host, Role.OPERATOR)
+    pages = {
+        path: browser.get(path)
+        for path in (*LOOKED_AT, "/evidence?instance=main", "/new?instance=main&from=%3Cimg%20src=x%3E")
+    }
+    texts = [answer.text for answer in pages.values()]
+    assert {answer.status_code for answer in pages.values()} == {200}
+    for path in ("/", "/new?instance=main", "/drills", "/clones/mine/logs", "/evidence?instance=main"):
+        assert MARK in Page(pages[path].text).text, path
+    for query in ("instance=%3Cimg%20src=x%3E", "instance=main&at=%3Cimg%20src=x%3E", "instance=main&after=%3Cimg%3E"):
+        texts += [browser.get(f"/{page}?{query}").text for page in ("drills", "restore", "evidence", "new")]
+    fields = {"csrf": browser.page("/new").form("/clones").fields["csrf"]}
+    for path, name in (("protect", "for"), ("commit", "message"), ("unprotect", "for")):
+        answer = browser.post(f"/clones/mine/{path}", {**fields, name: said})
+        texts.append((browser.to_its_end(answer) if answer.status_code == 303 else answer).text)
+    texts.append(browser.to_its_end(browser.post("/clones/mine/commit", fields)).text)
+    for text in texts:
+        assert "<img" not in text
+        assert text.count("</pre>") == text.count("<pre")
+        assert "49" not in re.findall(r"`(\d+)", text)
+        assert Page(text).all("img") == []
+        assert not {"\u202e", "\x1b"} & set(text)
 
 
 OTHER_SITES: tuple[Mapping[str, str], ...] = (
@@ -125,7 +167,7 @@ def test_a_form_of_another_site_changes_nothing(host: ServeHost, browser: PageBr
         assert stranger.send("POST", "/login", headers, data={"token": token}).status_code == 403, headers
         assert stranger.session == ""
     assert browser.get("/").status_code == 200
-    assert host.calls() == []
+    assert host.changes() == []
 
 
 def test_a_browser_that_says_its_origin_alone_is_answered(host: ServeHost) -> None:
@@ -142,23 +184,24 @@ def test_a_form_without_the_mark_of_its_session_changes_nothing(host: ServeHost,
             assert browser.post(path, {**fields, "csrf": mark}).status_code == 403
         without = {name: value for name, value in fields.items() if name != "csrf"}
         assert browser.post(path, without).status_code == 403
-    assert host.calls() == []
+    assert host.changes() == []
     assert browser.get("/").status_code == 200
 
 
 def test_to_look_changes_nothing(host: ServeHost, browser: PageBrowser) -> None:
-    for path in ("/", "/clones", "/new?instance=main", "/clones/mine", "/clones/mine/reset", "/clones/mine/destroy"):
+    tells(host)
+    for path in LOOKED_AT:
         assert browser.get(path).status_code == 200
         assert browser.send("HEAD", path).status_code == 405
     fields = changes(browser)
-    for path in ("/logout", "/clones/mine/extend"):
+    for path in ("/logout", *(f"/clones/mine/{one}" for one in ("extend", "protect", "unprotect", "commit"))):
         assert browser.send("GET", path, SAME, params=fields[path]).status_code == 405
     for path in ("/clones/mine/reset", "/clones/mine/destroy", "/clones"):
         assert browser.send("GET", path, SAME, params=fields[path]).status_code == 200
     for method in ("PUT", "DELETE", "PATCH"):
         assert browser.send(method, "/clones/mine", SAME, data=fields["/clones/mine/destroy"]).status_code == 405
     assert browser.get("/").status_code == 200
-    assert host.calls() == []
+    assert host.changes() == []
 
 
 def test_an_id_that_somebody_else_chose_becomes_no_session(host: ServeHost) -> None:
@@ -195,7 +238,7 @@ def test_the_cookie_of_a_session_that_was_left_is_worth_nothing(host: ServeHost,
     for path, fields in forms.items():
         assert kept.post(path, fields).headers["Location"] == "/login"
     assert kept.get("/clones").headers["Location"] == "/login"
-    assert host.calls() == []
+    assert host.changes() == []
 
 
 @pytest.mark.parametrize("how", ["revoked", "expired"])
@@ -210,7 +253,7 @@ def test_a_token_that_ends_ends_its_sessions(host: ServeHost, browser: PageBrows
     assert (answer.status_code, "your token is not valid any more" in answer.text) == (401, True)
     assert browser.session == ""
     assert kept.get("/").headers["Location"] == "/login"
-    assert host.calls() == []
+    assert host.changes() == []
 
 
 def test_who_has_no_token_gets_no_session(host: ServeHost) -> None:
@@ -266,7 +309,7 @@ def test_a_form_that_is_none_is_refused(host: ServeHost, browser: PageBrowser) -
         headers = {**SAME, "Content-Type": kind} if kind else SAME
         answer = browser.send("POST", "/clones", headers, content=body)
         assert (answer.status_code, answer.headers["Content-Type"]) == (status, "text/html; charset=utf-8"), body[:40]
-    assert host.calls() == []
+    assert host.changes() == []
 
 
 NOT_WANTED: tuple[Mapping[str, str], ...] = (
@@ -290,7 +333,7 @@ def test_what_a_form_cannot_hold_begins_nothing(host: ServeHost, browser: PageBr
         answer = browser.submit("/new", "/clones", **{"instance": "main", **written})
         assert (answer.status_code, "Set-Cookie" in answer.headers) == (422, False), written
         assert "Code: usage" in Page(answer.text).text
-    assert host.calls() == []
+    assert host.changes() == []
 
 
 NO_NAMES = ("..%2Fx", "%00", "x%0D%0ASet-Cookie:a=b", "-x", "A", "a" * 33, "%C3%A4", "{{7*7}}", "%")
@@ -299,13 +342,14 @@ NO_NAMES = ("..%2Fx", "%00", "x%0D%0ASet-Cookie:a=b", "-x", "A", "a" * 33, "%C3%
 def test_a_name_that_is_none_is_as_one_that_is_not_there(host: ServeHost, browser: PageBrowser) -> None:
     csrf = browser.page("/").form("/logout").fields["csrf"]
     for name in NO_NAMES:
-        for path in ("", "/reset", "/destroy"):
+        for path in ("", "/reset", "/destroy", "/logs"):
             answer = browser.get(f"/clones/{name}{path}")
             assert (answer.status_code, "Set-Cookie" in answer.headers) == (404, False), name
-        for path in ("reset", "destroy", "extend"):
+        for path in ("reset", "destroy", "extend", "protect", "unprotect", "commit"):
             assert browser.post(f"/clones/{name}/{path}", {"csrf": csrf, "created": "1"}).status_code == 404, name
         assert browser.get(f"/operations/{name}").status_code == 404, name
-    assert host.calls() == []
+        assert browser.post(f"/operations/{name}/cancel", {"csrf": csrf}).status_code == 404, name
+    assert host.changes() == []
 
 
 def test_neither_token_nor_id_is_in_a_page_or_in_what_is_printed(

@@ -62,7 +62,7 @@ def test_a_clone_from_log_in_to_its_end(host: ServeHost) -> None:
         assert where in {one.get("href") for one in browser.page("/clones").all("a")}
         assert browser.to_its_end(browser.submit(where, where)).status_code == 200
     assert "You have no clones" in browser.page("/clones").text
-    calls = [call.words[1:] for call in host.calls()]
+    calls = [call.words[1:] for call in host.changes()]
     assert calls == [
         ("create", "--name=mine", f"--owner={SUBJECT}", "--ttl=10800.000s", "--at=2h", "--json", "main"),
         ("extend", "--ttl=7200.000s", "--json", "mine"),
@@ -103,7 +103,7 @@ def test_a_form_that_is_sent_twice_begins_one_clone(host: ServeHost, browser: Pa
     assert len(places) == 1
     assert "secret of the clone" in browser.to_its_end(browser.post("/clones", fields)).text
     assert "secret of the clone" not in browser.to_its_end(browser.post("/clones", fields)).text
-    assert len(host.calls()) == 1
+    assert len(host.changes()) == 1
 
 
 def test_a_failed_operation_has_message_hint_and_code(host: ServeHost, browser: PageBrowser) -> None:
@@ -125,7 +125,7 @@ def test_a_refused_clone_keeps_what_was_written(host: ServeHost, browser: PageBr
     assert (written["at"], written["name"]) == ("3h", "mine")
     assert [one["value"] for one in page.all("input") if "checked" in one] == ["secret"]
     assert [one["value"] for one in page.all("option") if "selected" in one] == ["tiny"]
-    assert host.calls() == []
+    assert host.changes() == []
 
 
 def test_anothers_clone_is_as_one_that_is_not_there(host: ServeHost, browser: PageBrowser) -> None:
@@ -141,7 +141,7 @@ def test_anothers_clone_is_as_one_that_is_not_there(host: ServeHost, browser: Pa
         assert theirs.status_code == nothing.status_code == 404
         assert theirs.text.replace("theirs", "nothing") == nothing.text
     assert "theirs" not in browser.get("/clones").text
-    assert host.calls() == []
+    assert host.changes() == []
 
 
 @pytest.mark.parametrize("doing", ["reset", "destroy"])
@@ -153,7 +153,7 @@ def test_a_later_clone_of_the_name_is_not_the_one_that_was_confirmed(
     fields = browser.page(where).form(where).fields
     host.clones({**MINE, "created": "2"})
     assert browser.post(where, fields).status_code == 404
-    assert host.calls() == []
+    assert host.changes() == []
 
 
 def test_roles_see_what_they_may(host: ServeHost) -> None:
@@ -182,7 +182,7 @@ def test_roles_see_what_they_may(host: ServeHost) -> None:
     ):
         answer = viewer.post(path, {**fields, "csrf": csrf})
         assert (answer.status_code, "may not use" in answer.text or "makes no clones" in answer.text) == (403, True)
-    assert host.calls() == []
+    assert host.changes() == []
 
 
 def test_an_operator_says_whether_a_clone_is_masked(host: ServeHost) -> None:
@@ -191,7 +191,7 @@ def test_an_operator_says_whether_a_clone_is_masked(host: ServeHost) -> None:
     operator.to_its_end(operator.submit("/new", "/clones", instance="masked"))
     developer = logged_in(host)
     developer.to_its_end(developer.submit("/new", "/clones", instance="masked"))
-    assert ["--mask" in call.words for call in host.calls()] == [True, False, True]
+    assert ["--mask" in call.words for call in host.changes()] == [True, False, True]
 
 
 def test_the_overview_names_what_needs_somebody(host: ServeHost, browser: PageBrowser) -> None:

@@ -40,7 +40,7 @@ def main() -> int:
     if words[0] != "clone" or words[1] == "logs":
         code, _, text = _text(words[1] if words[0] == "clone" else words[0]).partition("\n")
         print(text)
-        return int(code)
+        return int(code or 1)
     with (FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         clones = json.loads(_text("clones") or "[]")
@@ -81,7 +81,11 @@ def _done(verb: str, words: list[str], clones: list[dict[str, object]]) -> tuple
     if verb == "destroy":
         return {"kind": "clone-destroyed"}, [one for one in clones if one["id"] != names[0]]
     if verb == "commit":
-        commit = {"id": "20260101T000000Z-aaaa", "clone": names[0], "message": options["--message"]}
+        commit = {
+            "id": _text("commit-id") or "20260101T000000Z-aaaa",
+            "clone": names[0],
+            "message": options["--message"],
+        }
         return {"kind": "clone-commit", **commit}, clones
     clone = next(one for one in clones if one["id"] == names[0])
     if "--for" in options:

@@ -200,3 +200,7 @@ class ServeHost:
         file = self.folder / "fake" / "calls"
         rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         return [RecordedCall(tuple(row["words"]), row["environment"]) for row in rows]
+
+    def changes(self) -> Sequence[RecordedCall]:
+        """Return the commands that were run and change something."""
+        return [one for one in self.calls() if one.words[0] == "clone" and one.words[1] != "logs"]

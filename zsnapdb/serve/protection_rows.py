@@ -1,0 +1,259 @@
+"""What pages show of the protection of instances: objectives, states, drills, evidence. Pure: `now` is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict
+
+from zsnapdb.base.quantities import format_duration
+from zsnapdb.serve.charts import PlotPoint, TimedValue, Timeline, TimeSpan, line, plot, timeline
+from zsnapdb.serve.page_rows import Document, moment, read
+from zsnapdb.serve.protection_documents import (
+    EvidenceDocument,
+    InstanceObjectives,
+    ObjectivesDocument,
+    PointsDocument,
+    ToldDrill,
+    ToldDrills,
+    ToldObjective,
+)
+
+_MOST_SPANS = 20
+_MOST_CHOICES = 200
+_MOST_KINDS = 8
+_MOST_OF_KIND = 40
+_BROKEN, _WARNING = "broken", "warning"
+"""Verdicts of `zsnapdb status`."""
+_PASSED = "passed"
+"""The outcome of a drill that found nothing wrong."""
+_TIME_OF_ID = 16
+"""The id of a set begins with its time, such as 20260102T000000Z."""
+
+
+@dataclass(frozen=True)
+class ObjectiveRow:
+    """An objective of an instance at a moment."""
+
+    instance: str
+    told: ToldObjective
+    now: datetime
+
+    @property
+    def for_how_long(self) -> str:
+        """For how long it has not been met; "" if that is not known."""
+        since = moment(self.told.since or "")
+        return format_duration(max(0.0, (self.now - since).total_seconds())) if since is not None else ""
+
+
+@dataclass(frozen=True)
+class ObjectivesCard:
+    """All objectives: those that are broken, those that warn, and the instances of which nothing is known."""
+
+    broken: tuple[ObjectiveRow, ...]
+    warnings: tuple[ObjectiveRow, ...]
+    unknown: tuple[InstanceObjectives, ...]
+    instances: tuple[InstanceObjectives, ...]
+
+    @property
+    def is_red(self) -> bool:
+        """Whether somebody must act. What is not known may be broken."""
+        return bool(self.broken or self.unknown)
+
+    def verdict(self, instance: str) -> str:
+        """Return how it stands with an instance, in a word or two."""
+        found = next((one for one in self.instances if one.instance == instance), None)
+        if found is None or found.verdict is None:
+            return "not known"
+        return found.verdict if found.objectives else "none configured"
+
+
+def objectives_of(document: Document, now: datetime) -> ObjectivesCard:
+    """Return what an answer says of objectives. Those that were broken first come first."""
+    told = read(ObjectivesDocument, document).instances
+    rows = [ObjectiveRow(one.instance, objective, now) for one in told for objective in one.objectives]
+    rows.sort(key=lambda row: (row.told.since is None, row.told.since or "", row.instance))
+    return ObjectivesCard(
+        tuple(row for row in rows if row.told.verdict == _BROKEN),
+        tuple(row for row in rows if row.told.verdict == _WARNING),
+        tuple(one for one in told if one.verdict is None),
+        told,
+    )
+
+
+@dataclass(frozen=True)
+class SpanRow:
+    """A time in which every moment can be had, or none (`reason` says why; "" if they can)."""
+
+    begin: str
+    end: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class PointsCard:
+    """Of which states of an instance clones can be made. Newest first; `left_out` says how many times are not listed.
+
+    `sets` lie on this host, `backups` in the repository alone.
+    """
+
+    instance: str
+    at: str
+    picture: Timeline | None
+    spans: tuple[SpanRow, ...]
+    left_out: int
+    sets: tuple[str, ...]
+    backups: tuple[str, ...]
+
+
+def points_of(document: Document, now: datetime) -> PointsCard:
+    """Return what an answer says of states."""
+    told = read(PointsDocument, document)
+    rows = [SpanRow(one.begin, one.to, "") for one in told.recoverable]
+    rows += [SpanRow(one.begin, one.to, one.reason) for one in told.gaps]
+    rows.sort(key=lambda row: row.begin, reverse=True)
+    backups = sorted((one for part in told.recoverable for one in part.backups), reverse=True)
+    sets = sorted((one.id for one in told.sets), reverse=True)
+    spans = [(moment(row.begin), moment(row.end), bool(row.reason)) for row in rows]
+    known = [TimeSpan(begin, end, is_gap) for begin, end, is_gap in spans if begin is not None and end is not None]
+    here = frozenset(sets)
+    marks = [time for time in (moment(one[:_TIME_OF_ID]) for one in sets) if time is not None]
+    return PointsCard(
+        told.instance,
+        told.at,
+        timeline(known, marks, moment(told.at) or now),
+        tuple(rows[:_MOST_SPANS]),
+        max(0, len(rows) - _MOST_SPANS),
+        tuple(sets[:_MOST_CHOICES]),
+        tuple([one for one in backups if one not in here][:_MOST_CHOICES]),
+    )
+
+
+@dataclass(frozen=True)
+class StepPlot:
+    """How long steps of a kind took over time. Seconds; `newest` is None if the newest drill had none."""
+
+    kind: str
+    newest: float | None
+    most: float
+    points: tuple[PlotPoint, ...]
+    line: str
+
+
+@dataclass(frozen=True)
+class DrillRow:
+    """A drill, and the seconds of each kind of step (None: it had none)."""
+
+    told: ToldDrill
+    steps: tuple[float | None, ...]
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether it found nothing wrong."""
+        return self.told.outcome == _PASSED
+
+
+@dataclass(frozen=True)
+class DrillsCard:
+    """Drills of an instance, newest first, and their steps over time. `left_out`: kinds of steps without a plot."""
+
+    kinds: tuple[str, ...]
+    rows: tuple[DrillRow, ...]
+    plots: tuple[StepPlot, ...]
+    begin: str
+    end: str
+    left_out: int
+
+
+def drills_of(document: Document) -> DrillsCard:
+    """Return what an answer says of drills. The kinds of steps that took longest come first."""
+    drills = read(ToldDrills, document).drills
+    seconds = [_by_kind(one) for one in drills]
+    total: dict[str, float] = {}
+    for one in seconds:
+        for kind, value in one.items():
+            total[kind] = total.get(kind, 0.0) + value
+    kinds = tuple(sorted(total, key=lambda kind: (-total[kind], kind)))
+    shown = kinds[:_MOST_KINDS]
+    rows = [DrillRow(one, tuple(steps.get(kind) for kind in shown)) for one, steps in zip(drills, seconds, strict=True)]
+    return DrillsCard(
+        shown,
+        tuple(reversed(rows)),
+        tuple(_step_plot(kind, drills, seconds) for kind in shown),
+        drills[0].finished if drills else "",
+        drills[-1].finished if drills else "",
+        len(kinds) - len(shown),
+    )
+
+
+def _by_kind(drill: ToldDrill) -> Mapping[str, float]:
+    found: dict[str, float] = {}
+    for step in drill.steps:
+        kind = step.kind[:_MOST_OF_KIND]
+        found[kind] = found.get(kind, 0.0) + step.seconds
+    return found
+
+
+def _step_plot(kind: str, drills: Sequence[ToldDrill], seconds: Sequence[Mapping[str, float]]) -> StepPlot:
+    ends = [moment(one.finished) for one in drills]
+    known = [end for end in ends if end is not None]
+    values = [
+        TimedValue(end, steps[kind], drill.outcome == _PASSED)
+        for drill, steps, end in zip(drills, seconds, ends, strict=True)
+        if end is not None and kind in steps
+    ]
+    points = plot(values, min(known), max(known)) if known else ()
+    most = max(steps.get(kind, 0.0) for steps in seconds)
+    return StepPlot(kind, seconds[-1].get(kind), most, points, line(points))
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+
+class _Who(_Facts):
+    account: str
+    subject: str = ""
+    issuer: str = ""
+    host: str = ""
+
+
+class RecordRow(_Facts):
+    """A record of an evidence log."""
+
+    number: int
+    job: str
+    command: str
+    about: str = ""
+    who: _Who
+    finished: str
+    exit_code: int
+    changes: tuple[object, ...] = ()
+
+
+class DoubtfulRecord(_Facts):
+    """A record that is not believed, and why."""
+
+    number: int
+    problem: str
+
+
+@dataclass(frozen=True)
+class EvidenceCard:
+    """Records in a row by number. `next`: after which the later ones come (None: there are none)."""
+
+    records: tuple[RecordRow, ...]
+    doubtful: tuple[DoubtfulRecord, ...]
+    next: int | None
+
+
+def evidence_of(document: Document) -> EvidenceCard:
+    """Return what an answer says of an evidence log."""
+    told = read(EvidenceDocument, document)
+    return EvidenceCard(
+        tuple(read(RecordRow, one) for one in told.records),
+        tuple(read(DoubtfulRecord, one) for one in told.not_believed),
+        told.next,
+    )
