@@ -48,7 +48,7 @@ class PointsDocument(ToldPart):
 
 
 class ToldObjective(ToldPart):
-    """An objective, and whether it is met. `since` (UTC): since when it is not."""
+    """An objective, and whether it is met. `since` (UTC) is the time whose age is judged, as of the newest backup."""
 
     objective: str
     subject: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict
 
@@ -42,10 +42,19 @@ class ObjectiveRow:
     now: datetime
 
     @property
+    def broken_since(self) -> datetime | None:
+        """Since when it is not met: what it judges is older than its limit since then. None if that is not known."""
+        judged = moment(self.told.since or "")
+        if self.told.verdict != _BROKEN or judged is None or self.told.limit_seconds is None:
+            return None
+        since = judged + timedelta(seconds=self.told.limit_seconds)
+        return since if since <= self.now else None
+
+    @property
     def for_how_long(self) -> str:
         """For how long it has not been met; "" if that is not known."""
-        since = moment(self.told.since or "")
-        return format_duration(max(0.0, (self.now - since).total_seconds())) if since is not None else ""
+        since = self.broken_since
+        return format_duration((self.now - since).total_seconds()) if since is not None else ""
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ def objectives_of(document: Document, now: datetime) -> ObjectivesCard:
     """Return what an answer says of objectives. Those that were broken first come first."""
     told = read(ObjectivesDocument, document).instances
     rows = [ObjectiveRow(one.instance, objective, now) for one in told for objective in one.objectives]
-    rows.sort(key=lambda row: (row.told.since is None, row.told.since or "", row.instance))
+    rows.sort(key=lambda row: (row.broken_since or now, row.instance))
     return ObjectivesCard(
         tuple(row for row in rows if row.told.verdict == _BROKEN),
         tuple(row for row in rows if row.told.verdict == _WARNING),

@@ -29,12 +29,13 @@ def browser(host: ServeHost) -> PageBrowser:
 def test_the_overview_begins_with_the_objectives_that_are_not_met(host: ServeHost, browser: PageBrowser) -> None:
     text = " ".join(browser.page("/").text.split())
     assert "Objectives that are not met main: backup_age of said: the newest backup is old said since" in text
-    assert "2026-01-02 00:30 UTC, for" in text
+    assert "since 2026-01-02 01:30 UTC, for" in text, "an hour after the newest backup"
     assert "masked: its state is not known. Code: said" in text
     assert "drill_age of said: soon" in text
     assert re.findall(r"(main|masked|secret) ?(broken|not known|none configured)", text) == [
         *(("main", "broken"), ("masked", "not known"), ("secret", "none configured"))
     ]
+    assert text.count("since ") == 1, "what warns is met"
     host.prints("status", {"kind": "error", "error": {"code": "busy", "message": "no place", "hint": "later"}}, 75)
     text = browser.page("/").text
     assert "Whether objectives are met is not known" in text
