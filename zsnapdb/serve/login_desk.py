@@ -6,13 +6,21 @@ no address of the network. What it gets is the token of a session, which this ho
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from zsnapdb.base.errors import NotAllowedError, UnreachableError
+from zsnapdb.base.errors import (
+    BusyError,
+    CommandTimeout,
+    NotAllowedError,
+    UnknownNameError,
+    UnreachableError,
+    ZsnapdbError,
+)
 from zsnapdb.config.issuer import IssuerSettings
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.serve import messages
@@ -29,7 +37,7 @@ from zsnapdb.serve.login_messages import (
     OpenedLogin,
     OpenSessionVerb,
 )
-from zsnapdb.serve.messages import ResultAnswer
+from zsnapdb.serve.messages import RefusedRequest, ResultAnswer, failure_of
 from zsnapdb.serve.tokens import StoredToken, TokenBook, TokenKind
 
 if TYPE_CHECKING:
@@ -37,6 +45,10 @@ if TYPE_CHECKING:
 
 LOGINS_AT_ONCE = 4
 """How many codes are exchanged at once. Strangers can begin log-ins: they keep no more places of the helper."""
+_FOR_STRANGERS = frozenset(
+    error.code for error in (BusyError, CommandTimeout, NotAllowedError, UnknownNameError, UnreachableError)
+)
+"""The errors that are told to whoever logs in: what the issuer answered, and that there is no place."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,7 @@ class LoginDesk:
             case ListLoginsVerb():
                 return self._list()
             case OpenSessionVerb():
-                return self._open(verb)
+                return self._told_to_strangers(verb)
             case CloseSessionVerb():
                 return ResultAnswer(document={"closed": self.tokens.close_session(token)})
 
@@ -96,6 +108,19 @@ class LoginDesk:
             if issuer.login is not None and (places := self.keys.login(name, issuer)) is not None
         )
         return ResultAnswer(document=KnownLogins(logins=known).model_dump(mode="json"))
+
+    def _told_to_strangers(self, verb: OpenSessionVerb) -> ResultAnswer:
+        """Open a session. RefusedRequest; what is wrong with this host is told to the log alone."""
+        try:
+            return self._open(verb)
+        except RefusedRequest as refused:
+            failure = refused.failure
+        except ZsnapdbError as error:
+            failure = failure_of(error)
+        if failure.code in _FOR_STRANGERS:
+            raise RefusedRequest(failure)
+        print(f"a log-in by {verb.login}: {failure.message}", file=sys.stderr, flush=True)
+        raise messages.no_log_in()
 
     def _open(self, verb: OpenSessionVerb) -> ResultAnswer:
         limits = self.settings()

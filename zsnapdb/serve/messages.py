@@ -111,6 +111,12 @@ def no_tokens() -> RefusedRequest:
     return RefusedRequest(failure_of(ZsnapdbError("the tokens cannot be read", hint="the log of the helper says why")))
 
 
+def no_log_in() -> RefusedRequest:
+    """Return the answer if a log-in fails by something of this host. A stranger asks: he learns nothing of it."""
+    error = ZsnapdbError("a session cannot be opened now", hint="the log of the helper says why")
+    return RefusedRequest(failure_of(error))
+
+
 def forbidden(reason: str) -> RefusedRequest:
     """Return the answer to a role that may not do it."""
     return RefusedRequest(failure_of(NotAllowedError(reason, hint="ask an administrator for a token of another role")))

@@ -283,18 +283,18 @@ def concerns_of(clones: Sequence[CloneRow]) -> tuple[str, ...]:
 
 
 def moment(text: str) -> datetime | None:
-    """Return the time that a document names, with its zone; None if it is none."""
+    """Return the time that a document names, in UTC; None if it is none, has no zone, or is in no year of UTC."""
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        return found.astimezone(UTC) if found.tzinfo is not None else None
+    except (ValueError, OverflowError):
         return None
-    return found if found.tzinfo is not None else None
 
 
 def clock_time(text: str) -> str:
     """Return the time that a document names, for people, in UTC. What is no time stays as it is."""
     found = moment(text)
-    return found.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC") if found is not None else text
+    return found.strftime("%Y-%m-%d %H:%M UTC") if found is not None else text
 
 
 def _login(document: Document, clone: CloneRow | None) -> LoginCard | None:

@@ -80,6 +80,9 @@ class BrowserPages:
         opened = self.sessions.open(asked.token, person.subject, left)
         if opened is None:
             raise RefusedPage.because(BusyError("too many people are logged in", hint="try again later"))
+        before = self.visits.session(request)
+        if before is not None:
+            end_credential(self.helper, before.token.get_secret_value())
         self.sessions.close(request.session_id)
         seconds = max(1, int(opened.session.ends - self.sessions.now()))
         return OtherPlace("/", set_cookie(opened.id.get_secret_value(), seconds, is_https=request.is_https))

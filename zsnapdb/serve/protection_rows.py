@@ -47,7 +47,10 @@ class ObjectiveRow:
         judged = moment(self.told.since or "")
         if self.told.verdict != _BROKEN or judged is None or self.told.limit_seconds is None:
             return None
-        since = judged + timedelta(seconds=self.told.limit_seconds)
+        try:
+            since = judged + timedelta(seconds=self.told.limit_seconds)
+        except OverflowError:
+            return None
         return since if since <= self.now else None
 
     @property

@@ -28,7 +28,7 @@ from tests.unit.support.login_provider import (
 )
 from tests.unit.support.page_browser import Page, PageBrowser
 from tests.unit.support.serve_host import ServeHost
-from zsnapdb.base.errors import UnreachableError
+from zsnapdb.base.errors import ConfigError, UnreachableError
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.serve import login_desk
 from zsnapdb.serve.children import ChildRunner
@@ -36,10 +36,11 @@ from zsnapdb.serve.claims import IdTokenRefusal
 from zsnapdb.serve.code_exchange import CodeGrant, exchange_with
 from zsnapdb.serve.key_fetch import DISCOVERY, fetched
 from zsnapdb.serve.login_messages import CloseSessionVerb, KnownLogin, ListLoginsVerb, OpenSessionVerb
-from zsnapdb.serve.messages import RefusedRequest
+from zsnapdb.serve.messages import RefusedRequest, failure_of
 from zsnapdb.serve.page_app import create_pages, create_site
 from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.pre_logins import PreLogins
+from zsnapdb.serve.roles import Role
 from zsnapdb.serve.tokens import TokenKind
 from zsnapdb.serve.unprivileged_https import HttpsAnswer, HttpsRequest
 from zsnapdb.serve.verbs import GetSubjectVerb
@@ -168,6 +169,32 @@ def test_somebody_has_ten_sessions(site: LoginSite) -> None:
         assert site.log_in(who).status_code == 200
     assert len(site.sessions()) == 10
     assert [who.get("/").status_code for who in browsers] == [401] + [200] * 10
+
+
+def test_who_logs_in_by_a_token_leaves_no_session_of_before(site: LoginSite) -> None:
+    assert site.log_in().status_code == 200
+    token = site.host.token(SUBJECT, Role.VIEWER)
+    assert site.browser.post("/login", {"token": token}).status_code == 303
+    assert f"{SUBJECT} viewer" in " ".join(site.browser.page("/").text.split())
+    assert site.sessions() == []
+
+
+def test_strangers_learn_nothing_of_the_configuration(
+    site: LoginSite, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever begins a log-in and makes up a code lets the helper read the secret of the client."""
+    assert site.host.logins is not None
+    error = ConfigError("/root/of-a-client is open to others", hint="chmod 600 /root/of-a-client")
+    for raised in (error, RefusedRequest(failure_of(error))):
+
+        def exchange(_name: str, _grant: CodeGrant, raised: Exception = raised) -> str:
+            raise raised
+
+        monkeypatch.setattr(site.host.logins, "exchange", exchange)
+        answer = site.log_in()
+        assert (answer.status_code, "cannot be opened now" in answer.text) == (500, True)
+        assert "of-a-client" not in answer.text
+        assert "/root/of-a-client is open to others" in capfd.readouterr().err
 
 
 def test_log_out_ends_no_token_that_an_administrator_made(site: LoginSite) -> None:

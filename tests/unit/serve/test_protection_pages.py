@@ -45,6 +45,17 @@ def test_the_overview_begins_with_the_objectives_that_are_not_met(host: ServeHos
     assert "All objectives are met" in browser.page("/").text
 
 
+def test_a_time_at_an_end_of_the_calendar_hides_no_page(host: ServeHost, browser: PageBrowser) -> None:
+    fields = {"objective": "backup_age", "subject": "main", "reason": "of another age", "seconds": 0.0}
+    broken = {**fields, "verdict": "broken", "since": "9999-12-31T23:30:00Z", "limit_seconds": 3600.0}
+    status = {"instance": "main", "verdict": "broken", "objectives": [broken]}
+    host.prints("status", {"instances": [{"instance": "main", "status": status, "error": None}]}, 2)
+    assert "of another age" in browser.page("/").text
+    begins = {"from": "0001-01-01T00:00:00+14:00", "to": "2026-01-01T10:00:00Z", "backups": [OLDER]}
+    host.prints("status", {"instance": "main", "at": "2026-01-02T01:00:00Z", "recoverable": [begins], "gaps": []})
+    assert "0001-01-01T00:00:00+14:00" in browser.page("/new?instance=main").text
+
+
 def test_a_new_clone_is_of_a_state_that_the_page_shows(host: ServeHost, browser: PageBrowser) -> None:
     page = browser.page("/new?instance=main")
     (picture,) = page.all("svg")
