@@ -25,6 +25,17 @@ def environment() -> Mapping[str, str]:
     return for_children(LC_ALL="C", LANGUAGE="C")
 
 
+class PoolFullError(PreflightError):
+    """The pool has no space left. A quota has another error."""
+
+
+class StreamRefusedError(CommandError):
+    """`zfs receive` does not take the stream for what it needs."""
+
+
+_STATE_HINT = "see `zpool status` and `zfs list` for the dataset's state"
+
+
 @dataclass(frozen=True)
 class _Known:
     """A text that `zfs` writes to stderr (OpenZFS 2.1-2.3, lib/libzfs), and the error that it stands for."""
@@ -52,9 +63,13 @@ _TABLE = (
     ),
     _Known("has dependent clones", CommandError, "destroy the clones first: `zsnapdb clone list`"),
     _Known("has children", CommandError, "the dataset has children that zsnapdb does not know; see `zfs list -r`"),
-    _Known("out of space", PreflightError, "free space in the pool: `zfs list -o space`"),
+    _Known("out of space", PoolFullError, "free space in the pool: `zfs list -o space`"),
     _Known("/dev/zfs", PreflightError, "load the ZFS module: `modprobe zfs`"),
     _Known("The ZFS modules", PreflightError, "load the ZFS module: `modprobe zfs`"),
+    # The first was seen with 2.3.9 for a stream that goes on at another record, the third for another snapshot.
+    _Known("kernel modules must be upgraded", StreamRefusedError, _STATE_HINT),
+    _Known("invalid backup stream", StreamRefusedError, _STATE_HINT),
+    _Known("checksum mismatch", StreamRefusedError, _STATE_HINT),
 )
 
 
@@ -67,7 +82,7 @@ def failure(argv: Sequence[str], status: int, stderr: str) -> ZsnapdbError:
     for known in _TABLE:
         if known.text in stderr:
             return known.error(message, hint=known.hint)
-    return CommandError(message, hint="see `zpool status` and `zfs list` for the dataset's state")
+    return CommandError(message, hint=_STATE_HINT)
 
 
 def not_started(program: str, error: OSError) -> PreflightError:

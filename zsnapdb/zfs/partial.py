@@ -7,6 +7,7 @@ with such a clone fails; `zfs/owned.py` removes it. Tried with OpenZFS 2.3 and 2
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from zsnapdb.zfs import datasets
@@ -27,14 +28,17 @@ def token(dataset: str) -> str | None:
 def is_being_received(dataset: str, proc: Path = Path("/proc")) -> bool:
     """Whether a `zfs receive` into the dataset runs on this host, as our own runs start it.
 
-    One whose reader died ends in a moment: it sees the end of its stream. ZFS itself refuses a second one.
+    One whose reader died ends in a moment: it sees the end of its stream. ZFS itself refuses a second one. A process of
+    another real uid does not count: everybody chooses the words of his own.
     """
     for entry in proc.iterdir():
         if entry.name.isdigit():
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
+                status = (entry / "status").read_text(errors="replace")
             except OSError:
                 continue
-            if words[1:2] == [b"receive"] and words[-2:-1] == [dataset.encode()]:
+            is_ours = f"\nUid:\t{os.getuid()}\t" in status
+            if is_ours and words[1:2] == [b"receive"] and words[-2:-1] == [dataset.encode()]:
                 return True
     return False

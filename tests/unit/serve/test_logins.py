@@ -184,7 +184,7 @@ def test_strangers_learn_nothing_of_the_configuration(
 ) -> None:
     """Whoever begins a log-in and makes up a code lets the helper read the secret of the client."""
     assert site.host.logins is not None
-    error = ConfigError("/root/of-a-client is open to others", hint="chmod 600 /root/of-a-client")
+    error = ConfigError("/etc/zsnapdb/of-a-client is open to others", hint="chmod 600 /etc/zsnapdb/of-a-client")
     for raised in (error, RefusedRequest(failure_of(error))):
 
         def exchange(_name: str, _grant: CodeGrant, raised: Exception = raised) -> str:
@@ -194,7 +194,7 @@ def test_strangers_learn_nothing_of_the_configuration(
         answer = site.log_in()
         assert (answer.status_code, "cannot be opened now" in answer.text) == (500, True)
         assert "of-a-client" not in answer.text
-        assert "/root/of-a-client is open to others" in capfd.readouterr().err
+        assert "/etc/zsnapdb/of-a-client is open to others" in capfd.readouterr().err
 
 
 def test_log_out_ends_no_token_that_an_administrator_made(site: LoginSite) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.base.errors import CommandError, ExistsError, NotThere, PreflightError
-from zsnapdb.zfs.command import failure, run
+from zsnapdb.zfs.command import PoolFullError, StreamRefusedError, failure, run
 from zsnapdb.zfs.streams import SendStream
 
 
@@ -18,7 +18,9 @@ from zsnapdb.zfs.streams import SendStream
         ("cannot receive new filesystem stream: destination 'tank/x' exists", ExistsError),
         ("cannot create snapshot 'tank/x@y': permission denied", PreflightError),
         ("cannot destroy 'tank/x': dataset is busy", CommandError),
-        ("cannot receive: out of space", PreflightError),
+        ("cannot receive: out of space", PoolFullError),
+        ("cannot receive resume stream: checksum mismatch", StreamRefusedError),
+        ("cannot receive resume stream: kernel modules must be upgraded to receive this stream.", StreamRefusedError),
         ("The ZFS modules cannot be auto-loaded.\nTry running 'modprobe zfs' as root to manually", PreflightError),
         ("something nobody has seen", CommandError),
     ],

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from zsnapdb.base.errors import CommandError, DamagedError, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import CommandError, DamagedError, ZsnapdbError
 from zsnapdb.base.quantities import size
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.planning.restore.resumption import why_from_the_beginning
@@ -18,15 +18,8 @@ from zsnapdb.stream.download import Resumption, resume_at
 from zsnapdb.stream.resume_point import ResumePoint, parse_token
 from zsnapdb.stream.resuming import NotResumableError
 from zsnapdb.zfs import datasets, owned, partial
+from zsnapdb.zfs.command import PoolFullError, StreamRefusedError
 from zsnapdb.zfs.owned import Mark
-
-_REFUSALS = ("kernel modules must be upgraded", "invalid backup stream", "checksum mismatch")
-"""What `zfs receive` says of a stream that does not go on where it stopped (lib/libzfs/libzfs_sendrecv.c).
-
-The first was seen with 2.3.9 for another record than the last one, the third for another snapshot.
-"""
-_FULL = "out of space"
-"""What `zfs receive` says if the pool is full. A quota has another text."""
 
 
 class _Work(Protocol):
@@ -108,17 +101,15 @@ def given_back_if_full(work: _Work, step: Receive, mark: Mark) -> Iterator[None]
     """
     try:
         yield
-    except PreflightError as error:
-        if _FULL in error.message:
-            try:
-                if _kept(step) is not None:
-                    owned.drop_partial(step.dataset, mark)
-                    work.events.warn(
-                        f"the pool is full, so what was received of the {step.role} volume of {step.backup_id} was"
-                        " removed"
-                    )
-            except ZsnapdbError as second:
-                error.add_note(f"removing the part of {step.dataset} that was received failed: {second}")
+    except PoolFullError as error:
+        try:
+            if _kept(step) is not None:
+                owned.drop_partial(step.dataset, mark)
+                work.events.warn(
+                    f"the pool is full, so what was received of the {step.role} volume of {step.backup_id} was removed"
+                )
+        except ZsnapdbError as second:
+            error.add_note(f"removing the part of {step.dataset} that was received failed: {second}")
         raise
 
 
@@ -127,7 +118,7 @@ def is_refused(error: CommandError, step: Receive, interrupted: InterruptedRecei
 
     Another error, such as a full pool, is none of the rest's.
     """
-    return any(text in error.message for text in _REFUSALS) and _kept(step) in (interrupted.token, None)
+    return isinstance(error, StreamRefusedError) and _kept(step) in (interrupted.token, None)
 
 
 def _kept(step: Receive) -> str | None:
