@@ -62,3 +62,14 @@ def logs(verb: CloneLogsVerb, clone: str, subject: str) -> Sequence[str]:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.3f}s"
+
+
+def time_of(verb: ChangeOfClone) -> str | None:
+    """Return the time that the verb asks for (None: as a new clone has)."""
+    match verb:
+        case ExtendCloneVerb():
+            return verb.lease.ttl
+        case ProtectCloneVerb():
+            return verb.protection.time
+        case _:
+            return None

@@ -30,7 +30,6 @@ from zsnapdb.serve.protection import ProtectionReader
 from zsnapdb.serve.roles import (
     Belonging,
     Role,
-    RoleDecision,
     RoleVerdict,
     VerbKind,
     decide,
@@ -45,7 +44,6 @@ from zsnapdb.serve.verbs import (
     CloneLogsVerb,
     CommitCloneVerb,
     CreateCloneVerb,
-    ExtendCloneVerb,
     GetCloneVerb,
     GetOperationVerb,
     GetSubjectVerb,
@@ -56,7 +54,6 @@ from zsnapdb.serve.verbs import (
     ListEvidenceVerb,
     ListInstancesVerb,
     ListObjectivesVerb,
-    ProtectCloneVerb,
     ProtectionRead,
     RoleVerb,
 )
@@ -166,7 +163,7 @@ class Desk:
                     del self._answering[subject]
 
     def _subject(self, asks: CredentialHolder) -> ResultAnswer:
-        _require(decide(asks.role, VerbKind.SUBJECT_GET, Belonging.NOBODY))
+        messages.require(decide(asks.role, VerbKind.SUBJECT_GET, Belonging.NOBODY))
         limits = self.settings().serve
         clones: dict[str, JsonValue] = {
             "most": limits.per_subject,
@@ -183,7 +180,7 @@ class Desk:
         )
 
     def _instances(self, asks: CredentialHolder) -> ResultAnswer:
-        _require(decide(asks.role, VerbKind.INSTANCE_LIST, Belonging.NOBODY))
+        messages.require(decide(asks.role, VerbKind.INSTANCE_LIST, Belonging.NOBODY))
         settings = self.settings()
         known: list[JsonValue] = [
             {
@@ -198,12 +195,12 @@ class Desk:
         return ResultAnswer(document={"instances": known})
 
     def _clones(self, asks: CredentialHolder) -> ResultAnswer:
-        _require(decide(asks.role, VerbKind.CLONE_LIST, Belonging.NOBODY))
+        messages.require(decide(asks.role, VerbKind.CLONE_LIST, Belonging.NOBODY))
         seen = [one for one in seen_in(self.look()) if sees_all(asks.role) or one.belongs_to(asks.subject)]
         return ResultAnswer(document={"clones": [dict(one.fields) for one in seen]})
 
     def _protection(self, asks: CredentialHolder, verb: ProtectionRead) -> ResultAnswer:
-        _require(decide(asks.role, verb.kind, Belonging.NOBODY))
+        messages.require(decide(asks.role, verb.kind, Belonging.NOBODY))
         match verb:
             case InstancePointsVerb():
                 _, instance = self.settings().one_instance(verb.name)
@@ -238,7 +235,7 @@ class Desk:
             raise messages.no_such("operation", operation)
         is_own = found.subject == asks.subject and may_see_results(asks.role, found.role)
         own = Belonging.OWN if is_own else Belonging.OTHERS
-        _require(decide(asks.role, verb, own), "operation", operation)
+        messages.require(decide(asks.role, verb, own), "operation", operation)
         return found
 
     def _cancel(self, begun: OperationRecord) -> Ending:
@@ -258,12 +255,12 @@ class Desk:
         clone = the_clone(seen_in(self.look()), name)
         if clone is None:
             raise messages.no_such("clone", name)
-        _require(decide(asks.role, verb, belonging(clone, asks.subject)), "clone", name)
+        messages.require(decide(asks.role, verb, belonging(clone, asks.subject)), "clone", name)
         return clone
 
     def _change(self, asks: CredentialHolder, verb: ChangeOfClone) -> OperationRecord:
         clone = self._permitted(asks, verb.kind, verb.name)
-        words = argv.change(verb, clone.id, self._lease(_time_of(verb)), asks.subject)
+        words = argv.change(verb, clone.id, self._lease(argv.time_of(verb)), asks.subject)
         # Whoever counts and then begins is alone, as for clones.
         with self._admission if isinstance(verb, CommitCloneVerb) else contextlib.nullcontext():
             if isinstance(verb, CommitCloneVerb):
@@ -377,17 +374,6 @@ class Desk:
         return seconds
 
 
-def _time_of(verb: ChangeOfClone) -> str | None:
-    """Return the time that the verb asks for (None: as a new clone has)."""
-    match verb:
-        case ExtendCloneVerb():
-            return verb.lease.ttl
-        case ProtectCloneVerb():
-            return verb.protection.time
-        case _:
-            return None
-
-
 def _refused_instance(role: Role, settings: Settings, name: str) -> RefusedRequest | None:
     """Return why the role may have no clones of the instance; None if it may. UsageError if there is none."""
     decision = decide(role, VerbKind.CLONE_CREATE, Belonging.NOBODY)
@@ -396,15 +382,6 @@ def _refused_instance(role: Role, settings: Settings, name: str) -> RefusedReque
     _, instance = settings.one_instance(name)
     is_for_all = bool(instance.masking.run) or name in settings.serve.unmasked
     return None if is_for_all or may_see_unmasked(role) else messages.unmasked(name)
-
-
-def _require(decision: RoleDecision, what: str = "", name: str = "") -> None:
-    """Raise RefusedRequest unless it is allowed."""
-    match decision.verdict:
-        case RoleVerdict.HIDDEN:
-            raise messages.no_such(what, name)
-        case RoleVerdict.FORBIDDEN:
-            raise messages.forbidden(decision.reason)
 
 
 def _digest(text: str) -> str:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from zsnapdb.base.errors import INTERRUPTED as EXIT_INTERRUPTED
 from zsnapdb.base.errors import BusyError, NotAllowedError, PreflightError, UnknownNameError, UsageError, ZsnapdbError
+from zsnapdb.serve.roles import RoleDecision, RoleVerdict
 
 UNAUTHENTICATED = "unauthenticated"
 QUOTA = "quota"
@@ -159,3 +160,12 @@ def key_reused() -> RefusedRequest:
 def too_busy(what: str) -> RefusedRequest:
     """Return the answer to one request too many."""
     return RefusedRequest(failure_of(BusyError(what, hint="try again in some seconds")))
+
+
+def require(decision: RoleDecision, what: str = "", name: str = "") -> None:
+    """Raise RefusedRequest unless it is allowed."""
+    match decision.verdict:
+        case RoleVerdict.HIDDEN:
+            raise no_such(what, name)
+        case RoleVerdict.FORBIDDEN:
+            raise forbidden(decision.reason)
