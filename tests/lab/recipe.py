@@ -49,6 +49,7 @@ GUEST_PACKAGES = [
     "systemd",
     "age",
     "zstd",
+    "haproxy",
 ]
 
 VM_PACKAGES = (
