@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pydantic import ValidationError
 
+from zsnapdb.client.beats import HEARTBEAT, beating
 from zsnapdb.client.errors import CloneCommandError as CloneCommandError
 from zsnapdb.client.models import CloneReset, CommandFailure, D, MadeClone, ReachableClone, parsed, reachable
 
@@ -81,28 +82,18 @@ class LocalClones:
         *,
         at: str | None = None,
         ttl: str | None = None,
-        heartbeat: float = 60.0,
+        heartbeat: float = HEARTBEAT,
     ) -> Iterator[ReachableClone]:
         """Yield a new clone, for which a thread beats until the block ends; then it is destroyed.
 
         If this process is killed, the clone goes with the next `zsnapdb reap` after `heartbeat` seconds.
         """
         made = self.create(instance, name, at=at, ttl=ttl, heartbeat=heartbeat)
-        ended = threading.Event()
-        beating = threading.Thread(target=self._beat_until, args=(made, ended, heartbeat / 3), daemon=True)
-        beating.start()
         try:
-            yield made
+            with beating(partial(self.beat, made), heartbeat):
+                yield made
         finally:
-            ended.set()
-            beating.join()
             self.destroy(made)
-
-    def _beat_until(self, clone: ReachableClone, ended: threading.Event, every: float) -> None:
-        while not ended.wait(every):
-            # One beat that is missed ends no clone; whoever uses a clone that is gone learns it there.
-            with contextlib.suppress(CloneCommandError):
-                self.beat(clone)
 
     def _document(self, model: type[D], verb: str, *words: str) -> D:
         return parsed(model, self._run(verb, *words), f"`{self._words[-1]} {verb}`")
