@@ -10,14 +10,12 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
-from pydantic import ValidationError
-
-from zsnapdb.client.beats import HEARTBEAT, beating
+from zsnapdb.client.beats import HEARTBEAT
 from zsnapdb.client.errors import CloneCommandError as CloneCommandError
-from zsnapdb.client.models import CloneReset, CommandFailure, D, MadeClone, ReachableClone, parsed, reachable
+from zsnapdb.client.holder import CloneHolder, holding
+from zsnapdb.client.models import CloneReset, D, MadeClone, ReachableClone, failure_in, parsed, reachable
 
 ROOT = ("zsnapdb", "clone")
 MEMBER = ("sudo", "-n", "zsnapdb-clone")
@@ -30,6 +28,8 @@ class LocalClones:
     """The clones of this host. `command` is how they are asked for (None: `ROOT` for root, else `MEMBER`)."""
 
     command: Sequence[str] | None = None
+    _holders: dict[str, CloneHolder] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """The processes that hold clones for a block, by the ids of the clones."""
 
     @property
     def _words(self) -> tuple[str, ...]:
@@ -62,9 +62,13 @@ class LocalClones:
     def reset(self, clone: ReachableClone) -> int | None:
         """Give the clone its first data again. Address and password stay, sessions end.
 
-        Return how many changes of rows were undone; None if its data was replaced.
+        Return how many changes of rows were undone; None if its data was replaced. Where a process holds the clone, it
+        does that, and no command need start.
         """
-        return self._document(CloneReset, "reset", clone.name).undone
+        holder = self._holders.get(clone.id)
+        if holder is None or not holder.is_there:
+            return self._document(CloneReset, "reset", clone.name).undone
+        return parsed(CloneReset, holder.ask("reset", _SECONDS), f"`{self._words[-1]} hold`").undone
 
     def beat(self, clone: ReachableClone) -> None:
         """Say that the holder of the clone is there."""
@@ -84,15 +88,18 @@ class LocalClones:
         ttl: str | None = None,
         heartbeat: float = HEARTBEAT,
     ) -> Iterator[ReachableClone]:
-        """Yield a new clone, for which a thread beats until the block ends; then it is destroyed.
+        """Yield a new clone, which a process holds until the block ends; then it is destroyed.
 
-        If this process is killed, the clone goes with the next `zsnapdb reap` after `heartbeat` seconds.
+        If this process is killed, that one ends, and the clone goes with the next `zsnapdb reap` after `heartbeat`
+        seconds.
         """
         made = self.create(instance, name, at=at, ttl=ttl, heartbeat=heartbeat)
         try:
-            with beating(partial(self.beat, made), heartbeat):
+            with holding([*self._words, "hold", made.name, "--json"]) as holder:
+                self._holders[made.id] = holder
                 yield made
         finally:
+            self._holders.pop(made.id, None)
             self.destroy(made)
 
     def _document(self, model: type[D], verb: str, *words: str) -> D:
@@ -109,8 +116,4 @@ class LocalClones:
             raise CloneCommandError(f"running {argv[0]}: {error}", "is zsnapdb installed on this host?") from error
         if done.returncode == 0:
             return done.stdout
-        try:
-            said = CommandFailure.model_validate_json(done.stdout).error
-        except ValidationError:
-            raise CloneCommandError(done.stderr.strip()[-2000:], exit_code=done.returncode) from None
-        raise CloneCommandError(said.message, said.hint or "", done.returncode, code=said.code)
+        raise failure_in(done.stdout, done.stderr, done.returncode)

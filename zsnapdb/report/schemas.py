@@ -123,6 +123,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "clone destroy": _types(destroy.DestroyedView, destroy.DestroyPlanView),
     "clone detach": _types(change.DetachedView, change.DetachPlanView),
     "clone extend": _CHANGED,
+    "clone hold": _types(change.ResetView, change.ChangedView),
     "clone list": _types(clones.ClonesView),
     "clone logs": _types(server_log.ServerLogView),
     "clone prepare": _types(create.PreparedView, change.IntentionView),

@@ -11,6 +11,7 @@ from zsnapdb.cli.clone import (
     create,
     destroy,
     detach,
+    hold,
     inventory,
     lease,
     logs,
@@ -40,6 +41,7 @@ app.command("extend")(evidencing_clone(lease.extend))
 app.command("protect")(evidencing_clone(lease.protect))
 app.command("rename")(evidencing_clone(lease.rename))
 app.command("beat")(lease.beat)
+app.command("hold")(hold.hold)
 app.command("commit")(evidencing_clone(commit.commit))
 app.add_typer(branch.app, name="branch")
 app.command("detach")(evidencing_clone(detach.detach))

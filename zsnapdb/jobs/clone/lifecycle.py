@@ -226,24 +226,29 @@ def beat_while(settings: Settings, host: Host, name: str, process: int) -> Clone
             f"there is no process {process} to beat for: {error.strerror}", hint="name a process that runs"
         ) from error
     try:
-        info = beat(settings, host, name)
-        every = info.lease.heartbeat.every if info.lease.heartbeat is not None else 0
-        # Three beats in the time of one: one that is late ends no clone.
-        while not select.select([watched], [], [], every / 3)[0]:
-            with contextlib.suppress(PreflightError):
-                heartbeat.beat(host, info.name)
-            try:
-                info = ready(settings, host, name)
-            except UnknownNameError:
-                heartbeat.forget(host, info.name)
-                raise
-            except PreflightError:
-                raise
-            except ZsnapdbError:
-                continue
-        return info
+        return beat_until(settings, host, name, lambda seconds: bool(select.select([watched], [], [], seconds)[0]))
     finally:
         os.close(watched)
+
+
+def beat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[float], bool]) -> CloneInfo:
+    """Beat until `has_ended`, which waits for so many seconds. Return the clone as it was last; see `beat_while`."""
+    info = beat(settings, host, name)
+    every = info.lease.heartbeat.every if info.lease.heartbeat is not None else 0
+    # Three beats in the time of one: one that is late ends no clone.
+    while not has_ended(every / 3):
+        with contextlib.suppress(PreflightError):
+            heartbeat.beat(host, info.name)
+        try:
+            info = ready(settings, host, name)
+        except UnknownNameError:
+            heartbeat.forget(host, info.name)
+            raise
+        except PreflightError:
+            raise
+        except ZsnapdbError:
+            continue
+    return info
 
 
 def _with_lease(settings: Settings, host: Host, name: str, change: Callable[[CloneLease], CloneLease]) -> CloneInfo:
