@@ -71,8 +71,8 @@ def reset(
     The original data is that of the snapshot set that the clone was created from, whatever it was reset to since.
     Port, credentials and lease stay. Afterwards the clone's server runs on that data. The data of before is gone, but
     the clone's commits stay. What was changed in the original data is undone row by row if that is certain to give the
-    same, unless the data is to be replaced in any case (`replaces`). `accepts_older` is as for `locate`. UnknownNameError
-    if another clone has the name by now than the one that is `meant`.
+    same, unless the data is to be replaced in any case (`replaces`). `accepts_older` is as for `locate`.
+    UnknownNameError if another clone has the name by now than the one that is `meant`.
     """
     with held(settings, host, name) as info:
         if meant is not None and (info.created, info.server_id) != (meant.created, meant.server_id):
