@@ -29,7 +29,18 @@ from zsnapdb.report import (
     tokens,
     undo,
 )
-from zsnapdb.report.clone import change, connect, create, destroy, migration, pool, server_log, topology, upgrade
+from zsnapdb.report.clone import (
+    branches,
+    change,
+    connect,
+    create,
+    destroy,
+    migration,
+    pool,
+    server_log,
+    topology,
+    upgrade,
+)
 from zsnapdb.report.clone import list as clones
 from zsnapdb.report.clone import query as answers
 from zsnapdb.report.document import VERSION, ErrorDocument
@@ -94,6 +105,12 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "binlog find": _types(binlog_find.SearchView, binlog_find.FollowedView),
     "binlog purge": _types(binlog.PurgeView, binlog.PurgePlanView),
     "binlog status": _types(binlog.BinlogArchiveView),
+    "clone branch create": _types(branches.BranchesView, change.IntentionView),
+    "clone branch delete": _types(branches.BranchesView, change.IntentionView),
+    "clone branch diff": _types(branches.BranchDifferenceView),
+    "clone branch list": _types(branches.BranchesView),
+    "clone branch log": _types(branches.BranchLogView),
+    "clone branch switch": _types(branches.SwitchedView, change.IntentionView),
     "clone commit": _types(change.CommittedView, change.IntentionView),
     "clone connect": _types(connect.LoginView),
     "clone create": _types(
@@ -106,6 +123,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "clone destroy": _types(destroy.DestroyedView, destroy.DestroyPlanView),
     "clone detach": _types(change.DetachedView, change.DetachPlanView),
     "clone extend": _CHANGED,
+    "clone hold": _types(change.ResetView, change.ChangedView),
     "clone list": _types(clones.ClonesView),
     "clone logs": _types(server_log.ServerLogView),
     "clone prepare": _types(create.PreparedView, change.IntentionView),

@@ -34,6 +34,7 @@ class VerbKind(StrEnum):
     CLONE_UNPROTECT = "clone.unprotect"
     CLONE_COMMIT = "clone.commit"
     CLONE_LOGS = "clone.logs"
+    CLONE_BEAT = "clone.beat"
     CLONE_DESTROY = "clone.destroy"
     OPERATION_GET = "operation.get"
     OPERATION_CANCEL = "operation.cancel"
@@ -80,6 +81,7 @@ USERS: Mapping[VerbKind, frozenset[Role]] = {
     VerbKind.CLONE_LIST: _ALL,
     VerbKind.CLONE_GET: _ALL,
     VerbKind.CLONE_LOGS: _CHANGES,
+    VerbKind.CLONE_BEAT: _CHANGES,
     VerbKind.CLONE_CREATE: _CHANGES,
     VerbKind.CLONE_RESET: _CHANGES,
     VerbKind.CLONE_EXTEND: _CHANGES,

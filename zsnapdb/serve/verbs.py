@@ -50,7 +50,8 @@ DrillCount = Annotated[int, Field(ge=1, le=MOST_DRILLS)]
 class NewClone(BaseModel):
     """What is wanted of a new clone: of the newest set, as of a point (`at`), or of a set or commit (`from`).
 
-    `mask` asks for masking where the site does not demand it.
+    `mask` asks for masking where the site does not demand it. With `heartbeat` it goes if its holder does not say so
+    often that it is there.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -62,6 +63,7 @@ class NewClone(BaseModel):
     ttl: Duration | None = None
     profile: Literal["tiny", "normal"] | None = None
     mask: Annotated[bool, Field(strict=True)] = False
+    heartbeat: Duration | None = None
 
     @model_validator(mode="after")
     def _is_of_one_state(self) -> NewClone:
@@ -177,6 +179,13 @@ class CloneLogsVerb(_Verb):
     lines: LogLines = 100
 
 
+class BeatCloneVerb(_Verb):
+    """What the holder of a clone says so that it stays."""
+
+    kind: Literal[VerbKind.CLONE_BEAT] = VerbKind.CLONE_BEAT
+    name: Name
+
+
 class DestroyCloneVerb(_Verb):
     """The end of a clone."""
 
@@ -233,7 +242,7 @@ ChangeOfClone = (
 )
 ProtectionRead = InstancePointsVerb | ListObjectivesVerb | ListDrillsVerb | ListEvidenceVerb
 """What is asked about the protection of instances."""
-CloneRead = GetSubjectVerb | ListInstancesVerb | ListClonesVerb | GetCloneVerb | CloneLogsVerb
+CloneRead = GetSubjectVerb | ListInstancesVerb | ListClonesVerb | GetCloneVerb | CloneLogsVerb | BeatCloneVerb
 RoleVerb = CloneRead | CreateCloneVerb | ChangeOfClone | GetOperationVerb | CancelOperationVerb | ProtectionRead
 """What needs a token, whose role decides about it."""
 Verb = Annotated[RoleVerb | LoginVerb, Field(discriminator="kind")]

@@ -53,6 +53,13 @@ class LogsDocument(BaseModel):
     lines: tuple[str, ...]
 
 
+class HeartbeatDocument(BaseModel):
+    """A clone whose holder is there, and how many seconds may pass until he says so again."""
+
+    clone: str
+    heartbeat: int
+
+
 class BegunOperation(BaseModel):
     """A request that is under way. `Location` names where it is followed."""
 

@@ -22,6 +22,7 @@ evidence.list                      operator auditor
 clone.list        viewer developer operator auditor
 clone.get         viewer developer operator auditor
 clone.logs               developer operator
+clone.beat               developer operator
 clone.create             developer operator
 clone.reset              developer operator
 clone.extend             developer operator

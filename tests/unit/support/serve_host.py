@@ -83,6 +83,8 @@ class ServeHost:
     id_tokens: CredentialBook | None = None
     logins: LoginDesk | None = None
     more: str = ""
+    beats: list[str] = field(default_factory=list)
+    """The clones whose holders said that they are there."""
 
     def __post_init__(self) -> None:
         (self.folder / "fake").mkdir(exist_ok=True)
@@ -121,6 +123,7 @@ class ServeHost:
             commits=lambda: tuple(self.commits),
             run=runner,
             protection=ProtectionReader(reader),
+            beat=self.beats.append,
             now=lambda: self.now,
             logins=self.logins,
             patience=self.patience,

@@ -62,6 +62,7 @@ _COLUMNS = (
     clone_properties.MASK_PROPERTY,
     clone_properties.POOL_PROPERTY,
     clone_properties.RULES_PROPERTY,
+    clone_properties.BRANCHES_PROPERTY,
     "used",
     "quota",
     "origin",
@@ -129,6 +130,8 @@ class CloneInfo:
     """Of a clone that was made for a pool: the digest of the rules by which it was masked."""
     asks_for_masking: bool = False
     """Whether its request asks for masking, at every first start of new files."""
+    branches: str = ""
+    """Its branches, as its anchor records them (`Branches`); "" if it was never asked for one."""
 
     @property
     def waits(self) -> bool:
@@ -215,7 +218,7 @@ def _info(host: Host, found: CopyDatasets) -> CloneInfo:
     inside = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")} | {top}
     mount = Path(value(clone_properties.ROOT_PROPERTY))
     follows = facts[clone_properties.FOLLOWS_PROPERTY]
-    label = facts[clone_properties.LABEL_PROPERTY]
+    label, branches = facts[clone_properties.LABEL_PROPERTY], facts[clone_properties.BRANCHES_PROPERTY]
     original, _, original_request = value(clone_properties.ORIGINAL_PROPERTY).partition(" ")
     set_name, _, part = value(clone_properties.SET_PROPERTY).partition(" ")
     return CloneInfo(
@@ -259,6 +262,7 @@ def _info(host: Host, found: CopyDatasets) -> CloneInfo:
         rules=facts[clone_properties.RULES_PROPERTY].value if facts[clone_properties.RULES_PROPERTY].is_local else "",
         follows=found.number(clone_properties.FOLLOWS_PROPERTY) if follows.is_local else None,
         asks_for_masking=facts[clone_properties.MASK_PROPERTY] == datasets.Property("yes", "local"),
+        branches=branches.value if branches.is_local else "",
     )
 
 

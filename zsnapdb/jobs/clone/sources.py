@@ -197,7 +197,8 @@ def _foreign(instance: Instance, name: str) -> CloneSource:
 class Commit:
     """A snapshot set of a clone, which can be cloned: its clone, its message, and the datasets cloned from it.
 
-    `owner` is whose clone it was made of ("" for nobody that is known).
+    `owner` is whose clone it was made of ("" for nobody that is known), `parent` the commit before it, or the set that
+    its clone was of, and `log_end` where the binlog of the clone ended (each "" if it is not known).
     """
 
     set: SnapshotSet
@@ -208,6 +209,8 @@ class Commit:
     origin: Origin
     clones: tuple[str, ...]
     owner: str = ""
+    parent: str = ""
+    log_end: str = ""
 
 
 COMMIT_COLUMNS = (
@@ -217,11 +220,14 @@ COMMIT_COLUMNS = (
     ORIGIN_PROPERTY,
     properties.CLONE_PROPERTY,
     properties.MESSAGE_PROPERTY,
+    properties.PARENT_PROPERTY,
+    properties.LOG_END_PROPERTY,
     copy_properties.OWNER_PROPERTY,
     copy_properties.CREATED_PROPERTY,
     "clones",
 )
 """What is read of each snapshot of a commit."""
+_OF_COMMIT = (properties.PARENT_PROPERTY, properties.LOG_END_PROPERTY)
 
 
 def commits(home_dataset: str) -> list[Commit]:
@@ -263,6 +269,7 @@ def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> l
                 tuple(sorted(dependents)),
                 # Commits of older versions have none of their own: they inherit that of their clone.
                 facts[copy_properties.OWNER_PROPERTY].value,
+                *(own.value if own.is_local else "" for own in map(facts.__getitem__, _OF_COMMIT)),
             )
         )
     return result
