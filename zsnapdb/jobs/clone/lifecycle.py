@@ -28,7 +28,13 @@ from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, snapshot_name
+from zsnapdb.jobs.base.set_properties import (
+    BACKUP_PROPERTY,
+    INSTANCE_PROPERTY,
+    POSITION_PROPERTY,
+    RUN_PROPERTY,
+    snapshot_name,
+)
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import contract, credentials, handed, heartbeat, locks, masking_policy, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, listing, ready, refuse_label
@@ -306,6 +312,7 @@ def commit(settings: Settings, host: Host, name: str, message: str) -> Committed
             properties.COMMIT_PROPERTY: commit_id,
             BACKUP_PROPERTY: commit_id,
             properties.MESSAGE_PROPERTY: text,
+            RUN_PROPERTY: host.run_id(),
             copy_properties.OWNER_PROPERTY: info.owner,
             copy_properties.CREATED_PROPERTY: stamp(host.now()),
             **_facts_of_data(info),

@@ -16,7 +16,7 @@ from zsnapdb.base.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import with_discovered_volumes
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import INSTANCE_PROPERTY, LIVE, LOCAL, STORED
+from zsnapdb.jobs.base.set_properties import INSTANCE_PROPERTY, LIVE, LOCAL, RUN_PROPERTY, STORED
 from zsnapdb.jobs.clone import properties
 from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.clone.request import LATEST as LATEST
@@ -197,7 +197,8 @@ def _foreign(instance: Instance, name: str) -> CloneSource:
 class Commit:
     """A snapshot set of a clone, which can be cloned: its clone, its message, and the datasets cloned from it.
 
-    `owner` is whose clone it was made of ("" for nobody that is known).
+    `owner` is whose clone it was made of ("" for nobody that is known), `run_id` the run that made it ("": an older
+    version did).
     """
 
     set: SnapshotSet
@@ -208,6 +209,7 @@ class Commit:
     origin: Origin
     clones: tuple[str, ...]
     owner: str = ""
+    run_id: str = ""
 
 
 COMMIT_COLUMNS = (
@@ -219,6 +221,7 @@ COMMIT_COLUMNS = (
     properties.MESSAGE_PROPERTY,
     copy_properties.OWNER_PROPERTY,
     copy_properties.CREATED_PROPERTY,
+    RUN_PROPERTY,
     "clones",
 )
 """What is read of each snapshot of a commit."""
@@ -263,6 +266,7 @@ def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> l
                 tuple(sorted(dependents)),
                 # Commits of older versions have none of their own: they inherit that of their clone.
                 facts[copy_properties.OWNER_PROPERTY].value,
+                facts[RUN_PROPERTY].value if facts[RUN_PROPERTY].is_local else "",
             )
         )
     return result
