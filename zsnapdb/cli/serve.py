@@ -95,6 +95,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import catalogue, sources
     from zsnapdb.report.clone.list import ClonesView
+    from zsnapdb.report.fleet.look import FleetLook
     from zsnapdb.serve.children import ChildRunner
     from zsnapdb.serve.code_exchange import exchange_with
     from zsnapdb.serve.credentials import EveryCredential
@@ -141,6 +142,7 @@ def serve_helper(config: ConfigFile = None) -> None:
             run=runner,
             protection=ProtectionReader(reader),
             now=THIS_HOST.now,
+            fleet=FleetLook(THIS_HOST),
             logins=LoginDesk(
                 lambda: load(config).serve, tokens, keys, id_tokens, exchange_with(exchanger), THIS_HOST.now
             )

@@ -44,6 +44,7 @@ from zsnapdb.serve.verbs import (
     CloneLogsVerb,
     CommitCloneVerb,
     CreateCloneVerb,
+    FleetQuery,
     GetCloneVerb,
     GetOperationVerb,
     GetSubjectVerb,
@@ -52,6 +53,7 @@ from zsnapdb.serve.verbs import (
     ListClonesVerb,
     ListDrillsVerb,
     ListEvidenceVerb,
+    ListFleetVerb,
     ListInstancesVerb,
     ListObjectivesVerb,
     ProtectionRead,
@@ -75,7 +77,7 @@ class Desk:
 
     `look` lists the clones, as the document of `zsnapdb clone list --json`, `commits` what was committed of them, `run`
     runs what changes them, and `protection` asks the commands that change nothing. `logins` answers about log-ins to
-    the page (None: there are none).
+    the page (None: there are none), `fleet` about all instances of all hosts (None: it is not looked at here).
     """
 
     settings: Callable[[], Settings]
@@ -87,6 +89,7 @@ class Desk:
     protection: ProtectionReader
     now: Callable[[], datetime]
     logins: LoginDesk | None = None
+    fleet: Callable[[FleetQuery], ResultAnswer] | None = None
     patience: float = PATIENCE
     most_at_once: int = MOST_AT_ONCE
     _admission: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -124,6 +127,8 @@ class Desk:
                 return self._logs(asks, verb)
             case InstancePointsVerb() | ListObjectivesVerb() | ListDrillsVerb() | ListEvidenceVerb():
                 return self._protection(asks, verb)
+            case ListFleetVerb():
+                return self._fleet(asks, verb)
             case CreateCloneVerb():
                 return self._ended(self._create(asks, verb), tell)
             case _:
@@ -212,6 +217,12 @@ class Desk:
             case ListDrillsVerb() | ListEvidenceVerb():
                 self.settings().one_instance(verb.instance)
         return self.protection.read(verb, asks.subject)
+
+    def _fleet(self, asks: CredentialHolder, verb: ListFleetVerb) -> ResultAnswer:
+        messages.require(decide(asks.role, verb.kind, Belonging.NOBODY))
+        if self.fleet is None:
+            raise messages.no_such("view of a fleet", "fleet.toml")
+        return self.fleet(verb.asked)
 
     def _logs(self, asks: CredentialHolder, verb: CloneLogsVerb) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name)
