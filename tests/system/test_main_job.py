@@ -372,7 +372,7 @@ def test_the_view_of_a_fleet_has_every_host_of_a_bucket_and_says_which_is_silent
     assert (other["host"], other["backups"] >= 1) == ("db-2", True)
     since = (datetime.now(UTC) - datetime.fromisoformat(other["heard"])).total_seconds()
     last = look("--cached", "--where", "host=db-2", within=since)
-    assert [(one["host"], one["silent"]) for one in last["hosts"]][0] == ("db-2", True)
+    assert next((one["host"], one["silent"]) for one in last["hosts"]) == ("db-2", True)
     assert [one["silent"] for one in last["hosts"]].count(False) == 1
     (row,) = last["instances"]
     assert (row["verdict"], [one["what"] for one in row["reasons"] if one["verdict"] == "broken"][-1]) == (
