@@ -96,6 +96,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import catalogue, heartbeat, sources
     from zsnapdb.report.clone.list import ClonesView
+    from zsnapdb.report.fleet.look import FleetLook
     from zsnapdb.serve.children import ChildRunner
     from zsnapdb.serve.code_exchange import exchange_with
     from zsnapdb.serve.credentials import EveryCredential
@@ -143,6 +144,7 @@ def serve_helper(config: ConfigFile = None) -> None:
             protection=ProtectionReader(reader),
             beat=partial(heartbeat.beat, THIS_HOST),
             now=THIS_HOST.now,
+            fleet=FleetLook(THIS_HOST),
             logins=LoginDesk(
                 lambda: load(config).serve, tokens, keys, id_tokens, exchange_with(exchanger), THIS_HOST.now
             )

@@ -45,6 +45,7 @@ from zsnapdb.serve.verbs import (
     CloneLogsVerb,
     CommitCloneVerb,
     CreateCloneVerb,
+    FleetQuery,
     GetCloneVerb,
     GetOperationVerb,
     GetSubjectVerb,
@@ -53,6 +54,7 @@ from zsnapdb.serve.verbs import (
     ListClonesVerb,
     ListDrillsVerb,
     ListEvidenceVerb,
+    ListFleetVerb,
     ListInstancesVerb,
     ListObjectivesVerb,
     ProtectionRead,
@@ -76,8 +78,8 @@ class Desk:
 
     `look` lists the clones, as the document of `zsnapdb clone list --json`, `commits` what was committed of them, `run`
     runs what changes them, `protection` asks the commands that change nothing, and `beat` notes that the holder of the
-    clone of that unchanging name is there. `logins` answers about log-ins to
-    the page (None: there are none).
+    clone of that unchanging name is there. `logins` answers about log-ins to the page (None: there are none), `fleet`
+    about all instances of all hosts (None: it is not looked at here).
     """
 
     settings: Callable[[], Settings]
@@ -90,6 +92,7 @@ class Desk:
     beat: Callable[[str], None]
     now: Callable[[], datetime]
     logins: LoginDesk | None = None
+    fleet: Callable[[FleetQuery], ResultAnswer] | None = None
     patience: float = PATIENCE
     most_at_once: int = MOST_AT_ONCE
     _admission: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -129,6 +132,8 @@ class Desk:
                 return self._beat(asks, verb)
             case InstancePointsVerb() | ListObjectivesVerb() | ListDrillsVerb() | ListEvidenceVerb():
                 return self._protection(asks, verb)
+            case ListFleetVerb():
+                return self._fleet(asks, verb)
             case CreateCloneVerb():
                 return self._ended(self._create(asks, verb), tell)
             case _:
@@ -217,6 +222,12 @@ class Desk:
             case ListDrillsVerb() | ListEvidenceVerb():
                 self.settings().one_instance(verb.instance)
         return self.protection.read(verb, asks.subject)
+
+    def _fleet(self, asks: CredentialHolder, verb: ListFleetVerb) -> ResultAnswer:
+        messages.require(decide(asks.role, verb.kind, Belonging.NOBODY))
+        if self.fleet is None:
+            raise messages.no_such("view of a fleet", "fleet.toml")
+        return self.fleet(verb.asked)
 
     def _logs(self, asks: CredentialHolder, verb: CloneLogsVerb) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name)

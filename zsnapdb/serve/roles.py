@@ -42,6 +42,7 @@ class VerbKind(StrEnum):
     OBJECTIVE_LIST = "objective.list"
     DRILL_LIST = "drill.list"
     EVIDENCE_LIST = "evidence.list"
+    FLEET_LIST = "fleet.list"
 
 
 class Belonging(StrEnum):
@@ -78,6 +79,7 @@ USERS: Mapping[VerbKind, frozenset[Role]] = {
     VerbKind.OBJECTIVE_LIST: _ALL,
     VerbKind.DRILL_LIST: _ALL,
     VerbKind.EVIDENCE_LIST: _SEES_ALL,
+    VerbKind.FLEET_LIST: _SEES_ALL | {Role.VIEWER},
     VerbKind.CLONE_LIST: _ALL,
     VerbKind.CLONE_GET: _ALL,
     VerbKind.CLONE_LOGS: _CHANGES,

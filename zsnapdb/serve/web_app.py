@@ -30,6 +30,7 @@ from zsnapdb.serve.verbs import (
     CreateCloneVerb,
     DestroyCloneVerb,
     ExtendCloneVerb,
+    FleetQuery,
     GetCloneVerb,
     GetOperationVerb,
     HelperRequest,
@@ -39,6 +40,7 @@ from zsnapdb.serve.verbs import (
     ListClonesVerb,
     ListDrillsVerb,
     ListEvidenceVerb,
+    ListFleetVerb,
     ListInstancesVerb,
     ListObjectivesVerb,
     Name,
@@ -162,6 +164,10 @@ class CloneApi:
         """List records of the evidence log of an instance by number, after the one that `after` names."""
         return self._ask(bearer, ListEvidenceVerb(instance=asked.instance, after=asked.after, limit=asked.limit))
 
+    def fleet(self, asked: Annotated[FleetQuery, Query()], bearer: Bearer = None) -> JSONResponse:
+        """List all instances of all hosts, red first, as they were read last."""
+        return self._ask(bearer, ListFleetVerb(asked=asked))
+
     def clones(self, bearer: Bearer = None) -> JSONResponse:
         """List the clones that you may see."""
         return self._ask(bearer, ListClonesVerb())
@@ -258,6 +264,7 @@ def _paths(api: CloneApi) -> tuple[tuple[str, str, Callable[..., JSONResponse], 
         ("/objectives", "GET", api.objectives, 200),
         ("/drills", "GET", api.drills, 200),
         ("/evidence", "GET", api.evidence, 200),
+        ("/fleet", "GET", api.fleet, 200),
     )
 
 

@@ -17,6 +17,7 @@ KINDS: Mapping[str, str] = {
     "unprotect": "clone-changed",
     "commit": "clone-commit",
     "destroy": "clone-destroyed",
+    "fleet": "fleet-status",
 }
 """The document of the command line that a request answers, by what answers it."""
 

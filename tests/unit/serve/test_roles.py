@@ -19,6 +19,7 @@ instance.points   viewer developer operator auditor
 objective.list    viewer developer operator auditor
 drill.list        viewer developer operator auditor
 evidence.list                      operator auditor
+fleet.list        viewer           operator auditor
 clone.list        viewer developer operator auditor
 clone.get         viewer developer operator auditor
 clone.logs               developer operator

@@ -13,7 +13,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
 from zsnapdb.jobs.clone import heartbeat, locks
 from zsnapdb.jobs.clone import properties as clone_properties
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE, client_host
@@ -63,6 +63,7 @@ _COLUMNS = (
     clone_properties.POOL_PROPERTY,
     clone_properties.RULES_PROPERTY,
     clone_properties.BRANCHES_PROPERTY,
+    RUN_PROPERTY,
     "used",
     "quota",
     "origin",
@@ -132,6 +133,8 @@ class CloneInfo:
     """Whether its request asks for masking, at every first start of new files."""
     branches: str = ""
     """Its branches, as its anchor records them (`Branches`); "" if it was never asked for one."""
+    run_id: str = ""
+    """The id of the run that made it, or handed it out; "" if an older version did."""
 
     @property
     def waits(self) -> bool:
@@ -261,6 +264,7 @@ def _info(host: Host, found: CopyDatasets) -> CloneInfo:
         pool=_pool_mark(facts[clone_properties.POOL_PROPERTY]),
         rules=facts[clone_properties.RULES_PROPERTY].value if facts[clone_properties.RULES_PROPERTY].is_local else "",
         follows=found.number(clone_properties.FOLLOWS_PROPERTY) if follows.is_local else None,
+        run_id=facts[RUN_PROPERTY].value if facts[RUN_PROPERTY].is_local else "",
         asks_for_masking=facts[clone_properties.MASK_PROPERTY] == datasets.Property("yes", "local"),
         branches=branches.value if branches.is_local else "",
     )

@@ -28,7 +28,13 @@ from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, snapshot_name
+from zsnapdb.jobs.base.set_properties import (
+    BACKUP_PROPERTY,
+    INSTANCE_PROPERTY,
+    POSITION_PROPERTY,
+    RUN_PROPERTY,
+    snapshot_name,
+)
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import (
     branch_heads,
@@ -329,6 +335,7 @@ def commit_locked(settings: Settings, host: Host, info: CloneInfo, text: str) ->
         BACKUP_PROPERTY: commit_id,
         properties.MESSAGE_PROPERTY: text,
         properties.PARENT_PROPERTY: branch_heads.parent(info),
+        RUN_PROPERTY: host.run_id(),
         copy_properties.OWNER_PROPERTY: info.owner,
         copy_properties.CREATED_PROPERTY: stamp(host.now()),
         **_facts_of_data(info),

@@ -16,7 +16,7 @@ from zsnapdb.base.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import with_discovered_volumes
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import INSTANCE_PROPERTY, LIVE, LOCAL, STORED
+from zsnapdb.jobs.base.set_properties import INSTANCE_PROPERTY, LIVE, LOCAL, RUN_PROPERTY, STORED
 from zsnapdb.jobs.clone import properties
 from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.clone.request import LATEST as LATEST
@@ -198,7 +198,8 @@ class Commit:
     """A snapshot set of a clone, which can be cloned: its clone, its message, and the datasets cloned from it.
 
     `owner` is whose clone it was made of ("" for nobody that is known), `parent` the commit before it, or the set that
-    its clone was of, and `log_end` where the binlog of the clone ended (each "" if it is not known).
+    its clone was of, `log_end` where the binlog of the clone ended, and `run_id` the run that made it (each "" if it is
+    not known, as of commits of an older version).
     """
 
     set: SnapshotSet
@@ -211,6 +212,7 @@ class Commit:
     owner: str = ""
     parent: str = ""
     log_end: str = ""
+    run_id: str = ""
 
 
 COMMIT_COLUMNS = (
@@ -224,10 +226,11 @@ COMMIT_COLUMNS = (
     properties.LOG_END_PROPERTY,
     copy_properties.OWNER_PROPERTY,
     copy_properties.CREATED_PROPERTY,
+    RUN_PROPERTY,
     "clones",
 )
 """What is read of each snapshot of a commit."""
-_OF_COMMIT = (properties.PARENT_PROPERTY, properties.LOG_END_PROPERTY)
+_OF_COMMIT = (properties.PARENT_PROPERTY, properties.LOG_END_PROPERTY, RUN_PROPERTY)
 
 
 def commits(home_dataset: str) -> list[Commit]:
