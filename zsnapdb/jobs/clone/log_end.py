@@ -15,7 +15,6 @@ from zsnapdb.jobs.clone import handed
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.mysql.binlog.opening import key_of, open_binlog
 from zsnapdb.mysql.binlog.read import index_entries
-from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
 from zsnapdb.mysql.capability import binlog_status
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.row_reset import log_objection
@@ -57,6 +56,9 @@ def of_stopped(copy: Copy) -> LogEnd:
 
 def is_end_of_stopped(copy: Copy, end: LogEnd) -> bool:
     """Whether a server that does not run wrote nothing after that end but that it stopped. The errors: `of_stopped`."""
+    # Only this reads what is in a binlog: other commands need none of its decoders.
+    from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
+
     folder, newest = _newest(copy)
     if newest != end.file:
         return False
