@@ -40,6 +40,7 @@ def test_a_line_without_end_is_refused(pipe: tuple[RequestLines, IO[bytes]]) -> 
 
 
 def test_the_end_of_a_binlog_is_read_as_it_is_recorded() -> None:
-    assert LogEnd.parse(str(LogEnd("binlog.000004", 157))) == LogEnd("binlog.000004", 157)
-    for text in ("", "binlog:1", "../x.000001:4", "binlog.000004:-1", "binlog.000004:157 ", "binlog.000004"):
+    end = LogEnd("binlog.000004", 157, "0" * 64)
+    assert LogEnd.parse(str(end)) == end
+    for text in ("", "binlog:1", f"../x.000001:4:{'0' * 64}", "binlog.000004:-1:", f"{end} ", "binlog.000004:157"):
         assert LogEnd.parse(text) is None
