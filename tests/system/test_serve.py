@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
