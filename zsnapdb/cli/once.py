@@ -1,7 +1,7 @@
 """`--once RUN`: a command that is repeated with the id of its run is answered as the run was, and does nothing twice.
 
 The verbs declare what they are about, and how it is seen what a run of theirs made; here it is decided what is done.
-`backup` and `drill` do not need this: the manifest and the evidence of a drill, which all hosts see, have the run's id.
+`backup` does not need this: the manifest, which all hosts see, has the id, and an interrupted backup goes on anyway.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ _HEAD = """# Exit codes and errors
 Every command ends with one of these codes, so that cron, systemd and scripts know what happened. `zsnapdb doctor` and
 `zsnapdb status` have their own meaning of 0, 1 and 2 (see [the command line](command-line.md)).
 
-With `--json` an error is a document on stdout: `{"kind": "error", "error": {"code", "message", "hint"}, "exit_code", "retry"}`.
+With `--json` an error is a document on stdout:
+`{"kind": "error", "error": {"code", "message", "hint"}, "exit_code", "retry"}`.
 `code` is the code of its class below. Codes stay; messages and hints may change.
 
 ## Whether to repeat
