@@ -57,6 +57,7 @@ CASES = {
     "bare": "the bare snapshot",
     "backup": "zsnapdb backup",
     "backup_lockfree": "zsnapdb backup, lock none",
+    "busy": "a process that only computes",
     "script": "script with global read lock",
     "backup_long_select": "long SELECT: zsnapdb backup",
     "ftwrl_long_select": "long SELECT: zsnapdb backup, ftwrl",
@@ -64,7 +65,7 @@ CASES = {
     "script_long_select": "long SELECT: script",
 }
 DEFAULT = (UNTOUCHED, AGAIN, "bare", "backup")
-MORE = ("backup_lockfree", "script")
+MORE = ("backup_lockfree", "script", "busy")
 CASES_WITH_WINDOWS = (*DEFAULT, *MORE)
 LOCK_MARGIN, TAIL_MARGIN = 2.0, 0.2
 """By what a backup may be worse: milliseconds from lock to unlock beyond the bare snapshot; share of the p99.9."""
@@ -160,6 +161,9 @@ def findings(prefix: str, cases: Mapping[str, Rounds]) -> Iterator[Finding]:
             reason = objection(beyond, bare_noise, neutral=0.0, margin=LOCK_MARGIN, rounds=rounds)
             goal = LOCK_GOAL if case == "backup" else None
             yield Finding(f"{prefix}_{case}_lock_to_unlock_beyond_bare", beyond, "ms", goal, reason)
+    if "busy" in cases:
+        ratio = ratio_of_tails(cases["backup"].waits, cases["busy"].waits)
+        yield Finding(f"{prefix}_backup_p999_vs_busy", ratio, "ratio", None, too_few(rounds))
     yield Finding(f"{prefix}_noise_of_p999", tail_noise, "ratio", None, too_few(rounds))
     yield Finding(f"{prefix}_noise_of_longest_wait", longest_noise, "ms", None, too_few(rounds))
 

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 import pymysql
 
-from tests.bench.inside.actions import PYTHON, Action, Bare, Nothing, Outcome, backup, script, write_configs
+from tests.bench.inside.actions import PYTHON, Action, Bare, Busy, Nothing, Outcome, backup, script, write_configs
 from tests.lab.inside import ledger
 
 HERE = Path(__file__).resolve().parent
@@ -177,6 +177,7 @@ def short_rounds(bench: Bench, rounds: int, chosen: list[str]) -> None:
         "bare": Bare(),
         "backup": backup("auto"),
         "backup_lockfree": backup("none"),
+        "busy": Busy(),
         "script": script(),
     }
     for number in range(1, rounds + 1):
