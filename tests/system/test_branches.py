@@ -114,6 +114,7 @@ def test_a_clone_switches_between_branches_under_one_port_and_loses_nothing_that
             assert lab.zsnapdb("clone", "branch", *words_).code == code, words_
         branch(lab, "switch", "main")
         assert words_of(login) == ["one", "two", "three"]
+        assert lab.zsnapdb("clone", "show", "b", "--json").json["branch"] == "main"
         assert [one["name"] for one in branch(lab, "delete", "feature/words")["branches"]] == ["main"]
     finally:
         assert lab.zsnapdb("clone", "destroy", "b").code == 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import Settings
@@ -23,13 +25,32 @@ from zsnapdb.mysql.schema.definitions import all_definitions_of
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import diff as planning
-from zsnapdb.planning.clone.branch_difference import ComparedTable, DifferenceCount
-from zsnapdb.planning.clone.diff import Shape
+from zsnapdb.planning.clone.diff import Change, DifferenceKind, RowCount, Shape
 from zsnapdb.planning.clone.schema_difference import schema_difference
 from zsnapdb.planning.table_name import TableName
 
 _BATCH = 1000
 _LONG_SECONDS = 6 * 3600.0
+
+
+@dataclass(frozen=True)
+class ComparedTable:
+    """A table at two states: its numbers of rows (None: it is not there), and what differs.
+
+    `added`, `removed` and `changed` count rows by primary key, and `changes` are the first of them; `shape` has their
+    columns. Where rows cannot be told apart, `reason` says why; then `is_same` is by number and checksum of the rows.
+    """
+
+    name: TableName
+    before: int | None
+    after: int | None
+    is_same: bool
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+    changes: tuple[Change, ...] = ()
+    shape: Shape | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,14 +119,28 @@ def _table(name: TableName, old: _Side, new: _Side, most: int) -> ComparedTable:
         shape = _shape(name, old, new)
     except PreflightError as error:
         return _by_checksum(name, old, new, error.message)
-    counted = DifferenceCount(most)
-    rows = (
-        side.session.stream(planning.select(shape, columns, name.schema, str(name.table)), batch=_BATCH)[1]
-        for side, columns in ((old, shape.earlier), (new, shape.common))
+    counts, seen = dict.fromkeys(DifferenceKind, 0), (RowCount(), RowCount())
+    before, after = (
+        count.through(
+            side.session.stream(planning.select(shape, columns, name.schema, str(name.table)), batch=_BATCH)[1]
+        )
+        for count, side, columns in zip(seen, (old, new), (shape.earlier, shape.common), strict=True)
     )
-    before, after = rows
-    counted.take(planning.merge(shape, counted.rows_before(before), counted.rows_after(after)))
-    return counted.table(name, shape)
+    changes = planning.counted(planning.merge(shape, before, after), counts)
+    first = tuple(islice(changes, most))
+    # The rest is counted alone.
+    deque(changes, maxlen=0)
+    return ComparedTable(
+        name,
+        seen[0].number,
+        seen[1].number,
+        is_same=not any(counts.values()) and not shape.only_before and not shape.only_after,
+        added=counts[DifferenceKind.ADDED],
+        removed=counts[DifferenceKind.REMOVED],
+        changed=counts[DifferenceKind.CHANGED],
+        changes=first,
+        shape=shape,
+    )
 
 
 def _shape(name: TableName, old: _Side, new: _Side) -> Shape:

@@ -18,7 +18,7 @@ from zsnapdb.mysql import accounts
 from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.session import Address, Row, Session
 from zsnapdb.planning.clone import diff as planning
-from zsnapdb.planning.clone.diff import Change, DifferenceKind, Shape
+from zsnapdb.planning.clone.diff import Change, DifferenceKind, RowCount, Shape
 from zsnapdb.planning.clone.exact_values import Column
 from zsnapdb.planning.table_name import parse_table
 
@@ -61,7 +61,7 @@ def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows,
     `history` is as for `state_at.find`.
     """
     moment = state_at.find(settings, instance, at, history)
-    counted = _Counter()
+    counted = RowCount()
     with past(settings, instance, moment) as session:
         columns, rows = session.stream(sql, batch=_BATCH, times_as_text=True)
         emit(columns, counted.through(rows))
@@ -104,7 +104,7 @@ def diff(
             session.stream(planning.select(shape, columns, schema, name), batch=_BATCH)[1]
             for session, columns in ((old, shape.earlier), (new, shape.common))
         )
-        emit(shape, _counted(planning.merge(shape, *rows), counts))
+        emit(shape, planning.counted(planning.merge(shape, *rows), counts))
     return Difference(
         table,
         first,
@@ -114,24 +114,6 @@ def diff(
         counts[DifferenceKind.REMOVED],
         counts[DifferenceKind.CHANGED],
     )
-
-
-def _counted(changes: Iterator[Change], counts: dict[DifferenceKind, int]) -> Iterator[Change]:
-    for change in changes:
-        counts[change.kind] += 1
-        yield change
-
-
-class _Counter:
-    """Counts the rows that pass through it."""
-
-    def __init__(self) -> None:
-        self.number = 0
-
-    def through(self, rows: Iterator[Row]) -> Iterator[Row]:
-        for row in rows:
-            self.number += 1
-            yield row
 
 
 @contextlib.contextmanager

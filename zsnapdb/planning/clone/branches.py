@@ -82,6 +82,14 @@ def decode(text: str) -> Branches:
     return Branches(current, heads)
 
 
+def current_of(text: str) -> str | None:
+    """Return the branch that a clone is on, by what its anchor records ("": nothing); None if that cannot be read."""
+    try:
+        return decode(text).current if text else FIRST
+    except ValueError:
+        return None
+
+
 def refuse_new(branches: Branches, name: str) -> None:
     """Raise UsageError if no branch may have that name, ExistsError if one has it, PreflightError if it is too many."""
     if not is_branch_name(name):

@@ -5,7 +5,7 @@ Pure, and in constant memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -42,6 +42,26 @@ class Change:
     key: tuple[Any, ...]
     before: tuple[Any, ...] | None
     after: tuple[Any, ...] | None
+
+
+class RowCount:
+    """Counts the rows that pass through it."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def through(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows, counted."""
+        for row in rows:
+            self.number += 1
+            yield row
+
+
+def counted(changes: Iterable[Change], counts: MutableMapping[DifferenceKind, int]) -> Iterator[Change]:
+    """Yield the changes, counted by their kinds."""
+    for change in changes:
+        counts[change.kind] += 1
+        yield change
 
 
 @dataclass(frozen=True)

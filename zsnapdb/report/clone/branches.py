@@ -15,9 +15,8 @@ from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.clone.branch_diff import BranchDifference
+    from zsnapdb.jobs.clone.branch_diff import BranchDifference, ComparedTable
     from zsnapdb.jobs.clone.branches import CloneBranches, SwitchedBranch
-    from zsnapdb.planning.clone.branch_difference import ComparedTable
 
 
 class BranchFields(TypedDict):

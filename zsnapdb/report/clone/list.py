@@ -13,6 +13,7 @@ from zsnapdb.base.quantities import size
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.sources import Commit
 from zsnapdb.jobs.copies.catalogue import UnreadableCopy
+from zsnapdb.planning.clone.branches import current_of
 from zsnapdb.planning.clone.lease import remaining, stamp
 from zsnapdb.report.clone.fields import CloneFields, CommitFields, clone_fields, commit_fields, masking, state
 from zsnapdb.report.copies import UnreadableFields, unreadable_fields, unreadable_lines
@@ -34,9 +35,10 @@ class ClonesDocument(TypedDict):
 
 
 class CloneDetailDocument(TypedDict):
-    """A clone and its commits."""
+    """A clone, the branch that it is on (null: that cannot be read), and its commits."""
 
     clone: CloneFields
+    branch: str | None
     commits: list[CommitFields]
 
 
@@ -125,6 +127,8 @@ class CloneDetailView(View):
             + (f", at most {size(info.quota)}" if info.quota else "")
             + (", independent" if info.is_independent else ""),
         ]
+        if info.branches:
+            lines.append(f"branch    {current_of(info.branches) or 'cannot be read'}")
         if info.set_name:
             lines.append(f"set       {info.part} of {info.set_name}")
         for made in self.commits:
@@ -135,5 +139,6 @@ class CloneDetailView(View):
     def fields(self) -> CloneDetailDocument:
         return {
             "clone": clone_fields(self.info),
+            "branch": current_of(self.info.branches),
             "commits": [commit_fields(made) for made in self.commits],
         }
