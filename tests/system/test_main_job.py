@@ -318,7 +318,6 @@ def test_a_command_that_is_repeated_with_the_id_of_its_run_does_nothing_twice(la
     assert (refused.code, json.loads(refused.stdout)["retry"]) == (2, "never")
     lab.zsnapdb("clone", "destroy", "repeated", "--json").json  # noqa: B018
     repeated(6, "verify", "main")
-    repeated(7, "prune", "main")
 
 
 @pytest.mark.any_server

@@ -15,9 +15,8 @@ import typer
 
 from zsnapdb.base.errors import PreflightError, UsageError
 from zsnapdb.cli import log
-from zsnapdb.cli.output import show
+from zsnapdb.cli.output import Shown, show
 from zsnapdb.report.log_lines import LogLevel
-from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.base.host import Host
@@ -27,25 +26,24 @@ if TYPE_CHECKING:
 class CommandAnswer:
     """What a command shows, and the code with which it ends. `kept` is what is recorded of it if it has secrets."""
 
-    view: View
+    view: Shown
     exit_code: int = 0
-    kept: View | None = None
+    kept: Shown | None = None
 
 
 @dataclass(frozen=True)
-class RecordedView(View):
+class RecordedAnswer:
     """The answer of a run as it was recorded."""
 
     recorded_text: str
     recorded: Mapping[str, Any]
 
     def text(self) -> str:
+        """Return the text for people."""
         return self.recorded_text
 
-    def fields(self) -> Mapping[str, Any]:
-        return self.recorded
-
     def document(self) -> str:
+        """Return the document for programs."""
         return json.dumps(self.recorded)
 
 
@@ -104,7 +102,7 @@ def _answer_once(host: Host, run: str, command: Repeatable, make: Callable[[], C
         decision = records.decide(run, deed, known)
         if decision.verdict is RunVerdict.ANSWER and known is not None:
             shown = command.revealed(_parsed(known.document))
-            return CommandAnswer(RecordedView(known.text, shown), known.exit_code)
+            return CommandAnswer(RecordedAnswer(known.text, shown), known.exit_code)
         if decision.verdict is RunVerdict.REFUSE:
             raise UsageError(decision.reason, hint=decision.hint)
         if decision.verdict is RunVerdict.GONE:

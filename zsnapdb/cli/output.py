@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from zsnapdb.base.printed import printed
 from zsnapdb.cli.progress_bars import SCREEN
@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 Writer = TypeVar("Writer")
 
 
-def show(view: View, json: bool) -> None:
+class Shown(Protocol):
+    """What can be printed: a view, or the answer of an earlier run."""
+
+    def text(self) -> str:
+        """Return the text for people."""
+
+    def document(self) -> str:
+        """Return the document for programs."""
+
+
+def show(view: Shown, json: bool) -> None:
     """Print a result. Tables are fitted to a terminal, on which no bars stand any more."""
     from zsnapdb.cli import tables
     from zsnapdb.report.parts import TabularView

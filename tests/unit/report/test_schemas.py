@@ -74,7 +74,13 @@ def test_no_field_of_a_document_can_be_anything() -> None:
 
 
 def test_a_document_with_a_field_too_many_too_few_or_of_another_type_is_seen() -> None:
-    good = {"version": 1, "kind": "error", "error": {"code": "c", "message": "m", "hint": "h"}, "exit_code": 1}
+    good = {
+        "version": 1,
+        "kind": "error",
+        "error": {"code": "c", "message": "m", "hint": "h"},
+        "exit_code": 1,
+        "retry": "twice",
+    }
     check(good, {"error"}, "backup")
     for bad in (
         {**good, "more": 1},

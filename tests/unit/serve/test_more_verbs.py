@@ -32,6 +32,7 @@ from zsnapdb.serve.verbs import (
     ListClonesVerb,
     ListDrillsVerb,
     ListEvidenceVerb,
+    ListFleetVerb,
     ListInstancesVerb,
     ListObjectivesVerb,
     NewClone,
@@ -110,6 +111,7 @@ def tells(host: ServeHost) -> None:
     host.prints("list", SETS)
     host.prints("drills", {"kind": "drills", "drills": [DRILL]})
     host.prints("report", EVIDENCE)
+    host.fleet = lambda _asked: ResultAnswer(document={"kind": "fleet-status"})
     host.prints("logs", {"kind": "clone-logs", "clone": "mine", "lines": ["[Note] a\u001b[2J"]})
 
 
@@ -145,6 +147,7 @@ ABOUT_NOTHING: Mapping[VerbKind, Verb] = {
     VerbKind.OBJECTIVE_LIST: ListObjectivesVerb(),
     VerbKind.DRILL_LIST: ListDrillsVerb(instance="main"),
     VerbKind.EVIDENCE_LIST: ListEvidenceVerb(instance="main"),
+    VerbKind.FLEET_LIST: ListFleetVerb(),
     VerbKind.CLONE_LIST: ListClonesVerb(),
     VerbKind.CLONE_CREATE: new(name="another"),
 }

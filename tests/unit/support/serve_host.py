@@ -23,7 +23,7 @@ from zsnapdb.serve.desk import Desk
 from zsnapdb.serve.helper import HelperServer, bound
 from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.login_desk import LiveTokens, LoginDesk
-from zsnapdb.serve.messages import Ending, FailureAnswer, ResultAnswer
+from zsnapdb.serve.messages import Ending, FailureAnswer, ResultAnswer, no_such
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.protection import ProtectionReader
 from zsnapdb.serve.roles import Role
@@ -127,7 +127,7 @@ class ServeHost:
             beat=self.beats.append,
             now=lambda: self.now,
             logins=self.logins,
-            fleet=self.fleet,
+            fleet=self._fleet,
             patience=self.patience,
         )
         with bound(self.socket, lambda _: None) as listener:
@@ -142,6 +142,11 @@ class ServeHost:
                 runner.stop()
                 reader.stop()
                 operations.settle(30)
+
+    def _fleet(self, asked: FleetQuery) -> ResultAnswer:
+        if self.fleet is None:
+            raise no_such("view of a fleet", "fleet.toml")
+        return self.fleet(asked)
 
     def ask(self, token: str, verb: Verb) -> Ending:
         """Ask the helper."""
