@@ -81,10 +81,14 @@ def _run() -> None:
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import login_file, ownership
+    from zsnapdb.jobs.clone.meant import MeantClone
 
     settings = load()
     if request.clone and request.command != "create":
         ownership.require_owner(settings, THIS_HOST, request.clone, caller.name)
+        # Another's clone can have the name when the command comes to it.
+        if caller.name != ownership.ROOT:
+            os.environ.update(MeantClone(owner=caller.name).variables())
     if request.source:
         ownership.require_own_source(settings, request.source, caller.name)
     destroys = request.command == "destroy" and "--plan" not in request.words

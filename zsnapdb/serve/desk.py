@@ -19,6 +19,7 @@ from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.base.patterns import printable
 from zsnapdb.base.quantities import format_duration, parse_duration
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.clone.meant import MeantClone
 from zsnapdb.serve import argv, messages
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.children import CommandCall, RunCommand
@@ -215,7 +216,7 @@ class Desk:
 
     def _logs(self, asks: CredentialHolder, verb: CloneLogsVerb) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name)
-        told = self.protection.told(argv.logs(verb, clone.id, asks.subject), asks.subject)
+        told = self.protection.told(argv.logs(verb, clone.id, asks.subject), asks.subject, clone.meant)
         # Another clone can have had the name when the log was read.
         gone = self._objection(asks, verb.kind, clone)
         if gone is not None:
@@ -271,6 +272,7 @@ class Desk:
                 clone.id,
                 words,
                 request=_digest(verb.model_dump_json()),
+                meant=clone.meant,
                 objection=lambda: self._objection(asks, verb.kind, clone),
             )
 
@@ -338,6 +340,7 @@ class Desk:
         *,
         request: str,
         key: str | None = None,
+        meant: MeantClone | None = None,
         objection: Callable[[], FailureAnswer | None] = lambda: None,
     ) -> OperationRecord:
         record = OperationRecord(
@@ -350,7 +353,7 @@ class Desk:
             key=key,
             started=self.now(),
         )
-        call = CommandCall(words, asks.subject, record.id, _CHANGE_SECONDS, objection, issuer=asks.issuer)
+        call = CommandCall(words, asks.subject, record.id, _CHANGE_SECONDS, objection, issuer=asks.issuer, meant=meant)
         self.operations.begin(record, lambda: self.run(call), call.cancelled)
         return record
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from zsnapdb.base import run_id
 from zsnapdb.base.errors import ConsistencyError
+from zsnapdb.jobs.clone.meant import MeantClone
 from zsnapdb.serve.children import CommandCall, RunCommand
 from zsnapdb.serve.messages import FailureAnswer, RefusedRequest, ResultAnswer
 from zsnapdb.serve.protection_documents import (
@@ -80,9 +81,13 @@ class ProtectionReader:
     def _document(self, model: type[_M], words: Sequence[str], subject: str) -> _M:
         return narrowed(model, self.told(words, subject))
 
-    def told(self, words: Sequence[str], subject: str) -> ResultAnswer:
-        """Return the document of a command, whatever its exit code says of it. RefusedRequest if it is an error."""
-        answer = self.run(CommandCall((*words, "--json"), subject, run_id.new(), _SECONDS, judges=True))
+    def told(self, words: Sequence[str], subject: str, meant: MeantClone | None = None) -> ResultAnswer:
+        """Return the document of a command, whatever its exit code says of it. RefusedRequest if it is an error.
+
+        `meant` is the clone that it is about (None: it is about none).
+        """
+        call = CommandCall((*words, "--json"), subject, run_id.new(), _SECONDS, judges=True, meant=meant)
+        answer = self.run(call)
         if isinstance(answer, FailureAnswer):
             raise RefusedRequest(answer)
         return answer

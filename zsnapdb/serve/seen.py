@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from zsnapdb.base.errors import ConsistencyError
+from zsnapdb.jobs.clone.meant import MeantClone
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve.messages import ResultAnswer
 from zsnapdb.serve.roles import Belonging
@@ -50,6 +51,11 @@ class SeenClone:
     def belongs_to(self, subject: str) -> bool:
         """Whether it is the subject's."""
         return self.owner == owner_text(subject)
+
+    @property
+    def meant(self) -> MeantClone:
+        """What a command is told of it, so that it changes no other."""
+        return MeantClone(owner=self.owner, id=self.id, created=self.created)
 
     def is_same_as(self, other: SeenClone) -> bool:
         """Whether both are the same clone, seen at different times: a later one can have the name of one that went."""

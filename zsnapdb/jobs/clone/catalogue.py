@@ -14,7 +14,7 @@ from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
-from zsnapdb.jobs.clone import heartbeat, locks
+from zsnapdb.jobs.clone import heartbeat, locks, meant
 from zsnapdb.jobs.clone import properties as clone_properties
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE, client_host
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
@@ -340,8 +340,13 @@ def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) 
 
 
 def ready(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone of that name. PreflightError if it is being made or destroyed, or is nobody's yet."""
-    info = copies.complete("clone", find(settings, host, name))
+    """Return the clone of that name. PreflightError if it is being made or destroyed, or is nobody's yet.
+
+    UnknownNameError also if another clone is meant (`meant.require`).
+    """
+    info = find(settings, host, name)
+    meant.require(info, name)
+    info = copies.complete("clone", info)
     if info.pool is PoolMark.NOT_GOOD:
         raise PreflightError(
             f"clone {name} of the pool of {info.instance} was refused when it was to be handed out",
