@@ -41,8 +41,8 @@ class CommandCall:
     `objection` is asked when its turn has come, which can be long after it was asked for: why it may not be run now.
     `cancelled` ends it early. `judges`: its exit code judges what its document tells, and the document is the answer.
     `issuer` vouched for the subject ("": zsnapdb itself). `meant` is the clone that the command is about, and about no
-    other of its name (None: it is about none that is there). `given` is what it reads from stdin, at most 16 KiB: nobody
-    else can read it there.
+    other of its name (None: it is about none that is there). `given` is what it reads from stdin, at most 16 KiB:
+    nobody else can read it there.
     """
 
     words: Sequence[str]

@@ -23,6 +23,9 @@ class _CloneFacts(BaseModel):
     created: str
     set: str | None = None
     waits: bool = False
+    own_bytes: int | None = None
+    quota: int = 0
+    pid: int | None = None
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,18 @@ class SeenCommit:
 
 @dataclass(frozen=True)
 class SeenClone:
-    """A clone: what people call it, its unchanging name, its owner, when it was made, its set ("": none), fields."""
+    """A clone: what people call it, its unchanging name, its owner, when it was made, its set ("": none), fields.
+
+    `most_bytes` is how much it may write, or has written if it has no quota; `runs` whether its server does.
+    """
 
     name: str
     id: str
     owner: str
     created: str
     set_name: str
+    most_bytes: int
+    runs: bool
     fields: Mapping[str, JsonValue]
 
     def belongs_to(self, subject: str) -> bool:
@@ -72,7 +80,16 @@ def seen_in(result: ResultAnswer) -> tuple[SeenClone, ...]:
     except ValidationError as error:
         raise ConsistencyError("the list of clones has another form", hint="restart the helper") from error
     return tuple(
-        SeenClone(one.name, one.id, one.owner, one.created, one.set or "", row)
+        SeenClone(
+            name=one.name,
+            id=one.id,
+            owner=one.owner,
+            created=one.created,
+            set_name=one.set or "",
+            most_bytes=one.quota or one.own_bytes or 0,
+            runs=one.pid is not None,
+            fields=row,
+        )
         for one, row in found
         if isinstance(row, dict) and not one.waits
     )

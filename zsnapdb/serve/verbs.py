@@ -198,6 +198,13 @@ class CancelOperationVerb(_Verb):
     id: OperationId
 
 
+class WatchOperationVerb(_Verb):
+    """What an operation is about, and its ending if it has ended (`WatchedOperation`)."""
+
+    kind: Literal[VerbKind.OPERATION_WATCH] = VerbKind.OPERATION_WATCH
+    id: OperationId
+
+
 class InstancePointsVerb(_Verb):
     """The states of an instance of which clones can be made."""
 
@@ -234,7 +241,8 @@ ChangeOfClone = (
 ProtectionRead = InstancePointsVerb | ListObjectivesVerb | ListDrillsVerb | ListEvidenceVerb
 """What is asked about the protection of instances."""
 CloneRead = GetSubjectVerb | ListInstancesVerb | ListClonesVerb | GetCloneVerb | CloneLogsVerb
-RoleVerb = CloneRead | CreateCloneVerb | ChangeOfClone | GetOperationVerb | CancelOperationVerb | ProtectionRead
+OperationRead = GetOperationVerb | WatchOperationVerb
+RoleVerb = CloneRead | CreateCloneVerb | ChangeOfClone | OperationRead | CancelOperationVerb | ProtectionRead
 """What needs a token, whose role decides about it."""
 Verb = Annotated[RoleVerb | LoginVerb, Field(discriminator="kind")]
 
