@@ -237,6 +237,9 @@ class Desk:
 
     def _logs(self, asks: CredentialHolder, verb: CloneLogsVerb) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name)
+        # A log can have words of the data, and a subject can have tokens of several roles.
+        if not (clone.is_masked or may_see_unmasked(asks.role) or _is_for_all(self.settings(), clone.instance)):
+            raise messages.unmasked_log(clone.name)
         told = self.protection.told(argv.logs(verb, clone.id, asks.subject), asks.subject, clone.meant)
         # Another clone can have had the name when the log was read.
         gone = self._objection(asks, verb.kind, clone)
@@ -396,6 +399,12 @@ def _refused_instance(role: Role, settings: Settings, name: str) -> RefusedReque
     _, instance = settings.one_instance(name)
     is_for_all = bool(instance.masking.run) or name in settings.serve.unmasked
     return None if is_for_all or may_see_unmasked(role) else messages.unmasked(name)
+
+
+def _is_for_all(settings: Settings, name: str) -> bool:
+    """Whether everybody may see the instance's data as it is."""
+    instance = settings.instance.get(name)
+    return instance is not None and not instance.masking.run and name in settings.serve.unmasked
 
 
 def _digest(text: str) -> str:

@@ -143,6 +143,12 @@ def unmasked(instance: str) -> RefusedRequest:
     return RefusedRequest(failure_of(NotAllowedError(reason, hint=hint)))
 
 
+def unmasked_log(clone: str) -> RefusedRequest:
+    """Return the answer to who may not read the log of a clone that is not masked, of an instance that masks."""
+    reason = f"clone {clone} is not masked, and its log can have words of its data: only an operator may read it"
+    return RefusedRequest(failure_of(NotAllowedError(reason, hint="ask with the token that the clone was made with")))
+
+
 def no_such(what: str, name: str) -> RefusedRequest:
     """Return the one answer to a name that nothing has, and to one that somebody else's has."""
     return RefusedRequest(failure_of(UnknownNameError(f"there is no {what} {name}", hint="list what there is")))

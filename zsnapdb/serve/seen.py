@@ -26,6 +26,8 @@ class _CloneFacts(BaseModel):
     own_bytes: int | None = None
     quota: int = 0
     pid: int | None = None
+    instance: str = ""
+    masked: bool | str | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class SeenCommit:
 class SeenClone:
     """A clone: what people call it, its unchanging name, its owner, when it was made, its set ("": none), fields.
 
-    `most_bytes` is how much it may write, or has written if it has no quota; `runs` whether its server does.
+    `most_bytes` is how much it may write, or has written if it has no quota; `runs` whether its server does. `instance`
+    is what it is of, `is_masked` whether its data is.
     """
 
     name: str
@@ -54,6 +57,8 @@ class SeenClone:
     set_name: str
     most_bytes: int
     runs: bool
+    instance: str
+    is_masked: bool
     fields: Mapping[str, JsonValue]
 
     def belongs_to(self, subject: str) -> bool:
@@ -88,6 +93,8 @@ def seen_in(result: ResultAnswer) -> tuple[SeenClone, ...]:
             set_name=one.set or "",
             most_bytes=one.quota or one.own_bytes or 0,
             runs=one.pid is not None,
+            instance=one.instance,
+            is_masked=bool(one.masked),
             fields=row,
         )
         for one, row in found

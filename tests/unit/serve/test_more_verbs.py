@@ -395,3 +395,22 @@ def _children() -> set[int]:
 
 def _of_group(leader: int) -> list[int]:
     return [pid for pid, (state, _, group) in _processes().items() if group == leader and state != "Z"]
+
+
+@pytest.mark.parametrize(
+    ("instance", "masked", "lesser"),
+    [("masked", False, False), ("masked", True, True), ("secret", False, False), ("main", False, True)],
+)
+def test_the_log_of_a_clone_that_is_not_masked_is_for_no_lesser_token_of_its_owner(
+    host: ServeHost, instance: str, masked: bool, lesser: bool
+) -> None:
+    tells(host)
+    host.clones({"name": "mine", "owner": SUBJECT, "instance": instance, "masked": masked})
+    host.done(host.token(SUBJECT, Role.OPERATOR), CloneLogsVerb(name="mine"))
+    answer = host.ask(host.token(SUBJECT), CloneLogsVerb(name="mine"))
+    if lesser:
+        assert isinstance(answer, ResultAnswer)
+    else:
+        assert isinstance(answer, FailureAnswer)
+        assert (answer.code, "is not masked" in answer.message) == ("not-allowed", True)
+    assert len(host.calls()) == 1 + lesser
