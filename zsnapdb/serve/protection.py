@@ -25,6 +25,7 @@ from zsnapdb.serve.protection_documents import (
     ToldPart,
     UsableSet,
 )
+from zsnapdb.serve.recent_answers import RecentAnswers
 from zsnapdb.serve.verbs import InstancePointsVerb, ListDrillsVerb, ListEvidenceVerb, ListObjectivesVerb, ProtectionRead
 
 _SECONDS = 25.0
@@ -54,12 +55,22 @@ _M = TypeVar("_M", bound=ToldPart)
 
 @dataclass(frozen=True)
 class ProtectionReader:
-    """Asks commands that change nothing. `run` runs them."""
+    """Asks commands that change nothing. `run` runs them.
+
+    `recent` keeps what was read of objectives and points for some seconds (None: each is read anew): it is the same for
+    everybody who may see it.
+    """
 
     run: RunCommand
+    recent: RecentAnswers | None = None
 
     def read(self, verb: ProtectionRead, subject: str) -> ResultAnswer:
         """Return what the verb asks for. RefusedRequest has the error of the command."""
+        if self.recent is not None and isinstance(verb, InstancePointsVerb | ListObjectivesVerb):
+            return self.recent.answer(verb.model_dump_json(), lambda: self._read(verb, subject))
+        return self._read(verb, subject)
+
+    def _read(self, verb: ProtectionRead, subject: str) -> ResultAnswer:
         match verb:
             case InstancePointsVerb():
                 return _told(self._points(verb.name, subject))

@@ -276,7 +276,7 @@ def test_a_code_is_used_once(site: LoginSite) -> None:
         ({"nonce": ["x"]}, IdTokenRefusal.NONCE),
         ({"aud": AUDIENCE}, IdTokenRefusal.AUDIENCE),
         ({"aud": "another client"}, IdTokenRefusal.AUDIENCE),
-        ({"aud": [CLIENT, "another client"]}, IdTokenRefusal.AUDIENCE),
+        ({"aud": [CLIENT, "another client"]}, IdTokenRefusal.PARTY),
         ({"azp": "another client"}, IdTokenRefusal.AUDIENCE),
         ({"iss": "https://issuer.example.org"}, IdTokenRefusal.ISSUER),
         ({"exp": 1}, IdTokenRefusal.EXPIRED),

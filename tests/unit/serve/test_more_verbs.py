@@ -40,6 +40,7 @@ from zsnapdb.serve.verbs import (
     ResetCloneVerb,
     UnprotectCloneVerb,
     Verb,
+    WatchOperationVerb,
 )
 
 SUBJECT, ANN = "ci:shop/web", "unix:ann"
@@ -132,6 +133,7 @@ def about(name: str, operation: str) -> Mapping[VerbKind, Verb]:
         VerbKind.CLONE_COMMIT: CommitCloneVerb(name=name),
         VerbKind.OPERATION_GET: GetOperationVerb(id=operation),
         VerbKind.OPERATION_CANCEL: CancelOperationVerb(id=operation),
+        VerbKind.OPERATION_WATCH: WatchOperationVerb(id=operation),
         VerbKind.CLONE_DESTROY: DestroyCloneVerb(name=name),
     }
 
