@@ -186,7 +186,9 @@ def homes(settings: Settings) -> list[str]:
 
 def known(settings: Settings, host: Host) -> KnownCopies[CloneInfo]:
     """Return the clones on this host, oldest first, even if their instance is no longer configured."""
-    seen = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, partial(_info, host))
+    # The processes of this host are looked through once for all clones whose servers do not run.
+    read = partial(_info, host, users=server.OptionFileUsers())
+    seen = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, read)
     ordered = sorted(seen.copies, key=lambda info: (info.created, info.name))
     return KnownCopies(seen.what, ordered, seen.unreadable)
 
@@ -196,7 +198,7 @@ def listing(settings: Settings, host: Host) -> list[CloneInfo]:
     return list(known(settings, host).copies)
 
 
-def _info(host: Host, found: CopyDatasets) -> CloneInfo:
+def _info(host: Host, found: CopyDatasets, users: server.OptionFileUsers | None = None) -> CloneInfo:
     value, top, facts, members = found.text, found.anchor, found.facts, found.members
     port = found.number(clone_properties.PORT_PROPERTY)
     if not 0 <= port <= _LAST_PORT:
@@ -253,7 +255,7 @@ def _info(host: Host, found: CopyDatasets) -> CloneInfo:
         quota=int(members[current]["quota"].value) if current in members else 0,
         is_independent=all(origin in (datasets.UNSET, "") for origin in origins.values()),
         origin=decode(value(ORIGIN_PROPERTY), top),
-        pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(),
+        pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(users),
         is_ephemeral=facts[clone_properties.EPHEMERAL_PROPERTY] == datasets.Property("yes", "local"),
         pool=_pool_mark(facts[clone_properties.POOL_PROPERTY]),
         rules=facts[clone_properties.RULES_PROPERTY].value if facts[clone_properties.RULES_PROPERTY].is_local else "",
