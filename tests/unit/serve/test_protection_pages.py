@@ -219,3 +219,9 @@ def test_these_pages_can_be_used_by_keyboard_and_ear(host: ServeHost, browser: P
         text = operator.get(path).text
         check_usable(text)
         assert [one for one in Page(text).all("svg") if one.get("role") != "img" or not one.get("aria-label")] == []
+
+
+def test_an_objective_of_an_instance_itself_names_nothing_else(host: ServeHost) -> None:
+    tells(host, "")
+    page = logged_in(host).page("/")
+    assert " of :" not in " ".join(page.text.split())
