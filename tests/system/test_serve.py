@@ -84,7 +84,8 @@ def service(
     assert made.code == 0, made.stderr
     SHIM.write_text(STOPS)
     SHIM.chmod(0o755)
-    limits = '[serve]\nper_subject = 1\nunmasked = ["main"]\n\n[repository.s3]\nevidence = true\n'
+    limits = '[serve]\nper_subject = 1\nunmasked = ["main"]\n\n[serve.project."ci:shop"]\nbytes = "512MiB"\n\n'
+    limits += "[repository.s3]\nevidence = true\n"
     config = lab.changed(("[repository.s3]\n", f"{ISSUES.format(issuer.url, AUDIENCE, issuer.files.ca)}{limits}"))
     serving = Service(lab, config, tmp_path_factory.mktemp("serve") / "said")
     try:
@@ -125,7 +126,7 @@ def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(
         ask(here, "CREATE TABLE ledger.mine (id INT)")
 
     clone = made.body["clone"]
-    assert (clone["name"], clone["owner"]) == ("mine", SUBJECT)
+    assert (clone["name"], clone["owner"], clone["quota"]) == ("mine", SUBJECT, 512 << 20)
     theirs = service.request("DELETE", "/clones/mine", others)
     assert (theirs.status, theirs.body["detail"]) == (404, "there is no clone mine")
     second = service.request("POST", "/clones", mine, {"instance": "main"})
