@@ -24,12 +24,24 @@ from zsnapdb.report import (
     examples,
     load,
     local_snapshot,
+    notifications,
     setup,
     setup_removal,
     tokens,
     undo,
 )
-from zsnapdb.report.clone import change, connect, create, destroy, migration, pool, server_log, topology, upgrade
+from zsnapdb.report.clone import (
+    branches,
+    change,
+    connect,
+    create,
+    destroy,
+    migration,
+    pool,
+    server_log,
+    topology,
+    upgrade,
+)
 from zsnapdb.report.clone import list as clones
 from zsnapdb.report.clone import query as answers
 from zsnapdb.report.document import VERSION, ErrorDocument
@@ -88,12 +100,20 @@ _MACHINE = _types(machines.MachineChangedView, machines.MachineStepView)
 DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "acknowledge-removed": _types(forget.ForgetView),
     "advise": _types(load.LoadView),
+    "agent pause": _types(agent.PauseView),
+    "agent run": _types(agent.AgentRunView),
     "agent status": _types(agent.AgentView),
     "backup": _types(backup.BackupView, backup.BackupPlanView),
     "binlog archive": _types(binlog.ArchivingView),
     "binlog find": _types(binlog_find.SearchView, binlog_find.FollowedView),
     "binlog purge": _types(binlog.PurgeView, binlog.PurgePlanView),
     "binlog status": _types(binlog.BinlogArchiveView),
+    "clone branch create": _types(branches.BranchesView, change.IntentionView),
+    "clone branch delete": _types(branches.BranchesView, change.IntentionView),
+    "clone branch diff": _types(branches.BranchDifferenceView),
+    "clone branch list": _types(branches.BranchesView),
+    "clone branch log": _types(branches.BranchLogView),
+    "clone branch switch": _types(branches.SwitchedView, change.IntentionView),
     "clone commit": _types(change.CommittedView, change.IntentionView),
     "clone connect": _types(connect.LoginView),
     "clone create": _types(
@@ -106,6 +126,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "clone destroy": _types(destroy.DestroyedView, destroy.DestroyPlanView),
     "clone detach": _types(change.DetachedView, change.DetachPlanView),
     "clone extend": _CHANGED,
+    "clone hold": _types(change.ResetView, change.ChangedView),
     "clone list": _types(clones.ClonesView),
     "clone logs": _types(server_log.ServerLogView),
     "clone prepare": _types(create.PreparedView, change.IntentionView),
@@ -133,6 +154,8 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "key generate": _types(keys.KeysView, keys.KeysPlanView),
     "key show": _types(keys.KeysView),
     "list": _types(backups.InventoryView, local_snapshot.LocalSetsView),
+    "notify failed": _types(notifications.NotifiedView),
+    "notify test": _types(notifications.NotifiedView),
     "pin": _types(pin.PinView, pin.UnpinView),
     "prune": _types(prune.PruneView, prune.PrunePlanView),
     "query": (DocumentType("answer", answers.AnswerDocument),),

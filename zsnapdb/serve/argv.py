@@ -38,6 +38,7 @@ def create(wanted: NewClone, terms: CloneTerms, subject: str) -> Sequence[str]:
     words += [f"--profile={wanted.profile}"] if wanted.profile is not None else []
     words += ["--mask"] if terms.masks else []
     words += [f"--quota={terms.most_bytes}"] if terms.most_bytes is not None else []
+    words += [f"--heartbeat={wanted.heartbeat}"] if wanted.heartbeat is not None else []
     return parse((*words, "--json"), subject, SERVED).words
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import typer
 
 from zsnapdb.cli.clone import (
+    branch,
     commit,
     connect,
     create,
     destroy,
     detach,
+    hold,
     inventory,
     lease,
     logs,
@@ -39,7 +41,9 @@ app.command("extend")(evidencing_clone(lease.extend))
 app.command("protect")(evidencing_clone(lease.protect))
 app.command("rename")(evidencing_clone(lease.rename))
 app.command("beat")(lease.beat)
+app.command("hold")(hold.hold)
 app.command("commit")(evidencing_clone(commit.commit))
+app.add_typer(branch.app, name="branch")
 app.command("detach")(evidencing_clone(detach.detach))
 app.command("destroy")(evidencing_clone(destroy.destroy))
 app.command("upgrade-test")(upgrade.upgrade_test)

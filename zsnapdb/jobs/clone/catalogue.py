@@ -13,7 +13,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
 from zsnapdb.jobs.clone import heartbeat, locks, meant
 from zsnapdb.jobs.clone import properties as clone_properties
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE, client_host
@@ -62,6 +62,8 @@ _COLUMNS = (
     clone_properties.MASK_PROPERTY,
     clone_properties.POOL_PROPERTY,
     clone_properties.RULES_PROPERTY,
+    clone_properties.BRANCHES_PROPERTY,
+    RUN_PROPERTY,
     "used",
     "quota",
     "origin",
@@ -129,6 +131,10 @@ class CloneInfo:
     """Of a clone that was made for a pool: the digest of the rules by which it was masked."""
     asks_for_masking: bool = False
     """Whether its request asks for masking, at every first start of new files."""
+    branches: str = ""
+    """Its branches, as its anchor records them (`Branches`); "" if it was never asked for one."""
+    run_id: str = ""
+    """The id of the run that made it, or handed it out; "" if an older version did."""
 
     @property
     def waits(self) -> bool:
@@ -217,7 +223,7 @@ def _info(host: Host, found: CopyDatasets, users: server.OptionFileUsers | None 
     inside = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")} | {top}
     mount = Path(value(clone_properties.ROOT_PROPERTY))
     follows = facts[clone_properties.FOLLOWS_PROPERTY]
-    label = facts[clone_properties.LABEL_PROPERTY]
+    label, branches = facts[clone_properties.LABEL_PROPERTY], facts[clone_properties.BRANCHES_PROPERTY]
     original, _, original_request = value(clone_properties.ORIGINAL_PROPERTY).partition(" ")
     set_name, _, part = value(clone_properties.SET_PROPERTY).partition(" ")
     return CloneInfo(
@@ -260,7 +266,9 @@ def _info(host: Host, found: CopyDatasets, users: server.OptionFileUsers | None 
         pool=_pool_mark(facts[clone_properties.POOL_PROPERTY]),
         rules=facts[clone_properties.RULES_PROPERTY].value if facts[clone_properties.RULES_PROPERTY].is_local else "",
         follows=found.number(clone_properties.FOLLOWS_PROPERTY) if follows.is_local else None,
+        run_id=facts[RUN_PROPERTY].value if facts[RUN_PROPERTY].is_local else "",
         asks_for_masking=facts[clone_properties.MASK_PROPERTY] == datasets.Property("yes", "local"),
+        branches=branches.value if branches.is_local else "",
     )
 
 

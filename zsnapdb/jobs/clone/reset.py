@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.errors import UnknownNameError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
@@ -64,6 +64,7 @@ def reset(
     *,
     accepts_older: bool = False,
     replaces: bool = False,
+    meant: CloneInfo | None = None,
 ) -> ResetClone:
     """Give the clone its original data again (`requested` None), or the data of the requested snapshot set.
 
@@ -71,8 +72,11 @@ def reset(
     Port, credentials and lease stay. Afterwards the clone's server runs on that data. The data of before is gone, but
     the clone's commits stay. What was changed in the original data is undone row by row if that is certain to give the
     same, unless the data is to be replaced in any case (`replaces`). `accepts_older` is as for `locate`.
+    UnknownNameError if another clone has the name by now than the one that is `meant`.
     """
     with held(settings, host, name) as info:
+        if meant is not None and (info.created, info.server_id) != (meant.created, meant.server_id):
+            raise UnknownNameError(f"clone {meant.label} is gone; another has its name", hint="nothing was changed")
         reason = ""
         if requested is None and not replaces:
             try:
