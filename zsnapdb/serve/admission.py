@@ -6,10 +6,22 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from zsnapdb.base.errors import UsageError
+from zsnapdb.base.patterns import printable
+from zsnapdb.base.quantities import parse_duration
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve import messages
-from zsnapdb.serve.limits import AdmittedClone, CountedClone, LimitRefusal, admitted, limits_of, may_run
+from zsnapdb.serve.limits import (
+    AdmittedClone,
+    CountedClone,
+    LimitRefusal,
+    admitted,
+    limits_of,
+    longest_lease,
+    may_run,
+    objection_to_lease,
+)
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.roles import VerbKind
 from zsnapdb.serve.seen import SeenClone, SeenCommit
@@ -52,6 +64,16 @@ class Admission:
         most = self.settings().serve.commits_per_subject
         if used >= most:
             raise messages.over_commits(clone.owner, used, most)
+
+    def lease(self, asked: str | None, owner: str) -> float:
+        """Return the lease of a clone of that owner in seconds. UsageError if it is longer than is allowed."""
+        limits = self.settings().serve
+        longest = longest_lease(owner, limits)
+        seconds = parse_duration(asked) if asked is not None else min(limits.ttl, longest.seconds)
+        refused = objection_to_lease(printable(asked or ""), seconds, longest)
+        if refused is not None:
+            raise UsageError(refused.message, hint=refused.hint)
+        return seconds
 
     def _counted(self) -> list[CountedClone]:
         """Return every clone that there is or is being made.

@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
-from zsnapdb.base.patterns import printable
-from zsnapdb.base.quantities import parse_duration
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone.meant import MeantClone
-from zsnapdb.serve import argv, messages
+from zsnapdb.serve import argv, instance_access, messages
 from zsnapdb.serve.admission import Admission
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.children import CommandCall, RunCommand
 from zsnapdb.serve.credentials import CredentialBook, CredentialHolder
-from zsnapdb.serve.limits import longest_lease, objection_to_lease
+from zsnapdb.serve.limits import longest_lease
 from zsnapdb.serve.login_messages import ListLoginsVerb, LoginVerb, OpenSessionVerb
 from zsnapdb.serve.messages import (
     BegunAnswer,
@@ -40,8 +38,6 @@ from zsnapdb.serve.operations import OperationRecord, Operations, new_id
 from zsnapdb.serve.protection import ProtectionReader
 from zsnapdb.serve.roles import (
     Belonging,
-    Role,
-    RoleVerdict,
     VerbKind,
     decide,
     may_see_results,
@@ -219,7 +215,7 @@ class Desk:
                 "name": name,
                 "masked": bool(one.masking.run),
                 "pool": one.pool is not None,
-                "clones_allowed": _refused_instance(asks.role, settings, name) is None,
+                "clones_allowed": instance_access.refusal(asks.role, settings, name) is None,
             }
             for name, one in sorted(settings.instance.items())
             if one.vm is None
@@ -254,7 +250,11 @@ class Desk:
     def _logs(self, asks: CredentialHolder, verb: CloneLogsVerb) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name)
         # A log can have words of the data, and a subject can have tokens of several roles.
-        if not (clone.is_masked or may_see_unmasked(asks.role) or _is_for_all(self.settings(), clone.instance)):
+        if not (
+            clone.is_masked
+            or may_see_unmasked(asks.role)
+            or instance_access.is_for_all(self.settings(), clone.instance)
+        ):
             raise messages.unmasked_log(clone.name)
         told = self.protection.told(argv.logs(verb, clone.id, asks.subject), asks.subject, clone.meant)
         # Another clone can have had the name when the log was read.
@@ -311,7 +311,7 @@ class Desk:
 
     def _change(self, asks: CredentialHolder, verb: ChangeOfClone) -> OperationRecord:
         clone = self._permitted(asks, verb.kind, verb.name)
-        words = argv.change(verb, clone.id, self._lease(argv.time_of(verb), clone.owner), asks.subject)
+        words = argv.change(verb, clone.id, self._admission.lease(argv.time_of(verb), clone.owner), asks.subject)
         # Whoever counts and then begins is alone, as for clones.
         counts = isinstance(verb, CommitCloneVerb | ResetCloneVerb)
         with self._admission.alone if counts else contextlib.nullcontext():
@@ -342,14 +342,14 @@ class Desk:
 
     def _create(self, asks: CredentialHolder, verb: CreateCloneVerb) -> OperationRecord:
         settings = self.settings()
-        refused = _refused_instance(asks.role, settings, verb.wanted.instance)
+        refused = instance_access.refusal(asks.role, settings, verb.wanted.instance)
         if refused is not None:
             raise refused
         _, instance = settings.one_instance(verb.wanted.instance)
         self._require_source(asks, verb.wanted.source)
         name = verb.wanted.name or f"{verb.wanted.instance[:20]}-{secrets.token_hex(4)}"
         masks = verb.wanted.mask or (bool(instance.masking.run) and not may_see_unmasked(asks.role))
-        lease = self._lease(verb.wanted.ttl, asks.subject)
+        lease = self._admission.lease(verb.wanted.ttl, asks.subject)
         key = _digest(verb.key) if verb.key is not None else None
         # A subject can have tokens of several roles: what one role began is no answer to what another asks for.
         request = _digest(f"{verb.wanted.model_dump_json()} {'masked' if masks else 'as the site has it'}")
@@ -405,32 +405,6 @@ class Desk:
         if waited is None:
             raise messages.no_such("operation", record.id)
         return waited.ending or PendingAnswer(operation=record.id)
-
-    def _lease(self, asked: str | None, owner: str) -> float:
-        """Return the lease of a clone of that owner in seconds. UsageError if it is longer than is allowed."""
-        limits = self.settings().serve
-        longest = longest_lease(owner, limits)
-        seconds = parse_duration(asked) if asked is not None else min(limits.ttl, longest.seconds)
-        refused = objection_to_lease(printable(asked or ""), seconds, longest)
-        if refused is not None:
-            raise UsageError(refused.message, hint=refused.hint)
-        return seconds
-
-
-def _refused_instance(role: Role, settings: Settings, name: str) -> RefusedRequest | None:
-    """Return why the role may have no clones of the instance; None if it may. UsageError if there is none."""
-    decision = decide(role, VerbKind.CLONE_CREATE, Belonging.NOBODY)
-    if decision.verdict is not RoleVerdict.ALLOWED:
-        return messages.forbidden(decision.reason)
-    _, instance = settings.one_instance(name)
-    is_for_all = bool(instance.masking.run) or name in settings.serve.unmasked
-    return None if is_for_all or may_see_unmasked(role) else messages.unmasked(name)
-
-
-def _is_for_all(settings: Settings, name: str) -> bool:
-    """Whether everybody may see the instance's data as it is."""
-    instance = settings.instance.get(name)
-    return instance is not None and not instance.masking.run and name in settings.serve.unmasked
 
 
 def _digest(text: str) -> str:

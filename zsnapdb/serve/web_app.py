@@ -261,7 +261,7 @@ class _EventsResponse(Response):
     media_type = EVENTS_TYPE
 
     def __init__(self, events: OperationEvents, opened: OpenedEvents) -> None:
-        super().__init__(headers=_PRIVATE)
+        super().__init__(headers={**_PRIVATE, **_NOT_KEPT_BACK})
         del self.headers["content-length"]
         self._events, self._opened = events, opened
 
@@ -377,6 +377,8 @@ def _response(ending: Ending, done: int) -> JSONResponse:
 
 _PRIVATE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 """An answer can have the login of a clone."""
+_NOT_KEPT_BACK = {"X-Accel-Buffering": "no"}
+"""A proxy passes events on as they come (nginx asks for this header)."""
 
 
 def _told(problem: ProblemDetails, more: Mapping[str, str] | None = None) -> JSONResponse:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import struct
-import sys
 import zlib
 from pathlib import Path
 
 import pytest
+from tools import pictures
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(REPOSITORY / "packaging"))
-
-from tools import pictures  # noqa: E402
 
 
 def size_of(file: Path) -> tuple[int, int]:
