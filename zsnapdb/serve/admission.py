@@ -10,6 +10,7 @@ from zsnapdb.base.errors import UsageError
 from zsnapdb.base.patterns import printable
 from zsnapdb.base.quantities import parse_duration
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.clone import room
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve import messages
 from zsnapdb.serve.limits import (
@@ -44,7 +45,7 @@ class Admission:
     def new_clone(self, subject: str) -> AdmittedClone:
         """Return how much one clone more of the subject may write. RefusedRequest if a limit is reached."""
         settings = self.settings()
-        answer = admitted(limits_of(subject, settings.serve), self._counted(), settings.clones.quota)
+        answer = admitted(limits_of(subject, settings.serve), self._counted(), settings.clones.quota, room.LEAST_QUOTA)
         if isinstance(answer, LimitRefusal):
             raise messages.over_limit(answer)
         return answer

@@ -12,7 +12,6 @@ from enum import StrEnum
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.jobs.copies.properties import owner_text
-from zsnapdb.planning.clone.room import LEAST
 
 _MOST_NAMED = 20
 
@@ -113,11 +112,12 @@ def longest_lease(subject: str, settings: ServeSettings) -> LongestLease:
 
 
 def admitted(
-    limits: Sequence[CloneLimit], clones: Sequence[CountedClone], usual_bytes: int
+    limits: Sequence[CloneLimit], clones: Sequence[CountedClone], usual_bytes: int, least: int
 ) -> AdmittedClone | LimitRefusal:
     """Return whether one clone more may be made, and how many bytes it may write, or which limit is reached.
 
-    `clones` are all that there are or are being made, `usual_bytes` is what a clone gets without limits (0: any).
+    `clones` are all that there are or are being made, `usual_bytes` is what a clone gets without limits (0: any), and
+    `least` what it needs.
     """
     most_bytes = None
     for limit in limits:
@@ -127,7 +127,7 @@ def admitted(
                 return _reached(limit, used)
             continue
         left = limit.most - sum(one.most_bytes for one in used)
-        if left < LEAST:
+        if left < least:
             return _reached(limit, used)
         if not usual_bytes or left < usual_bytes:
             most_bytes = left if most_bytes is None else min(most_bytes, left)

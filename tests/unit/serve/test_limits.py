@@ -84,7 +84,7 @@ def test_clones_that_are_admitted_one_after_another_keep_every_limit(
 ) -> None:
     made: list[CountedClone] = []
     for number, subject in enumerate(asking):
-        answer = admitted(limits_of(subject, limits), made, usual)
+        answer = admitted(limits_of(subject, limits), made, usual, LEAST)
         if isinstance(answer, AdmittedClone):
             most = usual if answer.most_bytes is None else answer.most_bytes
             assert answer.most_bytes is None or answer.most_bytes >= LEAST
@@ -100,12 +100,12 @@ def test_clones_that_are_admitted_one_after_another_keep_every_limit(
 def test_a_refusal_says_the_limit_and_what_uses_it() -> None:
     clones = [CountedClone("b", WEB, 2 * GIB, runs=True), CountedClone("a", WEB, GIB, runs=False)]
     limits = ServeSettings(per_subject=9, bytes_per_subject=3 * GIB)
-    answer = admitted(limits_of(WEB, limits), clones, 0)
+    answer = admitted(limits_of(WEB, limits), clones, 0, LEAST)
     assert isinstance(answer, LimitRefusal)
     said = f"{WEB} has clones that may write 3.0 GiB (a: 1.0 GiB, b: 2.0 GiB), and serve.bytes_per_subject is 3.0 GiB"
     assert answer.message == said
     running = ServeSettings(running_per_subject=1)
-    answer = admitted(limits_of(WEB, running), clones, 0)
+    answer = admitted(limits_of(WEB, running), clones, 0, LEAST)
     assert isinstance(answer, LimitRefusal)
     assert answer.message == f"{WEB} has 1 clones whose servers run (b), and serve.running_per_subject is 1"
 
@@ -113,10 +113,10 @@ def test_a_refusal_says_the_limit_and_what_uses_it() -> None:
 def test_the_last_clone_gets_what_is_left_and_less_than_a_server_needs_is_nothing() -> None:
     limits = limits_of(WEB, ServeSettings(per_subject=9, bytes_per_subject=30 * GIB))
     first = CountedClone("a", WEB, 20 * GIB, runs=True)
-    assert admitted(limits, [], 20 * GIB) == AdmittedClone(None)
-    assert admitted(limits, [first], 20 * GIB) == AdmittedClone(10 * GIB)
+    assert admitted(limits, [], 20 * GIB, LEAST) == AdmittedClone(None)
+    assert admitted(limits, [first], 20 * GIB, LEAST) == AdmittedClone(10 * GIB)
     nearly = CountedClone("b", WEB, 10 * GIB - LEAST + 1, runs=True)
-    assert isinstance(admitted(limits, [first, nearly], 20 * GIB), LimitRefusal)
+    assert isinstance(admitted(limits, [first, nearly], 20 * GIB, LEAST), LimitRefusal)
 
 
 def test_the_shortest_lease_of_site_and_projects_holds() -> None:

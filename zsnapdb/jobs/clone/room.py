@@ -24,6 +24,9 @@ from zsnapdb.zfs.command import number_in
 _GUARD = f"{PROPERTY}:floor-quota"
 """On the home of all clones: the quota that zsnapdb has set there. Another quota there is the administrator's."""
 
+LEAST_QUOTA = LEAST
+"""With less of its own, in bytes, no clone can have a server."""
+
 
 @dataclass(frozen=True)
 class RoomObjection:

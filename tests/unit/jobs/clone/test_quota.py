@@ -14,7 +14,7 @@ GIB = 1 << 30
 
 
 def settings(quota: int) -> Settings:
-    return Settings.model_construct(clones=CloneSettings(quota=quota, free_floor=GIB))
+    return Settings.model_construct(instance={}, repository={}, clones=CloneSettings(quota=quota, free_floor=GIB))
 
 
 @pytest.mark.parametrize(
