@@ -311,6 +311,7 @@ def test_the_schema_says_what_is_known(host: ServeHost) -> None:
         "/api/v1/objectives",
         "/api/v1/drills",
         "/api/v1/evidence",
+        "/api/v1/fleet",
     }
     assert schema["components"]["securitySchemes"]["HTTPBearer"] == {"type": "http", "scheme": "bearer"}
     assert all(one["security"] for methods in schema["paths"].values() for one in methods.values())
