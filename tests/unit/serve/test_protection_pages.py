@@ -63,8 +63,8 @@ def test_a_new_clone_is_of_a_state_that_the_page_shows(host: ServeHost, browser:
     bars = [(one["class"], one["x"], one["width"]) for one in page.all("rect")]
     assert bars == [
         ("none", "0", "1000"),
-        ("have", "420.0", "579.3"),
         ("have", "0.0", "400.0"),
+        ("have", "420.0", "579.3"),
         ("gap", "400.0", "20.0"),
     ]
     assert len([one for one in page.all("path") if one["class"] == "mark"]) == 1
