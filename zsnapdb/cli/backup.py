@@ -40,17 +40,22 @@ def backup(
     With --once the command can be repeated: the backup that the run of this id began is finished, or shown if it is in
     the repository, and no second one is made.
     """
-    from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.cli import log
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.backup import plan as backup_plan
-    from zsnapdb.jobs.backup import run as job
-    from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.report import backup as report
+    from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_for_good
 
-    terminal = Terminal()
-    chosen = Instance.of(load(config), instance, terminal).waiting(parse_duration(wait))
+    # To start takes as long as all that follows, and where processors are few, the server's commits would wait for it.
+    with at_low_priority():
+        from zsnapdb.base.quantities import parse_duration
+        from zsnapdb.cli import log
+        from zsnapdb.cli.progress import Terminal
+        from zsnapdb.config.settings import load
+        from zsnapdb.jobs.backup import plan as backup_plan
+        from zsnapdb.jobs.backup import run as job
+        from zsnapdb.jobs.base.instance import Instance
+        from zsnapdb.report import backup as report
+
+        terminal = Terminal()
+        chosen = Instance.of(load(config), instance, terminal).waiting(parse_duration(wait))
+
     if plan and local_set is not None:
         raise UsageError("--plan does not apply to --set", hint="see the set with `zsnapdb list --local`")
     if plan:
@@ -60,6 +65,7 @@ def backup(
         result = job.backup_local_set(chosen, local_set, full=full, fresh=fresh, once=once is not None)
     else:
         result = job.backup(chosen, full=full, fresh=fresh, once=once is not None)
+    lower_for_good()
     terminal.end()
     log.about(backup_id=result.manifest.backup_id)
     show(report.BackupView(result), json)

@@ -20,21 +20,27 @@ def snapshot(
     The set is as consistent as that of a backup, and clones can be made of it. Sets expire by the rules of
     [instance.NAME.local]; `zsnapdb list --local` shows them.
     """
-    from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.backup import local_snapshot as job
-    from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.report import local_snapshot as report
+    from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_for_good
 
-    terminal = Terminal()
-    chosen = Instance.of(load(config), instance, terminal).waiting(parse_duration(wait))
+    # As in `zsnapdb backup`: the start takes longer than the snapshot.
+    with at_low_priority():
+        from zsnapdb.base.quantities import parse_duration
+        from zsnapdb.cli.progress import Terminal
+        from zsnapdb.config.settings import load
+        from zsnapdb.jobs.backup import local_snapshot as job
+        from zsnapdb.jobs.base.instance import Instance
+        from zsnapdb.report import local_snapshot as report
+
+        terminal = Terminal()
+        chosen = Instance.of(load(config), instance, terminal).waiting(parse_duration(wait))
+
     if plan:
         show(report.LocalSnapshotPlanView(job.plan(chosen)), json)
         return
 
     def make() -> CommandAnswer:
         result = job.snapshot(chosen, once=once is not None)
+        lower_for_good()
         terminal.end()
         return CommandAnswer(report.LocalSnapshotView(result))
 

@@ -52,6 +52,11 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
             _set(before)
 
 
+def lower_for_good() -> None:
+    """Run the rest of this thread, and what it starts from now on, at low priority. Nobody waits for it any more."""
+    _set(min(19, os.getpriority(os.PRIO_PROCESS, _THIS_THREAD) + _STEPS))
+
+
 def _set(priority: int) -> None:
     os.setpriority(os.PRIO_PROCESS, _THIS_THREAD, priority)
 

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from zsnapdb.jobs.backup.low_priority import at_low_priority
+from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_for_good
 
 
 def priority() -> int:
@@ -68,7 +68,7 @@ def test_an_account_that_cannot_raise_its_priority_lowers_it_only_if_no_lock_fol
     """Run as an account without rights, in a process of its own."""
     script = f"""
 import os, resource
-from zsnapdb.jobs.backup.low_priority import at_low_priority
+from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_for_good
 resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
 os.setresuid(65534, 65534, 65534) if os.getuid() == 0 else None
 seen = []
@@ -83,3 +83,17 @@ print(*seen)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     expected = min(19, priority() + 10) if may_stay_low else priority()
     assert done.stdout.split() == [str(expected)] * 3
+
+
+def test_what_follows_runs_at_low_priority_and_other_threads_as_before() -> None:
+    before = priority()
+    seen: list[int] = []
+
+    def lower() -> None:
+        lower_for_good()
+        seen.append(priority())
+
+    thread = threading.Thread(target=lower)
+    thread.start()
+    thread.join()
+    assert (seen, priority()) == ([min(19, before + 10)], before)
