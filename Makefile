@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: unit lint format references site package-trial readme-trial image-trial lab lower-bounds newest
+.PHONY: unit lint format references pictures site package-trial readme-trial image-trial lab lower-bounds newest
 
 $(VENV)/.installed: pyproject.toml
 	python3 -m venv $(VENV)
@@ -24,6 +24,10 @@ format: $(VENV)/.installed
 # Write the pages of docs that are made from the code.
 references: $(VENV)/.installed
 	PYTHONPATH=packaging $(BIN)/python -m tools.references
+
+# Make the pictures of the pages that docs show; needs chromium and fonts-dejavu of Debian.
+pictures: $(VENV)/.installed
+	PYTHONPATH=packaging:. $(BIN)/python -m tools.pictures
 
 # Build the site of the documentation; a link that leads nowhere fails.
 site: $(VENV)/.installed

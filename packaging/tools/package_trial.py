@@ -33,6 +33,7 @@ _WORKS = (
     "test -f /usr/share/fish/vendor_completions.d/zsnapdb.fish",
     "mkdir -p /etc/cron.d; echo '# Written by zsnapdb setup' > /etc/cron.d/zsnapdb-main",
     "test -d /var/lib/zsnapdb",
+    "/usr/lib/zsnapdb/bin/python3 -c 'import zsnapdb.serve.web_server, zsnapdb.serve.id_tokens'",
     "zsnapdb config check 2>&1 | grep -q /etc/zsnapdb",
 )
 

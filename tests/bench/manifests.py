@@ -81,7 +81,7 @@ def source(number: int) -> ServerSourcePart:
         position=PositionPart(
             binlog_file=f"binlog.{number:06d}",
             binlog_offset=4,
-            gtids=f"{UUID}:1-{number * 1000}",
+            gtids=f"{UUID}:1-{max(1, number * 1000)}",
             source="tail",
         ),
         lock=LockPart(strategy="instance", reason="blocks no write and keeps half-done DDL out", held_ms=2.5),

@@ -185,3 +185,9 @@ def remove(top: str) -> None:
         for name in zfs("list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset):
             zfs("destroy", name)
         zfs("destroy", dataset)
+
+
+def remove_unused_sets(lab: Lab) -> None:
+    """What was prepared for a clone stays for the next one, and goes when it is not used."""
+    unused = lab.changed(("[repository.s3]\n", "[clones]\nkeep_unused = 0\n\n[repository.s3]\n"))
+    assert lab.zsnapdb("reap", config=unused).code == 0

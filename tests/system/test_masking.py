@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .in_guest import Lab, ask, connect, everything, zfs
+from .in_guest import Lab, ask, connect, everything, remove_unused_sets, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -177,12 +177,6 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
     finally:
         assert lab.zsnapdb("clone", "destroy", "masked").code == 0
         remove_unused_sets(lab)
-
-
-def remove_unused_sets(lab: Lab) -> None:
-    """What was prepared for a clone stays for the next one, and goes when it is not used."""
-    unused = lab.changed(("[repository.s3]\n", "[clones]\nkeep_unused = 0\n\n[repository.s3]\n"))
-    assert lab.zsnapdb("reap", config=unused).code == 0
 
 
 # When a set is masked again is decided by files and properties. That the rows of each server are masked, and that a

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,8 +24,9 @@ from tests.unit.support.page_browser import Page, PageBrowser
 from zsnapdb.client.clones import CloneCommandError
 from zsnapdb.client.http import Client
 from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.clone import locks
 
-from .in_guest import CONFIG, Done, Lab, ask, connect, everything, run, zfs
+from .in_guest import CONFIG, Done, Lab, ask, connect, everything, remove_unused_sets, run, zfs
 from .serving import (
     ACCOUNT,
     GATE,
@@ -37,6 +39,7 @@ from .serving import (
     WALLS,
     Answer,
     Service,
+    descendants,
     gate_closed,
 )
 
@@ -82,7 +85,8 @@ def service(
     assert made.code == 0, made.stderr
     SHIM.write_text(STOPS)
     SHIM.chmod(0o755)
-    limits = '[serve]\nper_subject = 1\nunmasked = ["main"]\n\n[repository.s3]\nevidence = true\n'
+    limits = '[serve]\nper_subject = 1\nunmasked = ["main"]\n\n[serve.project."ci:shop"]\nbytes = "512MiB"\n\n'
+    limits += "[repository.s3]\nevidence = true\n"
     config = lab.changed(("[repository.s3]\n", f"{ISSUES.format(issuer.url, AUDIENCE, issuer.files.ca)}{limits}"))
     serving = Service(lab, config, tmp_path_factory.mktemp("serve") / "said")
     try:
@@ -123,7 +127,7 @@ def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(
         ask(here, "CREATE TABLE ledger.mine (id INT)")
 
     clone = made.body["clone"]
-    assert (clone["name"], clone["owner"]) == ("mine", SUBJECT)
+    assert (clone["name"], clone["owner"], clone["quota"]) == ("mine", SUBJECT, 512 << 20)
     theirs = service.request("DELETE", "/clones/mine", others)
     assert (theirs.status, theirs.body["detail"]) == (404, "there is no clone mine")
     second = service.request("POST", "/clones", mine, {"instance": "main"})
@@ -142,6 +146,7 @@ def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(
     extend = service.request("POST", "/clones/mine/extend", vouched.token(), {"ttl": "3h"})
     extended = service.to_its_end(extend, vouched.token())
     assert (extended.status, extended.body["clone"]["expires"] > clone["expires"]) == (200, True), extended
+    check_that_a_clone_that_took_the_name_stays(service, mine)
     gone = service.to_its_end(service.request("DELETE", "/clones/mine", mine), mine)
     assert gone.status == 200, gone
     assert service.request("GET", "/clones", mine).body["clones"] == []
@@ -154,6 +159,37 @@ def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(
         ("extend", issuer.url),
         ("destroy", ""),
     ]
+
+
+def check_that_a_clone_that_took_the_name_stays(service: Service, token: str) -> None:
+    """While the command of a request waits for the lock of the clone, that becomes another person's.
+
+    The helper has looked twice by then. Another owner stands for another clone of that name: it cannot be made as long
+    as the lock is held.
+    """
+    answers: list[Answer] = []
+    ends = threading.Thread(target=lambda: answers.append(service.request("DELETE", "/clones/mine", token)))
+    with locks.on_clone("mine"):
+        ends.start()
+        service.until(
+            lambda: any(is_running("clone destroy", pid) for pid in descendants(service.running["helper"].pid))
+        )
+        zfs("set", f"zsnapdb:owner={OTHER}", "tank/zsnapdb/clones/mine")
+    ends.join()
+    refused = service.to_its_end(answers[0], token)
+    assert (refused.status, refused.body["detail"]) == (404, "there is no clone mine")
+    (there,) = service.clones()
+    assert (there["name"], there["owner"], there["pid"] is not None) == ("mine", OTHER, True)
+    zfs("set", f"zsnapdb:owner={SUBJECT}", "tank/zsnapdb/clones/mine")
+
+
+def is_running(words: str, pid: int) -> bool:
+    """Whether a process runs this command of zsnapdb."""
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+    except OSError:
+        return False
+    return f"zsnapdb {words}" in line
 
 
 def test_a_program_drives_the_life_of_a_clone(service: Service) -> None:
@@ -370,6 +406,42 @@ def test_the_account_of_the_web_process_reads_nothing_and_nobody_else_is_answere
     other = json.loads(as_account(*listing, text=line, user="games").stdout)
     assert (other["code"], "is not answered here" in other["message"]) == ("not-allowed", True)
     assert "PermissionError" in as_account(*listing, text=line, user="games", group="games").stderr
+
+
+ASKED, MOST = 20, 10
+
+
+def test_twenty_requests_at_once_over_a_quota_of_ten_give_ten_of_which_none_is_unmasked(
+    service: Service, tmp_path: Path
+) -> None:
+    before = everything()
+    sql = tmp_path / "mask.sql"
+    sql.write_text("UPDATE ledger.accounts SET balance = 0;\n")
+    plain, limits = service.config.read_text(), f'[serve.project."ci:bulk"]\nclones = {MOST}\n\n[repository.s3]\n'
+    masks = f'[instance.main.masking]\nrequired = true\nrun = ["{sql}"]\n\n'
+    changed = plain.replace("per_subject = 1", f"per_subject = {ASKED}").replace("[repository.s3]\n", masks + limits)
+    # The helper reads it at each request.
+    service.config.write_text(changed)
+    try:
+        tokens = [service.token(f"ci:bulk/{number % 3}") for number in range(ASKED)]
+        wanted = [{"instance": "main", "name": f"bulk{n}", "profile": "tiny", "ttl": "1h"} for n in range(ASKED)]
+        with ThreadPoolExecutor(ASKED) as pool:
+            begun = list(pool.map(lambda n: service.request("POST", "/clones", tokens[n], wanted[n]), range(ASKED)))
+        ended = [service.to_its_end(one, tokens[number]) for number, one in enumerate(begun)]
+        assert sorted(one.status in (200, 201) for one in ended) == [False] * (ASKED - MOST) + [True] * MOST, ended
+        refused = [one.body for one in ended if one.status == 409]
+        assert {one["code"] for one in refused} == {"quota"}
+        assert f'serve.project."ci:bulk".clones is {MOST}' in refused[0]["detail"]
+        there = service.clones()
+        assert (len(there), [one["name"] for one in there if not one["masked"]]) == (MOST, [])
+        with connect(next(one.body for one in ended if one.status in (200, 201))) as here:
+            assert ask(here, "SELECT COUNT(*) FROM ledger.accounts WHERE balance <> 0") == [(0,)]
+    finally:
+        service.config.write_text(plain)
+        for clone in service.clones():
+            assert service.lab.zsnapdb("clone", "destroy", clone["name"]).code == 0
+        remove_unused_sets(service.lab)
+    assert everything() == before
 
 
 NOT_NAMES = ("../mine", "/etc/x", "--config=/x", "-x", "a b", "a\nb", "a\u0000", "A", "", "x" * 33, None, 7, ["a"])

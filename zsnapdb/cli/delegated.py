@@ -81,10 +81,14 @@ def _run() -> None:
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import login_file, ownership
+    from zsnapdb.jobs.clone.meant import MeantClone
 
     settings = load()
+    # Another's clone can have the name when the command comes to it.
+    meant = MeantClone(owner=caller.name).variables() if caller.name != ownership.ROOT else {}
     if request.clone and request.command != "create":
         ownership.require_owner(settings, THIS_HOST, request.clone, caller.name)
+        os.environ.update(meant)
     if request.source:
         ownership.require_own_source(settings, request.source, caller.name)
     destroys = request.command == "destroy" and "--plan" not in request.words
@@ -92,8 +96,8 @@ def _run() -> None:
     if request.command != "login" or not request.wants_login_file:
         _zsnapdb(request.words)
     if request.wants_login_file:
-        # Another clone may have the name by now.
         ownership.require_owner(settings, THIS_HOST, request.clone, caller.name)
+        os.environ.update(meant)
         # The record of a new clone says that its owner has the login.
         is_deed = request.command == "login"
         with evidence_of_clone(settings, request.clone) if is_deed else contextlib.nullcontext():

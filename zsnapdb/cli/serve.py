@@ -107,6 +107,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.serve.messages import ResultAnswer
     from zsnapdb.serve.operations import Operations
     from zsnapdb.serve.protection import ProtectionReader
+    from zsnapdb.serve.recent_answers import RecentAnswers
     from zsnapdb.serve.seen import SeenCommit
     from zsnapdb.serve.tokens import TokenBook
 
@@ -127,6 +128,7 @@ def serve_helper(config: ConfigFile = None) -> None:
         seen = [one for top in catalogue.homes(load(config)) for one in sources.commits(top)]
         return [SeenCommit(one.set.backup_id, one.owner) for one in seen]
 
+    recent = RecentAnswers()
     with exclusive("serve-helper", doing="the helper of `zsnapdb serve`", folder=THIS_HOST.run):
         operations = Operations(THIS_HOST.serve / "operations", THIS_HOST.now)
         keys = IssuerKeys(
@@ -141,7 +143,7 @@ def serve_helper(config: ConfigFile = None) -> None:
             look=look,
             commits=commits,
             run=runner,
-            protection=ProtectionReader(reader),
+            protection=ProtectionReader(reader, recent),
             beat=partial(heartbeat.beat, THIS_HOST),
             now=THIS_HOST.now,
             fleet=FleetLook(THIS_HOST),
@@ -154,6 +156,7 @@ def serve_helper(config: ConfigFile = None) -> None:
         uids = answered_uids(limits.account)
         with listening(limits.socket, limits.account, os.environ) as listener:
             threading.Thread(target=keys.keep_fresh, args=(stop,), daemon=True).start()
+            threading.Thread(target=recent.keep_warm, args=(stop,), daemon=True).start()
             notify("READY=1")
             HelperServer(listener, desk, uids).serve(stop)
             notify("STOPPING=1")

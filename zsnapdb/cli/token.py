@@ -135,4 +135,4 @@ def exchange_code(
     if chosen is None or chosen.login is None:
         raise UsageError(f"nobody logs in by {issuer!r}", hint="write [serve.issuer.NAME.login]")
     ask = UnprivilegedHttps(tls_context(chosen), limits.fetch_account)
-    print(document(exchanged(chosen.login, grant_in(sys.stdin.buffer.read(_MOST_OF_GRANT)), ask)))
+    print(document(exchanged(chosen, grant_in(sys.stdin.buffer.read(_MOST_OF_GRANT)), ask)))

@@ -12,7 +12,18 @@ PREFIX = "ZSNAPDB"
 OTHERS = frozenset(
     f"{PREFIX}_{name}"
     for name in (
-        *("CONFIG", "RUN_ID", "SUBJECT", "SUBJECT_ISSUER", "URL", "TOKEN", "LOG_LEVEL", "LOG_FORMAT", "JSON_PROGRESS"),
+        *(
+            "CONFIG",
+            "RUN_ID",
+            "SUBJECT",
+            "SUBJECT_ISSUER",
+            "MEANT_CLONE",
+            "URL",
+            "TOKEN",
+            "LOG_LEVEL",
+            "LOG_FORMAT",
+            "JSON_PROGRESS",
+        ),
         *("HOOK", "INSTANCE", "FLAVOUR", "BACKUP_ID", "LOCK", "SNAPSHOTS", "OUTCOME", "STATUS", "ERROR", "MESSAGE"),
         *("CLONE", "SOCKET", "DEFAULTS_FILE"),
     )

@@ -173,8 +173,8 @@ def _bases_first(ordered: Sequence[P]) -> list[P]:
         while waiting and waiting[-1].backup_id not in placed:
             volume = waiting[-1].volumes[0]
             bases = holders.get((volume.role, volume.from_guid), []) if volume.from_guid is not None else []
-            known = placed | {other.backup_id for other in waiting}
-            if bases and not any(base.backup_id in known for base in bases):
+            above = {other.backup_id for other in waiting}
+            if bases and not any(base.backup_id in placed or base.backup_id in above for base in bases):
                 waiting.append(bases[0])
                 continue
             while waiting:

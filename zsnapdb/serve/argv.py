@@ -19,11 +19,15 @@ from zsnapdb.serve.verbs import (
 
 @dataclass(frozen=True)
 class CloneTerms:
-    """What the helper decides about a new clone: its name, its lease in seconds, whether it must be masked."""
+    """What the helper decides about a new clone: its name, its lease in seconds, whether it must be masked.
+
+    `most_bytes` is how much of its own it may have (None: as any clone).
+    """
 
     name: str
     ttl: float
     masks: bool
+    most_bytes: int | None = None
 
 
 def create(wanted: NewClone, terms: CloneTerms, subject: str) -> Sequence[str]:
@@ -33,6 +37,7 @@ def create(wanted: NewClone, terms: CloneTerms, subject: str) -> Sequence[str]:
     words += [f"--at={wanted.at}"] if wanted.at is not None else []
     words += [f"--profile={wanted.profile}"] if wanted.profile is not None else []
     words += ["--mask"] if terms.masks else []
+    words += [f"--quota={terms.most_bytes}"] if terms.most_bytes is not None else []
     words += [f"--heartbeat={wanted.heartbeat}"] if wanted.heartbeat is not None else []
     return parse((*words, "--json"), subject, SERVED).words
 

@@ -74,10 +74,14 @@ class BrowserSession:
 
 @dataclass(frozen=True)
 class OpenedSession:
-    """A session that was just opened. `id` is known to the browser alone afterwards."""
+    """A session that was just opened. `id` is known to the browser alone afterwards.
+
+    `evicted` are the tokens of sessions of the same subject that ended for it.
+    """
 
     id: SecretStr
     session: BrowserSession
+    evicted: tuple[SecretStr, ...] = ()
 
 
 @dataclass
@@ -99,13 +103,13 @@ class BrowserSessions:
         with self._lock:
             self._forget_ended()
             mine = [key for key, one in self._open.items() if one.subject == subject]
-            for key in mine[: max(0, len(mine) + 1 - _MOST_OF_SUBJECT)]:
-                del self._open[key]
+            over = mine[: max(0, len(mine) + 1 - _MOST_OF_SUBJECT)]
+            evicted = tuple(self._open.pop(key).token for key in over)
             if len(self._open) >= self.most:
                 return None
             session = BrowserSession(SecretStr(token), subject, self.now() + min(seconds, SECONDS))
             self._open[_hashed(session_id)] = session
-        return OpenedSession(SecretStr(session_id), session)
+        return OpenedSession(SecretStr(session_id), session, evicted)
 
     def find(self, session_id: str) -> BrowserSession | None:
         """Return the session of that id; None if there is none, or none any more."""

@@ -73,7 +73,23 @@ def timeline(spans: Sequence[TimeSpan], moments: Sequence[datetime], now: dateti
         return WIDTH * (time - begin).total_seconds() / seconds
 
     bars = [_bar(place(one.begin), place(one.end), is_gap=one.is_gap) for one in spans]
-    return Timeline(begin, end, tuple(sorted(bars, key=lambda bar: bar.is_gap)), tuple(place(one) for one in moments))
+    joined = (*_joined(bars, is_gap=False), *_joined(bars, is_gap=True))
+    return Timeline(begin, end, joined, tuple(place(one) for one in moments))
+
+
+def _joined(bars: Sequence[ChartBar], *, is_gap: bool) -> list[ChartBar]:
+    """Return the bars of that kind from left to right, those that touch as one: they look the same, and are fewer.
+
+    Ten thousand spans are no more bars than the picture has places for.
+    """
+    joined: list[ChartBar] = []
+    for bar in sorted((one for one in bars if one.is_gap is is_gap), key=lambda one: one.x):
+        last = joined[-1] if joined else None
+        if last is not None and bar.x <= last.x + last.width:
+            joined[-1] = ChartBar(last.x, max(last.width, bar.x + bar.width - last.x), is_gap)
+        else:
+            joined.append(bar)
+    return joined
 
 
 def _bar(begin: float, end: float, *, is_gap: bool) -> ChartBar:

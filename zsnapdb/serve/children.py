@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from zsnapdb.base import run_id, subject
 from zsnapdb.base.errors import INTERNAL, CommandTimeout
 from zsnapdb.base.foreign_json import fields_of
+from zsnapdb.jobs.clone.meant import MeantClone
 from zsnapdb.serve.messages import FailureAnswer, ResultAnswer, cancelled, too_busy
 
 ZSNAPDB = (sys.executable, "-m", "zsnapdb")
@@ -39,8 +40,9 @@ class CommandCall:
 
     `objection` is asked when its turn has come, which can be long after it was asked for: why it may not be run now.
     `cancelled` ends it early. `judges`: its exit code judges what its document tells, and the document is the answer.
-    `issuer` vouched for the subject ("": zsnapdb itself). `given` is what it reads from stdin, at most 16 KiB: nobody
-    else can read it there.
+    `issuer` vouched for the subject ("": zsnapdb itself). `meant` is the clone that the command is about, and about no
+    other of its name (None: it is about none that is there). `given` is what it reads from stdin, at most 16 KiB:
+    nobody else can read it there.
     """
 
     words: Sequence[str]
@@ -51,6 +53,7 @@ class CommandCall:
     cancelled: threading.Event = field(default_factory=threading.Event)
     judges: bool = False
     issuer: str = ""
+    meant: MeantClone | None = None
     given: bytes = field(default=b"", repr=False)
 
 
@@ -110,6 +113,7 @@ class ChildRunner:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             own = {run_id.VARIABLE: call.run_id, subject.VARIABLE: call.subject}
             own |= {subject.ISSUER_VARIABLE: call.issuer} if call.issuer else {}
+            own |= call.meant.variables() if call.meant is not None else {}
             process = subprocess.Popen(
                 [*self.program, *call.words],
                 stdin=subprocess.PIPE if call.given else subprocess.DEVNULL,

@@ -19,7 +19,8 @@ LEEWAY = 60.0
 """How many seconds the clocks of issuer and host may differ."""
 
 
-_EMAIL = "email"
+_EMAIL, _AZP = "email", "azp"
+"""`azp` is the client to which a token was issued (OpenID Connect Core 1.0, section 2)."""
 
 
 class IdTokenRefusal(StrEnum):
@@ -36,6 +37,7 @@ class IdTokenRefusal(StrEnum):
     EXPIRED = "it has expired"
     EARLY = "it is not valid yet: compare the clocks"
     OLD = "it was issued more than serve.issuer.NAME.longest_age ago"
+    PARTY = "it is for several audiences, and neither its azp nor a rule that names azp says that it is for this one"
     NONCE = "it is the answer to another log-in: its nonce differs"
     RULE = "no rule of serve.issuer.NAME.allow has its claims"
     EMAIL = "its issuer has verified no mail address that a subject can have"
@@ -61,6 +63,9 @@ def judged(claims: Mapping[str, object], issuer: IssuerSettings, now: float) -> 
     rule = next((one for one in issuer.allow if _fits(claims, one)), None)
     if rule is None:
         return IdTokenRefusal.RULE
+    # Each of several audiences has the token, and could use it here.
+    if _is_for_several(claims) and claims.get(_AZP) != issuer.audience and _AZP not in rule.claims:
+        return IdTokenRefusal.PARTY
     # Where an issuer verifies no address, whoever has an account writes any into it.
     if _EMAIL in rule.claims and not _is_verified(claims):
         return IdTokenRefusal.EMAIL
@@ -83,6 +88,11 @@ def _of_audience(given: object, audience: str) -> IdTokenRefusal | None:
     if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
         return IdTokenRefusal.CLAIMS
     return None if audience in given else IdTokenRefusal.AUDIENCE
+
+
+def _is_for_several(claims: Mapping[str, object]) -> bool:
+    audience = claims.get("aud")
+    return isinstance(audience, list) and len({str(one) for one in audience}) > 1
 
 
 def _of_time(claims: Mapping[str, object], longest_age: float, now: float) -> IdTokenRefusal | None:

@@ -19,7 +19,7 @@ from zsnapdb.base.errors import ConfigError, NotAllowedError, UnreachableError, 
 from zsnapdb.base.foreign_json import exact_fields_of
 from zsnapdb.base.patterns import printable
 from zsnapdb.base.text_files import secret_in
-from zsnapdb.config.issuer import HttpsUrl
+from zsnapdb.config.issuer import HttpsUrl, IssuerSettings
 from zsnapdb.config.login import LoginSettings
 from zsnapdb.serve.children import CommandCall, RunCommand
 from zsnapdb.serve.login_messages import Code, Verifier
@@ -32,10 +32,15 @@ _HINT = "begin anew at /login"
 
 
 class CodeGrant(BaseModel):
-    """A code, and what is needed to exchange it. Where the code goes is what the issuer said when it was asked."""
+    """A code, and what is needed to exchange it. Where the code goes is what the issuer said when it was asked.
+
+    `issuer` and `client_id` are those for which the code is: the configuration can be another one by now.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
+    issuer: str
+    client_id: str
     token_endpoint: HttpsUrl
     redirect_uri: str
     code: Code = Field(repr=False)
@@ -68,11 +73,16 @@ def grant_in(text: bytes) -> CodeGrant:
         raise UsageError("stdin has no code to exchange", hint="the helper alone uses this command") from None
 
 
-def exchanged(login: LoginSettings, grant: CodeGrant, ask: AskHttps) -> str:
+def exchanged(issuer: IssuerSettings, grant: CodeGrant, ask: AskHttps) -> str:
     """Return the id token for the code. It is believed by nobody before its signature is checked.
 
-    NotAllowedError if the issuer refuses, UnreachableError if it does not answer as OpenID Connect says.
+    NotAllowedError if the issuer refuses, or if the configuration names another one, or another client, than the code
+    is for: then neither the code nor the secret goes anywhere. UnreachableError if the issuer does not answer as OpenID
+    Connect says.
     """
+    login = issuer.login
+    if login is None or (issuer.issuer, login.client_id) != (grant.issuer, grant.client_id):
+        raise NotAllowedError("the configuration of this log-in was changed meanwhile", hint=_HINT)
     form = {
         "grant_type": "authorization_code",
         "code": grant.code,

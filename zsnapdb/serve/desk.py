@@ -16,21 +16,28 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
-from zsnapdb.base.patterns import printable
-from zsnapdb.base.quantities import format_duration, parse_duration
 from zsnapdb.config.settings import Settings
-from zsnapdb.serve import argv, messages
+from zsnapdb.jobs.clone.meant import MeantClone
+from zsnapdb.serve import argv, instance_access, messages
+from zsnapdb.serve.admission import Admission
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.children import CommandCall, RunCommand
 from zsnapdb.serve.credentials import CredentialBook, CredentialHolder
+from zsnapdb.serve.limits import longest_lease
 from zsnapdb.serve.login_messages import ListLoginsVerb, LoginVerb, OpenSessionVerb
-from zsnapdb.serve.messages import BegunAnswer, Ending, FailureAnswer, PendingAnswer, RefusedRequest, ResultAnswer
+from zsnapdb.serve.messages import (
+    BegunAnswer,
+    Ending,
+    FailureAnswer,
+    PendingAnswer,
+    RefusedRequest,
+    ResultAnswer,
+    WatchedOperation,
+)
 from zsnapdb.serve.operations import OperationRecord, Operations, new_id
 from zsnapdb.serve.protection import ProtectionReader
 from zsnapdb.serve.roles import (
     Belonging,
-    Role,
-    RoleVerdict,
     VerbKind,
     decide,
     may_see_results,
@@ -58,7 +65,9 @@ from zsnapdb.serve.verbs import (
     ListInstancesVerb,
     ListObjectivesVerb,
     ProtectionRead,
+    ResetCloneVerb,
     RoleVerb,
+    WatchOperationVerb,
 )
 
 if TYPE_CHECKING:
@@ -95,9 +104,14 @@ class Desk:
     fleet: Callable[[FleetQuery], ResultAnswer] | None = None
     patience: float = PATIENCE
     most_at_once: int = MOST_AT_ONCE
-    _admission: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _admission: Admission = field(init=False)
     _answering: Counter[str] = field(init=False, default_factory=Counter)
     _counting: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._admission = Admission(
+            self.settings, self.operations, lambda: seen_in(self.look()), lambda: self.commits()
+        )
 
     def answer(self, request: HelperRequest, tell: Callable[[BegunAnswer], None]) -> Ending:
         """Do what the request asks for, if its token may, and return the last line of the answer.
@@ -124,6 +138,9 @@ class Desk:
             case GetOperationVerb():
                 found = self._begun(asks, verb.kind, verb.id)
                 return found.ending or PendingAnswer(operation=found.id)
+            case WatchOperationVerb():
+                begun = self._begun(asks, verb.kind, verb.id)
+                return WatchedOperation(operation=begun.id, subject=begun.subject, ending=begun.ending).answer()
             case CancelOperationVerb():
                 return self._cancel(self._begun(asks, verb.kind, verb.id))
             case CloneLogsVerb():
@@ -175,10 +192,11 @@ class Desk:
     def _subject(self, asks: CredentialHolder) -> ResultAnswer:
         messages.require(decide(asks.role, VerbKind.SUBJECT_GET, Belonging.NOBODY))
         limits = self.settings().serve
+        longest = longest_lease(asks.subject, limits).seconds
         clones: dict[str, JsonValue] = {
             "most": limits.per_subject,
-            "ttl": limits.ttl,
-            "longest_lease": limits.longest_lease,
+            "ttl": min(limits.ttl, longest),
+            "longest_lease": longest,
         }
         return ResultAnswer(
             document={
@@ -197,7 +215,7 @@ class Desk:
                 "name": name,
                 "masked": bool(one.masking.run),
                 "pool": one.pool is not None,
-                "clones_allowed": _refused_instance(asks.role, settings, name) is None,
+                "clones_allowed": instance_access.refusal(asks.role, settings, name) is None,
             }
             for name, one in sorted(settings.instance.items())
             if one.vm is None
@@ -231,7 +249,14 @@ class Desk:
 
     def _logs(self, asks: CredentialHolder, verb: CloneLogsVerb) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name)
-        told = self.protection.told(argv.logs(verb, clone.id, asks.subject), asks.subject)
+        # A log can have words of the data, and a subject can have tokens of several roles.
+        if not (
+            clone.is_masked
+            or may_see_unmasked(asks.role)
+            or instance_access.is_for_all(self.settings(), clone.instance)
+        ):
+            raise messages.unmasked_log(clone.name)
+        told = self.protection.told(argv.logs(verb, clone.id, asks.subject), asks.subject, clone.meant)
         # Another clone can have had the name when the log was read.
         gone = self._objection(asks, verb.kind, clone)
         if gone is not None:
@@ -286,29 +311,23 @@ class Desk:
 
     def _change(self, asks: CredentialHolder, verb: ChangeOfClone) -> OperationRecord:
         clone = self._permitted(asks, verb.kind, verb.name)
-        words = argv.change(verb, clone.id, self._lease(argv.time_of(verb)), asks.subject)
+        words = argv.change(verb, clone.id, self._admission.lease(argv.time_of(verb), clone.owner), asks.subject)
         # Whoever counts and then begins is alone, as for clones.
-        with self._admission if isinstance(verb, CommitCloneVerb) else contextlib.nullcontext():
+        counts = isinstance(verb, CommitCloneVerb | ResetCloneVerb)
+        with self._admission.alone if counts else contextlib.nullcontext():
             if isinstance(verb, CommitCloneVerb):
-                self._admit_commit(clone)
+                self._admission.commit(clone)
+            elif isinstance(verb, ResetCloneVerb):
+                self._admission.server(clone)
             return self._begin(
                 asks,
                 verb.kind,
                 clone.id,
                 words,
                 request=_digest(verb.model_dump_json()),
+                meant=clone.meant,
                 objection=lambda: self._objection(asks, verb.kind, clone),
             )
-
-    def _admit_commit(self, clone: SeenClone) -> None:
-        """Refuse one commit too many. Whoever commits for another uses the place of the clone's owner."""
-        # What is completed meanwhile is counted twice, and never not at all.
-        begun = self.operations.under_way(VerbKind.CLONE_COMMIT)
-        owned = {one.id for one in seen_in(self.look()) if one.owner == clone.owner} if begun else set()
-        used = sum(one.clone in owned for one in begun) + sum(one.owner == clone.owner for one in self.commits())
-        most = self.settings().serve.commits_per_subject
-        if used >= most:
-            raise messages.over_commits(clone.owner, used, most)
 
     def _objection(self, asks: CredentialHolder, verb: VerbKind, clone: SeenClone) -> FailureAnswer | None:
         """Return why the clone may not be changed any more: it went while the command waited for its turn.
@@ -323,30 +342,27 @@ class Desk:
 
     def _create(self, asks: CredentialHolder, verb: CreateCloneVerb) -> OperationRecord:
         settings = self.settings()
-        refused = _refused_instance(asks.role, settings, verb.wanted.instance)
+        refused = instance_access.refusal(asks.role, settings, verb.wanted.instance)
         if refused is not None:
             raise refused
         _, instance = settings.one_instance(verb.wanted.instance)
         self._require_source(asks, verb.wanted.source)
         name = verb.wanted.name or f"{verb.wanted.instance[:20]}-{secrets.token_hex(4)}"
         masks = verb.wanted.mask or (bool(instance.masking.run) and not may_see_unmasked(asks.role))
-        words = argv.create(verb.wanted, CloneTerms(name, self._lease(verb.wanted.ttl), masks), asks.subject)
+        lease = self._admission.lease(verb.wanted.ttl, asks.subject)
         key = _digest(verb.key) if verb.key is not None else None
         # A subject can have tokens of several roles: what one role began is no answer to what another asks for.
         request = _digest(f"{verb.wanted.model_dump_json()} {'masked' if masks else 'as the site has it'}")
-        # Whoever counts and then begins is alone: so many requests at once begin no more than the quota allows.
-        with self._admission:
+        with self._admission.alone:
             before = self.operations.of_key(asks.subject, key) if key is not None else None
             if before is not None:
                 if before.request != request or not may_see_results(asks.role, before.role):
                     raise messages.key_reused()
                 return before
-            # A clone that is completed meanwhile is in the first set, one that was completed before in the list.
-            being_made = self.operations.being_made(asks.subject)
-            used = sorted(being_made | {one.name for one in seen_in(self.look()) if one.belongs_to(asks.subject)})
-            if len(used) >= settings.serve.per_subject:
-                raise messages.over_quota(asks.subject, used, settings.serve.per_subject)
-            return self._begin(asks, verb.kind, name, words, request=request, key=key)
+            admits = self._admission.new_clone(asks.subject)
+            words = argv.create(verb.wanted, CloneTerms(name, lease, masks, admits.most_bytes), asks.subject)
+            most = settings.clones.quota if admits.most_bytes is None else admits.most_bytes
+            return self._begin(asks, verb.kind, name, words, request=request, key=key, most_bytes=most)
 
     def _require_source(self, asks: CredentialHolder, source: str | None) -> None:
         """Refuse a commit of another's clone: it has what its owner wrote. Sets of instances are for everybody."""
@@ -364,6 +380,8 @@ class Desk:
         *,
         request: str,
         key: str | None = None,
+        meant: MeantClone | None = None,
+        most_bytes: int = 0,
         objection: Callable[[], FailureAnswer | None] = lambda: None,
     ) -> OperationRecord:
         record = OperationRecord(
@@ -374,9 +392,10 @@ class Desk:
             clone=clone,
             request=request,
             key=key,
+            most_bytes=most_bytes,
             started=self.now(),
         )
-        call = CommandCall(words, asks.subject, record.id, _CHANGE_SECONDS, objection, issuer=asks.issuer)
+        call = CommandCall(words, asks.subject, record.id, _CHANGE_SECONDS, objection, issuer=asks.issuer, meant=meant)
         self.operations.begin(record, lambda: self.run(call), call.cancelled)
         return record
 
@@ -386,28 +405,6 @@ class Desk:
         if waited is None:
             raise messages.no_such("operation", record.id)
         return waited.ending or PendingAnswer(operation=record.id)
-
-    def _lease(self, asked: str | None) -> float:
-        """Return the lease in seconds. UsageError if it is longer than the site allows."""
-        limits = self.settings().serve
-        seconds = parse_duration(asked) if asked is not None else limits.ttl
-        if not 0 < seconds <= limits.longest_lease:
-            raise UsageError(
-                f"{printable(asked or '')}, for a lease or protection, is not between 0 and"
-                f" {format_duration(limits.longest_lease)}",
-                hint="ask for a shorter one; serve.longest_lease is the limit",
-            )
-        return seconds
-
-
-def _refused_instance(role: Role, settings: Settings, name: str) -> RefusedRequest | None:
-    """Return why the role may have no clones of the instance; None if it may. UsageError if there is none."""
-    decision = decide(role, VerbKind.CLONE_CREATE, Belonging.NOBODY)
-    if decision.verdict is not RoleVerdict.ALLOWED:
-        return messages.forbidden(decision.reason)
-    _, instance = settings.one_instance(name)
-    is_for_all = bool(instance.masking.run) or name in settings.serve.unmasked
-    return None if is_for_all or may_see_unmasked(role) else messages.unmasked(name)
 
 
 def _digest(text: str) -> str:

@@ -17,12 +17,12 @@ import traceback
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from zsnapdb.base.errors import ConfigError, NotAllowedError, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.serve import messages
 from zsnapdb.serve.desk import Desk
 from zsnapdb.serve.messages import BegunAnswer, Ending, RefusedRequest, failure_of
+from zsnapdb.serve.stopping import StopServing
 from zsnapdb.serve.verbs import MOST_BYTES, parse
 
 _MOST_CLIENTS = 64
@@ -31,12 +31,6 @@ _CREDENTIALS = struct.Struct("iII")
 """struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)."""
 _FIRST_PASSED = 3
 """The number of the first file that systemd passes (sd_listen_fds(3))."""
-
-
-class StopServing(Protocol):
-    """A request to stop."""
-
-    def is_set(self) -> bool: ...
 
 
 @dataclass

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -25,6 +25,7 @@ from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.serve.children import CommandCall, RunCommand
 from zsnapdb.serve.jwks import IssuerKey
 from zsnapdb.serve.messages import FailureAnswer
+from zsnapdb.serve.stopping import StopServing
 
 _HOUR, _MINUTE = timedelta(hours=1), timedelta(minutes=1)
 _LONGEST = timedelta(days=1)
@@ -67,12 +68,6 @@ class StoredKeys(BaseModel):
         is_its_place = issuer.jwks_url in (None, self.found.jwks_url)
         # A clock that was set back keeps no key for longer.
         return self.found.issuer == issuer.issuer and is_its_place and abs(now - self.fetched) < _LONGEST
-
-
-class StopFetching(Protocol):
-    """A request to stop."""
-
-    def is_set(self) -> bool: ...
 
 
 def is_due(fetched: datetime | None, tried: datetime | None, now: datetime, *, wanted: bool) -> bool:
@@ -145,7 +140,7 @@ class IssuerKeys:
             self._changed.notify_all()
             self._changed.wait_for(lambda: name not in self._wanted, self.patience)
 
-    def keep_fresh(self, stop: StopFetching) -> None:
+    def keep_fresh(self, stop: StopServing) -> None:
         """Fetch what is due until the stop is requested."""
         while not stop.is_set():
             self.fetch_due()

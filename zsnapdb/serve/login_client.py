@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 from zsnapdb.base.errors import BusyError, ConsistencyError
+from zsnapdb.serve.browser_sessions import OpenedSession
 from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.login_messages import (
     CloseSessionVerb,
@@ -42,6 +43,12 @@ def opened_login(helper: HelperClient, verb: OpenSessionVerb) -> OpenedLogin:
     except ValidationError:
         error = ConsistencyError("the helper is of another release", hint="restart zsnapdb-serve")
         raise RefusedPage.because(error) from None
+
+
+def end_evicted(helper: HelperClient, opened: OpenedSession) -> None:
+    """End the tokens of the sessions that ended because this one was opened: nobody has them any more."""
+    for token in opened.evicted:
+        end_credential(helper, token.get_secret_value())
 
 
 def end_credential(helper: HelperClient, token: str) -> None:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 LOGINS_AT_ONCE = 4
 """How many codes are exchanged at once. Strangers can begin log-ins: they keep no more places of the helper."""
+_LOGINS_WAITING = 8
+"""How many more wait for their turn."""
 _FOR_STRANGERS = frozenset(
     error.code for error in (BusyError, CommandTimeout, NotAllowedError, UnknownNameError, UnreachableError)
 )
@@ -71,7 +73,10 @@ class LiveTokens:
 
 @dataclass
 class LoginDesk:
-    """What the helper needs to answer. `settings` reads the configuration, so that a change of it holds at once."""
+    """What the helper needs to answer. `settings` reads the configuration, so that a change of it holds at once.
+
+    `patience` is how many seconds a log-in waits for its turn.
+    """
 
     settings: Callable[[], ServeSettings]
     tokens: TokenBook
@@ -79,8 +84,12 @@ class LoginDesk:
     id_tokens: IdTokens
     exchange: ExchangeCode
     now: Callable[[], datetime]
+    patience: float = 10.0
     _places: threading.BoundedSemaphore = field(
         init=False, default_factory=lambda: threading.BoundedSemaphore(LOGINS_AT_ONCE)
+    )
+    _waiting: threading.BoundedSemaphore = field(
+        init=False, default_factory=lambda: threading.BoundedSemaphore(_LOGINS_WAITING)
     )
 
     def answer(self, token: str, verb: LoginVerb) -> ResultAnswer:
@@ -127,26 +136,32 @@ class LoginDesk:
         issuer = limits.issuer.get(verb.login)
         if issuer is None or issuer.login is None:
             raise messages.no_such("log-in", verb.login)
+        if issuer.issuer != verb.issuer:
+            # No code of one issuer goes to another.
+            raise NotAllowedError("the configuration of this log-in was changed meanwhile", hint="begin anew at /login")
         places = self.keys.login(verb.login, issuer)
         if places is None:
             raise UnreachableError(
                 f"where people log in by {verb.login} is not known", hint="the log of the helper says why"
             )
-        holder = self._holder(verb, limits, places)
+        holder = self._holder(verb, limits, issuer.login.client_id, places)
         made = self.tokens.open_session(holder.subject, holder.role, holder.issuer, limits.session, self.now())
         opened = OpenedLogin(subject=holder.subject, token=made.text.get_secret_value(), seconds=limits.session)
         return ResultAnswer(document=opened.model_dump(mode="json"))
 
-    def _holder(self, verb: OpenSessionVerb, limits: ServeSettings, places: LoginPlaces) -> IdTokenHolder:
+    def _holder(
+        self, verb: OpenSessionVerb, limits: ServeSettings, client_id: str, places: LoginPlaces
+    ) -> IdTokenHolder:
         """Return for whom the issuer vouches. NotAllowedError if for nobody; the log has the reason."""
         grant = CodeGrant(
+            issuer=verb.issuer,
+            client_id=client_id,
             token_endpoint=places.token_endpoint,
             redirect_uri=_redirect_uri(limits, verb.login),
             code=verb.code,
             verifier=verb.verifier,
         )
-        if not self._places.acquire(blocking=False):
-            raise messages.too_busy(f"{LOGINS_AT_ONCE} people are logging in")
+        self._wait_for_turn()
         try:
             id_token = self.exchange(verb.login, grant)
             holder = self.id_tokens.of_login(id_token, verb.login, verb.nonce, self.now())
@@ -158,6 +173,18 @@ class LoginDesk:
                 hint="an administrator sees the reason in the log of the helper, and writes rules into serve.issuer",
             )
         return holder
+
+    def _wait_for_turn(self) -> None:
+        """Take one of the places in which codes are exchanged. RefusedRequest if there is none in time."""
+        if self._places.acquire(blocking=False):
+            return
+        if not self._waiting.acquire(blocking=False):
+            raise messages.too_busy(f"{LOGINS_AT_ONCE + _LOGINS_WAITING} people are logging in")
+        try:
+            if not self._places.acquire(timeout=self.patience):
+                raise messages.too_busy(f"{LOGINS_AT_ONCE} people are logging in")
+        finally:
+            self._waiting.release()
 
 
 def _redirect_uri(limits: ServeSettings, name: str) -> str:

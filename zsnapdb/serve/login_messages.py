@@ -14,6 +14,7 @@ from zsnapdb.config.issuer import HttpsUrl
 
 LOGIN_NAME = r"[a-z0-9][a-z0-9_-]{0,31}"
 LoginName = Annotated[str, StringConstraints(pattern=rf"^{LOGIN_NAME}$", strict=True)]
+IssuerName = Annotated[str, StringConstraints(pattern=r"^https://[!-~]{1,1000}$", strict=True)]
 Code = Annotated[str, StringConstraints(pattern=r"^[ -~]{1,4096}$", strict=True)]
 """RFC 6749, appendix A.11."""
 Verifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._~-]{43,128}$", strict=True)]
@@ -40,10 +41,14 @@ class ListLoginsVerb(_Model):
 
 
 class OpenSessionVerb(_Model):
-    """A session for whom an issuer names when the code is exchanged. `nonce` must be in its id token."""
+    """A session for whom an issuer names when the code is exchanged. `nonce` must be in its id token.
+
+    `issuer` is the one to which the browser was sent.
+    """
 
     kind: Literal[LoginVerbKind.OPEN] = LoginVerbKind.OPEN
     login: LoginName
+    issuer: IssuerName
     code: Code
     verifier: Verifier
     nonce: Nonce

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from zsnapdb.base.errors import INTERRUPTED as EXIT_INTERRUPTED
 from zsnapdb.base.errors import BusyError, NotAllowedError, PreflightError, UnknownNameError, UsageError, ZsnapdbError
+from zsnapdb.serve.limits import LimitRefusal
 from zsnapdb.serve.roles import RoleDecision, RoleVerdict
 
 UNAUTHENTICATED = "unauthenticated"
@@ -51,6 +52,18 @@ class FailureAnswer(_Message):
     message: str
     hint: str = ""
     exit_code: int
+
+
+class WatchedOperation(_Message):
+    """An operation of the subject, and its ending (None: it is under way)."""
+
+    operation: str
+    subject: str
+    ending: Annotated[ResultAnswer | FailureAnswer, Field(discriminator="kind")] | None = None
+
+    def answer(self) -> ResultAnswer:
+        """Return it as the answer to who watches it."""
+        return ResultAnswer.model_validate({"document": self.model_dump(mode="json")})
 
 
 Answer = Annotated[BegunAnswer | PendingAnswer | ResultAnswer | FailureAnswer, Field(discriminator="kind")]
@@ -130,19 +143,20 @@ def unmasked(instance: str) -> RefusedRequest:
     return RefusedRequest(failure_of(NotAllowedError(reason, hint=hint)))
 
 
+def unmasked_log(clone: str) -> RefusedRequest:
+    """Return the answer to who may not read the log of a clone that is not masked, of an instance that masks."""
+    reason = f"clone {clone} is not masked, and its log can have words of its data: only an operator may read it"
+    return RefusedRequest(failure_of(NotAllowedError(reason, hint="ask with the token that the clone was made with")))
+
+
 def no_such(what: str, name: str) -> RefusedRequest:
     """Return the one answer to a name that nothing has, and to one that somebody else's has."""
     return RefusedRequest(failure_of(UnknownNameError(f"there is no {what} {name}", hint="list what there is")))
 
 
-def over_quota(subject: str, used: list[str], most: int) -> RefusedRequest:
-    """Return the answer to one clone too many: the limit, and what uses it."""
-    failure = FailureAnswer(
-        code=QUOTA,
-        message=f"{subject} has {len(used)} clones ({', '.join(used[:20])}), and serve.per_subject is {most}",
-        hint="destroy one",
-        exit_code=PreflightError.exit_code,
-    )
+def over_limit(refused: LimitRefusal) -> RefusedRequest:
+    """Return the answer to what is beyond a limit: the limit, and what uses it."""
+    failure = FailureAnswer(code=QUOTA, message=refused.message, hint=refused.hint, exit_code=PreflightError.exit_code)
     return RefusedRequest(failure)
 
 

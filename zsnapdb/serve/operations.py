@@ -35,6 +35,7 @@ _MOST_RUNNING = 50
 class OperationRecord(BaseModel):
     """An operation, and as what its subject began it (an older release did not say so).
 
+    `most_bytes` is how much a clone that is being made may write (0: there is no limit of that).
     `ending` is how it ended (None: it is under way). It can have the login of a clone.
     """
 
@@ -47,6 +48,7 @@ class OperationRecord(BaseModel):
     clone: Name
     request: Sha256
     key: Sha256 | None = None
+    most_bytes: Annotated[int, Field(ge=0)] = 0
     started: Moment
     finished: Moment | None = None
     ending: Annotated[ResultAnswer | FailureAnswer, Field(discriminator="kind")] | None = None
@@ -152,10 +154,6 @@ class Operations:
             self._forget_old()
             begun = [one for one in self._known.values() if (one.subject, one.key) == (subject, key)]
             return next((one for one in begun if not one.has_failed), None)
-
-    def being_made(self, subject: str) -> set[str]:
-        """Return the names of the clones that are being made for the subject."""
-        return {one.clone for one in self.under_way(VerbKind.CLONE_CREATE) if one.subject == subject}
 
     def under_way(self, verb: VerbKind) -> Sequence[OperationRecord]:
         """Return the operations of the verb that have not ended, whoever began them."""

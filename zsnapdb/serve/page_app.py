@@ -21,7 +21,7 @@ from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.new_clone_pages import NewClonePages
 from zsnapdb.serve.operation_pages import OperationPages
 from zsnapdb.serve.page_logins import LoginPages
-from zsnapdb.serve.page_requests import PageRequest, RefusedPage, came_by_https, form_of
+from zsnapdb.serve.page_requests import PageRequest, RefusedPage, address_of, came_by_https, form_of
 from zsnapdb.serve.page_templates import PageTemplates, style_sheet
 from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.pre_logins import PreLogins
@@ -180,7 +180,12 @@ def _page_request(request: Request, form: Mapping[str, str] | None = None) -> Pa
     headers = dict(request.headers)
     path: dict[str, Any] = request.path_params
     return PageRequest(
-        came_by_https(request.url.scheme, headers), headers, path, dict(request.query_params), form if form else {}
+        is_https=came_by_https(request.url.scheme, headers),
+        headers=headers,
+        path=path,
+        query=dict(request.query_params),
+        form=form if form else {},
+        address=address_of(request.client.host if request.client is not None else "", headers),
     )
 
 

@@ -5,6 +5,10 @@ Sources: OpenID Connect Core 1.0, section 3.1.2; RFC 7636; RFC 9207; RFC 9700, s
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
@@ -12,7 +16,7 @@ from zsnapdb.base.errors import BusyError, NotAllowedError, UnknownNameError
 from zsnapdb.base.patterns import printable
 from zsnapdb.serve.browser_sessions import BrowserSessions
 from zsnapdb.serve.helper_client import HelperClient
-from zsnapdb.serve.login_client import end_credential, known_logins, opened_login
+from zsnapdb.serve.login_client import end_credential, end_evicted, known_logins, opened_login
 from zsnapdb.serve.login_messages import KnownLogin, OpenSessionVerb
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, parsed, set_cookie
 from zsnapdb.serve.pre_logins import PreLogin, PreLogins, cookie_of, id_in
@@ -20,6 +24,8 @@ from zsnapdb.serve.visits import OtherPlace, PageAnswer
 
 _HINT = "begin anew at /login"
 _MOST_OF_REASON = 300
+_MOST_OF_ADDRESS = 3
+"""How many codes from one address are exchanged, or wait for that, at once: the helper has four places."""
 _OF_THIS_SITE = (None, "same-origin", "none")
 """What Sec-Fetch-Site says of a page of this site, and of an address that somebody typed (Fetch Metadata, W3C)."""
 
@@ -31,6 +37,8 @@ class LoginPages:
     helper: HelperClient
     sessions: BrowserSessions
     pre_logins: PreLogins = field(default_factory=PreLogins)
+    _finishing: Counter[str] = field(default_factory=Counter)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, request: PageRequest) -> OtherPlace:
         """Send the browser to the issuer. It gets a cookie, with which alone it can come back."""
@@ -58,19 +66,37 @@ class LoginPages:
             OpenSessionVerb,
             {
                 "login": begun.login.name,
+                "issuer": begun.login.issuer,
                 "code": request.query.get("code", ""),
                 "verifier": begun.verifier,
                 "nonce": begun.nonce,
             },
         )
-        opened = opened_login(self.helper, verb)
+        with self._place(request.address):
+            opened = opened_login(self.helper, verb)
         session = self.sessions.open(opened.token, opened.subject, opened.seconds)
         if session is None:
             end_credential(self.helper, opened.token)
             raise RefusedPage.because(BusyError("too many people are logged in", hint="try again later"))
+        end_evicted(self.helper, session)
         seconds = max(1, int(session.session.ends - self.sessions.now()))
         cookie = set_cookie(session.id.get_secret_value(), seconds, is_https=request.is_https)
         return PageAnswer("logged_in.html", {"person": None, "csrf": "", "problem": None}, cookie=cookie)
+
+    @contextlib.contextmanager
+    def _place(self, address: str) -> Iterator[None]:
+        """Let one address have no more than its share of the places in which the helper exchanges codes."""
+        with self._counting:
+            if self._finishing[address] >= _MOST_OF_ADDRESS:
+                raise RefusedPage.because(BusyError("too many log-ins come from your address", hint=_HINT))
+            self._finishing[address] += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._finishing[address] -= 1
+                if not self._finishing[address]:
+                    del self._finishing[address]
 
     def _begun(self, request: PageRequest) -> PreLogin:
         """Return the log-in that this browser began. It is taken: whatever comes of it, it is not finished again."""

@@ -21,6 +21,7 @@ _COOKIE = "zsnapdb_session"
 _SECURE_COOKIE = f"__Host-{_COOKIE}"
 """By its prefix a browser takes this cookie over https alone, for this host alone (RFC 6265bis, 4.1.3.2)."""
 _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{20,100}")
+_LOOPBACK = ("127.0.0.1", "::1")
 _TOO_LARGE, _WRONG_TYPE = 413, 415
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -41,13 +42,14 @@ class RefusedPage(Exception):
 
 @dataclass(frozen=True)
 class PageRequest:
-    """A request, as far as pages look at it. Names of headers are in lower case."""
+    """A request, as far as pages look at it. Names of headers are in lower case. `address` is where it comes from."""
 
     is_https: bool
     headers: Mapping[str, str]
     path: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
     form: Mapping[str, str] = field(default_factory=dict)
+    address: str = ""
 
     @property
     def session_id(self) -> str:
@@ -78,6 +80,15 @@ def came_by_https(scheme: str, headers: Mapping[str, str]) -> bool:
     Who makes that header up makes his own cookie secure, and no more.
     """
     return scheme == "https" or headers.get("x-forwarded-proto", "").strip().lower() == "https"
+
+
+def address_of(peer: str, headers: Mapping[str, str]) -> str:
+    """Return where a request comes from: what a proxy on this host says of it, else who has connected.
+
+    A proxy adds the address that it sees at the end of the header; what stands before it, anybody can have written.
+    """
+    said = headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+    return said[:100] if said and peer in _LOOPBACK else peer
 
 
 def require_same_origin(is_https: bool, headers: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ from zsnapdb.base.errors import BusyError
 from zsnapdb.serve import messages, page_rows, protection_rows
 from zsnapdb.serve.browser_sessions import SECONDS, BrowserSessions
 from zsnapdb.serve.helper_client import HelperClient
-from zsnapdb.serve.login_client import end_credential, known_logins
+from zsnapdb.serve.login_client import end_credential, end_evicted, known_logins
 from zsnapdb.serve.messages import UNAUTHENTICATED, FailureAnswer
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, require_same_origin, set_cookie
 from zsnapdb.serve.problems import ProblemDetails, problem_of
@@ -89,6 +89,7 @@ class BrowserPages:
         opened = self.sessions.open(asked.token, person.subject, left)
         if opened is None:
             raise RefusedPage.because(BusyError("too many people are logged in", hint="try again later"))
+        end_evicted(self.helper, opened)
         before = self.visits.session(request)
         if before is not None:
             end_credential(self.helper, before.token.get_secret_value())

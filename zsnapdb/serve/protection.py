@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from zsnapdb.base import run_id
 from zsnapdb.base.errors import ConsistencyError
+from zsnapdb.jobs.clone.meant import MeantClone
 from zsnapdb.serve.children import CommandCall, RunCommand
 from zsnapdb.serve.messages import FailureAnswer, RefusedRequest, ResultAnswer
 from zsnapdb.serve.protection_documents import (
@@ -24,6 +25,7 @@ from zsnapdb.serve.protection_documents import (
     ToldPart,
     UsableSet,
 )
+from zsnapdb.serve.recent_answers import RecentAnswers
 from zsnapdb.serve.verbs import InstancePointsVerb, ListDrillsVerb, ListEvidenceVerb, ListObjectivesVerb, ProtectionRead
 
 _SECONDS = 25.0
@@ -53,12 +55,22 @@ _M = TypeVar("_M", bound=ToldPart)
 
 @dataclass(frozen=True)
 class ProtectionReader:
-    """Asks commands that change nothing. `run` runs them."""
+    """Asks commands that change nothing. `run` runs them.
+
+    `recent` keeps what was read of objectives and points for some seconds (None: each is read anew): it is the same for
+    everybody who may see it.
+    """
 
     run: RunCommand
+    recent: RecentAnswers | None = None
 
     def read(self, verb: ProtectionRead, subject: str) -> ResultAnswer:
         """Return what the verb asks for. RefusedRequest has the error of the command."""
+        if self.recent is not None and isinstance(verb, InstancePointsVerb | ListObjectivesVerb):
+            return self.recent.answer(verb.model_dump_json(), lambda: self._read(verb, subject))
+        return self._read(verb, subject)
+
+    def _read(self, verb: ProtectionRead, subject: str) -> ResultAnswer:
         match verb:
             case InstancePointsVerb():
                 return _told(self._points(verb.name, subject))
@@ -80,9 +92,13 @@ class ProtectionReader:
     def _document(self, model: type[_M], words: Sequence[str], subject: str) -> _M:
         return narrowed(model, self.told(words, subject))
 
-    def told(self, words: Sequence[str], subject: str) -> ResultAnswer:
-        """Return the document of a command, whatever its exit code says of it. RefusedRequest if it is an error."""
-        answer = self.run(CommandCall((*words, "--json"), subject, run_id.new(), _SECONDS, judges=True))
+    def told(self, words: Sequence[str], subject: str, meant: MeantClone | None = None) -> ResultAnswer:
+        """Return the document of a command, whatever its exit code says of it. RefusedRequest if it is an error.
+
+        `meant` is the clone that it is about (None: it is about none).
+        """
+        call = CommandCall((*words, "--json"), subject, run_id.new(), _SECONDS, judges=True, meant=meant)
+        answer = self.run(call)
         if isinstance(answer, FailureAnswer):
             raise RefusedRequest(answer)
         return answer

@@ -38,6 +38,7 @@ class VerbKind(StrEnum):
     CLONE_DESTROY = "clone.destroy"
     OPERATION_GET = "operation.get"
     OPERATION_CANCEL = "operation.cancel"
+    OPERATION_WATCH = "operation.watch"
     INSTANCE_POINTS = "instance.points"
     OBJECTIVE_LIST = "objective.list"
     DRILL_LIST = "drill.list"
@@ -93,9 +94,10 @@ USERS: Mapping[VerbKind, frozenset[Role]] = {
     VerbKind.CLONE_DESTROY: _CHANGES,
     VerbKind.OPERATION_GET: _CHANGES,
     VerbKind.OPERATION_CANCEL: _CHANGES,
+    VerbKind.OPERATION_WATCH: _CHANGES,
 }
 """Who may use each verb, on what he sees. A log has words of the clone's data, so it is for who may have its login."""
-_OWN_ALONE = frozenset({VerbKind.OPERATION_GET, VerbKind.OPERATION_CANCEL})
+_OWN_ALONE = frozenset({VerbKind.OPERATION_GET, VerbKind.OPERATION_CANCEL, VerbKind.OPERATION_WATCH})
 """The result of an operation can have the login of a clone."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from zsnapdb.base.errors import ConsistencyError
+from zsnapdb.jobs.clone.meant import MeantClone
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve.messages import ResultAnswer
 from zsnapdb.serve.roles import Belonging
@@ -22,6 +23,11 @@ class _CloneFacts(BaseModel):
     created: str
     set: str | None = None
     waits: bool = False
+    own_bytes: int | None = None
+    quota: int = 0
+    pid: int | None = None
+    instance: str = ""
+    masked: bool | str | None = None
 
 
 @dataclass(frozen=True)
@@ -38,18 +44,31 @@ class SeenCommit:
 
 @dataclass(frozen=True)
 class SeenClone:
-    """A clone: what people call it, its unchanging name, its owner, when it was made, its set ("": none), fields."""
+    """A clone: what people call it, its unchanging name, its owner, when it was made, its set ("": none), fields.
+
+    `most_bytes` is how much it may write, or has written if it has no quota; `runs` whether its server does. `instance`
+    is what it is of, `is_masked` whether its data is.
+    """
 
     name: str
     id: str
     owner: str
     created: str
     set_name: str
+    most_bytes: int
+    runs: bool
+    instance: str
+    is_masked: bool
     fields: Mapping[str, JsonValue]
 
     def belongs_to(self, subject: str) -> bool:
         """Whether it is the subject's."""
         return self.owner == owner_text(subject)
+
+    @property
+    def meant(self) -> MeantClone:
+        """What a command is told of it, so that it changes no other."""
+        return MeantClone(owner=self.owner, id=self.id, created=self.created)
 
     def is_same_as(self, other: SeenClone) -> bool:
         """Whether both are the same clone, seen at different times: a later one can have the name of one that went."""
@@ -66,7 +85,18 @@ def seen_in(result: ResultAnswer) -> tuple[SeenClone, ...]:
     except ValidationError as error:
         raise ConsistencyError("the list of clones has another form", hint="restart the helper") from error
     return tuple(
-        SeenClone(one.name, one.id, one.owner, one.created, one.set or "", row)
+        SeenClone(
+            name=one.name,
+            id=one.id,
+            owner=one.owner,
+            created=one.created,
+            set_name=one.set or "",
+            most_bytes=one.quota or one.own_bytes or 0,
+            runs=one.pid is not None,
+            instance=one.instance,
+            is_masked=bool(one.masked),
+            fields=row,
+        )
         for one, row in found
         if isinstance(row, dict) and not one.waits
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -28,35 +30,25 @@ class TlsFiles:
 
     def context(self) -> ssl.SSLContext:
         """Return what speaks TLS 1.2 or newer with these files. ConfigError if they cannot be used now."""
-        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        made.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._load(made)
-        return made
+        return self._read().context()
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Let new connections of the context use what the files hold now. ConfigError changes nothing of it."""
-        self.context()
-        self._load(context)
+        """Let new connections of the context use what the files hold now. ConfigError changes nothing of it.
 
-    def _load(self, context: ssl.SSLContext) -> None:
-        self._refuse_wrong_time()
-        secret_in(self.key, "the key", "the account of `zsnapdb serve` must be able to read it")
-        try:
-            context.load_cert_chain(self.certificate, self.key, password=self._no_password)
-        except ssl.SSLError as error:
-            what = f"the certificate {self.certificate} with the key {self.key}: {error.reason or error}"
-            fits = error.reason not in _MISMATCHES
-            raise ConfigError(
-                what if fits else f"the key {self.key} is not that of the certificate {self.certificate}",
-                hint=f"name a file with a key (PEM); in the other {_CHAIN}"
-                if fits
-                else "name the key of the certificate",
-            ) from error
-        except OSError as error:
-            raise ConfigError(f"reading {self.certificate} and {self.key}: {error.strerror}", hint=_CHAIN) from error
+        What was checked is what is used: each file is read once, whatever is written into it meanwhile.
+        """
+        pair = self._read()
+        pair.context()
+        pair.load(context)
 
-    def _refuse_wrong_time(self) -> None:
-        text = read_text(self.certificate, "the certificate", _CHAIN)
+    def _read(self) -> _TlsPair:
+        """Return what both files hold. ConfigError if they cannot be read, or the certificate is of another time."""
+        certificate = read_text(self.certificate, "the certificate", _CHAIN)
+        self._refuse_wrong_time(certificate)
+        key = secret_in(self.key, "the key", "the account of `zsnapdb serve` must be able to read it")
+        return _TlsPair(self, certificate.encode(), key)
+
+    def _refuse_wrong_time(self, text: str) -> None:
         try:
             first = x509.load_pem_x509_certificates(text.encode())[0]
         except ValueError as error:
@@ -73,8 +65,49 @@ class TlsFiles:
                 hint="is the clock of this host right?",
             )
 
+
+@dataclass(frozen=True)
+class _TlsPair:
+    """A certificate and a key as they were read together."""
+
+    files: TlsFiles
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+    def context(self) -> ssl.SSLContext:
+        """Return what speaks TLS 1.2 or newer with them. ConfigError if they cannot be used."""
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.load(made)
+        return made
+
+    def load(self, context: ssl.SSLContext) -> None:
+        """Let the context use them. ConfigError, after which it may have one of both."""
+        names = f"the certificate {self.files.certificate} with the key {self.files.key}"
+        try:
+            # OpenSSL takes names of files alone: these are in memory, and nobody else can open them.
+            with _in_memory(self.certificate) as certificate, _in_memory(self.key) as key:
+                context.load_cert_chain(certificate, key, password=self._no_password)
+        except ssl.SSLError as error:
+            if error.reason in _MISMATCHES:
+                what = f"the key {self.files.key} is not that of the certificate {self.files.certificate}"
+                raise ConfigError(what, hint="name the key of the certificate") from error
+            hint = f"name a file with a key (PEM); in the other {_CHAIN}"
+            raise ConfigError(f"{names}: {error.reason or error}", hint=hint) from error
+        except OSError as error:
+            raise ConfigError(f"reading {names}: {error.strerror}", hint=_CHAIN) from error
+
     def _no_password(self) -> str:
         """Say that nobody is asked for the password of a key."""
         raise ConfigError(
-            f"the key {self.key} is encrypted", hint="name one that is not, readable by its account alone"
+            f"the key {self.files.key} is encrypted", hint="name one that is not, readable by its account alone"
         )
+
+
+@contextlib.contextmanager
+def _in_memory(content: bytes) -> Iterator[Path]:
+    """Yield a file in memory with that content, by a name that is good for this process."""
+    with os.fdopen(os.memfd_create("zsnapdb-tls", os.MFD_CLOEXEC), "wb") as file:
+        file.write(content)
+        file.flush()
+        yield Path(f"/proc/self/fd/{file.fileno()}")

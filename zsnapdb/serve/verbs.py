@@ -235,6 +235,13 @@ class CancelOperationVerb(_Verb):
     id: OperationId
 
 
+class WatchOperationVerb(_Verb):
+    """What an operation is about, and its ending if it has ended (`WatchedOperation`)."""
+
+    kind: Literal[VerbKind.OPERATION_WATCH] = VerbKind.OPERATION_WATCH
+    id: OperationId
+
+
 class InstancePointsVerb(_Verb):
     """The states of an instance of which clones can be made."""
 
@@ -283,6 +290,7 @@ RoleVerb = (
     | CreateCloneVerb
     | ChangeOfClone
     | GetOperationVerb
+    | WatchOperationVerb
     | CancelOperationVerb
     | ProtectionRead
     | ListFleetVerb

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Header, Path, Query, Request, Security
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
@@ -18,6 +19,8 @@ from zsnapdb.base.errors import BusyError
 from zsnapdb.base.printed import printed
 from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.messages import UNAUTHENTICATED, Ending, FailureAnswer, PendingAnswer
+from zsnapdb.serve.operation_events import MEDIA_TYPE as EVENTS_TYPE
+from zsnapdb.serve.operation_events import OpenedEvents, OperationEvents
 from zsnapdb.serve.problems import MEDIA_TYPE, ProblemDetails, headers_of, problem_of
 from zsnapdb.serve.protection_documents import EvidenceDocument, ObjectivesDocument, PointsDocument, ToldDrills
 from zsnapdb.serve.verbs import (
@@ -53,6 +56,7 @@ from zsnapdb.serve.verbs import (
     ResetCloneVerb,
     UnprotectCloneVerb,
     Verb,
+    WatchOperationVerb,
 )
 from zsnapdb.serve.web_models import (
     KINDS,
@@ -135,14 +139,11 @@ async def _body(receive: Receive) -> bytes | None:
 class CloneApi:
     """The paths of the API. Each asks the helper once. FastAPI runs them in threads: the helper may take seconds."""
 
-    def __init__(self, helper: HelperClient) -> None:
-        self._helper = helper
+    def __init__(self, helper: HelperClient, events: OperationEvents) -> None:
+        self._helper, self._events = helper, events
 
     def _ask(self, bearer: HTTPAuthorizationCredentials | None, verb: Verb, done: int = 200) -> JSONResponse:
-        token = bearer.credentials if bearer is not None else ""
-        is_sane = len(token) <= MOST_OF_BEARER and all("!" <= one <= "~" for one in token)
-        # The helper alone says whether a token is good, and that one is missing.
-        return _response(self._helper.ask(HelperRequest(token=token if is_sane else "", verb=verb)), done)
+        return _response(self._helper.ask(_request(bearer, verb)), done)
 
     def instances(self, bearer: Bearer = None) -> JSONResponse:
         """List the instances that clones can be made of."""
@@ -225,9 +226,63 @@ class CloneApi:
         """Show what became of a request: 202 while it is under way, then the answer that the request would have had."""
         return self._ask(bearer, GetOperationVerb(id=operation))
 
+    async def events(
+        self,
+        operation: OperationInPath,
+        bearer: Bearer = None,
+        last: Annotated[str, Header(alias="Last-Event-ID", max_length=100)] = "",
+    ) -> Response:
+        """Stream what becomes of a request, as server-sent events: `begun`, and `ended` with status and body.
+
+        A stream ends after five minutes. Whoever comes back with the number of the last event gets what is left: 204 if
+        nothing is.
+        """
+        request = _request(bearer, WatchOperationVerb(id=operation))
+        opened = await self._events.open(request, last)
+        if isinstance(opened, FailureAnswer):
+            return _told(problem_of(opened))
+        return _EventsResponse(self._events, opened) if opened is not None else Response(status_code=204)
+
     def cancel(self, operation: OperationInPath, bearer: Bearer = None) -> JSONResponse:
         """End a request that is under way: what it began is undone. 202 if that takes longer, 409 if it had ended."""
         return self._ask(bearer, CancelOperationVerb(id=operation))
+
+
+def _request(bearer: HTTPAuthorizationCredentials | None, verb: Verb) -> HelperRequest:
+    """Return what the helper is asked. It alone says whether a token is good, and that one is missing."""
+    token = bearer.credentials if bearer is not None else ""
+    is_sane = len(token) <= MOST_OF_BEARER and all("!" <= one <= "~" for one in token)
+    return HelperRequest(token=token if is_sane else "", verb=verb)
+
+
+class _EventsResponse(Response):
+    """Sends a stream of events until it, its time or the client ends. A client that does not read is closed then."""
+
+    media_type = EVENTS_TYPE
+
+    def __init__(self, events: OperationEvents, opened: OpenedEvents) -> None:
+        super().__init__(headers={**_PRIVATE, **_NOT_KEPT_BACK})
+        del self.headers["content-length"]
+        self._events, self._opened = events, opened
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def is_gone(seconds: float) -> bool:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while (await receive())["type"] != "http.disconnect":
+                        pass
+                    return True
+            return False
+
+        with self._events.place(self._opened) as refused, contextlib.suppress(TimeoutError):
+            if refused is not None:
+                await _told(problem_of(refused))(scope, receive, send)
+                return
+            async with asyncio.timeout(self._events.seconds + _BODY_SECONDS):
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                async for part in self._events.events(self._opened, is_gone):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 _DOCUMENTS: Mapping[str, type[BaseModel]] = {
@@ -240,9 +295,10 @@ _DOCUMENTS: Mapping[str, type[BaseModel]] = {
     "cancel": CancelledOperation,
 }
 """The answers that are no documents of the command line."""
+_STREAM: dict[str, Any] = {"description": "Events", "content": {EVENTS_TYPE: {"schema": {"type": "string"}}}}
 
 
-def _paths(api: CloneApi) -> tuple[tuple[str, str, Callable[..., JSONResponse], int], ...]:
+def _paths(api: CloneApi) -> tuple[tuple[str, str, Callable[..., Response | Awaitable[Response]], int], ...]:
     """Return each path below the root with its method, what answers it, and the status of what is done."""
     clone, operation = "/clones/{name}", "/operations/{id}"
     return (
@@ -260,6 +316,7 @@ def _paths(api: CloneApi) -> tuple[tuple[str, str, Callable[..., JSONResponse], 
         (f"{clone}/logs", "GET", api.logs, 200),
         (f"{clone}/heartbeat", "POST", api.beat, 200),
         (operation, "GET", api.operation, 200),
+        (f"{operation}/events", "GET", api.events, 200),
         (operation, "DELETE", api.cancel, 200),
         ("/objectives", "GET", api.objectives, 200),
         ("/drills", "GET", api.drills, 200),
@@ -273,8 +330,11 @@ def _may_take_longer(endpoint: str) -> bool:
     return endpoint in KINDS or endpoint in ("operation", "cancel")
 
 
-def create_app(helper: HelperClient) -> FastAPI:
-    """Return the application. Its schema is at /api/v1/openapi.json; no page of it loads anything from elsewhere."""
+def create_app(helper: HelperClient, events: OperationEvents | None = None) -> FastAPI:
+    """Return the application, with these streams of events (None: the usual ones).
+
+    Its schema is at /api/v1/openapi.json; no page of it loads anything from elsewhere.
+    """
     app = FastAPI(
         title="zsnapdb",
         version=__version__,
@@ -283,12 +343,13 @@ def create_app(helper: HelperClient) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    api = CloneApi(helper)
+    api = CloneApi(helper, events or OperationEvents(helper))
     problems: dict[int | str, dict[str, Any]] = {"default": {"model": ProblemDetails}}
     begun: dict[int | str, dict[str, Any]] = {202: {"model": BegunOperation, "description": "It is under way"}}
     for path, method, endpoint, status in _paths(api):
         known, kind = _DOCUMENTS.get(endpoint.__name__), KINDS.get(endpoint.__name__)
         told: dict[int | str, dict[str, Any]] = {status: {"model": known}} if known is not None else {}
+        told |= {status: _STREAM} if endpoint == api.events else {}
         told |= {status: {"description": f"The document `{kind}` of the command line"}} if kind is not None else {}
         app.add_api_route(
             f"{_ROOT}{path}",
@@ -296,6 +357,7 @@ def create_app(helper: HelperClient) -> FastAPI:
             methods=[method],
             status_code=status,
             response_model=None,
+            response_class=Response if endpoint == api.events else JSONResponse,
             responses={**problems, **told, **(begun if _may_take_longer(endpoint.__name__) else {})},
         )
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -315,6 +377,8 @@ def _response(ending: Ending, done: int) -> JSONResponse:
 
 _PRIVATE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 """An answer can have the login of a clone."""
+_NOT_KEPT_BACK = {"X-Accel-Buffering": "no"}
+"""A proxy passes events on as they come (nginx asks for this header)."""
 
 
 def _told(problem: ProblemDetails, more: Mapping[str, str] | None = None) -> JSONResponse:

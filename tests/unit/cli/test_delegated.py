@@ -6,15 +6,22 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.base.errors import ConfigError, NotAllowedError, UsageError
+from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
+from zsnapdb.base.errors import ConfigError, NotAllowedError, UnknownNameError, UsageError
 from zsnapdb.cli import delegated, exit_codes
-from zsnapdb.cli.delegated import caller_of, clean_environment
+from zsnapdb.cli.delegated import Caller, caller_of, clean_environment
+from zsnapdb.config.settings import CloneSettings, Settings
+from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.clone import ownership
 from zsnapdb.jobs.clone.delegation import COMMANDS, DelegatedRequest, parse
 
 RULE = Path(__file__).parents[3] / "configs" / "sudoers.d" / "zsnapdb-clone"
@@ -186,3 +193,31 @@ def test_visudo_accepts_the_rule(tmp_path: Path) -> None:
     file.chmod(0o440)
     done = subprocess.run(["visudo", "-c", "-f", str(file)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", ["destroy", "reset", "extend", "start", "stop", "login"])
+def test_a_command_is_told_whose_clone_is_meant_and_changes_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    """The clone of another has the name when the command comes to it, after whose it is was looked at."""
+    pool, base = ClonePool(), f"{SOURCE}@zsnapdb-20261120T100000Z-0001"
+    pool.install(monkeypatch)
+    pool.snapshot(base)
+    pool.clone("mine", base, owner="ann")
+    settings = Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME))
+    monkeypatch.setattr("zsnapdb.config.settings.load", lambda *_: settings)
+    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(sys, "argv", ["zsnapdb-clone", command, "mine", *(["--dsn"] if command == "login" else [])])
+    monkeypatch.setattr(delegated, "caller_of", lambda _: Caller("ann", 1000, 1000))
+    monkeypatch.chdir(tmp_path)
+    asked = ownership.require_owner
+
+    def then_taken(*words: Any) -> None:
+        asked(*words)
+        pool.clone("mine", base, owner="bob")
+
+    monkeypatch.setattr("zsnapdb.jobs.clone.ownership.require_owner", then_taken)
+    with pytest.raises(UnknownNameError, match="there is no clone mine"):
+        delegated._run()
+    assert pool.commands == []

@@ -178,3 +178,13 @@ def test_systemd_accepts_every_unit() -> None:
     done = subprocess.run(argv, capture_output=True, text=True)
     ours = [line for line in done.stderr.splitlines() if "zsnapdb" in line]
     assert (done.returncode, ours) == (0, [])
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_the_exposure_of_the_web_process_is_what_docs_say() -> None:
+    """A threshold is ten times the exposure (systemd-analyze(1)); releases of systemd differ by some tenths."""
+    unit = CHECKOUT / "configs" / "systemd" / "zsnapdb-serve.service"
+    argv = ["systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=15", str(unit)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr
+    assert "web process 1.1 (OK)" in (CHECKOUT / "docs" / "security.md").read_text()

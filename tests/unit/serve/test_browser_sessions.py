@@ -45,6 +45,9 @@ def test_one_subject_takes_no_more_than_its_places_whatever_its_tokens() -> None
     mine = [opened(sessions, token=str(number)) for number in range(40)]
     assert [is_open(sessions, one) for one in mine] == [False] * 20 + [True] * 20
     assert is_open(sessions, other)
+    one_more = sessions.open("last", "a", 60)
+    assert one_more is not None
+    assert [one.get_secret_value() for one in one_more.evicted] == ["20"], "whose token is ended where it is stored"
 
 
 def test_there_are_no_more_sessions_than_places_until_some_end() -> None:

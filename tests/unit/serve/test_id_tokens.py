@@ -48,7 +48,8 @@ def issuer(tmp_path: Path) -> FakeIssuer:
 @pytest.mark.parametrize("key", [RSA, EC], ids=["RS256", "ES256"])
 def test_a_token_stands_for_the_subject_of_the_first_rule_that_fits(issuer: FakeIssuer, key: Any) -> None:
     assert whom(issuer.tokens.holder(issuer.token(key), NOW)) == HOLDER
-    assert whom(issuer.tokens.holder(issuer.token(key, aud=["https://other.example.org", AUDIENCE]), NOW)) == HOLDER
+    several = issuer.token(key, aud=["https://other.example.org", AUDIENCE], azp=AUDIENCE)
+    assert whom(issuer.tokens.holder(several, NOW)) == HOLDER
     tokens = issuer.token(key), issuer.token(key, exp=NOW.timestamp() + 1e9)
     ends = [issuer.tokens.holder(one, NOW) for one in tokens]
     assert [one and (one.expires - NOW).total_seconds() for one in ends] == [300, 3595], "or as old as it may become"
@@ -92,6 +93,8 @@ def test_a_rule_that_names_a_mail_address_means_a_verified_one() -> None:
         ({"aud": "https://other.example.org"}, IdTokenRefusal.AUDIENCE),
         ({"aud": AUDIENCE + "/"}, IdTokenRefusal.AUDIENCE),
         ({"aud": []}, IdTokenRefusal.AUDIENCE),
+        ({"aud": [AUDIENCE, "https://other.example.org"]}, IdTokenRefusal.PARTY),
+        ({"aud": [AUDIENCE, "https://other.example.org"], "azp": "other"}, IdTokenRefusal.PARTY),
         ({"aud": [[AUDIENCE]]}, IdTokenRefusal.CLAIMS),
         ({"aud": None}, IdTokenRefusal.CLAIMS),
         ({"aud": {AUDIENCE: 1}}, IdTokenRefusal.CLAIMS),
@@ -342,3 +345,11 @@ def test_a_rule_has_the_roles_that_a_token_has() -> None:
     for role in Role:
         rule = {"claims": {"a": "b"}, "subject": "ci:shop", "role": role.value}
         assert IssuerSettings.model_validate({"issuer": ISSUER, "audience": AUDIENCE, "allow": [rule]}).allow
+
+
+def test_a_rule_that_names_the_client_takes_its_tokens_for_several_audiences_and_no_others() -> None:
+    rule = {"claims": {"azp": "frontend"}, "subject": "ci:shop/web", "role": "developer"}
+    settings = IssuerSettings.model_validate({"issuer": ISSUER, "audience": AUDIENCE, "allow": [rule]})
+    claims: dict[str, object] = {"iss": ISSUER, "aud": [AUDIENCE, "other"], "iat": 1000, "exp": 2000}
+    assert isinstance(judged({**claims, "azp": "frontend"}, settings, 1000), IdTokenHolder)
+    assert judged({**claims, "azp": AUDIENCE}, settings, 1000) is IdTokenRefusal.RULE

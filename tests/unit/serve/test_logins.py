@@ -31,6 +31,7 @@ from tests.unit.support.serve_host import ServeHost
 from zsnapdb.base.errors import ConfigError, UnreachableError
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.serve import login_desk
+from zsnapdb.serve.browser_sessions import BrowserSessions
 from zsnapdb.serve.children import ChildRunner
 from zsnapdb.serve.claims import IdTokenRefusal
 from zsnapdb.serve.code_exchange import CodeGrant, exchange_with
@@ -38,6 +39,8 @@ from zsnapdb.serve.key_fetch import DISCOVERY, fetched
 from zsnapdb.serve.login_messages import CloseSessionVerb, KnownLogin, ListLoginsVerb, OpenSessionVerb
 from zsnapdb.serve.messages import RefusedRequest, failure_of
 from zsnapdb.serve.page_app import create_pages, create_site
+from zsnapdb.serve.page_logins import LoginPages
+from zsnapdb.serve.page_requests import RefusedPage, address_of
 from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.pre_logins import PreLogins
 from zsnapdb.serve.roles import Role
@@ -259,7 +262,9 @@ def test_a_code_of_another_log_in_is_worth_nothing(site: LoginSite) -> None:
 def test_a_code_is_used_once(site: LoginSite) -> None:
     assert site.log_in().status_code == 200
     used = site.one.exchanges[0]
-    verb = OpenSessionVerb(login="one", code=used["code"], verifier=used["code_verifier"], nonce=NONCE)
+    verb = OpenSessionVerb(
+        login="one", issuer=site.one.https.url, code=used["code"], verifier=used["code_verifier"], nonce=NONCE
+    )
     assert "invalid_grant" in site.host.refused("", verb).message
 
 
@@ -271,7 +276,7 @@ def test_a_code_is_used_once(site: LoginSite) -> None:
         ({"nonce": ["x"]}, IdTokenRefusal.NONCE),
         ({"aud": AUDIENCE}, IdTokenRefusal.AUDIENCE),
         ({"aud": "another client"}, IdTokenRefusal.AUDIENCE),
-        ({"aud": [CLIENT, "another client"]}, IdTokenRefusal.AUDIENCE),
+        ({"aud": [CLIENT, "another client"]}, IdTokenRefusal.PARTY),
         ({"azp": "another client"}, IdTokenRefusal.AUDIENCE),
         ({"iss": "https://issuer.example.org"}, IdTokenRefusal.ISSUER),
         ({"exp": 1}, IdTokenRefusal.EXPIRED),
@@ -399,7 +404,8 @@ def test_log_ins_keep_no_more_places_than_theirs(site: LoginSite, monkeypatch: p
         return "no token"
 
     monkeypatch.setattr(site.host.logins, "exchange", exchange)
-    verb = OpenSessionVerb(login="one", code="code", verifier=VERIFIER, nonce=NONCE)
+    verb = OpenSessionVerb(login="one", issuer=site.one.https.url, code="code", verifier=VERIFIER, nonce=NONCE)
+    site.host.logins.patience = 0.1
     threads = [threading.Thread(target=site.host.ask, args=("", verb)) for _ in range(login_desk.LOGINS_AT_ONCE)]
     for thread in threads:
         thread.start()
@@ -433,7 +439,7 @@ def test_begun_log_ins_are_bounded() -> None:
 
 def test_a_host_without_log_ins_has_none(host: ServeHost) -> None:
     assert host.done("", ListLoginsVerb()).document == {"logins": []}
-    verb = OpenSessionVerb(login="one", code="code", verifier=VERIFIER, nonce=NONCE)
+    verb = OpenSessionVerb(login="one", issuer="https://one.example.org", code="code", verifier=VERIFIER, nonce=NONCE)
     assert host.refused("", verb).message == "there is no log-in one"
     browser = PageBrowser(create_site(host.client))
     assert not [one for one in browser.page("/login").all("a") if "button" in one.get("class", "")]
@@ -470,6 +476,8 @@ def test_the_helper_exchanges_a_code_by_a_command(site: LoginSite, tmp_path: Pat
     site.one.checks_verifier = False
     code = query_of(site.one.come_back(f"{site.one.https.url}/authorize?{urlencode(begun)}"))["code"]
     grant = CodeGrant(
+        issuer=site.one.https.url,
+        client_id=CLIENT,
         token_endpoint=f"{site.one.https.url}/token",
         redirect_uri=f"{SITE}/login/one/callback",
         code=code,
@@ -478,6 +486,72 @@ def test_the_helper_exchanges_a_code_by_a_command(site: LoginSite, tmp_path: Pat
     assert exchange("one", grant) == site.one.sent[0]
     with pytest.raises(RefusedRequest, match="answered 400: invalid_grant"):
         exchange("one", grant)
+    asked = len(site.one.exchanges)
+    for changed in ({"issuer": site.two.https.url}, {"client_id": "another"}):
+        with pytest.raises(RefusedRequest, match="was changed meanwhile"):
+            exchange("one", grant.model_copy(update=changed))
+    assert len(site.one.exchanges) == asked, "neither the code nor the secret of the client goes anywhere"
+
+
+def test_a_code_goes_to_no_issuer_that_took_the_name_of_the_one_that_gave_it(site: LoginSite) -> None:
+    """The configuration is replaced while somebody logs in: the section is another issuer's by now."""
+    back = site.one.come_back(site.begin())
+    other = site.two.section().replace("[serve.issuer.two", "[serve.issuer.one")
+    other = other.replace("[[serve.issuer.two", "[[serve.issuer.one")
+    site.host.more = f'url = "{SITE}"' + other
+    assert "was changed meanwhile" in site.refused(back)
+    assert (site.one.exchanges, site.two.exchanges) == ([], [])
+    assert site.sessions() == []
+
+
+def test_a_log_in_waits_for_its_turn_behind_codes_that_strangers_made_up(
+    site: LoginSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert site.host.logins is not None
+    exchange, lasts = site.host.logins.exchange, threading.Event()
+    came = threading.Semaphore(0)
+
+    def slow(name: str, grant: CodeGrant) -> str:
+        if grant.code == "made-up":
+            came.release()
+            lasts.wait(20)
+        return exchange(name, grant)
+
+    monkeypatch.setattr(site.host.logins, "exchange", slow)
+    made_up = OpenSessionVerb(login="one", issuer=site.one.https.url, code="made-up", verifier=VERIFIER, nonce=NONCE)
+    strangers = [threading.Thread(target=site.host.ask, args=("", made_up)) for _ in range(login_desk.LOGINS_AT_ONCE)]
+    for one in strangers:
+        one.start()
+        assert came.acquire(timeout=20)
+    threading.Timer(0.3, lasts.set).start()
+    assert site.log_in().status_code == 200
+    for one in strangers:
+        one.join()
+
+
+def test_one_address_takes_no_more_than_its_share_of_the_places(site: LoginSite) -> None:
+    pages = LoginPages(site.host.client, BrowserSessions())
+    with pages._place("192.0.2.1"), pages._place("192.0.2.1"), pages._place("192.0.2.1"):
+        with pytest.raises(RefusedPage, match="from your address"), pages._place("192.0.2.1"):
+            pass
+        with pages._place("192.0.2.2"):
+            pass
+    with pages._place("192.0.2.1"):
+        pass
+    assert not pages._finishing
+
+
+@pytest.mark.parametrize(
+    ("peer", "said", "address"),
+    [
+        ("127.0.0.1", "", "127.0.0.1"),
+        ("127.0.0.1", "203.0.113.9", "203.0.113.9"),
+        ("::1", "made up, 203.0.113.9", "203.0.113.9"),
+        ("203.0.113.7", "192.0.2.1", "203.0.113.7"),
+    ],
+)
+def test_an_address_is_what_a_proxy_of_this_host_has_seen_last(peer: str, said: str, address: str) -> None:
+    assert address_of(peer, {"x-forwarded-for": said} if said else {}) == address
 
 
 def test_a_configuration_that_lets_nobody_come_back_is_refused() -> None:

@@ -42,6 +42,7 @@ from zsnapdb.serve.verbs import (
     ResetCloneVerb,
     UnprotectCloneVerb,
     Verb,
+    WatchOperationVerb,
 )
 
 SUBJECT, ANN = "ci:shop/web", "unix:ann"
@@ -136,6 +137,7 @@ def about(name: str, operation: str) -> Mapping[VerbKind, Verb]:
         VerbKind.CLONE_COMMIT: CommitCloneVerb(name=name),
         VerbKind.OPERATION_GET: GetOperationVerb(id=operation),
         VerbKind.OPERATION_CANCEL: CancelOperationVerb(id=operation),
+        VerbKind.OPERATION_WATCH: WatchOperationVerb(id=operation),
         VerbKind.CLONE_DESTROY: DestroyCloneVerb(name=name),
     }
 
@@ -181,7 +183,8 @@ def test_every_verb_of_every_role_gives_exactly_the_table(host: ServeHost, role:
             expected = "allowed" if role in MAY[kind] else "forbidden"
         assert outcome(host.ask(token, verb)) == expected, kind
     if belonging is Belonging.OWN:
-        assert {*verbs, *ABOUT_NOTHING} == set(VerbKind)
+        # Who sees the fleet, test_fleet_pages.py shows: this host has none.
+        assert {*verbs, *ABOUT_NOTHING} == set(VerbKind) - {VerbKind.FLEET_LIST}
 
 
 def test_points_are_times_and_sets_and_tell_no_more(host: ServeHost) -> None:
@@ -400,3 +403,22 @@ def _children() -> set[int]:
 
 def _of_group(leader: int) -> list[int]:
     return [pid for pid, (state, _, group) in _processes().items() if group == leader and state != "Z"]
+
+
+@pytest.mark.parametrize(
+    ("instance", "masked", "lesser"),
+    [("masked", False, False), ("masked", True, True), ("secret", False, False), ("main", False, True)],
+)
+def test_the_log_of_a_clone_that_is_not_masked_is_for_no_lesser_token_of_its_owner(
+    host: ServeHost, instance: str, masked: bool, lesser: bool
+) -> None:
+    tells(host)
+    host.clones({"name": "mine", "owner": SUBJECT, "instance": instance, "masked": masked})
+    host.done(host.token(SUBJECT, Role.OPERATOR), CloneLogsVerb(name="mine"))
+    answer = host.ask(host.token(SUBJECT), CloneLogsVerb(name="mine"))
+    if lesser:
+        assert isinstance(answer, ResultAnswer)
+    else:
+        assert isinstance(answer, FailureAnswer)
+        assert (answer.code, "is not masked" in answer.message) == ("not-allowed", True)
+    assert len(host.calls()) == 1 + lesser

@@ -63,8 +63,8 @@ def test_a_new_clone_is_of_a_state_that_the_page_shows(host: ServeHost, browser:
     bars = [(one["class"], one["x"], one["width"]) for one in page.all("rect")]
     assert bars == [
         ("none", "0", "1000"),
-        ("have", "420.0", "579.3"),
         ("have", "0.0", "400.0"),
+        ("have", "420.0", "579.3"),
         ("gap", "400.0", "20.0"),
     ]
     assert len([one for one in page.all("path") if one["class"] == "mark"]) == 1
@@ -219,3 +219,9 @@ def test_these_pages_can_be_used_by_keyboard_and_ear(host: ServeHost, browser: P
         text = operator.get(path).text
         check_usable(text)
         assert [one for one in Page(text).all("svg") if one.get("role") != "img" or not one.get("aria-label")] == []
+
+
+def test_an_objective_of_an_instance_itself_names_nothing_else(host: ServeHost) -> None:
+    tells(host, "")
+    page = logged_in(host).page("/")
+    assert " of :" not in " ".join(page.text.split())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from zsnapdb.serve.roles import USERS, Belonging, Role, RoleVerdict, VerbKind, decide, sees_all
 
 TRIPLES = st.tuples(st.sampled_from(Role), st.sampled_from(VerbKind), st.sampled_from(Belonging))
-OPERATIONS = {VerbKind.OPERATION_GET, VerbKind.OPERATION_CANCEL}
+OPERATIONS = {VerbKind.OPERATION_GET, VerbKind.OPERATION_CANCEL, VerbKind.OPERATION_WATCH}
 TABLE = """
 subject.get       viewer developer operator auditor
 instance.list     viewer developer operator auditor
@@ -33,6 +33,7 @@ clone.commit             developer operator
 clone.destroy            developer operator
 operation.get            developer operator
 operation.cancel         developer operator
+operation.watch          developer operator
 """
 MAY = {VerbKind(line.split()[0]): {Role(word) for word in line.split()[1:]} for line in TABLE.strip().splitlines()}
 

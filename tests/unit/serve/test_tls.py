@@ -23,7 +23,7 @@ from tests.unit.support import certificates
 from tests.unit.support.certificates import Files
 from tests.unit.support.command_line import ENVIRONMENT, zsnapdb
 from zsnapdb.base.errors import ConfigError
-from zsnapdb.serve.tls_files import TlsFiles
+from zsnapdb.serve.tls_files import TlsFiles, _TlsPair
 
 
 def private(files: Files) -> Files:
@@ -162,3 +162,30 @@ def _wait_for(file: Path, text: str) -> None:
     while text not in file.read_text():
         assert time.monotonic() < deadline, file.read_text()
         time.sleep(0.05)
+
+
+def test_what_was_checked_is_what_is_used_whatever_is_written_meanwhile(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A renewal writes its first file between the look at the pair and its use."""
+    renewed, before = private(certificates.make(tmp_path / "renewed", "localhost")), files.cert.read_text()
+    pair = TlsFiles(files.cert, files.key, lambda: datetime.now(UTC))
+    context, check = pair.context(), _TlsPair.context
+
+    def check_then_write(one: _TlsPair) -> ssl.SSLContext:
+        checked = check(one)
+        shutil.copy2(renewed.cert, files.cert)
+        return checked
+
+    monkeypatch.setattr(_TlsPair, "context", check_then_write)
+    pair.load(context)
+    assert files.cert.read_text() != before
+    client = ssl.create_default_context(cafile=files.ca)
+    here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asks = client.wrap_bio(here, there, server_hostname="localhost")
+    answers = context.wrap_bio(there, here, server_side=True)
+    for _ in range(4):
+        for side in (asks, answers):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    assert asks.getpeercert(binary_form=True) == ssl.PEM_cert_to_DER_cert(before)

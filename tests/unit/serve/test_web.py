@@ -306,6 +306,7 @@ def test_the_schema_says_what_is_known(host: ServeHost) -> None:
         "/api/v1/clones/{name}/logs",
         "/api/v1/clones/{name}/heartbeat",
         "/api/v1/operations/{id}",
+        "/api/v1/operations/{id}/events",
         "/api/v1/instances/{name}/points",
         "/api/v1/objectives",
         "/api/v1/drills",

@@ -165,9 +165,7 @@ def with_logins(host: ServeHost, known: list[LoginProvider], more: str = "") -> 
         return fetched(issuers()[name], _asks(issuers()[name]))
 
     def exchange(name: str, grant: CodeGrant) -> str:
-        login = issuers()[name].login
-        assert login is not None
-        return exchanged(login, grant, _asks(issuers()[name]))
+        return exchanged(issuers()[name], grant, _asks(issuers()[name]))
 
     keys = IssuerKeys(host.folder / "issuers", issuers, fetch, lambda: host.now, patience=0.05)
     keys.fetch_due()

@@ -187,7 +187,8 @@ class ServeHost:
 
     def clones(self, *clones: Mapping[str, object]) -> None:
         """Let these clones exist."""
-        whole = [{"id": one["name"], "created": "1", "set": None, "waits": False, **one} for one in clones]
+        usual = {"created": "1", "set": None, "waits": False, "pid": None, "instance": "main"}
+        whole = [{"id": one["name"], **usual, **one} for one in clones]
         (self.folder / "fake" / "clones").write_text(json.dumps(whole))
 
     def let(self, name: str, text: str) -> None:

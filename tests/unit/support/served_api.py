@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 import uvicorn
 
 from tests.unit.support.serve_host import ServeHost
+from zsnapdb.serve.operation_events import OperationEvents
 from zsnapdb.serve.web_app import create_app
 
 
 @contextmanager
-def served(host: ServeHost) -> Iterator[str]:
+def served(host: ServeHost, events: OperationEvents | None = None) -> Iterator[str]:
     """Answer by HTTP for the block, and yield the URL."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(create_app(host.client), lifespan="off", log_level="error", access_log=False)
+        config = uvicorn.Config(create_app(host.client, events), lifespan="off", log_level="error", access_log=False)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

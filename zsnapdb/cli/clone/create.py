@@ -74,6 +74,15 @@ HeartbeatDuration = Annotated[
         show_default=False,
     ),
 ]
+QuotaSize = Annotated[
+    str | None,
+    typer.Option(
+        "--quota",
+        metavar="SIZE",
+        help="How much of its own it may have, for example 10GiB.",
+        show_default="clones.quota",
+    ),
+]
 CloneOwner = Annotated[
     str | None,
     typer.Option(
@@ -148,6 +157,7 @@ def create(
     at: ReplayPoint = None,
     ttl: LeaseDuration = None,
     heartbeat: HeartbeatDuration = None,
+    quota: QuotaSize = None,
     owner: CloneOwner = None,
     profile: ProfileChoice = ProfileOption.NORMAL,
     bind: BindAddress = None,
@@ -175,7 +185,7 @@ def create(
 
     # Somebody's server works on this host, perhaps beside the start of ten such commands.
     with at_low_priority():
-        from zsnapdb.base.quantities import parse_duration
+        from zsnapdb.base.quantities import parse_duration, parse_size
         from zsnapdb.cli.progress import Terminal
         from zsnapdb.config.settings import load
         from zsnapdb.jobs.base.instance import Instance
@@ -198,6 +208,7 @@ def create(
             history=history,
             ttl=parse_duration(ttl) if ttl is not None else None,
             heartbeat=parse_duration(heartbeat) if heartbeat is not None else None,
+            quota=parse_size(quota) if quota is not None else None,
             profile=requests.profile_of(profile.value),
             bind_address=bind,
             starts=not no_start,

@@ -14,7 +14,7 @@ from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
-from zsnapdb.jobs.clone import heartbeat, locks
+from zsnapdb.jobs.clone import heartbeat, locks, meant
 from zsnapdb.jobs.clone import properties as clone_properties
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE, client_host
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
@@ -192,7 +192,9 @@ def homes(settings: Settings) -> list[str]:
 
 def known(settings: Settings, host: Host) -> KnownCopies[CloneInfo]:
     """Return the clones on this host, oldest first, even if their instance is no longer configured."""
-    seen = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, partial(_info, host))
+    # The processes of this host are looked through once for all clones whose servers do not run.
+    read = partial(_info, host, users=server.OptionFileUsers())
+    seen = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, read)
     ordered = sorted(seen.copies, key=lambda info: (info.created, info.name))
     return KnownCopies(seen.what, ordered, seen.unreadable)
 
@@ -202,7 +204,7 @@ def listing(settings: Settings, host: Host) -> list[CloneInfo]:
     return list(known(settings, host).copies)
 
 
-def _info(host: Host, found: CopyDatasets) -> CloneInfo:
+def _info(host: Host, found: CopyDatasets, users: server.OptionFileUsers | None = None) -> CloneInfo:
     value, top, facts, members = found.text, found.anchor, found.facts, found.members
     port = found.number(clone_properties.PORT_PROPERTY)
     if not 0 <= port <= _LAST_PORT:
@@ -259,7 +261,7 @@ def _info(host: Host, found: CopyDatasets) -> CloneInfo:
         quota=int(members[current]["quota"].value) if current in members else 0,
         is_independent=all(origin in (datasets.UNSET, "") for origin in origins.values()),
         origin=decode(value(ORIGIN_PROPERTY), top),
-        pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(),
+        pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(users),
         is_ephemeral=facts[clone_properties.EPHEMERAL_PROPERTY] == datasets.Property("yes", "local"),
         pool=_pool_mark(facts[clone_properties.POOL_PROPERTY]),
         rules=facts[clone_properties.RULES_PROPERTY].value if facts[clone_properties.RULES_PROPERTY].is_local else "",
@@ -348,8 +350,13 @@ def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) 
 
 
 def ready(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone of that name. PreflightError if it is being made or destroyed, or is nobody's yet."""
-    info = copies.complete("clone", find(settings, host, name))
+    """Return the clone of that name. PreflightError if it is being made or destroyed, or is nobody's yet.
+
+    UnknownNameError also if another clone is meant (`meant.require`).
+    """
+    info = find(settings, host, name)
+    meant.require(info, name)
+    info = copies.complete("clone", info)
     if info.pool is PoolMark.NOT_GOOD:
         raise PreflightError(
             f"clone {name} of the pool of {info.instance} was refused when it was to be handed out",

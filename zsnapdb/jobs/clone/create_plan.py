@@ -240,7 +240,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         port=port,
         bind_address=bind,
         lease=lease,
-        quota=room.of_new_clone(settings, seen.free),
+        quota=room.of_new_clone(settings, seen.free, request.quota),
         owner=owner_text(request.owner),
         profile=request.profile,
         rights=request.rights,

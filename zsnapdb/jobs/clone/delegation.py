@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.base.patterns import BACKUP_ID, INSTANCE
@@ -21,6 +21,7 @@ POINT = re.compile(r"[0-9A-Za-z][0-9A-Za-z:.,+ -]{0,999}")
 DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d|w)")
 MESSAGE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,250}")
 """One line, of at most the bytes that a property holds."""
+_BYTES = re.compile(r"[1-9][0-9]{0,18}")
 _LINES = re.compile(r"[1-9][0-9]{0,2}")
 PROFILE = re.compile(r"tiny|normal")
 _FLAG = None
@@ -71,6 +72,8 @@ COMMANDS: Mapping[str, DelegatedCommand] = {
 
 SERVED: Mapping[str, DelegatedCommand] = {
     **COMMANDS,
+    # How much a clone may write is for the helper to say, and for nobody who asks.
+    "create": replace(COMMANDS["create"], options={**_CREATE, "--quota": _BYTES}),
     "protect": DelegatedCommand(
         "clone protect", "keep it from `zsnapdb reap` for a time; 0s ends that", _NAME, {"--for": DURATION, **_PLANNED}
     ),

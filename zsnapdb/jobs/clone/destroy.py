@@ -13,7 +13,7 @@ from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LIVE
-from zsnapdb.jobs.clone import foreign, locks
+from zsnapdb.jobs.clone import foreign, locks, meant
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, is_dataset, listing
 from zsnapdb.jobs.clone.properties import SOURCE_PART
 from zsnapdb.jobs.clone.removal import CloneRemoval, plan_removal, refuse_obstacles, remove_all
@@ -44,7 +44,10 @@ def plan(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = 
     Empty if there is no such clone or set. Nothing is changed. PreflightError if something depends on a clone that
     cannot take over the commit that it was made from, or if a clone has snapshots of others that are not in `also`.
     """
-    return tuple(_plan_one(info, also) for info in named(settings, host, name))
+    found = named(settings, host, name)
+    for info in found:
+        meant.require(info, name)
+    return tuple(_plan_one(info, also) for info in found)
 
 
 def named(settings: Settings, host: Host, name: str) -> list[CloneInfo]:
@@ -67,7 +70,8 @@ def destroy(settings: Settings, host: Host, name: str, also: Collection[GoesToo]
     """Stop the server and destroy exactly the datasets of the clone, or of each clone of the set of that name.
 
     Empty if there is no such clone or set, so it can be repeated. Every dataset must carry the clone's name, set
-    locally; else nothing of the clone is destroyed. `reap` finishes an interrupted destroy.
+    locally; else nothing of the clone is destroyed. `reap` finishes an interrupted destroy. UnknownNameError if another
+    clone is meant (`meant.require`).
     """
     if is_dataset(settings, name):
         # What is to be known of a clone is read under its lock, which needs no more than the name of its dataset.
@@ -93,6 +97,10 @@ def destroy_locked(settings: Settings, host: Host, name: str, also: Collection[G
         if found.name != name:
             # Another clone is called so, and its lock is not held.
             return []
+    except NotThere:
+        return []
+    meant.require(found, name)
+    try:
         planned = _plan_one(found, also)
     except NotThere:
         return []

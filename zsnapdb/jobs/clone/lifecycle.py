@@ -271,6 +271,9 @@ def login(settings: Settings, host: Host, name: str) -> credentials.Login:
     if info.pid is None:
         raise ServerError(f"the server of clone {name} does not run", hint=f"run `zsnapdb clone start {name}`")
     password = _password(info, info.client_file)
+    # The file is found by the clone's name. It was this clone's if the same one is still there.
+    if ready(settings, host, info.name).created != info.created:
+        raise UnknownNameError(f"the clone {name} is gone", hint="list the clones: another has its name by now")
     return credentials.Login(info.host, info.port, info.process.socket, ACCOUNT, password)
 
 

@@ -9,7 +9,8 @@ from zsnapdb.jobs.clone.catalogue import listing
 from zsnapdb.jobs.clone.sources import find_commit
 from zsnapdb.jobs.copies.properties import owner_text
 
-_ROOT = "root"
+ROOT = "root"
+"""Whoever it is: root may all."""
 
 
 def require_owner(settings: Settings, host: Host, name: str, account: str) -> None:
@@ -17,7 +18,7 @@ def require_owner(settings: Settings, host: Host, name: str, account: str) -> No
 
     A name that nothing has is not refused: whoever asks for it is told so by the job.
     """
-    if account == _ROOT:
+    if account == ROOT:
         return
     others = {
         info.owner
@@ -47,7 +48,7 @@ def require_own_source(settings: Settings, source: str, account: str) -> None:
 
     A commit has what its owner wrote into a clone. Sets of the instance itself are for everybody who may make clones.
     """
-    commit = find_commit(settings, source) if account != _ROOT else None
+    commit = find_commit(settings, source) if account != ROOT else None
     if commit is not None and commit.owner != owner_text(account):
         raise NotAllowedError(
             f"you may not use commit {source}: its clone belongs to {commit.owner}, and you are {account}",

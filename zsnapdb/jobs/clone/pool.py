@@ -45,6 +45,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import pool as planning
 from zsnapdb.planning.clone.lease import Quota, admit, first_lease, heartbeat_seconds, policy, read_stamp, stamp
 from zsnapdb.planning.clone.pool import PoolMark, PoolSlot
+from zsnapdb.planning.clone.room import LEAST
 from zsnapdb.zfs import datasets
 
 OWNER = "the pool"
@@ -112,7 +113,11 @@ def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, inf
         heartbeat.beat(host, info.name)
     with locks.names_and_ports():
         # Under this lock no two runs take the same name.
-        datasets.set_properties(info.top, _facts(settings, instance, request, info))
+        facts = _facts(settings, instance, request, info)
+        if request.quota is not None:
+            # Before it is anybody's.
+            datasets.set_properties(info.current, {"quota": str(min(request.quota, info.quota or request.quota))})
+        datasets.set_properties(info.top, facts)
     seconds = CreateDurations(source=0.0, clone=0.0, identity=0.0, start=time.monotonic() - began)
     return Created(find(settings, host, info.name), password, seconds, is_of_pool=True)
 
@@ -186,6 +191,10 @@ def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: C
     if (request.profile, request.bind_address or settings.clones.bind_address) != (info.profile, info.bind_address):
         return "it has another profile or address"
     rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
+    if request.quota is not None and request.quota < info.own_bytes + LEAST:
+        return "it has too much of its own already"
+    if request.quota is not None and 0 < settings.clones.quota < request.quota:
+        return "it may have less of its own than is wanted"
     now = instance.host.now()
     return planning.objection(as_slot(info, now), settings_of(instance), rules, now)
 

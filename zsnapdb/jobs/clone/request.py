@@ -35,6 +35,8 @@ class CloneRequest:
     history: str | None = None
     point: RestorePlan | None = None
     ttl: float | None = None
+    quota: int | None = None
+    """How many bytes of its own it may have; None: as the configuration says."""
     heartbeat: float | None = None
     """How many seconds may pass between two heartbeats of its holder; None: none are expected."""
     profile: ServerProfile = ServerProfile.NORMAL

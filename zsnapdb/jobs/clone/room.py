@@ -17,12 +17,15 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, homes, listing
 from zsnapdb.jobs.copies.properties import HALF_MADE
-from zsnapdb.planning.clone.room import clone_quota, form_quota, home_quota
+from zsnapdb.planning.clone.room import LEAST, clone_quota, form_quota, home_quota
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import number_in
 
 _GUARD = f"{PROPERTY}:floor-quota"
 """On the home of all clones: the quota that zsnapdb has set there. Another quota there is the administrator's."""
+
+LEAST_QUOTA = LEAST
+"""With less of its own, in bytes, no clone can have a server."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +124,14 @@ def _used_and_quota(dataset: str) -> tuple[int, int]:
     return used, quota
 
 
-def of_new_clone(settings: Settings, free: int) -> int:
-    """Return the quota of a new clone in bytes (0: none is configured). `free`: the free bytes of its pool."""
-    return clone_quota(settings.clones.quota, free, settings.clones.free_floor)
+def of_new_clone(settings: Settings, free: int, wanted: int | None = None) -> int:
+    """Return the quota of a new clone in bytes (0: none is configured). `free`: the free bytes of its pool.
+
+    `wanted` is what its request names (None: nothing). UsageError if no server starts with as little.
+    """
+    if wanted is not None and wanted < LEAST:
+        raise UsageError(f"a clone needs {size(LEAST)} of its own, not {size(wanted)}", hint="name a larger quota")
+    return clone_quota(settings.clones.quota if wanted is None else wanted, free, settings.clones.free_floor)
 
 
 def of_prepared_form(settings: Settings, free: int) -> int:

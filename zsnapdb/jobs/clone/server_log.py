@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.clone import meant
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
 
 
@@ -20,4 +21,5 @@ class ServerLog:
 def tail(settings: Settings, host: Host, name: str, lines: int) -> ServerLog:
     """Return the last lines of the error log of the clone's server, whether it runs or not. No link is followed."""
     info = find(settings, host, name)
+    meant.require(info, name)
     return ServerLog(info, tuple(info.process.log_tail(lines).splitlines()))

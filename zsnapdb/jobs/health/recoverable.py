@@ -45,7 +45,7 @@ class Stored:
         """An error for each object that cannot be read."""
         return (*self.unreadable.values(), *self.archive.damaged)
 
-    @property
+    @functools.cached_property
     def restorable(self) -> list[Summary]:
         """The backups that can be restored, oldest first: their chains are complete and not known to be damaged."""
         restorable = set(consequences(self.backups, self.damage.stored()).restorable) - set(self.future)

@@ -10,7 +10,7 @@ import pwd
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.sandbox import Sandbox, breaches
 
+_OPTION = "--defaults-file="
 _SOCKET_LIMIT = 107
 """Longest path of a Unix socket in bytes (unix(7))."""
 
@@ -94,6 +95,26 @@ def write_private(path: Path, text: str, user: str) -> None:
     server_files.write_text(path, text, Owner(*account(user)))
 
 
+class OptionFileUsers:
+    """The processes whose command lines name an option file, as they are when one is first asked for."""
+
+    def of(self, option_file: Path) -> Sequence[int]:
+        """Return the processes that name this file. Whose they are is not known."""
+        return self._found.get(f"{_OPTION}{option_file}".encode(), ())
+
+    @functools.cached_property
+    def _found(self) -> Mapping[bytes, list[int]]:
+        found: dict[bytes, list[int]] = {}
+        for name in os.listdir("/proc"):
+            # One that ended meanwhile, or that is no process, names nothing.
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0") if name.isdigit() else []
+                for word in words:
+                    if word.startswith(_OPTION.encode()):
+                        found.setdefault(word, []).append(int(name))
+        return found
+
+
 @dataclass(frozen=True)
 class ServerProcess:
     """A server started by zsnapdb, running or not. The private folder identifies it."""
@@ -116,21 +137,23 @@ class ServerProcess:
     def error_log(self) -> Path:
         return self.folder / "error.log"
 
-    def pid(self) -> int | None:
+    def pid(self, users: OptionFileUsers | None = None) -> int | None:
         """Return the process id if the server runs; its command line must name our option file.
 
-        The pid file is only a first guess: a starting server has none yet, and a file can be lost.
+        The pid file is only a first guess: a starting server has none yet, and a file can be lost. `users` are looked
+        through then (None: the processes of now). Who asks for many servers gives all the same.
         """
         with contextlib.suppress(OSError, ValueError, UnsafeFileError):
             number = int(server_files.read_text(self.pid_file))
             if self._is_ours(number):
                 return number
-        return next((int(name) for name in os.listdir("/proc") if name.isdigit() and self._is_ours(int(name))), None)
+        known = (users or OptionFileUsers()).of(self.option_file)
+        return next((number for number in known if self._is_ours(number)), None)
 
     def _is_ours(self, number: int) -> bool:
         process = Path(f"/proc/{number}")
         try:
-            if f"--defaults-file={self.option_file}".encode() not in (process / "cmdline").read_bytes().split(b"\0"):
+            if f"{_OPTION}{self.option_file}".encode() not in (process / "cmdline").read_bytes().split(b"\0"):
                 return False
             # The owner of /proc/PID can be chosen by a process (proc(5), dumpable), its real uid cannot.
             status = (process / "status").read_text(errors="replace")
@@ -183,7 +206,7 @@ class ServerProcess:
             server_files.remove(stale)
         owner = Owner(*account(user))
         _made_anew_if_planted(self.error_log, lambda: server_files.open_to_append(self.error_log, owner).close())
-        argv = [str(binary), f"--defaults-file={self.option_file}"]
+        argv = [str(binary), f"{_OPTION}{self.option_file}"]
         launched = manager.launch(self.folder.parent.name, argv, self.error_log, limits, user, sandbox)
         try:
             session = self._wait_until_it_answers(launched, login, password, timeout)
@@ -259,7 +282,7 @@ class ServerProcess:
 
     def kill_all(self) -> None:
         """Kill every process that was started with our option file, even if it has no pid file yet."""
-        word = f"--defaults-file={self.option_file}".encode()
+        word = f"{_OPTION}{self.option_file}".encode()
         for file in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 if word in file.read_bytes().split(b"\0"):

@@ -47,20 +47,56 @@ class Consequences:
 
 def consequences(links: Sequence[Link], damaged: Collection[str]) -> Consequences:
     """Return what can still be restored of the readable backups, given the damaged ones."""
-    lineage = Lineage(links, damaged)
+    lineage, known = Lineage(links, damaged), dict[str, tuple[str, ...] | DamagedError]()
     dependents: dict[str, list[str]] = {name: [] for name in damaged}
     broken: dict[str, str] = {}
     restorable = []
     for link in links:
-        try:
-            chain = lineage.chain(link)
-        except DamagedError as error:
-            broken[link.backup_id] = error.message
+        bad = _damaged_in_chain(link, lineage, dependents, known)
+        if isinstance(bad, DamagedError):
+            broken[link.backup_id] = bad.message
             continue
-        bad = [below.backup_id for below in chain if below.backup_id in dependents]
         for name in bad:
             if name != link.backup_id:
                 dependents[name].append(link.backup_id)
         if not bad:
             restorable.append(link.backup_id)
     return Consequences({name: tuple(needing) for name, needing in dependents.items()}, broken, tuple(restorable))
+
+
+def _damaged_in_chain(
+    link: Link, lineage: Lineage[Link], damaged: Collection[str], known: dict[str, tuple[str, ...] | DamagedError]
+) -> tuple[str, ...] | DamagedError:
+    """Return the damaged backups of the chain of `link`, the full one first, or where the chain is broken.
+
+    What is found of each backup of the chain is added to `known`: the increments of a long chain share their bases, and
+    each is looked at once.
+    """
+    walked: dict[str, Link] = {}
+    here: Link | None = link
+    below: tuple[str, ...] | DamagedError = ()
+    while here is not None and here.backup_id not in known:
+        if here.backup_id in walked:
+            # It goes round. Each backup that leads there has a message of its own.
+            return _way_round(link, lineage)
+        walked[here.backup_id] = here
+        try:
+            here = lineage.base(here)
+        except DamagedError as error:
+            below = error
+            break
+    else:
+        below = known[here.backup_id] if here is not None else ()
+    for name in reversed(walked):
+        if not isinstance(below, DamagedError) and name in damaged:
+            below = (*below, name)
+        known[name] = below
+    return known[link.backup_id]
+
+
+def _way_round(link: Link, lineage: Lineage[Link]) -> DamagedError:
+    try:
+        lineage.chain(link)
+    except DamagedError as error:
+        return error
+    raise AssertionError(f"the chain of {link.backup_id} has an end")

@@ -1,0 +1,198 @@
+"""Limits of subjects and projects: no more than they say, whatever is asked at once, and what uses them is said."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.support.serve_host import ServeHost
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.config.serve import ProjectLimits, ServeSettings
+from zsnapdb.planning.clone.room import LEAST
+from zsnapdb.serve.limits import (
+    AdmittedClone,
+    CountedClone,
+    LimitedThing,
+    LimitRefusal,
+    admitted,
+    is_in_project,
+    limits_of,
+    longest_lease,
+)
+from zsnapdb.serve.messages import FailureAnswer
+from zsnapdb.serve.roles import Role
+from zsnapdb.serve.verbs import (
+    CreateCloneVerb,
+    ExtendCloneVerb,
+    GetSubjectVerb,
+    NewClone,
+    NewLease,
+    ResetCloneVerb,
+)
+
+GIB = 1 << 30
+WEB, APP, OTHER = "ci:shop/web", "ci:shop/app", "ci:shopping/web"
+PROJECT = '[serve.project."ci:shop"]\n'
+
+
+def new(name: str, **more: str) -> CreateCloneVerb:
+    return CreateCloneVerb(wanted=NewClone.model_validate({"instance": "main", "name": name, **more}))
+
+
+@pytest.mark.parametrize(
+    ("subject", "project", "expected"),
+    [
+        (WEB, "ci:shop", True),
+        ("ci:shop", "ci:shop", True),
+        (WEB, WEB, True),
+        (OTHER, "ci:shop", False),
+        ("ci:shop", WEB, False),
+        ("user:ci@shop", "ci:shop", False),
+    ],
+)
+def test_a_project_has_what_is_below_it_and_no_longer_name(subject: str, project: str, expected: bool) -> None:
+    assert is_in_project(subject, project) is expected
+
+
+subjects = st.sampled_from([WEB, APP, "ci:shop", OTHER, "ann"])
+settings = st.builds(
+    ServeSettings,
+    per_subject=st.integers(1, 6),
+    bytes_per_subject=st.none() | st.integers(0, 30 * GIB),
+    running_per_subject=st.none() | st.integers(0, 6),
+    project=st.dictionaries(
+        st.sampled_from(["ci:shop", WEB]),
+        st.builds(
+            ProjectLimits,
+            clones=st.none() | st.integers(0, 8),
+            bytes=st.none() | st.integers(0, 30 * GIB),
+            running=st.none() | st.integers(0, 8),
+        ),
+    ),
+)
+
+
+@given(settings, st.lists(subjects, max_size=30), st.sampled_from([0, 5 * GIB, 20 * GIB]))
+def test_clones_that_are_admitted_one_after_another_keep_every_limit(
+    limits: ServeSettings, asking: list[str], usual: int
+) -> None:
+    made: list[CountedClone] = []
+    for number, subject in enumerate(asking):
+        answer = admitted(limits_of(subject, limits), made, usual, LEAST)
+        if isinstance(answer, AdmittedClone):
+            most = usual if answer.most_bytes is None else answer.most_bytes
+            assert answer.most_bytes is None or answer.most_bytes >= LEAST
+            made.append(CountedClone(f"c{number}", subject, most, runs=True))
+        else:
+            assert "serve." in answer.message
+    for limit in itertools.chain.from_iterable(limits_of(one, limits) for one in set(asking)):
+        used = limit.used_by(made)
+        is_bytes = limit.thing is LimitedThing.BYTES
+        assert (sum(one.most_bytes for one in used) if is_bytes else len(used)) <= limit.most
+
+
+def test_a_refusal_says_the_limit_and_what_uses_it() -> None:
+    clones = [CountedClone("b", WEB, 2 * GIB, runs=True), CountedClone("a", WEB, GIB, runs=False)]
+    limits = ServeSettings(per_subject=9, bytes_per_subject=3 * GIB)
+    answer = admitted(limits_of(WEB, limits), clones, 0, LEAST)
+    assert isinstance(answer, LimitRefusal)
+    said = f"{WEB} has clones that may write 3.0 GiB (a: 1.0 GiB, b: 2.0 GiB), and serve.bytes_per_subject is 3.0 GiB"
+    assert answer.message == said
+    running = ServeSettings(running_per_subject=1)
+    answer = admitted(limits_of(WEB, running), clones, 0, LEAST)
+    assert isinstance(answer, LimitRefusal)
+    assert answer.message == f"{WEB} has 1 clones whose servers run (b), and serve.running_per_subject is 1"
+
+
+def test_the_last_clone_gets_what_is_left_and_less_than_a_server_needs_is_nothing() -> None:
+    limits = limits_of(WEB, ServeSettings(per_subject=9, bytes_per_subject=30 * GIB))
+    first = CountedClone("a", WEB, 20 * GIB, runs=True)
+    assert admitted(limits, [], 20 * GIB, LEAST) == AdmittedClone(None)
+    assert admitted(limits, [first], 20 * GIB, LEAST) == AdmittedClone(10 * GIB)
+    nearly = CountedClone("b", WEB, 10 * GIB - LEAST + 1, runs=True)
+    assert isinstance(admitted(limits, [first, nearly], 20 * GIB, LEAST), LimitRefusal)
+
+
+def test_the_shortest_lease_of_site_and_projects_holds() -> None:
+    site = ServeSettings(
+        ttl=60,
+        longest_lease=7200,
+        project={"ci:shop": ProjectLimits(longest_lease=3600), WEB: ProjectLimits(longest_lease=9000)},
+    )
+    assert longest_lease(WEB, site).setting == 'serve.project."ci:shop".longest_lease'
+    assert longest_lease(OTHER, site).setting == "serve.longest_lease"
+
+
+@pytest.mark.parametrize("name", ["shop", "user:anna@example.org", "ci:", "ci:shop/../x", "unix:anna"])
+def test_a_project_is_one_of_a_ci(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="is no project"):
+        ServeHost(tmp_path, more=f'[serve.project."{name}"]\nclones = 1').settings()
+
+
+def test_twenty_requests_at_once_over_a_quota_of_a_project_give_ten(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, per_subject=100, more=f"{PROJECT}clones = 10")
+    with host.helper():
+        tokens = [host.token(f"ci:shop/{number % 5}") for number in range(20)]
+        with ThreadPoolExecutor(20) as pool:
+            answers = list(pool.map(lambda n: host.ask(tokens[n], new(f"c{n}")), range(20)))
+        kinds = Counter(one.code if isinstance(one, FailureAnswer) else one.kind for one in answers)
+        assert kinds == {"result": 10, "quota": 10}
+        refused = next(one.message for one in answers if isinstance(one, FailureAnswer))
+        assert 'serve.project."ci:shop".clones is 10' in refused
+        assert "ci:shop/0: " in refused
+        assert not any(f"c{n}" in refused for n in range(20)), "clones of others have no names here"
+        host.done(host.token(OTHER), new("other"))
+
+
+def test_a_clone_may_write_what_its_subject_has_left(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, more=f'{PROJECT}bytes = "30GiB"')
+    with host.helper():
+        host.clones({"name": "old", "owner": APP, "quota": 12 * GIB, "own_bytes": 1})
+        host.done(host.token(WEB), new("mine"))
+        assert f"--quota={18 * GIB}" in host.calls()[-1].words
+        host.clones({"name": "old", "owner": APP, "quota": 12 * GIB}, {"name": "mine", "owner": WEB, "quota": 18 * GIB})
+        refused = host.refused(host.token(WEB, Role.OPERATOR), new("more"))
+        assert (refused.code, "ci:shop/app: 12.0 GiB, ci:shop/web: 18.0 GiB" in refused.message) == ("quota", True)
+
+
+def test_bytes_of_a_clone_that_is_being_made_are_counted(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, patience=0.1, more=f'{PROJECT}bytes = "30GiB"')
+    host.let("slow", "1")
+    with host.helper():
+        host.ask(host.token(WEB), new("first"))
+        host.ask(host.token(APP), new("second"))
+        assert host.refused(host.token(APP), new("third")).code == "quota"
+
+
+def test_a_reset_starts_no_server_too_many(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, more=f"{PROJECT}running = 1")
+    with host.helper():
+        stopped, running = {"name": "mine", "owner": WEB}, {"name": "other", "owner": APP, "pid": 7}
+        host.clones(stopped, running)
+        token = host.token(WEB)
+        assert host.refused(token, ResetCloneVerb(name="mine")).code == "quota"
+        assert host.refused(token, new("new")).code == "quota"
+        host.done(host.token(APP), ResetCloneVerb(name="other"))
+        host.clones(stopped, {**running, "pid": None})
+        host.done(token, ResetCloneVerb(name="mine"))
+
+
+def test_a_project_has_a_longest_lease_of_its_own_also_for_what_an_operator_extends(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, more=f'{PROJECT}longest_lease = "1h"')
+    with host.helper():
+        host.clones({"name": "mine", "owner": WEB})
+        token = host.token(WEB)
+        refused = host.refused(token, new("other", ttl="61m"))
+        assert (refused.code, "longest_lease is the limit" in refused.hint) == ("usage", True)
+        long = ExtendCloneVerb(name="mine", lease=NewLease(ttl="2h"))
+        assert host.refused(host.token("user:op@example.org", Role.OPERATOR), long).code == "usage"
+        host.done(token, new("usual"))
+        assert "--ttl=3600.000s" in host.calls()[-1].words, "the usual lease is cut to the longest"
+        limits = host.done(token, GetSubjectVerb()).document["clones"]
+        assert limits == {"most": 10, "ttl": 3600.0, "longest_lease": 3600.0}

@@ -1,0 +1,97 @@
+"""Whether one clone, commit or running server more is within the limits. Whoever counts and then begins is alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from zsnapdb.base.errors import UsageError
+from zsnapdb.base.patterns import printable
+from zsnapdb.base.quantities import parse_duration
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.clone import room
+from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.serve import messages
+from zsnapdb.serve.limits import (
+    AdmittedClone,
+    CountedClone,
+    LimitRefusal,
+    admitted,
+    limits_of,
+    longest_lease,
+    may_run,
+    objection_to_lease,
+)
+from zsnapdb.serve.operations import Operations
+from zsnapdb.serve.roles import VerbKind
+from zsnapdb.serve.seen import SeenClone, SeenCommit
+
+
+@dataclass
+class Admission:
+    """What counts: the clones of this host (`seen`), their `commits`, and the operations that are under way.
+
+    So many requests at once begin no more than the limits allow: whoever asks here, and begins what was admitted, holds
+    `alone` meanwhile.
+    """
+
+    settings: Callable[[], Settings]
+    operations: Operations
+    seen: Callable[[], Sequence[SeenClone]]
+    commits: Callable[[], Sequence[SeenCommit]]
+    alone: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    def new_clone(self, subject: str) -> AdmittedClone:
+        """Return how much one clone more of the subject may write. RefusedRequest if a limit is reached."""
+        settings = self.settings()
+        answer = admitted(limits_of(subject, settings.serve), self._counted(), settings.clones.quota, room.LEAST_QUOTA)
+        if isinstance(answer, LimitRefusal):
+            raise messages.over_limit(answer)
+        return answer
+
+    def server(self, clone: SeenClone) -> None:
+        """Refuse to let the server of one clone too many run: a reset starts it."""
+        refused = may_run(limits_of(clone.owner, self.settings().serve), self._counted(), clone.name, clone.owner)
+        if refused is not None:
+            raise messages.over_limit(refused)
+
+    def commit(self, clone: SeenClone) -> None:
+        """Refuse one commit too many. Whoever commits for another uses the place of the clone's owner."""
+        # What is completed meanwhile is counted twice, and never not at all.
+        begun = self.operations.under_way(VerbKind.CLONE_COMMIT)
+        owned = {one.id for one in self.seen() if one.owner == clone.owner} if begun else set()
+        used = sum(one.clone in owned for one in begun) + sum(one.owner == clone.owner for one in self.commits())
+        most = self.settings().serve.commits_per_subject
+        if used >= most:
+            raise messages.over_commits(clone.owner, used, most)
+
+    def lease(self, asked: str | None, owner: str) -> float:
+        """Return the lease of a clone of that owner in seconds. UsageError if it is longer than is allowed."""
+        limits = self.settings().serve
+        longest = longest_lease(owner, limits)
+        seconds = parse_duration(asked) if asked is not None else min(limits.ttl, longest.seconds)
+        refused = objection_to_lease(printable(asked or ""), seconds, longest)
+        if refused is not None:
+            raise UsageError(refused.message, hint=refused.hint)
+        return seconds
+
+    def _counted(self) -> list[CountedClone]:
+        """Return every clone that there is or is being made.
+
+        What is completed meanwhile is among those that are being made, what was completed before in the list.
+        """
+        begun = self.operations.under_way(VerbKind.CLONE_CREATE)
+        found = {
+            (one.clone, owner_text(one.subject)): CountedClone(
+                one.clone, owner_text(one.subject), one.most_bytes, runs=True
+            )
+            for one in begun
+        }
+        being_reset = {one.clone for one in self.operations.under_way(VerbKind.CLONE_RESET)}
+        for one in self.seen():
+            making = found.get((one.name, one.owner))
+            most = max(one.most_bytes, making.most_bytes) if making is not None else one.most_bytes
+            runs = one.runs or making is not None or one.id in being_reset
+            found[one.name, one.owner] = CountedClone(one.name, one.owner, most, runs)
+        return list(found.values())

@@ -1,0 +1,186 @@
+"""What a subject, and each project that it is of, may have at once, and what of that is used now. Pure.
+
+A clone counts with the most bytes that it may write, its quota: the file system keeps it to that, so the sum is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from zsnapdb.base.quantities import format_duration, size
+from zsnapdb.config.serve import ServeSettings
+from zsnapdb.jobs.copies.properties import owner_text
+
+_MOST_NAMED = 20
+
+
+class LimitedThing(StrEnum):
+    """What there may be so many of."""
+
+    CLONES = "clones"
+    BYTES = "bytes"
+    RUNNING = "running"
+
+
+@dataclass(frozen=True)
+class CountedClone:
+    """A clone as limits count it: its owner, as its properties name him, and the most bytes that it may write."""
+
+    name: str
+    owner: str
+    most_bytes: int
+    runs: bool
+
+
+@dataclass(frozen=True)
+class CloneLimit:
+    """So much of something is the most that a subject, or the subjects of a project together, may have at once."""
+
+    thing: LimitedThing
+    most: int
+    setting: str
+    who: str
+    is_project: bool = False
+
+    def used_by(self, clones: Sequence[CountedClone]) -> list[CountedClone]:
+        """Return the clones that use something of it."""
+        mine = [one for one in clones if self._is_of(one.owner)]
+        return [one for one in mine if one.runs] if self.thing is LimitedThing.RUNNING else mine
+
+    def _is_of(self, owner: str) -> bool:
+        return is_in_project(owner, self.who) if self.is_project else owner == owner_text(self.who)
+
+
+@dataclass(frozen=True)
+class LongestLease:
+    """The longest lease that a subject may ask for, in seconds, and the setting that says so."""
+
+    seconds: float
+    setting: str
+
+
+@dataclass(frozen=True)
+class LimitRefusal:
+    """A limit is reached: it, and what uses it now."""
+
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class AdmittedClone:
+    """One clone more is within the limits, if it writes no more bytes of its own than these (None: as any clone)."""
+
+    most_bytes: int | None
+
+
+def is_in_project(subject: str, project: str) -> bool:
+    """Whether the subject is the project, or in it: `ci:shop/web` is in `ci:shop`."""
+    return subject == project or subject.startswith(f"{project}/")
+
+
+def limits_of(subject: str, settings: ServeSettings) -> tuple[CloneLimit, ...]:
+    """Return every limit that clones of the subject count for."""
+    thing = LimitedThing
+    own = (
+        (thing.CLONES, settings.per_subject, "serve.per_subject"),
+        (thing.BYTES, settings.bytes_per_subject, "serve.bytes_per_subject"),
+        (thing.RUNNING, settings.running_per_subject, "serve.running_per_subject"),
+    )
+    found = [CloneLimit(kind, most, setting, subject) for kind, most, setting in own if most is not None]
+    for project, limits in sorted(settings.project.items()):
+        if is_in_project(subject, project):
+            shared = ((thing.CLONES, limits.clones), (thing.BYTES, limits.bytes), (thing.RUNNING, limits.running))
+            found += [
+                CloneLimit(kind, most, f'serve.project."{project}".{kind}', project, is_project=True)
+                for kind, most in shared
+                if most is not None
+            ]
+    return tuple(found)
+
+
+def longest_lease(subject: str, settings: ServeSettings) -> LongestLease:
+    """Return the longest lease of a clone of the subject: the shortest of those that the site and its projects set."""
+    of_projects = (
+        LongestLease(limits.longest_lease, f'serve.project."{project}".longest_lease')
+        for project, limits in settings.project.items()
+        if limits.longest_lease is not None and is_in_project(subject, project)
+    )
+    return min((LongestLease(settings.longest_lease, "serve.longest_lease"), *of_projects), key=lambda one: one.seconds)
+
+
+def admitted(
+    limits: Sequence[CloneLimit], clones: Sequence[CountedClone], usual_bytes: int, least: int
+) -> AdmittedClone | LimitRefusal:
+    """Return whether one clone more may be made, and how many bytes it may write, or which limit is reached.
+
+    `clones` are all that there are or are being made, `usual_bytes` is what a clone gets without limits (0: any), and
+    `least` what it needs.
+    """
+    most_bytes = None
+    for limit in limits:
+        used = limit.used_by(clones)
+        if limit.thing is not LimitedThing.BYTES:
+            if len(used) >= limit.most:
+                return _reached(limit, used)
+            continue
+        left = limit.most - sum(one.most_bytes for one in used)
+        if left < least:
+            return _reached(limit, used)
+        if not usual_bytes or left < usual_bytes:
+            most_bytes = left if most_bytes is None else min(most_bytes, left)
+    return AdmittedClone(most_bytes)
+
+
+def may_run(limits: Sequence[CloneLimit], clones: Sequence[CountedClone], name: str, owner: str) -> LimitRefusal | None:
+    """Return which limit of running servers is reached if this clone's server runs too; None if none is."""
+    for limit in limits:
+        used = [one for one in limit.used_by(clones) if (one.name, one.owner) != (name, owner)]
+        if limit.thing is LimitedThing.RUNNING and len(used) >= limit.most:
+            return _reached(limit, used)
+    return None
+
+
+def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
+    who = f"the project {limit.who}" if limit.is_project else limit.who
+    names = ", ".join((_of_owners(limit, used) if limit.is_project else _named(limit, used))[:_MOST_NAMED])
+    match limit.thing:
+        case LimitedThing.CLONES:
+            has, most = f"{len(used)} clones", str(limit.most)
+        case LimitedThing.RUNNING:
+            has, most = f"{len(used)} clones whose servers run", str(limit.most)
+        case LimitedThing.BYTES:
+            has, most = f"clones that may write {size(sum(one.most_bytes for one in used))}", size(limit.most)
+    listed = f" ({names})" if names else ""
+    return LimitRefusal(f"{who} has {has}{listed}, and {limit.setting} is {most}", "destroy one")
+
+
+def _named(limit: CloneLimit, used: Sequence[CountedClone]) -> list[str]:
+    """Return the clones that use the limit of their owner, with what each uses."""
+    shows = limit.thing is LimitedThing.BYTES
+    return [
+        f"{one.name}: {size(one.most_bytes)}" if shows else one.name for one in sorted(used, key=lambda one: one.name)
+    ]
+
+
+def _of_owners(limit: CloneLimit, used: Sequence[CountedClone]) -> list[str]:
+    """Return who uses the limit of a project, and how much of it. The clones themselves are for their owners to see."""
+    found: dict[str, list[CountedClone]] = {}
+    for one in used:
+        found.setdefault(one.owner, []).append(one)
+    return [
+        f"{owner}: {size(sum(one.most_bytes for one in mine)) if limit.thing is LimitedThing.BYTES else len(mine)}"
+        for owner, mine in sorted(found.items())
+    ]
+
+
+def objection_to_lease(asked: str, seconds: float, longest: LongestLease) -> LimitRefusal | None:
+    """Return why a clone may not have a lease, or protection, of so many seconds; None if it may."""
+    if 0 < seconds <= longest.seconds:
+        return None
+    return LimitRefusal(
+        f"{asked}, for a lease or protection, is not between 0 and {format_duration(longest.seconds)}",
+        f"ask for a shorter one; {longest.setting} is the limit",
+    )
