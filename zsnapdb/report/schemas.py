@@ -29,7 +29,18 @@ from zsnapdb.report import (
     tokens,
     undo,
 )
-from zsnapdb.report.clone import change, connect, create, destroy, migration, pool, server_log, topology, upgrade
+from zsnapdb.report.clone import (
+    addresses,
+    change,
+    connect,
+    create,
+    destroy,
+    migration,
+    pool,
+    server_log,
+    topology,
+    upgrade,
+)
 from zsnapdb.report.clone import list as clones
 from zsnapdb.report.clone import query as answers
 from zsnapdb.report.document import VERSION, ErrorDocument
@@ -94,6 +105,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "binlog find": _types(binlog_find.SearchView, binlog_find.FollowedView),
     "binlog purge": _types(binlog.PurgeView, binlog.PurgePlanView),
     "binlog status": _types(binlog.BinlogArchiveView),
+    "clone addresses": _types(addresses.AddressesView),
     "clone commit": _types(change.CommittedView, change.IntentionView),
     "clone connect": _types(connect.LoginView),
     "clone create": _types(

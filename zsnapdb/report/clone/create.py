@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import planned_lines
 from zsnapdb.planning.clone.preparation import MaskingChoice, MaskingWay
-from zsnapdb.report.clone.fields import CloneFields, clone_fields
+from zsnapdb.report.clone.fields import CloneFields, clone_fields, port
 from zsnapdb.report.clone.masking import MaskingFields, masking_fields, masking_lines
 from zsnapdb.report.view import View
 
@@ -109,8 +109,8 @@ class CreatedView(View):
         info, took = result.info, result.seconds
         lines = [
             (
-                f"clone {info.label} of {info.instance} runs on port {info.port}"
-                + (f", out of the pool as {info.name}" if result.is_of_pool else "")
+                f"clone {info.label} of {info.instance} runs on {port(info)}"
+                + (f", out of the pool as {info.id}" if result.is_of_pool else "")
                 if result.login
                 else f"clone {info.label} of {info.instance} is made; its server is not started"
             ),
