@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,41 +12,15 @@ from typing import Any
 import pymysql
 import pytest
 
+from .haproxy import KEPT, HAProxy
 from .in_guest import Lab, ask, end_process, everything
 
 pytestmark = pytest.mark.usefixtures("first")
 
-FOLDER = Path("/run/lab-haproxy")
-FILE = FOLDER / "haproxy.cfg"
-
-
-class HAProxy:
-    """An instance of its own, started by hand as the unit of the examples does."""
-
-    def __init__(self, lab: Lab, config: Path) -> None:
-        self.lab, self.config = lab, config
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        FOLDER.mkdir(exist_ok=True, mode=0o755)
-        assert self.lab.zsnapdb("clone", "addresses", "--haproxy", str(FILE), config=self.config).code == 0
-        self.process = subprocess.Popen(["haproxy", "-db", "-f", str(FILE)])
-        until = time.monotonic() + 30
-        while self.lab.zsnapdb("clone", "addresses", "--json", config=self.config).json["error"] is not None:
-            assert self.process.poll() is None
-            assert time.monotonic() < until
-
-    def end(self) -> None:
-        if self.process is not None:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
-            self.process = None
-
 
 @pytest.fixture
 def config(lab: Lab) -> Path:
-    kept = f'[clones.address]\nsocket = "{FOLDER}/admin.sock"\nlast_port = 23175\n\n'
-    return lab.changed(("[repository.s3]\n", f"[instance.main.pool]\nsize = 2\n\n{kept}[repository.s3]\n"))
+    return lab.changed(("[repository.s3]\n", f"[instance.main.pool]\nsize = 2\n\n{KEPT}[repository.s3]\n"))
 
 
 @pytest.fixture
@@ -125,8 +99,83 @@ def test_a_clone_keeps_its_port_and_is_swapped_where_its_rows_cannot_be_undone(
     assert zsnapdb("clone", "connect", "dev", "--dsn")["port"] == kept
     with reach(made, kept) as here:
         assert ask(here, "SELECT COUNT(*) FROM ledger.accounts WHERE id = 1") == [(1,)]
-    assert [one["name"] for one in zsnapdb("clone", "destroy", "dev")["clones"]] == ["dev"]
-    assert zsnapdb("clone", "addresses") == {**zsnapdb("clone", "addresses"), "ports": [], "error": None}
+    assert len(zsnapdb("clone", "destroy", "dev")["clones"]) == 1
+    assert [zsnapdb("clone", "addresses")[name] for name in ("ports", "error")] == [[], None]
     outcomes = zsnapdb("reap")
     assert [one["name"] for one in zsnapdb("clone", "list")["clones"]] == [], outcomes
+    assert everything() == before
+
+
+DIES = """
+import os, signal, sys
+from pathlib import Path
+from zsnapdb.config.settings import load
+from zsnapdb.jobs.base.events import SILENT
+from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.clone import address, pool, reset, swap
+
+def dies(*_words, **_named):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+make_ready, set_together, calls = swap._make_ready, swap.datasets.set_together, []
+
+def made_ready(*words):
+    make_ready(*words)
+    dies()
+
+def second_dies(values):
+    calls.append(values)
+    return set_together(values) if len(calls) == 1 else dies()
+
+place, name, work = {
+    "set aside": (pool, "give_login", dies),
+    "given the password": (swap, "_make_ready", made_ready),
+    "the server is ended": (swap.datasets, "set_together", second_dies),
+    "exchanged": (address, "lead", dies),
+}[sys.argv[1]]
+setattr(place, name, work)
+reset.reset(load(Path(sys.argv[2])), THIS_HOST, "dev", None, SILENT)
+"""
+"""A reset that is killed at one step of a swap."""
+
+
+@pytest.mark.any_server
+def test_a_swap_that_is_killed_leaves_one_clone_with_one_owner_and_the_same_command_ends_it(
+    lab: Lab, haproxy: HAProxy
+) -> None:
+    before = everything()
+    config = lab.changed(("[repository.s3]\n", f"[instance.main.pool]\nsize = 4\n\n{KEPT}[repository.s3]\n"))
+
+    def zsnapdb(*words: str) -> dict[str, Any]:
+        done = lab.zsnapdb(*words, "--json", config=config)
+        assert done.code == 0, done.stderr
+        return done.json
+
+    haproxy.start()
+    made = zsnapdb("clone", "create", "main", "--name", "dev", "--owner", "ada")
+    kept = made["clone"]["kept_port"]
+    zsnapdb("clone", "pool", "main")
+    ways = []
+    for step in ("set aside", "given the password", "exchanged", "the server is ended"):
+        with reach(made, kept) as here:
+            ask(here, "CREATE TABLE ledger.planted (id INT)")
+        words = (sys.executable, "-c", DIES, step, str(config))
+        assert subprocess.run(words, timeout=300, check=False).returncode == -signal.SIGKILL, step
+        clones = zsnapdb("clone", "list")["clones"]
+        assert [one["id"] for one in clones if one["owner"] == "ada"] == ["dev"], step
+        assert len({one["id"] for one in clones}) == len({one["name"] for one in clones}) == 5, step
+        # Who has the password of the clone gets into no clone that somebody else could get.
+        for one in clones:
+            if one["waits"]:
+                with pytest.raises(pymysql.MySQLError):
+                    reach(made, one["server_port"])
+        again = zsnapdb("clone", "reset", "dev")
+        ways.append(again["way"])
+        with reach(made, kept) as here:
+            assert ask(here, "SHOW TABLES FROM ledger LIKE 'planted'") == [], step
+    # After the exchange nothing was left to undo but the way of HAProxy; after the last one no clone waited.
+    assert ways == ["swap", "swap", "undo", "replace"]
+    assert len(zsnapdb("clone", "pool", "main")["dropped"]) == 4
+    for one in zsnapdb("clone", "list")["clones"]:
+        zsnapdb("clone", "destroy", one["id"])
     assert everything() == before

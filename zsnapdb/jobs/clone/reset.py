@@ -14,7 +14,7 @@ from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone import handed, row_reset
+from zsnapdb.jobs.clone import address, handed, row_reset
 from zsnapdb.jobs.clone.catalogue import CloneInfo, held, ready
 from zsnapdb.jobs.clone.row_reset import UndoneRows
 
@@ -123,7 +123,8 @@ def reset(
         reasons = list[str]()
         if requested is None and not replaces:
             try:
-                return ResetClone(info, row_reset.undo_rows(settings, host, info))
+                undone = row_reset.undo_rows(settings, host, info)
+                return ResetClone(address.open_to(settings, info, events), undone)
             except (ZsnapdbError, OSError) as error:
                 reasons.append(_reason(error))
         handed.forget(host, info.name)
