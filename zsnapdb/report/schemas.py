@@ -120,7 +120,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "clone extend": _CHANGED,
     "clone list": _types(clones.ClonesView),
     "clone logs": _types(server_log.ServerLogView),
-    "clone prepare": _types(create.PreparedView, change.IntentionView),
+    "clone prepare": _types(create.PreparedView, change.IntentionView, create.RemovedFormsView),
     "clone pool": _types(pool.FilledPoolView, pool.PoolPlanView),
     "clone protect": _CHANGED,
     "clone beat": _CHANGED,

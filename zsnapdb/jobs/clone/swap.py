@@ -77,6 +77,9 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Swa
         with if_free(locks.name_of_clone(slot.name)) as is_free:
             if not is_free or not _still_fits(settings, host, info, slot):
                 continue
+            # A user who can log in must not find it in the pool, nor who gets one of the pool a user in it.
+            if not datasets.set_together({slot.top: {properties.POOL_PROPERTY: PoolMark.NOT_GOOD}}):
+                raise PreflightError("this host cannot change two datasets in one transaction group", hint=_HINT)
             try:
                 _make_ready(settings, instance, info, slot, password)
             except ZsnapdbError as error:
@@ -133,10 +136,7 @@ def _still_fits(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo
 
 
 def _make_ready(settings: Settings, instance: Instance, info: CloneInfo, slot: CloneInfo, password: SecretStr) -> None:
-    """Give the clone of the pool the password and the quota of the user's. Nobody else gets it any more."""
-    # A user who can log in must not find it in the pool, nor who gets one of the pool a user in it.
-    if not datasets.set_together({slot.top: {properties.POOL_PROPERTY: PoolMark.NOT_GOOD}}):
-        raise PreflightError("this host cannot change two datasets in one transaction group", hint=_HINT)
+    """Give the clone, which nobody else gets any more, the password and the quota of the user's."""
     pool.give_login(settings, instance, slot, info.rights, password)
     if info.quota != slot.quota:
         datasets.set_properties(slot.current, {"quota": str(info.quota) if info.quota else "none"})

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.clone.created import Created
     from zsnapdb.jobs.clone.prepare import PreparedSet
     from zsnapdb.jobs.clone.request import CloneRequest
+    from zsnapdb.jobs.clone.reusable_sets import ReusableSet
 
 
 _WAYS = {
@@ -249,6 +250,33 @@ class ClonePlanView(View):
             "masked_source": bool(plan.rules),
             "masked_how": _way_fields(plan.masking),
         }
+
+
+class RemovedFormsDocument(TypedDict):
+    """Prepared forms that are removed, or would be (`done`)."""
+
+    removed: list[str]
+    done: bool
+
+
+@dataclass(frozen=True)
+class RemovedFormsView(View):
+    """Prepared forms that are removed, or would be."""
+
+    forms: tuple[ReusableSet, ...]
+    is_done: bool
+    kind: ClassVar[str] = "clone-prepared-removed"
+
+    def text(self) -> str:
+        doing = "was destroyed" if self.is_done else "is destroyed"
+        masked = [("masked " if form.rules else "") + "form" for form in self.forms]
+        return "\n".join(
+            f"the {what} {form.anchor} of set {form.set_id} {doing}"
+            for what, form in zip(masked, self.forms, strict=True)
+        )
+
+    def fields(self) -> RemovedFormsDocument:
+        return {"removed": [form.anchor for form in self.forms], "done": self.is_done}
 
 
 @dataclass(frozen=True)
