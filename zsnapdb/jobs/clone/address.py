@@ -80,11 +80,15 @@ def close(settings: Settings, host: Host, info: CloneInfo) -> None:
 
 @dataclass(frozen=True)
 class KeptPort:
-    """A port that a clone keeps, or that leads somewhere: its clone (None: none has it), and where HAProxy leads it."""
+    """A port that a clone keeps, or that leads somewhere: its clone (None: none has it), and where HAProxy leads it.
+
+    `is_listened_at`: HAProxy listens at it. Its configuration may be older than that of zsnapdb.
+    """
 
     port: int
     clone: CloneInfo | None
     seen: KeptRoute | None
+    is_listened_at: bool
 
     @property
     def is_right(self) -> bool:
@@ -114,18 +118,23 @@ def look(settings: Settings, host: Host) -> KeptPorts:
     except ZsnapdbError as failed:
         seen, error = {}, failed
     used = {*of_port, *(port for port, route in seen.items() if route is not None)}
-    return KeptPorts(tuple(KeptPort(port, of_port.get(port), seen.get(port)) for port in sorted(used)), error)
+    ports = (KeptPort(port, of_port.get(port), seen.get(port), port in seen) for port in sorted(used))
+    return KeptPorts(tuple(ports), error)
 
 
 def follow(settings: Settings, host: Host) -> tuple[KeptPort, ...]:
-    """Lead every port where it must, and return those that were not. PreflightError if HAProxy does not follow."""
+    """Lead every port where it must, and return those that were not. PreflightError if HAProxy does not follow.
+
+    A port at which it does not listen is among them, and stays as it is.
+    """
     configured = settings_of(settings)
     with locks.names_and_ports():
         known = look(settings, host)
         if known.error is not None:
             raise known.error
         for kept in known.wrong:
-            haproxy.lead(configured, kept.port, route_of(kept.clone) if kept.clone is not None else None)
+            if kept.is_listened_at:
+                haproxy.lead(configured, kept.port, route_of(kept.clone) if kept.clone is not None else None)
     return known.wrong
 
 

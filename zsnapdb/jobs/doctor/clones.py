@@ -8,7 +8,7 @@ from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.base.quantities import counted
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import account, address, pool, room
+from zsnapdb.jobs.clone import account, address, haproxy, pool, room
 from zsnapdb.jobs.copies.sweeping import Leak
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, warning
 
@@ -78,7 +78,8 @@ def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     wrong = [kept for kept in known.wrong if kept.clone is None or kept.clone.instance == instance.name]
     if wrong:
         ports = ", ".join(str(kept.port) for kept in wrong)
-        follows = "run `zsnapdb clone addresses --follow`, or `zsnapdb reap`"
+        is_listened_at = all(kept.is_listened_at for kept in wrong)
+        follows = "run `zsnapdb clone addresses --follow`, or `zsnapdb reap`" if is_listened_at else haproxy.HINT
         return [warning("clones", f"HAProxy does not lead where it must: port {ports}", follows)]
     return [ok("clones", f"HAProxy leads {counted(len(known.ports), 'port')} to clones")]
 
