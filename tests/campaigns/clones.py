@@ -42,6 +42,8 @@ OPERATIONS = {
     "live": ("clone", "create", "main", "--name", NAME, "--from", "live", "--no-start"),
     "reset": ("clone", "reset", NAME, "--replace"),
     "commit": ("clone", "commit", NAME, "-m", "kept"),
+    "branch": ("clone", "branch", "create", NAME, "other"),
+    "switch": ("clone", "branch", "switch", NAME, "other"),
     "detach": ("clone", "detach", NAME),
     "destroy": ("clone", "destroy", NAME),
     "fill": ("clone", "pool", "main", "--config", POOLED),
@@ -49,6 +51,9 @@ OPERATIONS = {
     "masked": ("clone", "create", "main", "--name", NAME, "--config", MASKED),
 }
 MAKES = ("create", "live", "fill", "masked")
+BRANCHES = ("branch", "switch")
+WRITTEN = "CREATE TABLE ledger.written (id INT PRIMARY KEY)"
+"""What is written on the branch that a switch leaves."""
 _PATH = f"/tmp/shim/bin:{os.environ['PATH']}"
 
 
@@ -124,6 +129,28 @@ def steps_of(operation: str) -> int:
     return disarm()
 
 
+def wrong_branches(operation: str) -> list[str]:
+    """Return what is wrong: with the branch and its data as they are now, or when all is asked for again."""
+    seen = document("clone", "branch", "list", NAME)
+    known, current, expected = {one["name"] for one in seen["branches"]}, seen["current"], operation == "switch"
+    if known not in ({"main"}, {"main", "other"}):
+        return [f"its branches are {sorted(known)}"]
+    wrong = [f"it is on {current} with other data"] if _is_written() is not (expected and current == "main") else []
+    if "other" not in known and run("zsnapdb", *OPERATIONS["branch"]).returncode != 0:
+        wrong.append("the branch cannot be made again")
+    for branch in ("other", "main"):
+        done = run("zsnapdb", "clone", "branch", "switch", NAME, branch)
+        if done.returncode != 0:
+            wrong.append(f"it does not switch to {branch}: {done.stderr[-500:]}")
+        if _is_written() is not (expected and branch == "main"):
+            wrong.append(f"after the switch to {branch} it has other data")
+    return wrong
+
+
+def _is_written() -> bool:
+    return run("zsnapdb", "clone", "connect", NAME, "-e", "SELECT 1 FROM ledger.written").returncode == 0
+
+
 class Campaign:
     """Kills zsnapdb at steps, and checks what is left after each kill."""
 
@@ -159,6 +186,9 @@ class Campaign:
             assert run("zsnapdb", *OPERATIONS["fill"]).returncode == 0
         elif operation not in MAKES:
             assert run("zsnapdb", *OPERATIONS["create"]).returncode == 0
+        if operation == "switch":
+            assert run("zsnapdb", *OPERATIONS["branch"]).returncode == 0
+            assert run("zsnapdb", "clone", "connect", NAME, "-e", WRITTEN).returncode == 0
 
     def lengths(self) -> dict[str, int]:
         counts = {}
@@ -191,6 +221,11 @@ class Campaign:
         half = [phase for phase in phases if phase in ("making", "destroying", "changing")]
         if (half or (left and not clones)) and not named:
             wrong.append(f"left {sorted(left)}, phases {phases}, and doctor names nothing")
+        if step.operation in BRANCHES and step.side == "after":
+            # Somebody asks again at once, and not the reaper.
+            again = run("zsnapdb", *OPERATIONS[step.operation])
+            if again.returncode not in (0, 8):
+                wrong.append(f"the same command again ends with {again.returncode}: {again.stderr[-500:]}")
         swept = run("zsnapdb", "reap")
         if swept.returncode != 0:
             wrong.append(f"reap ended with {swept.returncode}: {swept.stderr[-500:]}")
@@ -247,7 +282,7 @@ class Campaign:
             cursor.execute("SELECT COUNT(*) FROM journal WHERE worker = 999999")
             if cursor.fetchall() != ((len(masked) // 2,),):
                 return ["it is not masked as it should be"]
-        return []
+        return wrong_branches(step.operation) if step.operation in BRANCHES else []
 
 
 def main() -> int:
@@ -261,7 +296,18 @@ def main() -> int:
     lengths = (
         campaign.lengths()
         if options.rounds == 0
-        else {"create": 5, "live": 8, "reset": 15, "detach": 19, "destroy": 6, "fill": 6, "hand": 1, "masked": 13}
+        else {
+            "create": 5,
+            "live": 8,
+            "reset": 15,
+            "branch": 1,
+            "switch": 15,
+            "detach": 19,
+            "destroy": 6,
+            "fill": 6,
+            "hand": 1,
+            "masked": 13,
+        }
     )
     lengths = {name: count for name, count in lengths.items() if name in options.only}
     print(f"changing commands: {lengths}", flush=True)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
+import sys
+import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.lab.inside import ledger
 from zsnapdb.zfs import version
 
-from .in_guest import CONFIG, SOCKET, Lab, holds, zfs
+from .in_guest import CONFIG, SOCKET, Lab, ask, connect, everything, holds, remove, run, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -279,3 +285,97 @@ def test_a_host_that_has_the_repository_alone_restores_and_asks(lab: Lab) -> Non
     refused = lab.zsnapdb("backup", config=config)
     assert (refused.code, "set socket or host in [instance.main]" in refused.stderr) == (5, True), refused.stderr
     zfs("destroy", "-r", "tank/lost")
+
+
+def fresh_run(number: int) -> str:
+    """Return an id of a run of today."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{number:08x}"
+
+
+@pytest.mark.any_server
+def test_a_command_that_is_repeated_with_the_id_of_its_run_does_nothing_twice(lab: Lab) -> None:
+    def repeated(number: int, *words: str) -> dict[str, Any]:
+        once = (*words, "--once", fresh_run(number), "--json")
+        first = lab.zsnapdb(*once).json
+        before = everything()
+        assert lab.zsnapdb(*once).json == first
+        assert everything() == before
+        return first
+
+    made = repeated(1, "snapshot", "main")
+    clone = repeated(2, "clone", "create", "main", "--name", "repeated", "--from", made["backup_id"])
+    with connect(clone) as here:
+        ask(here, "CREATE TABLE ledger.twice (id INT)")
+    assert repeated(3, "clone", "commit", "repeated")["clone"] == "repeated"
+    repeated(4, "clone", "reset", "repeated")
+    gone = ("clone", "destroy", "repeated", "--once", fresh_run(5), "--json")
+    assert len(lab.zsnapdb(*gone).json["clones"]) == 1
+    # Somebody else takes the name, and then the lost answer is asked for again.
+    lab.zsnapdb("clone", "create", "main", "--name", "repeated", "--from", made["backup_id"], "--json").json  # noqa: B018
+    assert len(lab.zsnapdb(*gone).json["clones"]) == 1
+    assert lab.zsnapdb("clone", "show", "repeated").code == 0
+    refused = lab.zsnapdb("clone", "reset", "repeated", *gone[3:])
+    assert (refused.code, json.loads(refused.stdout)["retry"]) == (2, "never")
+    lab.zsnapdb("clone", "destroy", "repeated", "--json").json  # noqa: B018
+    repeated(6, "verify", "main")
+    repeated(7, "prune", "main")
+
+
+@pytest.mark.any_server
+def test_a_killed_restore_that_is_repeated_with_the_id_of_its_run_is_one_restore(lab: Lab) -> None:
+    once = ("restore", "main", "--target", "tank/once", "--once", fresh_run(8), "--json")
+    killed = subprocess.Popen([sys.executable, "-m", "zsnapdb", *once], cwd="/", start_new_session=True)
+    while not zfs_has("tank/once"):
+        assert killed.poll() is None
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    first = lab.zsnapdb(*once).json
+    before = everything()
+    assert (first["finished"], first["top"]) == (True, "tank/once")
+    assert lab.zsnapdb(*once).json == first
+    assert everything() == before
+    remove("tank/once")
+    # Also when it is gone: whoever removed it does not want it again.
+    assert lab.zsnapdb(*once).json == first
+    assert not zfs_has("tank/once")
+
+
+def zfs_has(dataset: str) -> bool:
+    return run("zfs", "list", "-H", dataset).code == 0
+
+
+@pytest.mark.any_server
+def test_the_view_of_a_fleet_has_every_host_of_a_bucket_and_says_which_is_silent(lab: Lab, tmp_path: Path) -> None:
+    settings = tomllib.loads(CONFIG.read_text())["repository"]["s3"]
+    file = tmp_path / "fleet.toml"
+
+    def configured(within: float) -> Path:
+        s3 = ", ".join(f'{key} = "{value}"' for key, value in settings["s3"].items())
+        lines = [f'cache = "{tmp_path / "cache"}"', f"heard_within = {within}", "[repository.s3]"]
+        file.write_text("\n".join([*lines, f'url = "{settings["url"]}"', f"s3 = {{ {s3} }}\n"]))
+        return file
+
+    def look(*words: str, within: float = 864000.0) -> dict[str, Any]:
+        done = lab.zsnapdb("fleet", "status", *words, "--config", str(configured(within)), "--json")
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
+    named = lab.changed(("[instance.main]", "[instance.other]"))
+    script = f"hostname db-2 && exec {sys.executable} -m zsnapdb backup other --config {named}"
+    assert run("unshare", "--uts", "sh", "-c", script).code == 0
+    first = look()
+    assert {one["instance"] for one in first["instances"]} >= {"main", "other"}
+    lab.zsnapdb("backup", "--json").json  # noqa: B018 - asserts success
+    second = look()
+    assert second["repositories"][0]["changed"] == 1
+    (other,) = [one for one in second["instances"] if one["instance"] == "other"]
+    assert (other["host"], other["backups"] >= 1) == ("db-2", True)
+    since = (datetime.now(UTC) - datetime.fromisoformat(other["heard"])).total_seconds()
+    last = look("--cached", "--where", "host=db-2", within=since)
+    assert next((one["host"], one["silent"]) for one in last["hosts"]) == ("db-2", True)
+    assert [one["silent"] for one in last["hosts"]].count(False) == 1
+    (row,) = last["instances"]
+    assert (row["verdict"], [one["what"] for one in row["reasons"] if one["verdict"] == "broken"][-1]) == (
+        "broken",
+        "heard",
+    )

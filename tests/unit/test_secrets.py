@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import traceback
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -97,8 +99,11 @@ def test_an_error_of_the_configuration_shows_no_value_not_even_in_its_traceback(
     check_clean(text.encode(), [value.encode() for value in PLANTED], "the error")
 
 
-def test_a_command_that_fails_prints_no_secret_and_passes_none_on(tmp_path: Path) -> None:
-    """A `zfs` that records its command line and environment stands in for the real one."""
+def configured(tmp_path: Path) -> tuple[Path, Path]:
+    """Return a configuration of a server and a store that do not answer, and the folder of a `zfs` that fails.
+
+    The `zfs` records its command line and environment in the file `recorded`.
+    """
     recorded = tmp_path / "recorded"
     program = tmp_path / "bin" / "zfs"
     program.parent.mkdir()
@@ -115,7 +120,46 @@ def test_a_command_that_fails_prints_no_secret_and_passes_none_on(tmp_path: Path
         f'volumes = {{ data = "tank/data" }}\n[repository.r]\nurl = "s3://bucket/x"\nendpoint = "http://127.0.0.1:1"\n'
         f'region = "us-east-1"\npatience = "0s"\ncredentials_file = "{credentials}"\n'
     )
-    env = {**ENVIRONMENT, **VARIABLES, "ZSNAPDB_CONFIG": str(config), "PATH": f"{program.parent}:/usr/bin:/bin"}
+    return config, program.parent
+
+
+ENGINE_VERBS = (
+    ("backup", "main"),
+    ("snapshot", "main"),
+    ("verify", "main"),
+    ("prune", "main"),
+    ("drill", "main"),
+    ("restore", "main"),
+    ("clone", "create", "main"),
+    ("clone", "prepare", "main"),
+    ("clone", "pool", "main"),
+    ("clone", "reset", "web"),
+    ("clone", "commit", "web"),
+    ("clone", "destroy", "web"),
+)
+"""What an engine runs on hosts, and keeps the errors of."""
+
+
+@pytest.mark.parametrize("words", ENGINE_VERBS, ids=lambda words: "-".join(words[:2]))
+def test_what_an_engine_reads_on_stderr_is_lines_of_json_without_secrets(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    config, programs_there = configured(tmp_path)
+    run = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-0123abcd"
+    path = f"{programs_there}:/usr/bin:/bin"
+    done = zsnapdb(*words, "--json", "--json-progress", "--once", run, config=str(config), **VARIABLES, PATH=path)
+    check_clean((done.stdout + done.stderr).encode(), [value.encode() for value in PLANTED], words)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (lines[-1]["event"], lines[-1]["run_id"], lines[-1]["exit_code"]) == ("ended", run, done.returncode)
+    assert {one["run_id"] for one in lines} == {run}
+    if done.returncode:
+        assert json.loads(done.stdout)["retry"] in ("again", "never", "twice")
+
+
+def test_a_command_that_fails_prints_no_secret_and_passes_none_on(tmp_path: Path) -> None:
+    config, programs_there = configured(tmp_path)
+    recorded = tmp_path / "recorded"
+    env = {**ENVIRONMENT, **VARIABLES, "ZSNAPDB_CONFIG": str(config), "PATH": f"{programs_there}:/usr/bin:/bin"}
     env |= {"AWS_MAX_ATTEMPTS": "1"}
     beside = tmp_path / "beside.toml"
     (tmp_path / "store").mkdir()

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 from zsnapdb.agent.children import StartChild
 from zsnapdb.agent.records import Records
 from zsnapdb.base import run_id
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.planning.agent.jobs import JobKind, one_job
+from zsnapdb.planning.agent.jobs import JobKind, JobName, one_job
 from zsnapdb.planning.agent.runs import RunRecord, is_good
 
 _POLL = 0.2
 
 
-def run_now(
-    settings: Settings, kind: str, instance: str | None, start: StartChild, host: Host, tell: Callable[[str], None]
-) -> int:
-    """Run the configured job of that kind to its end, keep its result, and return its exit code.
+@dataclass(frozen=True)
+class RanJob:
+    """A job that was run to its end: its exit code, and the file with what it printed."""
+
+    name: JobName
+    exit_code: int
+    log: Path
+
+
+def run_now(settings: Settings, kind: str, instance: str | None, start: StartChild, host: Host) -> RanJob:
+    """Run the configured job of that kind to its end, keep its result, and return how it ended.
 
     ConfigError if there is none, or if several instances have one.
     The locks of the job keep two runs apart: while another run is at work, it ends with 75. An interrupt ends the job,
@@ -46,5 +54,4 @@ def run_now(
         judges = job.name.kind in (JobKind.STATUS, JobKind.DOCTOR)
         good = is_good(code, warns_with_one=judges)
         records.set_run(job.name, record.ended(host.now(), code, child.tail(), is_good=good))
-    tell(f"{job.name} ended with {code}; what it printed is in {records.log(job.name)}")
-    return code
+    return RanJob(job.name, code, records.log(job.name))

@@ -106,6 +106,7 @@ def agent_run(
         str | None, typer.Argument(metavar="INSTANCE", help="Its instance, if several have it.", show_default=False)
     ] = None,
     config: ConfigFile = None,
+    json: AsJson = False,
 ) -> None:
     """Run a job of the agent now, and keep its result like that of a scheduled run. Ends with the job's exit code."""
     from functools import partial
@@ -114,10 +115,13 @@ def agent_run(
     from zsnapdb.agent.run_now import run_now
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.report.agent import AgentRunView
 
     chosen = config or context.obj
     starter = partial(start, environment=_environment(chosen))
-    code = run_now(load(chosen), job, instance, starter, THIS_HOST, _tell)
+    ran = run_now(load(chosen), job, instance, starter, THIS_HOST)
+    show(AgentRunView(ran), json)
+    code = ran.exit_code
     if code:
         raise typer.Exit(code if code > 0 else 128 - code)
 
@@ -131,12 +135,14 @@ def agent_pause(
     ],
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; `agent status` shows it.")],
     config: ConfigFile = None,
+    json: AsJson = False,
 ) -> None:
     """Let no job of an instance begin for some time. Running jobs go on. Objectives are judged all the same."""
     from zsnapdb.agent.pauses import pause
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.report.agent import PauseView
 
     until = pause(load(config or context.obj), instance, parse_duration(length), reason, THIS_HOST)
-    print(f"no job of {instance} begins before {until:%Y-%m-%d %H:%M:%S} UTC" if until else "the pause has ended")
+    show(PauseView(instance, until), json)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from zsnapdb.base.errors import CLOSED_PIPE, INTERNAL, INTERRUPTED, ZsnapdbError
 from zsnapdb.cli.groups import CommandGroup
-from zsnapdb.cli.log_options import VALUED_LOG_OPTIONS, log_options
+from zsnapdb.cli.log_options import VALUED_LOG_OPTIONS, log_options, wants_json_progress
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -166,7 +166,8 @@ def exit_code_of(command: Callable[[], object]) -> int:
     began = time.monotonic()
     try:
         try:
-            code = _run(command)
+            with _signs_of_life():
+                code = _run(command)
             _flush()
         except ZsnapdbError as error:
             code = _failed(_for_this_account(error))
@@ -182,6 +183,18 @@ def exit_code_of(command: Callable[[], object]) -> int:
     _log_end(code, time.monotonic() - began)
     _settle_stderr()
     return code
+
+
+@contextlib.contextmanager
+def _signs_of_life() -> Iterator[None]:
+    """Write signs of life for programs during the block, if they are wanted. Else nothing is loaded for them."""
+    if not wants_json_progress(sys.argv, os.environ):
+        yield
+        return
+    from zsnapdb.cli.pulse import PULSE
+
+    with PULSE.beating(" ".join(command_words(sys.argv[1:]))):
+        yield
 
 
 def _log_end(code: int, seconds: float) -> None:

@@ -1,7 +1,7 @@
 """The options of the log. They stand before the command or after it: `zsnapdb -q backup` and `zsnapdb backup -q`."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +22,11 @@ def _sets(variable: str, fixed: str = "") -> Callable[[Any], Any]:
         return value
 
     return set_it
+
+
+def wants_json_progress(words: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Whether a command line, or a variable, asks for the progress as JSON."""
+    return "--json-progress" in words or environment.get(_PROGRESS, "").lower() in ("1", "true", "yes")
 
 
 def _option(*names: str, sets: str, fixed: str = "", hidden: bool, text: str) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from zsnapdb.cli.groups import CommandGroup
-from zsnapdb.cli.options import ConfigFile
+from zsnapdb.cli.options import AsJson, ConfigFile
+from zsnapdb.cli.output import show, show_errors
 
 app = typer.Typer(name="notify", cls=CommandGroup, help="Notifications to people and services.", rich_markup_mode=None)
 
@@ -23,12 +25,13 @@ def notify_test(
         str | None, typer.Argument(metavar="TARGET", help="A configured target.", show_default="all of them")
     ] = None,
     config: ConfigFile = None,
+    json: AsJson = False,
 ) -> None:
     """Send a test message to each target. A ping gets it at its address with /log, which changes no state there.
 
     Exit codes: 0 every message arrived, 9 one did not.
     """
-    from zsnapdb.base.errors import CommandError, ConfigError
+    from zsnapdb.base.errors import ConfigError
     from zsnapdb.cli.notifying import tell
     from zsnapdb.config.settings import load
     from zsnapdb.notify.commands import send_test
@@ -40,12 +43,19 @@ def notify_test(
         what = f"no target {target} is configured" if target is not None else "no target is configured"
         raise ConfigError(what, hint=f"configured targets: {', '.join(sorted(known)) or 'none'}")
     failed = send_test(settings, names, tell)
-    for name in names:
-        print(f"{name:<16}{'FAILED' if name in failed else 'arrived'}")
+    _show(names, failed, "the test message did not reach", json=json)
+
+
+def _show(targets: Sequence[str], failed: Sequence[str], what: str, *, json: bool) -> None:
+    """Show whom the message reached. typer.Exit with 9 if it did not reach somebody."""
+    from zsnapdb.base.errors import CommandError
+    from zsnapdb.report.notifications import NotifiedView
+
+    show(NotifiedView(targets, failed), json)
     if failed:
-        raise CommandError(
-            f"the test message did not reach {', '.join(failed)}", hint="the reasons stand above; check the addresses"
-        )
+        error = CommandError(f"{what} {', '.join(failed)}", hint="the reasons stand above; check the addresses")
+        show_errors([error])
+        raise typer.Exit(error.exit_code)
 
 
 @app.command("failed")
@@ -54,6 +64,7 @@ def notify_failed(
         str, typer.Argument(metavar="UNIT", help="Its name without .service, such as zsnapdb-backup@main.")
     ],
     config: ConfigFile = None,
+    json: AsJson = False,
 ) -> None:
     """Notify that a unit of systemd failed. The shipped units call it, by OnFailure= or ExecStopPost=.
 
@@ -64,7 +75,6 @@ def notify_failed(
     """
     import os
 
-    from zsnapdb.base.errors import CommandError
     from zsnapdb.cli.notifying import tell
     from zsnapdb.config.settings import load
     from zsnapdb.notify.commands import send_failed_unit
@@ -72,7 +82,6 @@ def notify_failed(
     settings = load(config)
     if not settings.notifications.to:
         tell("no target of notifications is configured")
-    if failed := send_failed_unit(settings, unit, os.environ, tell):
-        raise CommandError(
-            f"{', '.join(failed)} did not hear of it", hint="the reasons stand above; check the addresses"
-        )
+    failed = send_failed_unit(settings, unit, os.environ, tell)
+    # Whom it concerns is decided where it is sent. Known are those who were to hear of it, and did not.
+    _show(failed, failed, f"the failure of {unit} was not told to", json=json)

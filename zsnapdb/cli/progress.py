@@ -8,6 +8,7 @@ import time
 from zsnapdb.base.model import Progress
 from zsnapdb.cli import log
 from zsnapdb.cli.progress_bars import Bars
+from zsnapdb.cli.pulse import PULSE
 from zsnapdb.report.log_lines import LogFormat, LogLevel
 
 _JSON_SECONDS = 1.0
@@ -38,9 +39,11 @@ class Terminal:
         now = time.monotonic()
         if progress.step != self._step:
             self._step, self._started, self._shown = progress.step, now, now
+            PULSE.note(progress.step, is_told=False)
         if now - self._shown < _JSON_SECONDS:
             return
         self._shown = now
+        PULSE.note(progress.step)
         log.write(
             LogLevel.INFO,
             progress.step,
@@ -54,6 +57,7 @@ class Terminal:
     def tell(self, text: str) -> None:
         """Print a message that stays on the terminal."""
         self._step = ""
+        PULSE.note(text)
         log.write(LogLevel.INFO, text)
 
     def warn(self, text: str) -> None:

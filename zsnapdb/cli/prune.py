@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, RepositoryName, WaitTime
+from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly, RepositoryName, WaitTime
 from zsnapdb.cli.output import show, show_errors, show_missing
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.repository.prune import PrunePlan
 
 
 def prune(
@@ -20,6 +24,7 @@ def prune(
     trust_clock: Annotated[
         bool, typer.Option("--trust-clock", help="Prune although the clock of this host seems to be wrong.")
     ] = False,
+    once: Once = None,
     wait: WaitTime = "0s",
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -46,14 +51,23 @@ def prune(
     if plan:
         planned = job.plan(chosen, local=local, unrestorable=policy, trusts_clock=trust_clock)
         show(report.PrunePlanView(planned), json)
-    else:
+        code = _show_problems(planned)
+        if code:
+            raise typer.Exit(code)
+        return
+
+    def make() -> CommandAnswer:
         result = job.prune(chosen, local=local, unrestorable=policy, trusts_clock=trust_clock)
-        planned = result.plan
-        show(report.PruneView(result), json)
+        terminal.end()
+        return CommandAnswer(report.PruneView(result), _show_problems(result.plan))
+
+    about = f"{chosen.name} in {chosen.settings.repository}"
+    show_once(chosen.host, once, Repeatable("prune", about, patience=chosen.wait, tell=terminal.tell), make, json)
+
+
+def _show_problems(planned: PrunePlan) -> int:
+    """Print to stderr what cannot be read or is missing. Return the exit code that follows."""
     errors = list(planned.backups.unreadable.values())
     show_errors(errors)
     is_lacking = show_missing(planned.missing)
-    if is_lacking and not errors:
-        raise typer.Exit(DamagedError.exit_code)
-    if errors:
-        raise typer.Exit(errors[0].exit_code)
+    return errors[0].exit_code if errors else DamagedError.exit_code if is_lacking else 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
+from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import (
     HANDOVER_KINDS,
     POINT,
@@ -17,6 +18,7 @@ from zsnapdb.cli.options import (
     HandoverName,
     History,
     InstanceName,
+    Once,
     PlanOnly,
     ReplicasWillBeRebuilt,
     ReplicationAddress,
@@ -32,7 +34,7 @@ from zsnapdb.cli.options import (
     WithForeignSnapshots,
 )
 from zsnapdb.cli.output import show
-from zsnapdb.cli.restore_machine import MachineOptions, restore_machine
+from zsnapdb.cli.restore_machine import MachineOptions, about_restore, restore_machine
 
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
@@ -98,6 +100,7 @@ def restore(
     with_foreign_snapshots: WithForeignSnapshots = False,
     replicas_will_be_rebuilt: ReplicasWillBeRebuilt = False,
     repository: RepositoryName = None,
+    once: Once = None,
     binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -106,23 +109,32 @@ def restore(
     """Restore an instance to a backup, a time or a GTID. With --plan: 4 if the restore would be refused.
 
     The data goes to a new dataset. A server is started there to check that the data is exactly in the requested state.
+
+    With --once the command can be repeated: a restore that the run of this id finished is shown, and one that was
+    interrupted goes on, unless it may have begun to replace the server: then a person continues it with --resume.
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore import continued as continuing
     from zsnapdb.jobs.restore import give_up as giving_up
+    from zsnapdb.jobs.restore import once as of_run
     from zsnapdb.jobs.restore import run as job
     from zsnapdb.report.restore import result as report
 
     _refuse_contradictions(to, further, resume=resume, abandon=abandon, plan=plan)
+    if once is not None and (resume or abandon or further is not None):
+        raise UsageError(
+            "--once excludes --resume, --abandon and --continue-to",
+            hint="repeat the command with which the restore began: it goes on by itself",
+        )
     settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
     chosen = Instance.at(settings, instance, repository, terminal).rebuilding_replicas(replicas_will_be_rebuilt)
     may_go = with_foreign_snapshots
     if chosen.settings.vm is not None:
         _refuse_server_options(handover, history, port, server_id, source, origin, further)
-        wanted = MachineOptions(to, target, name, accepts_older, stop_after, resume, abandon, step, may_go, plan)
+        wanted = MachineOptions(to, target, name, accepts_older, stop_after, resume, abandon, step, may_go, plan, once)
         restore_machine(settings, chosen, wanted, json)
         terminal.end()
         return
@@ -138,14 +150,24 @@ def restore(
     if plan:
         _show_plan(settings, chosen, later or request, json)
         return
-    if resume:
-        result = job.resume(settings, chosen, target, confirm, stop_after, with_foreign_snapshots=may_go)
-    elif later is not None:
-        result = continuing.go_on(settings, chosen, later, confirm, stop_after)
-    else:
-        result = job.restore(settings, chosen, request, confirm, stop_after)
-    terminal.end()
-    show(report.RestoreView(result), json)
+
+    def make() -> CommandAnswer:
+        if resume:
+            result = job.resume(settings, chosen, target, confirm, stop_after, with_foreign_snapshots=may_go)
+        elif later is not None:
+            result = continuing.go_on(settings, chosen, later, confirm, stop_after)
+        else:
+            result = job.restore(settings, chosen, request, confirm, stop_after)
+        terminal.end()
+        return CommandAnswer(report.RestoreView(result))
+
+    def made() -> CommandAnswer | None:
+        known = of_run.restored(settings, chosen, confirm, stop_after)
+        terminal.end()
+        return CommandAnswer(report.RestoreView(known)) if known is not None else None
+
+    about = about_restore(chosen.name, to, target or name, handover)
+    show_once(chosen.host, once, Repeatable("restore", about, made=made, tell=terminal.tell), make, json)
 
 
 def _refuse_contradictions(to: str, further: str | None, *, resume: bool, abandon: bool, plan: bool) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.output import show
 
 if TYPE_CHECKING:
@@ -30,11 +31,13 @@ class MachineOptions:
     step: bool
     with_foreign_snapshots: bool
     plan: bool
+    once: str | None = None
 
 
 def restore_machine(settings: Settings, instance: Instance, options: MachineOptions, json: bool) -> None:
     """Restore, resume, abandon, or show the plan, as the options say."""
     from zsnapdb.jobs.restore import machine_run as job
+    from zsnapdb.jobs.restore import once as of_run
     from zsnapdb.jobs.restore.machine_plan import MachineRestoreRequest
     from zsnapdb.report.restore import machine as report
 
@@ -44,17 +47,32 @@ def restore_machine(settings: Settings, instance: Instance, options: MachineOpti
         show(report.MachineAbandonedView(given_up), json)
         return
     confirm = _confirm_on_terminal if options.step else _always_continue
-    if options.resume:
-        result = job.resume(
-            settings, instance, options.target, confirm, options.stop_after, with_foreign_snapshots=may_go
+    request = MachineRestoreRequest(options.to, options.target, options.name, options.accepts_older)
+    if options.plan:
+        _show_plan(settings, instance, request, json)
+        return
+
+    def make() -> CommandAnswer:
+        result = (
+            job.resume(settings, instance, options.target, confirm, options.stop_after, with_foreign_snapshots=may_go)
+            if options.resume
+            else job.restore(settings, instance, request, confirm, options.stop_after)
         )
-    else:
-        request = MachineRestoreRequest(options.to, options.target, options.name, options.accepts_older)
-        if options.plan:
-            _show_plan(settings, instance, request, json)
-            return
-        result = job.restore(settings, instance, request, confirm, options.stop_after)
-    show(report.MachineRestoreView(result), json)
+        return CommandAnswer(report.MachineRestoreView(result))
+
+    def made() -> CommandAnswer | None:
+        known = of_run.restored_machine(settings, instance, confirm, options.stop_after)
+        return CommandAnswer(report.MachineRestoreView(known)) if known is not None else None
+
+    about = about_restore(instance.name, options.to, options.target or options.name)
+    command = Repeatable("restore", about, made=made, tell=instance.events.tell)
+    show_once(instance.host, options.once, command, make, json)
+
+
+def about_restore(instance: str, to: str, place: str | None, handover: str = "stopped") -> str:
+    """Return what a restore is about, in words that are the same if the command is repeated."""
+    where = f" as {place}" if place else ""
+    return f"{instance} to {to}{where}, {handover}"
 
 
 def _show_plan(settings: Settings, instance: Instance, request: MachineRestoreRequest, json: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -93,8 +94,9 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.exclusion import exclusive
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.clone import catalogue, sources
+    from zsnapdb.jobs.clone import catalogue, heartbeat, sources
     from zsnapdb.report.clone.list import ClonesView
+    from zsnapdb.report.fleet.look import FleetLook
     from zsnapdb.serve.children import ChildRunner
     from zsnapdb.serve.code_exchange import exchange_with
     from zsnapdb.serve.credentials import EveryCredential
@@ -140,7 +142,9 @@ def serve_helper(config: ConfigFile = None) -> None:
             commits=commits,
             run=runner,
             protection=ProtectionReader(reader),
+            beat=partial(heartbeat.beat, THIS_HOST),
             now=THIS_HOST.now,
+            fleet=FleetLook(THIS_HOST),
             logins=LoginDesk(
                 lambda: load(config).serve, tokens, keys, id_tokens, exchange_with(exchanger), THIS_HOST.now
             )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
+from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly, WaitTime
 from zsnapdb.cli.output import show
 
 
 def snapshot(
     instance: InstanceName = None,
+    once: Once = None,
     wait: WaitTime = "0s",
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -30,6 +32,11 @@ def snapshot(
     if plan:
         show(report.LocalSnapshotPlanView(job.plan(chosen)), json)
         return
-    result = job.snapshot(chosen)
-    terminal.end()
-    show(report.LocalSnapshotView(result), json)
+
+    def make() -> CommandAnswer:
+        result = job.snapshot(chosen, once=once is not None)
+        terminal.end()
+        return CommandAnswer(report.LocalSnapshotView(result))
+
+    command = Repeatable("snapshot", chosen.name, patience=chosen.wait, tell=terminal.tell)
+    show_once(chosen.host, once, command, make, json)

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, RepositoryName
+from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly, RepositoryName
 from zsnapdb.cli.output import show, show_errors
 
 
@@ -31,6 +32,7 @@ def verify(
         ),
     ] = None,
     repository: RepositoryName = None,
+    once: Once = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -54,10 +56,13 @@ def verify(
         planned = job.plan(chosen, depth, older_than=seconds, limit=limit)
         show(report.VerifyPlanView(planned), json)
         return
-    result = job.verify(chosen, depth, older_than=seconds, limit=limit)
-    terminal.end()
-    show(report.VerifyView(result), json)
-    error = result.alarm()
-    if error is not None:
-        show_errors([error])
-        raise typer.Exit(error.exit_code)
+
+    def make() -> CommandAnswer:
+        result = job.verify(chosen, depth, older_than=seconds, limit=limit)
+        terminal.end()
+        error = result.alarm()
+        show_errors([error] if error is not None else [])
+        return CommandAnswer(report.VerifyView(result), error.exit_code if error is not None else 0)
+
+    about = f"{chosen.name} in {chosen.settings.repository}"
+    show_once(chosen.host, once, Repeatable("verify", about, tell=terminal.tell), make, json)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pydantic import ValidationError
-
+from zsnapdb.client.beats import HEARTBEAT
 from zsnapdb.client.errors import CloneCommandError as CloneCommandError
-from zsnapdb.client.models import CloneReset, CommandFailure, D, MadeClone, ReachableClone, parsed, reachable
+from zsnapdb.client.holder import CloneHolder, holding
+from zsnapdb.client.models import CloneReset, D, MadeClone, ReachableClone, failure_in, parsed, reachable
 
 ROOT = ("zsnapdb", "clone")
 MEMBER = ("sudo", "-n", "zsnapdb-clone")
@@ -29,6 +28,8 @@ class LocalClones:
     """The clones of this host. `command` is how they are asked for (None: `ROOT` for root, else `MEMBER`)."""
 
     command: Sequence[str] | None = None
+    _holders: dict[str, CloneHolder] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """The processes that hold clones for a block, by the ids of the clones."""
 
     @property
     def _words(self) -> tuple[str, ...]:
@@ -61,9 +62,13 @@ class LocalClones:
     def reset(self, clone: ReachableClone) -> int | None:
         """Give the clone its first data again. Address and password stay, sessions end.
 
-        Return how many changes of rows were undone; None if its data was replaced.
+        Return how many changes of rows were undone; None if its data was replaced. Where a process holds the clone, it
+        does that, and no command need start.
         """
-        return self._document(CloneReset, "reset", clone.name).undone
+        holder = self._holders.get(clone.id)
+        if holder is None or not holder.is_there:
+            return self._document(CloneReset, "reset", clone.name).undone
+        return parsed(CloneReset, holder.ask("reset", _SECONDS), f"`{self._words[-1]} hold`").undone
 
     def beat(self, clone: ReachableClone) -> None:
         """Say that the holder of the clone is there."""
@@ -81,28 +86,21 @@ class LocalClones:
         *,
         at: str | None = None,
         ttl: str | None = None,
-        heartbeat: float = 60.0,
+        heartbeat: float = HEARTBEAT,
     ) -> Iterator[ReachableClone]:
-        """Yield a new clone, for which a thread beats until the block ends; then it is destroyed.
+        """Yield a new clone, which a process holds until the block ends; then it is destroyed.
 
-        If this process is killed, the clone goes with the next `zsnapdb reap` after `heartbeat` seconds.
+        If this process is killed, that one ends, and the clone goes with the next `zsnapdb reap` after `heartbeat`
+        seconds.
         """
         made = self.create(instance, name, at=at, ttl=ttl, heartbeat=heartbeat)
-        ended = threading.Event()
-        beating = threading.Thread(target=self._beat_until, args=(made, ended, heartbeat / 3), daemon=True)
-        beating.start()
         try:
-            yield made
+            with holding([*self._words, "hold", made.name, "--json"]) as holder:
+                self._holders[made.id] = holder
+                yield made
         finally:
-            ended.set()
-            beating.join()
+            self._holders.pop(made.id, None)
             self.destroy(made)
-
-    def _beat_until(self, clone: ReachableClone, ended: threading.Event, every: float) -> None:
-        while not ended.wait(every):
-            # One beat that is missed ends no clone; whoever uses a clone that is gone learns it there.
-            with contextlib.suppress(CloneCommandError):
-                self.beat(clone)
 
     def _document(self, model: type[D], verb: str, *words: str) -> D:
         return parsed(model, self._run(verb, *words), f"`{self._words[-1]} {verb}`")
@@ -118,8 +116,4 @@ class LocalClones:
             raise CloneCommandError(f"running {argv[0]}: {error}", "is zsnapdb installed on this host?") from error
         if done.returncode == 0:
             return done.stdout
-        try:
-            said = CommandFailure.model_validate_json(done.stdout).error
-        except ValidationError:
-            raise CloneCommandError(done.stderr.strip()[-2000:], exit_code=done.returncode) from None
-        raise CloneCommandError(said.message, said.hint or "", done.returncode, code=said.code)
+        raise failure_in(done.stdout, done.stderr, done.returncode)

@@ -93,11 +93,15 @@ class CloneOptions(TypedDict, total=False):
     ttl: str | None
     profile: str | None
     mask: bool
+    heartbeat: float | None
 
 
 @dataclass(frozen=True)
 class WantedClone:
-    """A new clone: of the newest set, as of the point `at`, or of the set or commit `source`."""
+    """A new clone: of the newest set, as of the point `at`, or of the set or commit `source`.
+
+    With `heartbeat` (seconds) it goes soon after nobody has said for so long that its holder is there.
+    """
 
     instance: str
     name: str | None = None
@@ -106,12 +110,14 @@ class WantedClone:
     ttl: str | None = None
     profile: str | None = None
     mask: bool = False
+    heartbeat: float | None = None
 
     def body(self) -> dict[str, object]:
         """Return the body of the request."""
         given = {"name": self.name, "at": self.at, "from": self.source, "ttl": self.ttl, "profile": self.profile}
         chosen = {key: value for key, value in given.items() if value is not None}
-        return {"instance": self.instance, **chosen, **({"mask": True} if self.mask else {})}
+        beats = {"heartbeat": f"{self.heartbeat:g}s"} if self.heartbeat is not None else {}
+        return {"instance": self.instance, **chosen, **beats, **({"mask": True} if self.mask else {})}
 
 
 def new_key() -> str:
@@ -199,6 +205,15 @@ def logs(clone: AnyClone, lines: int) -> Exchange[tuple[str, ...]]:
     """Return the last lines of the error log of a clone's server. Others chose their text."""
     path = _path(clone, f"/logs?{urlencode({'lines': lines})}")
     return (yield from _document(LogLines, ApiRequest("GET", path))).lines
+
+
+def beat(clone: AnyClone) -> Exchange[None]:
+    """Say that the holder of a clone is there. It is tried once: another beat comes soon."""
+    answer = yield ApiRequest("POST", _path(clone, "/heartbeat"))
+    if not isinstance(answer, ApiAnswer):
+        raise CloneCommandError(answer.reason if answer is not None else "no answer", exit_code=6, code="unreachable")
+    if answer.status >= _LEAST_ERROR:
+        raise _error(answer)
 
 
 def destroy(clone: AnyClone) -> Exchange[None]:

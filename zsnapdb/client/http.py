@@ -10,6 +10,7 @@ import contextlib
 import ssl
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack
@@ -17,6 +18,7 @@ from typing import Any, Unpack
 import httpx
 
 from zsnapdb.client import exchange
+from zsnapdb.client.beats import HEARTBEAT, beating, beating_task
 from zsnapdb.client.connection import ApiConnection, connection, other_form, unusable
 from zsnapdb.client.errors import CloneCommandError
 from zsnapdb.client.exchange import (
@@ -151,8 +153,10 @@ class Client:
     ) -> Iterator[ReachableClone]:
         """Yield a new clone, which is destroyed at the end of the block, also if the block, or the wait for it, raises.
 
-        If this process is killed, the clone goes when its lease ends.
+        It beats meanwhile. If this process is killed, the clone goes with the next `zsnapdb reap` after `heartbeat`
+        seconds (None: no beats, and it goes when its lease ends).
         """
+        every = options.setdefault("heartbeat", HEARTBEAT)
         wanted, key = WantedClone(instance, name, **options), exchange.new_key()
         try:
             made = self._run(exchange.create(wanted, key, self._to.host))
@@ -163,7 +167,8 @@ class Client:
                 self._run(exchange.take_back(wanted, key))
             raise
         try:
-            yield made
+            with beating(partial(self.beat, made), every) if every is not None else contextlib.nullcontext():
+                yield made
         finally:
             self.destroy(made)
 
@@ -190,6 +195,10 @@ class Client:
     def logs(self, clone: AnyClone, lines: int = 100) -> tuple[str, ...]:
         """Return the last lines of the error log of the clone's server. Others chose their text."""
         return self._run(exchange.logs(clone, lines))
+
+    def beat(self, clone: AnyClone) -> None:
+        """Say that the holder of the clone is there."""
+        self._run(exchange.beat(clone))
 
     def destroy(self, clone: AnyClone) -> None:
         """Destroy the clone. One that is gone is no error."""
@@ -285,8 +294,10 @@ class AsyncClient:
     ) -> AsyncIterator[ReachableClone]:
         """Yield a new clone, which is destroyed at the end of the block, also if the block, or the wait for it, raises.
 
-        If this process is killed, the clone goes when its lease ends.
+        It beats meanwhile. If this process is killed, the clone goes with the next `zsnapdb reap` after `heartbeat`
+        seconds (None: no beats, and it goes when its lease ends).
         """
+        every = options.setdefault("heartbeat", HEARTBEAT)
         wanted, key = WantedClone(instance, name, **options), exchange.new_key()
         try:
             made = await self._run(exchange.create(wanted, key, self._to.host))
@@ -297,7 +308,8 @@ class AsyncClient:
                 await self._run(exchange.take_back(wanted, key))
             raise
         try:
-            yield made
+            async with beating_task(partial(self.beat, made), every) if every is not None else contextlib.nullcontext():
+                yield made
         finally:
             await self.destroy(made)
 
@@ -324,6 +336,10 @@ class AsyncClient:
     async def logs(self, clone: AnyClone, lines: int = 100) -> tuple[str, ...]:
         """Return the last lines of the error log of the clone's server. Others chose their text."""
         return await self._run(exchange.logs(clone, lines))
+
+    async def beat(self, clone: AnyClone) -> None:
+        """Say that the holder of the clone is there."""
+        await self._run(exchange.beat(clone))
 
     async def destroy(self, clone: AnyClone) -> None:
         """Destroy the clone. One that is gone is no error."""

@@ -200,3 +200,12 @@ def parsed(model: type[D], text: str | bytes, what: str) -> D:
             f"{what} answered with another document than this library knows",
             "install the same version of zsnapdb on both sides",
         ) from error
+
+
+def failure_in(document: str | bytes, said: str, exit_code: int) -> CloneCommandError:
+    """Return what the document of a command that failed says; if it is none, what the command `said` on stderr."""
+    try:
+        failure = CommandFailure.model_validate_json(document).error
+    except ValidationError:
+        return CloneCommandError(said.strip()[-2000:], exit_code=exit_code)
+    return CloneCommandError(failure.message, failure.hint or "", exit_code, code=failure.code)

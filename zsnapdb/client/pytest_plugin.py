@@ -2,7 +2,7 @@
 
 `zsnapdb_clone` is one clone for the whole session of a worker (of pytest-xdist; without it, of the session).
 `zsnapdb_data` is that clone with its first data: what the test before wrote is undone. A session that is killed leaves
-a clone that goes with the next `zsnapdb reap`; by HTTP, when its lease ends.
+a clone that goes with the next `zsnapdb reap` after the time of a heartbeat.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(
         _AT, "The point that they show: a time, a duration ago or a GTID (empty: the newest set).", default=""
     )
-    parser.addini(
-        _TTL, "How long they stay if the session is killed, such as 1h (empty: as the site has it).", default=""
-    )
+    parser.addini(_TTL, "How long they stay at most, such as 1h (empty: as the site has it).", default="")
     parser.addini(_COMMAND, "The command that makes them, if it is not found by itself.", type="args", default=[])
     parser.addini(
         _URL, f"The `zsnapdb serve` that makes them, if it is not this host; {URL} comes before it.", default=""

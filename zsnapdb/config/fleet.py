@@ -32,7 +32,7 @@ class FleetSettings(ConfigSection):
     """
 
     repository: Annotated[dict[RepositoryName, RepositorySettings], Field(min_length=1)]
-    objectives: ObjectiveSettings = ObjectiveSettings()
+    objectives: ObjectiveSettings = ObjectiveSettings.model_construct()
     heard_within: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 2 * 86400.0
     cache: Path = Path("/var/cache/zsnapdb/fleet")
     readers: Annotated[int, Field(ge=1, le=256)] = 16

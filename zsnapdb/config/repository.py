@@ -144,9 +144,9 @@ class RepositorySettings(ConfigSection):
     evidence: bool = False
     """Whether commands write what they did into the evidence log of the repository."""
     bandwidth: Annotated[Size, Field(ge=1 << 10)] | None = None
-    s3: S3Settings = S3Settings()
-    stream: StreamSettings = StreamSettings()
-    encryption: EncryptionSettings = EncryptionSettings()
+    s3: S3Settings = S3Settings.model_construct()
+    stream: StreamSettings = StreamSettings.model_construct()
+    encryption: EncryptionSettings = EncryptionSettings.model_construct()
     keep: KeepSettings | None = None
     objectives: ObjectiveSettings | None = None
     object_lock: ObjectLockSettings | None = None

@@ -195,23 +195,23 @@ class InstanceSettings(ConfigSection):
     volumes: Volumes | None = None
     vm: VmSourceSettings | None = None
     repository: str
-    lock: LockSettings = LockSettings()
+    lock: LockSettings = LockSettings.model_construct()
     hooks: tuple[HookSettings, ...] = ()
-    server: ServerSettings = ServerSettings()
-    control: ControlSettings = ControlSettings()
-    chain: ChainSettings = ChainSettings()
-    encryption: DatasetKeySettings = DatasetKeySettings()
-    masking: MaskingSettings = MaskingSettings()
+    server: ServerSettings = ServerSettings.model_construct()
+    control: ControlSettings = ControlSettings.model_construct()
+    chain: ChainSettings = ChainSettings.model_construct()
+    encryption: DatasetKeySettings = DatasetKeySettings.model_construct()
+    masking: MaskingSettings = MaskingSettings.model_construct()
     pool: PoolSettings | None = None
     upgrade_queries: tuple[str, ...] = ()
-    migration: MigrationSettings = MigrationSettings()
-    drill: DrillSettings = DrillSettings()
-    binlog: BinlogSettings = BinlogSettings()
+    migration: MigrationSettings = MigrationSettings.model_construct()
+    drill: DrillSettings = DrillSettings.model_construct()
+    binlog: BinlogSettings = BinlogSettings.model_construct()
     keep: KeepSettings | None = None
-    local: KeepRules = KeepRules(within=7200.0, hourly=24)
+    local: KeepRules = KeepRules.model_construct(within=7200.0, hourly=24)
     """How long the sets of `zsnapdb snapshot` stay."""
-    objectives: ObjectiveSettings = ObjectiveSettings()
-    agent: InstanceAgentSettings = InstanceAgentSettings()
+    objectives: ObjectiveSettings = ObjectiveSettings.model_construct()
+    agent: InstanceAgentSettings = InstanceAgentSettings.model_construct()
 
     @model_validator(mode="after")
     def _one_way_to_reach(self) -> InstanceSettings:
@@ -348,14 +348,14 @@ class Settings(ConfigSection):
 
     instance: dict[str, InstanceSettings]
     repository: dict[str, RepositorySettings]
-    clones: CloneSettings = CloneSettings()
-    vms: MachineSettings = MachineSettings()
-    restore: RestoreSettings = RestoreSettings()
-    site: SiteSettings = SiteSettings()
-    doctor: DoctorSettings = DoctorSettings()
-    agent: AgentSettings = AgentSettings()
-    notifications: NotificationSettings = NotificationSettings()
-    serve: ServeSettings = ServeSettings()
+    clones: CloneSettings = CloneSettings.model_construct()
+    vms: MachineSettings = MachineSettings.model_construct()
+    restore: RestoreSettings = RestoreSettings.model_construct()
+    site: SiteSettings = SiteSettings.model_construct()
+    doctor: DoctorSettings = DoctorSettings.model_construct()
+    agent: AgentSettings = AgentSettings.model_construct()
+    notifications: NotificationSettings = NotificationSettings.model_construct()
+    serve: ServeSettings = ServeSettings.model_construct()
 
     @model_validator(mode="after")
     def _notified_instances_exist(self) -> Settings:

@@ -10,12 +10,14 @@ from typing import Annotated, Any, ClassVar
 from typing_extensions import TypedDict
 
 from zsnapdb.agent.overview import AgentOverview, JobOverview
+from zsnapdb.agent.run_now import RanJob
 from zsnapdb.base.errors import BusyError
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.planning.agent.jobs import HOST
 from zsnapdb.planning.agent.runs import RunRecord
 from zsnapdb.report.document import Dumped
 from zsnapdb.report.parts import Part, Table, TabularView
+from zsnapdb.report.view import View
 
 
 class AgentJobFields(TypedDict):
@@ -50,6 +52,52 @@ class AgentDocument(TypedDict):
     jobs: list[AgentJobFields]
     pauses: list[PauseFields]
     held: list[HeldFields]
+
+
+class AgentPauseDocument(TypedDict):
+    """Until when no job of an instance begins; null: the pause has ended."""
+
+    instance: str
+    until: str | None
+
+
+class AgentRunDocument(TypedDict):
+    """A job of the agent that was run at once: its exit code, and the file with what it printed."""
+
+    job: str
+    exit_code: int
+    log: str
+
+
+@dataclass(frozen=True)
+class PauseView(View):
+    """A pause that begins or ends now."""
+
+    instance: str
+    until: datetime | None
+    kind: ClassVar[str] = "agent-pause"
+
+    def text(self) -> str:
+        if self.until is None:
+            return "the pause has ended"
+        return f"no job of {self.instance} begins before {_time(self.until)}"
+
+    def fields(self) -> AgentPauseDocument:
+        return {"instance": self.instance, "until": self.until.isoformat() if self.until is not None else None}
+
+
+@dataclass(frozen=True)
+class AgentRunView(View):
+    """A job that was run at once."""
+
+    ran: RanJob
+    kind: ClassVar[str] = "agent-run"
+
+    def text(self) -> str:
+        return f"{self.ran.name} ended with {self.ran.exit_code}; what it printed is in {self.ran.log}"
+
+    def fields(self) -> AgentRunDocument:
+        return {"job": str(self.ran.name), "exit_code": self.ran.exit_code, "log": str(self.ran.log)}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.retry_classes import retry_class
 
 VERSION = 1
 
@@ -28,10 +29,14 @@ class ErrorFields(TypedDict):
 
 
 class ErrorDocument(TypedDict):
-    """The failure of a command. It is printed instead of the result."""
+    """The failure of a command. It is printed instead of the result.
+
+    `retry`: whether the same command is worth repeating: again, never, or twice (two attempts in all).
+    """
 
     error: ErrorFields
     exit_code: int
+    retry: str
 
 
 @dataclass(frozen=True)
@@ -78,5 +83,6 @@ def errors_fields(errors: Sequence[ZsnapdbError]) -> list[ErrorFields]:
 
 def error(error: ZsnapdbError) -> str:
     """Return the document of a failure."""
-    fields: ErrorDocument = {"error": error_fields(error), "exit_code": error.exit_code}
+    retry = retry_class(error.exit_code, error.code).value
+    fields: ErrorDocument = {"error": error_fields(error), "exit_code": error.exit_code, "retry": retry}
     return document("error", **fields)

@@ -8,6 +8,7 @@ says is read again. A cache that cannot be read or written is ignored.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -128,18 +129,26 @@ class Summaries:
     unreadable: Mapping[str, DamagedError]
 
 
-class _Cached(_Part):
+class _Deferred(_Part):
+    # Its schema has those of the summaries inside: it is built where a cache is read or written.
+    model_config = ConfigDict(defer_build=True)
+
+
+class _Cached(_Deferred):
     size: int
     summary: Summary
 
 
-class _CacheFile(_Part):
+class _CacheFile(_Deferred):
     version: int
     trust: tuple[str, ...]
     entries: dict[str, _Cached]
 
 
-_FILE = TypeAdapter(_CacheFile)
+@functools.cache
+def _cache_file() -> TypeAdapter[_CacheFile]:
+    # Threads that come at once build one each, and any of them serves; a deferred model is not built by two at once.
+    return TypeAdapter(_CacheFile)
 
 
 @dataclass(frozen=True)
@@ -162,14 +171,14 @@ class Cache:
         None if there is no file, if it has another version, or if the keyring trusted something else.
         """
         with contextlib.suppress(OSError, ValidationError):
-            cached = _FILE.validate_json(self.file.read_bytes())
+            cached = _cache_file().validate_json(self.file.read_bytes())
             if (cached.version, cached.trust) == (_VERSION, self.trust):
                 return cached.entries
         return {}
 
     def write(self, entries: dict[str, _Cached]) -> None:
         """Replace the file atomically. Errors of the file system are ignored."""
-        content = _FILE.dump_json(_CacheFile(version=_VERSION, trust=self.trust, entries=entries))
+        content = _cache_file().dump_json(_CacheFile(version=_VERSION, trust=self.trust, entries=entries))
         with contextlib.suppress(OSError):
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             whole_file.replace_disposable(self.file, content)

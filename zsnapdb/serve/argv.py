@@ -33,6 +33,7 @@ def create(wanted: NewClone, terms: CloneTerms, subject: str) -> Sequence[str]:
     words += [f"--at={wanted.at}"] if wanted.at is not None else []
     words += [f"--profile={wanted.profile}"] if wanted.profile is not None else []
     words += ["--mask"] if terms.masks else []
+    words += [f"--heartbeat={wanted.heartbeat}"] if wanted.heartbeat is not None else []
     return parse((*words, "--json"), subject, SERVED).words
 
 

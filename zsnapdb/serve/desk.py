@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from zsnapdb.base.errors import UsageError, ZsnapdbError
+from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.base.patterns import printable
 from zsnapdb.base.quantities import format_duration, parse_duration
 from zsnapdb.config.settings import Settings
@@ -39,11 +39,13 @@ from zsnapdb.serve.roles import (
 )
 from zsnapdb.serve.seen import SeenClone, SeenCommit, belonging, seen_in, the_clone
 from zsnapdb.serve.verbs import (
+    BeatCloneVerb,
     CancelOperationVerb,
     ChangeOfClone,
     CloneLogsVerb,
     CommitCloneVerb,
     CreateCloneVerb,
+    FleetQuery,
     GetCloneVerb,
     GetOperationVerb,
     GetSubjectVerb,
@@ -52,6 +54,7 @@ from zsnapdb.serve.verbs import (
     ListClonesVerb,
     ListDrillsVerb,
     ListEvidenceVerb,
+    ListFleetVerb,
     ListInstancesVerb,
     ListObjectivesVerb,
     ProtectionRead,
@@ -74,8 +77,9 @@ class Desk:
     """What the helper needs to answer. `settings` reads the configuration, so that a change of it holds at once.
 
     `look` lists the clones, as the document of `zsnapdb clone list --json`, `commits` what was committed of them, `run`
-    runs what changes them, and `protection` asks the commands that change nothing. `logins` answers about log-ins to
-    the page (None: there are none).
+    runs what changes them, `protection` asks the commands that change nothing, and `beat` notes that the holder of the
+    clone of that unchanging name is there. `logins` answers about log-ins to the page (None: there are none), `fleet`
+    about all instances of all hosts (None: it is not looked at here).
     """
 
     settings: Callable[[], Settings]
@@ -85,8 +89,10 @@ class Desk:
     commits: Callable[[], Sequence[SeenCommit]]
     run: RunCommand
     protection: ProtectionReader
+    beat: Callable[[str], None]
     now: Callable[[], datetime]
     logins: LoginDesk | None = None
+    fleet: Callable[[FleetQuery], ResultAnswer] | None = None
     patience: float = PATIENCE
     most_at_once: int = MOST_AT_ONCE
     _admission: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -122,8 +128,12 @@ class Desk:
                 return self._cancel(self._begun(asks, verb.kind, verb.id))
             case CloneLogsVerb():
                 return self._logs(asks, verb)
+            case BeatCloneVerb():
+                return self._beat(asks, verb)
             case InstancePointsVerb() | ListObjectivesVerb() | ListDrillsVerb() | ListEvidenceVerb():
                 return self._protection(asks, verb)
+            case ListFleetVerb():
+                return self._fleet(asks, verb)
             case CreateCloneVerb():
                 return self._ended(self._create(asks, verb), tell)
             case _:
@@ -213,6 +223,12 @@ class Desk:
                 self.settings().one_instance(verb.instance)
         return self.protection.read(verb, asks.subject)
 
+    def _fleet(self, asks: CredentialHolder, verb: ListFleetVerb) -> ResultAnswer:
+        messages.require(decide(asks.role, verb.kind, Belonging.NOBODY))
+        if self.fleet is None:
+            raise messages.no_such("view of a fleet", "fleet.toml")
+        return self.fleet(verb.asked)
+
     def _logs(self, asks: CredentialHolder, verb: CloneLogsVerb) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name)
         told = self.protection.told(argv.logs(verb, clone.id, asks.subject), asks.subject)
@@ -223,6 +239,16 @@ class Desk:
         return ResultAnswer(
             document={name: told.document[name] for name in ("clone", "lines") if name in told.document}
         )
+
+    def _beat(self, asks: CredentialHolder, verb: BeatCloneVerb) -> ResultAnswer:
+        clone = self._permitted(asks, verb.kind, verb.name)
+        every = clone.fields.get("heartbeat")
+        if every is None:
+            raise PreflightError(
+                f"no heartbeats are expected for clone {clone.name}", hint='make one with "heartbeat", such as "30s"'
+            )
+        self.beat(clone.id)
+        return ResultAnswer(document={"clone": clone.name, "heartbeat": every})
 
     def _begun(self, asks: CredentialHolder, verb: VerbKind, operation: str) -> OperationRecord:
         """Return the operation, if the subject began it, and with no role that may see more.

@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from zsnapdb.base.errors import BusyError, UnknownNameError, UsageError, ZsnapdbError
 from zsnapdb.serve.clone_pages import ClonePages
+from zsnapdb.serve.fleet_pages import FleetPages
 from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.new_clone_pages import NewClonePages
 from zsnapdb.serve.operation_pages import OperationPages
@@ -26,7 +27,7 @@ from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.pre_logins import PreLogins
 from zsnapdb.serve.protection_pages import ProtectionPages
 from zsnapdb.serve.verbs import MOST_BYTES
-from zsnapdb.serve.visits import OtherPlace, PageAnswer, PageHandler
+from zsnapdb.serve.visits import FileAnswer, OtherPlace, PageHandler, SiteAnswer
 from zsnapdb.serve.web_app import CLOSES, AsgiApp, Message, Receive, Scope, Send, create_app
 
 _FORM_SECONDS = 10.0
@@ -97,7 +98,7 @@ def create_pages(pages: BrowserPages, pre_logins: PreLogins | None = None) -> As
 def _paths(pages: BrowserPages) -> tuple[tuple[str, str, PageHandler], ...]:
     """Return method and path of each page, and what answers it. What changes something is a POST."""
     clones, new, operations = ClonePages(pages.visits), NewClonePages(pages.visits), OperationPages(pages.visits)
-    protection = ProtectionPages(pages.visits)
+    protection, fleet = ProtectionPages(pages.visits), FleetPages(pages.visits)
     clone, operation = "/clones/{name}", "/operations/{id}"
     return (
         ("GET", "/", pages.overview),
@@ -119,6 +120,9 @@ def _paths(pages: BrowserPages) -> tuple[tuple[str, str, PageHandler], ...]:
         ("POST", f"{clone}/destroy", clones.destroy),
         ("GET", "/drills", protection.drills),
         ("GET", "/evidence", protection.evidence),
+        ("GET", "/fleet", fleet.fleet),
+        ("GET", "/fleet.csv", fleet.table),
+        ("GET", "/fleet.json", fleet.document),
         ("GET", "/restore", protection.restore),
         ("GET", operation, operations.operation),
         ("POST", f"{operation}/cancel", operations.cancel),
@@ -147,7 +151,10 @@ class _PagesHttp:
     def _answered(self, handler: PageHandler, request: PageRequest) -> Response:
         return self._response(self._pages.answer(handler, request))
 
-    def _response(self, answer: PageAnswer | OtherPlace) -> Response:
+    def _response(self, answer: SiteAnswer) -> Response:
+        if isinstance(answer, FileAnswer):
+            kept = {"Content-Disposition": f'attachment; filename="{answer.name}"'}
+            return Response(answer.text, headers=kept, media_type=answer.media_type)
         headers = {"Set-Cookie": answer.cookie} if answer.cookie else {}
         if isinstance(answer, OtherPlace):
             return RedirectResponse(answer.path, _SEE_OTHER, headers)

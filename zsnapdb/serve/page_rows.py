@@ -66,6 +66,11 @@ class Person(_Facts):
         return self.role in USERS[VerbKind.EVIDENCE_LIST]
 
     @property
+    def sees_fleet(self) -> bool:
+        """Whether the instances of all hosts are for the person."""
+        return self.role in USERS[VerbKind.FLEET_LIST]
+
+    @property
     def reads_logs(self) -> bool:
         """Whether logs of clones are for the person."""
         return self.role in USERS[VerbKind.CLONE_LOGS]

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from zsnapdb.base.printed import printed
-from zsnapdb.base.quantities import format_duration
+from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.serve.page_rows import clock_time
 
 
@@ -27,6 +27,7 @@ class PageTemplates:
             lstrip_blocks=True,
         )
         self._environment.filters |= {
+            "bytes": size,
             "clock": clock_time,
             "duration": format_duration,
             "words": _words,

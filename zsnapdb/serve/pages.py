@@ -20,7 +20,16 @@ from zsnapdb.serve.messages import UNAUTHENTICATED, FailureAnswer
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, require_same_origin, set_cookie
 from zsnapdb.serve.problems import ProblemDetails, problem_of
 from zsnapdb.serve.verbs import GetSubjectVerb, HelperRequest, ListClonesVerb, ListObjectivesVerb
-from zsnapdb.serve.visits import EndedSession, NoSession, OtherPlace, PageAnswer, PageHandler, Visits, document_of
+from zsnapdb.serve.visits import (
+    EndedSession,
+    NoSession,
+    OtherPlace,
+    PageAnswer,
+    PageHandler,
+    SiteAnswer,
+    Visits,
+    document_of,
+)
 
 _LOGIN_HINT = "an administrator of the host makes a token: `zsnapdb token create`"
 
@@ -38,7 +47,7 @@ class BrowserPages:
         """What finds out who asks."""
         return Visits(self.helper, self.now, self.sessions)
 
-    def answer(self, handler: PageHandler, request: PageRequest) -> PageAnswer | OtherPlace:
+    def answer(self, handler: PageHandler, request: PageRequest) -> SiteAnswer:
         """Return what the handler answers, or the page that says why it does not."""
         try:
             return handler(request)

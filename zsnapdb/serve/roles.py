@@ -34,6 +34,7 @@ class VerbKind(StrEnum):
     CLONE_UNPROTECT = "clone.unprotect"
     CLONE_COMMIT = "clone.commit"
     CLONE_LOGS = "clone.logs"
+    CLONE_BEAT = "clone.beat"
     CLONE_DESTROY = "clone.destroy"
     OPERATION_GET = "operation.get"
     OPERATION_CANCEL = "operation.cancel"
@@ -41,6 +42,7 @@ class VerbKind(StrEnum):
     OBJECTIVE_LIST = "objective.list"
     DRILL_LIST = "drill.list"
     EVIDENCE_LIST = "evidence.list"
+    FLEET_LIST = "fleet.list"
 
 
 class Belonging(StrEnum):
@@ -77,9 +79,11 @@ USERS: Mapping[VerbKind, frozenset[Role]] = {
     VerbKind.OBJECTIVE_LIST: _ALL,
     VerbKind.DRILL_LIST: _ALL,
     VerbKind.EVIDENCE_LIST: _SEES_ALL,
+    VerbKind.FLEET_LIST: _SEES_ALL | {Role.VIEWER},
     VerbKind.CLONE_LIST: _ALL,
     VerbKind.CLONE_GET: _ALL,
     VerbKind.CLONE_LOGS: _CHANGES,
+    VerbKind.CLONE_BEAT: _CHANGES,
     VerbKind.CLONE_CREATE: _CHANGES,
     VerbKind.CLONE_RESET: _CHANGES,
     VerbKind.CLONE_EXTEND: _CHANGES,

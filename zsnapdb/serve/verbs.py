@@ -47,10 +47,15 @@ RecordCount = Annotated[int, Field(ge=1, le=MOST_RECORDS)]
 DrillCount = Annotated[int, Field(ge=1, le=MOST_DRILLS)]
 
 
+MOST_INSTANCES = 10_000
+NamePattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.*?\[\]!-]{1,100}$", strict=True)]
+
+
 class NewClone(BaseModel):
     """What is wanted of a new clone: of the newest set, as of a point (`at`), or of a set or commit (`from`).
 
-    `mask` asks for masking where the site does not demand it.
+    `mask` asks for masking where the site does not demand it. With `heartbeat` it goes if its holder does not say so
+    often that it is there.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -62,6 +67,7 @@ class NewClone(BaseModel):
     ttl: Duration | None = None
     profile: Literal["tiny", "normal"] | None = None
     mask: Annotated[bool, Field(strict=True)] = False
+    heartbeat: Duration | None = None
 
     @model_validator(mode="after")
     def _is_of_one_state(self) -> NewClone:
@@ -92,6 +98,30 @@ class NewLease(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     ttl: Duration | None = None
+
+
+class FleetQuery(BaseModel):
+    """Which instances of a fleet are wanted (patterns of names, such as db-*), in which order, and how many of them.
+
+    `red`: only those that are not met. `after` are left out at the beginning.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    red: bool = False
+    instance: NamePattern | None = None
+    host: NamePattern | None = None
+    repository: NamePattern | None = None
+    sort: Literal["red", "instance", "host", "age", "stored"] = "red"
+    after: Annotated[int, Field(ge=0, le=MOST_INSTANCES)] = 0
+    most: Annotated[int, Field(ge=1, le=MOST_INSTANCES)] = MOST_INSTANCES
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The same as `zsnapdb fleet status --where` takes it."""
+        named = {"instance": self.instance, "host": self.host, "repository": self.repository}
+        patterns = tuple(f"{name}={pattern}" for name, pattern in named.items() if pattern is not None)
+        return ("red", *patterns) if self.red else patterns
 
 
 class _Verb(BaseModel):
@@ -177,6 +207,13 @@ class CloneLogsVerb(_Verb):
     lines: LogLines = 100
 
 
+class BeatCloneVerb(_Verb):
+    """What the holder of a clone says so that it stays."""
+
+    kind: Literal[VerbKind.CLONE_BEAT] = VerbKind.CLONE_BEAT
+    name: Name
+
+
 class DestroyCloneVerb(_Verb):
     """The end of a clone."""
 
@@ -228,13 +265,28 @@ class ListEvidenceVerb(_Verb):
     limit: RecordCount = 100
 
 
+class ListFleetVerb(_Verb):
+    """All instances of all hosts, as they were read last."""
+
+    kind: Literal[VerbKind.FLEET_LIST] = VerbKind.FLEET_LIST
+    asked: FleetQuery = FleetQuery()
+
+
 ChangeOfClone = (
     ResetCloneVerb | ExtendCloneVerb | ProtectCloneVerb | UnprotectCloneVerb | CommitCloneVerb | DestroyCloneVerb
 )
 ProtectionRead = InstancePointsVerb | ListObjectivesVerb | ListDrillsVerb | ListEvidenceVerb
 """What is asked about the protection of instances."""
-CloneRead = GetSubjectVerb | ListInstancesVerb | ListClonesVerb | GetCloneVerb | CloneLogsVerb
-RoleVerb = CloneRead | CreateCloneVerb | ChangeOfClone | GetOperationVerb | CancelOperationVerb | ProtectionRead
+CloneRead = GetSubjectVerb | ListInstancesVerb | ListClonesVerb | GetCloneVerb | CloneLogsVerb | BeatCloneVerb
+RoleVerb = (
+    CloneRead
+    | CreateCloneVerb
+    | ChangeOfClone
+    | GetOperationVerb
+    | CancelOperationVerb
+    | ProtectionRead
+    | ListFleetVerb
+)
 """What needs a token, whose role decides about it."""
 Verb = Annotated[RoleVerb | LoginVerb, Field(discriminator="kind")]
 

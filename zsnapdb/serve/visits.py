@@ -30,6 +30,15 @@ class PageAnswer:
 
 
 @dataclass(frozen=True)
+class FileAnswer:
+    """A file that the browser keeps under this name."""
+
+    text: str
+    media_type: str
+    name: str
+
+
+@dataclass(frozen=True)
 class OtherPlace:
     """Where the browser is sent, and a cookie to set ("": none)."""
 
@@ -59,7 +68,8 @@ class EndedSession(Exception):
     """The token of the session is not valid any more."""
 
 
-PageHandler = Callable[[PageRequest], PageAnswer | OtherPlace]
+SiteAnswer = PageAnswer | OtherPlace | FileAnswer
+PageHandler = Callable[[PageRequest], SiteAnswer]
 
 
 @dataclass(frozen=True)

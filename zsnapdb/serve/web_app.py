@@ -23,12 +23,14 @@ from zsnapdb.serve.protection_documents import EvidenceDocument, ObjectivesDocum
 from zsnapdb.serve.verbs import (
     MOST_BYTES,
     MOST_OF_BEARER,
+    BeatCloneVerb,
     CancelOperationVerb,
     CloneLogsVerb,
     CommitCloneVerb,
     CreateCloneVerb,
     DestroyCloneVerb,
     ExtendCloneVerb,
+    FleetQuery,
     GetCloneVerb,
     GetOperationVerb,
     HelperRequest,
@@ -38,6 +40,7 @@ from zsnapdb.serve.verbs import (
     ListClonesVerb,
     ListDrillsVerb,
     ListEvidenceVerb,
+    ListFleetVerb,
     ListInstancesVerb,
     ListObjectivesVerb,
     Name,
@@ -57,6 +60,7 @@ from zsnapdb.serve.web_models import (
     CancelledOperation,
     DrillsQuery,
     EvidenceQuery,
+    HeartbeatDocument,
     LogsDocument,
     LogsQuery,
 )
@@ -160,6 +164,10 @@ class CloneApi:
         """List records of the evidence log of an instance by number, after the one that `after` names."""
         return self._ask(bearer, ListEvidenceVerb(instance=asked.instance, after=asked.after, limit=asked.limit))
 
+    def fleet(self, asked: Annotated[FleetQuery, Query()], bearer: Bearer = None) -> JSONResponse:
+        """List all instances of all hosts, red first, as they were read last."""
+        return self._ask(bearer, ListFleetVerb(asked=asked))
+
     def clones(self, bearer: Bearer = None) -> JSONResponse:
         """List the clones that you may see."""
         return self._ask(bearer, ListClonesVerb())
@@ -205,6 +213,10 @@ class CloneApi:
         """Show the last lines of the error log of a clone's server, at most 64 KiB. Others chose their text."""
         return self._ask(bearer, CloneLogsVerb(name=name, lines=asked.lines))
 
+    def beat(self, name: CloneInPath, bearer: Bearer = None) -> JSONResponse:
+        """Say that the holder of a clone is there, which was made with `heartbeat`."""
+        return self._ask(bearer, BeatCloneVerb(name=name))
+
     def destroy(self, name: CloneInPath, bearer: Bearer = None) -> JSONResponse:
         """Destroy a clone."""
         return self._ask(bearer, DestroyCloneVerb(name=name))
@@ -224,6 +236,7 @@ _DOCUMENTS: Mapping[str, type[BaseModel]] = {
     "drills": ToldDrills,
     "evidence": EvidenceDocument,
     "logs": LogsDocument,
+    "beat": HeartbeatDocument,
     "cancel": CancelledOperation,
 }
 """The answers that are no documents of the command line."""
@@ -245,12 +258,19 @@ def _paths(api: CloneApi) -> tuple[tuple[str, str, Callable[..., JSONResponse], 
         (f"{clone}/unprotect", "POST", api.unprotect, 200),
         (f"{clone}/commit", "POST", api.commit, 200),
         (f"{clone}/logs", "GET", api.logs, 200),
+        (f"{clone}/heartbeat", "POST", api.beat, 200),
         (operation, "GET", api.operation, 200),
         (operation, "DELETE", api.cancel, 200),
         ("/objectives", "GET", api.objectives, 200),
         ("/drills", "GET", api.drills, 200),
         ("/evidence", "GET", api.evidence, 200),
+        ("/fleet", "GET", api.fleet, 200),
     )
+
+
+def _may_take_longer(endpoint: str) -> bool:
+    """Whether the answer may be an operation."""
+    return endpoint in KINDS or endpoint in ("operation", "cancel")
 
 
 def create_app(helper: HelperClient) -> FastAPI:
@@ -276,7 +296,7 @@ def create_app(helper: HelperClient) -> FastAPI:
             methods=[method],
             status_code=status,
             response_model=None,
-            responses={**problems, **told, **(begun if method != "GET" or endpoint == api.operation else {})},
+            responses={**problems, **told, **(begun if _may_take_longer(endpoint.__name__) else {})},
         )
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _no_route)

@@ -17,6 +17,7 @@ KINDS: Mapping[str, str] = {
     "unprotect": "clone-changed",
     "commit": "clone-commit",
     "destroy": "clone-destroyed",
+    "fleet": "fleet-status",
 }
 """The document of the command line that a request answers, by what answers it."""
 
@@ -51,6 +52,13 @@ class LogsDocument(BaseModel):
 
     clone: str
     lines: tuple[str, ...]
+
+
+class HeartbeatDocument(BaseModel):
+    """A clone whose holder is there, and how many seconds may pass until he says so again."""
+
+    clone: str
+    heartbeat: int
 
 
 class BegunOperation(BaseModel):

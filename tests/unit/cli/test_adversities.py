@@ -22,7 +22,15 @@ repository = "here"
 [repository.here]
 url = "file://{folder}/backups"
 """
-ENDLESS = {("agent",), ("agent", "run"), ("binlog", "archive"), ("mcp",), ("serve",), ("serve-helper",)}
+ENDLESS = {
+    ("agent",),
+    ("clone", "hold"),
+    ("agent", "run"),
+    ("binlog", "archive"),
+    ("mcp",),
+    ("serve",),
+    ("serve-helper",),
+}
 """These work until they are told to end."""
 PLANNED: dict[tuple[str, ...], tuple[str, ...]] = {("setup",): ("--plan",)}
 ENDING = [command for command in commands() if not command.is_group and command.words not in ENDLESS]

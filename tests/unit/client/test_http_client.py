@@ -69,6 +69,37 @@ def test_a_clone_is_there_for_a_block_and_goes_also_after_an_error(client: Clien
     assert {"--at=2h", "--ttl=3600.000s", "--mask"} <= set(host.calls()[0].words)
 
 
+def test_the_holder_of_a_clone_beats_as_long_as_the_block_runs(client: Client, host: ServeHost, url: str) -> None:
+    def beaten() -> None:
+        host.beats.clear()
+        deadline = time.monotonic() + 20
+        while len(host.beats) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    with client.clone("main", "mine", heartbeat=0.06):
+        beaten()
+    with client.clone("main", "quiet", heartbeat=None):
+        assert "--heartbeat" not in str(host.calls()[-1].words)
+
+    async def use() -> None:
+        async with (
+            AsyncClient(url, host.token(SUBJECT)) as later,
+            later.clone("main", "other", heartbeat=0.06),
+        ):
+            await asyncio.to_thread(beaten)
+
+    asyncio.run(use())
+    assert set(host.beats) == {"other"}
+    with client.clone("main", "usual") as clone:
+        client.beat(clone)
+        assert "--heartbeat=30s" in host.calls()[-1].words
+        client.destroy(clone)
+        with pytest.raises(CloneCommandError) as gone:
+            client.beat(clone)
+        assert gone.value.status == 404
+
+
 def test_the_life_of_a_clone(client: Client, host: ServeHost) -> None:
     host.prints("list", {"sets": [{"backup_id": "20260101T000000Z-0001", "state": "stored"}]})
     host.prints("status", POINTS)

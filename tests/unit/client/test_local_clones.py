@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,9 @@ def clones(tmp_path: Path) -> LocalClones:
         "import pathlib, sys\n"
         f"folder = pathlib.Path({str(tmp_path)!r})\n"
         "with open(folder / 'asked', 'a') as file: file.write(' '.join(sys.argv[1:]) + '\\n')\n"
+        "for line in sys.stdin if sys.argv[1] == 'hold' else ():\n"
+        "    with open(folder / 'asked', 'a') as file: file.write('held: ' + line)\n"
+        "    print((folder / 'reset').read_text().partition('\\n')[2], flush=True)\n"
         "code, _, text = (folder / sys.argv[1]).read_text().partition('\\n')\n"
         "print(text)\n"
         "sys.exit(int(code))\n"
@@ -32,7 +34,7 @@ def clones(tmp_path: Path) -> LocalClones:
     for verb, document in (
         ("create", CREATED),
         ("reset", {"undone": 2, "reason": None}),
-        ("beat", {}),
+        ("hold", {}),
         ("destroy", {}),
     ):
         answers(tmp_path, verb, document)
@@ -58,16 +60,21 @@ def test_a_clone_is_made_used_and_destroyed_also_after_an_error(clones: LocalClo
     with pytest.raises(ZeroDivisionError):
         use()
     create = "create main --name mine --at 2h --heartbeat 60s --json"
-    assert asked(tmp_path) == [create, "reset mine --json", "destroy mine --json"]
+    assert asked(tmp_path) == [create, "hold mine --json", "held: reset", "destroy mine --json"]
 
 
-def test_a_clone_is_held_by_heartbeats_as_long_as_it_is_used(clones: LocalClones, tmp_path: Path) -> None:
-    deadline = time.monotonic() + 30
-    with clones.clone("main", "mine", heartbeat=0.3):
-        while asked(tmp_path).count("beat mine --json") < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    assert asked(tmp_path)[-1] == "destroy mine --json"
+def test_a_process_holds_a_clone_as_long_as_it_is_used_and_is_not_needed_for_a_reset(
+    clones: LocalClones, tmp_path: Path
+) -> None:
+    with clones.clone("main", "mine") as clone:
+        answers(tmp_path, "reset", {"error": {"message": "its server does not run", "code": "server"}})
+        with pytest.raises(CloneCommandError, match="its server does not run") as caught:
+            clones.reset(clone)
+        assert caught.value.code == "server"
+        answers(tmp_path, "reset", {"undone": None, "reason": "DDL"})
+        assert clones.reset(clone) is None
+    assert clones.reset(clone) is None
+    assert asked(tmp_path)[-2:] == ["destroy mine --json", "reset mine --json"]
 
 
 def test_what_a_command_refuses_is_said_with_its_hint_and_code(clones: LocalClones, tmp_path: Path) -> None:

@@ -73,3 +73,4 @@ def test_an_error_is_a_document_with_its_exit_code() -> None:
     error = ConfigError("no such key", hint="remove it")
     shown = json.loads(document.error(error))
     assert (shown["kind"], shown["exit_code"], shown["error"]["hint"]) == ("error", error.exit_code, "remove it")
+    assert shown["retry"] == "never"

@@ -18,6 +18,7 @@ from zsnapdb.serve.messages import FailureAnswer, PendingAnswer, ResultAnswer
 from zsnapdb.serve.roles import Belonging, Role, VerbKind
 from zsnapdb.serve.seen import SeenCommit
 from zsnapdb.serve.verbs import (
+    BeatCloneVerb,
     CancelOperationVerb,
     CloneLogsVerb,
     CommitCloneVerb,
@@ -125,6 +126,7 @@ def about(name: str, operation: str) -> Mapping[VerbKind, Verb]:
     return {
         VerbKind.CLONE_GET: GetCloneVerb(name=name),
         VerbKind.CLONE_LOGS: CloneLogsVerb(name=name),
+        VerbKind.CLONE_BEAT: BeatCloneVerb(name=name),
         VerbKind.CLONE_RESET: ResetCloneVerb(name=name),
         VerbKind.CLONE_EXTEND: ExtendCloneVerb(name=name),
         VerbKind.CLONE_PROTECT: protect(name),

@@ -19,9 +19,11 @@ instance.points   viewer developer operator auditor
 objective.list    viewer developer operator auditor
 drill.list        viewer developer operator auditor
 evidence.list                      operator auditor
+fleet.list        viewer           operator auditor
 clone.list        viewer developer operator auditor
 clone.get         viewer developer operator auditor
 clone.logs               developer operator
+clone.beat               developer operator
 clone.create             developer operator
 clone.reset              developer operator
 clone.extend             developer operator

@@ -304,6 +304,7 @@ def test_the_schema_says_what_is_known(host: ServeHost) -> None:
         "/api/v1/clones/{name}/unprotect",
         "/api/v1/clones/{name}/commit",
         "/api/v1/clones/{name}/logs",
+        "/api/v1/clones/{name}/heartbeat",
         "/api/v1/operations/{id}",
         "/api/v1/instances/{name}/points",
         "/api/v1/objectives",

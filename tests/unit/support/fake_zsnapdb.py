@@ -75,6 +75,7 @@ def _done(verb: str, words: list[str], clones: list[dict[str, object]]) -> tuple
             "masked": "--mask" in options,
             "bind_address": _text("address") or "127.0.0.1",
             "expires": _text("expires"),
+            "heartbeat": round(float(options["--heartbeat"].rstrip("s"))) if "--heartbeat" in options else None,
         }
         login = {"user": "zsnapdb_clone", "password": "secret of the clone", "of_pool": False}
         return {"kind": "clone", "clone": made, **login}, [*clones, made]

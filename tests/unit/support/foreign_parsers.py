@@ -253,7 +253,7 @@ def _record() -> bytes:
 def _cached() -> bytes:
     entry = catalogue._Cached(size=1, summary=catalogue.Summary.of(manifest()))
     file = catalogue._CacheFile(version=catalogue._VERSION, trust=(), entries={ID: entry})
-    return catalogue._FILE.dump_json(file)
+    return file.model_dump_json().encode()
 
 
 def _clone_properties() -> str:

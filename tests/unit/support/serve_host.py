@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ from zsnapdb.serve.protection import ProtectionReader
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.seen import SeenCommit
 from zsnapdb.serve.tokens import TokenBook
-from zsnapdb.serve.verbs import HelperRequest, Verb
+from zsnapdb.serve.verbs import FleetQuery, HelperRequest, Verb
 
 PROGRAM = Path(__file__).with_name("fake_zsnapdb.py")
 CONFIGURATION = """
@@ -82,7 +82,10 @@ class ServeHost:
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     id_tokens: CredentialBook | None = None
     logins: LoginDesk | None = None
+    fleet: Callable[[FleetQuery], ResultAnswer] | None = None
     more: str = ""
+    beats: list[str] = field(default_factory=list)
+    """The clones whose holders said that they are there."""
 
     def __post_init__(self) -> None:
         (self.folder / "fake").mkdir(exist_ok=True)
@@ -121,8 +124,10 @@ class ServeHost:
             commits=lambda: tuple(self.commits),
             run=runner,
             protection=ProtectionReader(reader),
+            beat=self.beats.append,
             now=lambda: self.now,
             logins=self.logins,
+            fleet=self.fleet,
             patience=self.patience,
         )
         with bound(self.socket, lambda _: None) as listener:

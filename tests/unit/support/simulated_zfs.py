@@ -49,6 +49,7 @@ class SimulatedZfs:
                 "zsnapdb:backup": request.backup_id,
                 "zsnapdb:instance": request.instance,
                 "zsnapdb:state": request.state,
+                "zsnapdb:run": request.run_id,
             }
             self.snapshots[snap.name] = snap
 

@@ -6,11 +6,13 @@ import typer
 
 from zsnapdb.cli.clone import (
     addresses,
+    branch,
     commit,
     connect,
     create,
     destroy,
     detach,
+    hold,
     inventory,
     lease,
     logs,
@@ -41,7 +43,9 @@ app.command("extend")(evidencing_clone(lease.extend))
 app.command("protect")(evidencing_clone(lease.protect))
 app.command("rename")(evidencing_clone(lease.rename))
 app.command("beat")(lease.beat)
+app.command("hold")(hold.hold)
 app.command("commit")(evidencing_clone(commit.commit))
+app.add_typer(branch.app, name="branch")
 app.command("detach")(evidencing_clone(detach.detach))
 app.command("destroy")(evidencing_clone(destroy.destroy))
 app.command("upgrade-test")(upgrade.upgrade_test)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,8 +13,22 @@ from zsnapdb.cli import completion
 from zsnapdb.cli.clone.options import SOURCE_HELP
 from zsnapdb.cli.clone.set import create_set
 from zsnapdb.cli.evidencing import evidence_of
-from zsnapdb.cli.options import POINT, AcceptOlder, AsJson, ConfigFile, History, InstanceName, PlanOnly, ServerBinary
+from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.options import (
+    POINT,
+    AcceptOlder,
+    AsJson,
+    ConfigFile,
+    History,
+    InstanceName,
+    Once,
+    PlanOnly,
+    ServerBinary,
+)
 from zsnapdb.cli.output import show
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.clone.created import Created
 
 
 class ProfileOption(Enum):
@@ -144,6 +159,7 @@ def create(
     fresh: Fresh = False,
     accepts_older: AcceptOlder = False,
     history: History = None,
+    once: Once = None,
     binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -152,6 +168,8 @@ def create(
     """Clone a snapshot set and start a server on the clone.
 
     The server is isolated from its source. Where the instance has a pool, a clone that waits there is handed out.
+
+    With --once the command can be repeated: the clone that the run of this id made is shown, and no second one is made.
     """
     from zsnapdb.jobs.backup.low_priority import at_low_priority
 
@@ -161,11 +179,14 @@ def create(
         from zsnapdb.cli.progress import Terminal
         from zsnapdb.config.settings import load
         from zsnapdb.jobs.base.instance import Instance
+        from zsnapdb.jobs.clone import once as of_run
         from zsnapdb.jobs.clone import pool as job
         from zsnapdb.jobs.clone import request as requests
         from zsnapdb.report.clone import create as report
 
         _check_point(source, at, history)
+        if once is not None and count is not None:
+            raise typer.BadParameter("--once is for one clone; give each clone of a set a command and a run of its own")
         settings = load(config).with_binary(instance, binary)
         terminal = Terminal()
         chosen = Instance.of(settings, instance, terminal)
@@ -201,11 +222,31 @@ def create(
         with evidence_of(chosen, "clone", name or ""):
             create_set(settings, chosen, request, count or 0, topology.value, terminal, plan=False, json=json)
     else:
-        request = replace(request, name=name or requests.random_name(chosen))
-        with evidence_of(chosen, "clone", str(request.name)):
-            result = job.obtain(settings, chosen, request)
-        terminal.end()
-        show(report.CreatedView(result), json)
+
+        def made() -> CommandAnswer | None:
+            known = of_run.created(settings, chosen)
+            return _answer(known) if known is not None else None
+
+        def make() -> CommandAnswer:
+            named = replace(request, name=name or requests.random_name(chosen))
+            with evidence_of(chosen, "clone", str(named.name)):
+                result = job.obtain(settings, chosen, named)
+            terminal.end()
+            return _answer(result)
+
+        def revealed(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+            return {**recorded, "password": of_run.password_of(settings, chosen.host, recorded["clone"]["id"])}
+
+        about = f"{chosen.name} as {name or 'any name'}"
+        command = Repeatable("clone create", about, made=made, revealed=revealed, tell=terminal.tell)
+        show_once(chosen.host, once, command, make, json)
+
+
+def _answer(created: Created) -> CommandAnswer:
+    """Return what the command shows. Its password is not recorded: the clone's own file has it."""
+    from zsnapdb.report.clone.create import CreatedView
+
+    return CommandAnswer(CreatedView(created), kept=CreatedView(created, is_secret=True))
 
 
 def _check_point(source: str, at: str | None, history: str | None) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from zsnapdb.cli.evidencing import evidence_of_pool
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
+from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly
 from zsnapdb.cli.output import show
 
 
 def pool(
     instance: InstanceName = None,
+    once: Once = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -28,7 +30,11 @@ def pool(
     if plan:
         show(report.PoolPlanView(job.plan_fill(settings, chosen)), json)
         return
-    filled = job.fill(settings, chosen)
-    evidence_of_pool(chosen, filled.changed)
-    terminal.end()
-    show(report.FilledPoolView(filled), json)
+
+    def make() -> CommandAnswer:
+        filled = job.fill(settings, chosen)
+        evidence_of_pool(chosen, filled.changed)
+        terminal.end()
+        return CommandAnswer(report.FilledPoolView(filled))
+
+    show_once(chosen.host, once, Repeatable("clone pool", chosen.name, tell=terminal.tell), make, json)

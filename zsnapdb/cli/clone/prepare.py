@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, PlanOnly, ServerBinary
+from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, Once, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
 
@@ -27,6 +28,7 @@ def prepare(
         bool, typer.Option("--remove", help="Remove the prepared forms of that set instead; a form with clones stays.")
     ] = False,
     accepts_older: AcceptOlder = False,
+    once: Once = None,
     binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -58,8 +60,12 @@ def prepare(
         show(IntentionView(intention, "prepare"), json)
         return
     terminal = Terminal()
-    prepared = job.prepare(
-        settings, Instance.of(settings, instance, terminal), source, masks=mask, accepts_older=accepts_older
-    )
-    terminal.end()
-    show(PreparedView(prepared), json)
+    chosen = Instance.of(settings, instance, terminal)
+
+    def make() -> CommandAnswer:
+        prepared = job.prepare(settings, chosen, source, masks=mask, accepts_older=accepts_older)
+        terminal.end()
+        return CommandAnswer(PreparedView(prepared))
+
+    command = Repeatable("clone prepare", f"{chosen.name} from {source}", tell=terminal.tell)
+    show_once(chosen.host, once, command, make, json)

@@ -8,7 +8,8 @@ import typer
 
 from zsnapdb.cli import completion
 from zsnapdb.cli.clone.options import SOURCE_HELP, CloneName
-from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, PlanOnly, ServerBinary
+from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, Once, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
 
@@ -28,6 +29,7 @@ def reset(
         bool, typer.Option("--replace", help="Replace the data, also where its changes can be undone.")
     ] = False,
     accepts_older: AcceptOlder = False,
+    once: Once = None,
     binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -41,6 +43,7 @@ def reset(
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import catalogue
+    from zsnapdb.jobs.clone import once as of_run
     from zsnapdb.jobs.clone import reset as job
     from zsnapdb.report.clone import change as report
 
@@ -50,6 +53,11 @@ def reset(
         show(report.ResetPlanView(planned), json)
         return
     terminal = Terminal()
-    done = job.reset(settings, THIS_HOST, name, source, terminal, accepts_older=accepts_older, replaces=replaces)
-    terminal.end()
-    show(report.ResetView(done), json)
+
+    def make() -> CommandAnswer:
+        done = job.reset(settings, THIS_HOST, name, source, terminal, accepts_older=accepts_older, replaces=replaces)
+        terminal.end()
+        return CommandAnswer(report.ResetView(done))
+
+    command = Repeatable("clone reset", name, aim=lambda: of_run.guids(settings, THIS_HOST, name), tell=terminal.tell)
+    show_once(THIS_HOST, once, command, make, json)

@@ -28,6 +28,7 @@ from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     LOCAL,
     POSITION_PROPERTY,
+    RUN_PROPERTY,
     STATE_PROPERTY,
     STORED,
     own_snapshots,
@@ -138,8 +139,28 @@ def plan(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnap
     return LocalSnapshotPlan(observed, _decided(instance, sets(instance, LOCAL)))
 
 
-def snapshot(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnapshotResult:
+def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
+    """Return the set that the run of this id made before; None if there is none. How long it took is not known: 0.
+
+    Its manifest is written after it was proved: a set of this run without one is destroyed, as if it had never been.
+    """
+    run, proved = instance.host.run_id(), local_manifests.names(instance)
+    marked = own_snapshots(instance.name, set(instance.volumes.values()), (RUN_PROPERTY, POSITION_PROPERTY))
+    own = [one for one in marked if one.properties[RUN_PROPERTY] == run and one.properties[STATE_PROPERTY] == LOCAL]
+    for backup_id in sorted({one.properties[BACKUP_PROPERTY] for one in own}):
+        members = [one for one in own if one.properties[BACKUP_PROPERTY] == backup_id]
+        if backup_id in proved:
+            positions = {one.properties[POSITION_PROPERTY] for one in members} - {datasets.UNSET}
+            position = max(positions, default="")
+            return LocalSnapshotResult(instance.name, backup_id, dict(instance.volumes), position, 0.0, (), ())
+        owned.destroy_set([one.snapshot.full_name for one in members], backup_id)
+    return None
+
+
+def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = open_source) -> LocalSnapshotResult:
     """Make a local snapshot set. Afterwards it exists, its position is proved, and expired local sets are gone.
+
+    With `once` the set that the run of this id made before is returned, and no other one is made.
 
     Where there are thousands of sets, those that expire may stay for a few runs more (`_is_due`). The errors are those
     of the source. An expired set that cannot be destroyed is a warning: the next run that looks tries again.
@@ -154,6 +175,9 @@ def snapshot(instance: Instance, *, opener: SourceOpener = open_source) -> Local
             with at_low_priority():
                 observed = source.observe()
             instance = instance.with_volumes(observed.volumes)
+            made_before = _made_by_run(instance) if once else None
+            if made_before is not None:
+                return made_before
             started = time.monotonic()
             taken = take(
                 source,

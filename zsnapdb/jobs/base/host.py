@@ -112,6 +112,11 @@ class Host:
         """Which policy this host recorded in the evidence logs of repositories, a folder per instance."""
         return self.records.with_name("policies")
 
+    @property
+    def runs(self) -> Path:
+        """What runs did whose id the caller chose, a file per run (`once_record.py`)."""
+        return self.records.with_name("runs")
+
     now: Callable[[], datetime] = clock.now
     """The time, UTC."""
 

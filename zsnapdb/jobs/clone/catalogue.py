@@ -16,7 +16,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
 from zsnapdb.jobs.clone import haproxy, heartbeat, locks
 from zsnapdb.jobs.clone import properties as clone_properties
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE, client_host
@@ -41,6 +41,7 @@ _COLUMNS = (
     clone_properties.ROLE_PROPERTY,
     clone_properties.LABEL_PROPERTY,
     clone_properties.ID_PROPERTY,
+    clone_properties.GUID_PROPERTY,
     clone_properties.ADDRESS_PROPERTY,
     BACKUP_PROPERTY,
     POSITION_PROPERTY,
@@ -69,6 +70,9 @@ _COLUMNS = (
     clone_properties.MASK_PROPERTY,
     clone_properties.POOL_PROPERTY,
     clone_properties.RULES_PROPERTY,
+    clone_properties.BRANCHES_PROPERTY,
+    RUN_PROPERTY,
+    "guid",
     "used",
     "quota",
     "origin",
@@ -132,6 +136,8 @@ class CloneInfo:
     """The port of the clone that it replicates from."""
     label: str = ""
     id: str = ""
+    guid: str = ""
+    """The GUID of its anchor, or of that which its holder got first: another clone of the same name has another one."""
     address: int | None = None
     """The port that it keeps, at which HAProxy listens."""
     is_led_to: bool = False
@@ -142,6 +148,10 @@ class CloneInfo:
     """Of a clone that was made for a pool: the digest of the rules by which it was masked."""
     asks_for_masking: bool = False
     """Whether its request asks for masking, at every first start of new files."""
+    branches: str = ""
+    """Its branches, as its anchor records them (`Branches`); "" if it was never asked for one."""
+    run_id: str = ""
+    """The id of the run that made it, or handed it out; "" if an older version did."""
 
     @property
     def waits(self) -> bool:
@@ -244,12 +254,14 @@ def _info(host: Host, routes: Callable[[], KeptRoutes], found: CopyDatasets) -> 
     follows = facts[clone_properties.FOLLOWS_PROPERTY]
     label, own_id = facts[clone_properties.LABEL_PROPERTY], facts[clone_properties.ID_PROPERTY]
     bind_address, address = value(clone_properties.BIND_PROPERTY), _address(facts[clone_properties.ADDRESS_PROPERTY])
+    branches, own_guid = facts[clone_properties.BRANCHES_PROPERTY], facts[clone_properties.GUID_PROPERTY]
     original, _, original_request = value(clone_properties.ORIGINAL_PROPERTY).partition(" ")
     set_name, _, part = value(clone_properties.SET_PROPERTY).partition(" ")
     return CloneInfo(
         name=found.name,
         label=label.value if label.is_local and clone_properties.is_clone_name(label.value) else found.name,
         id=own_id.value if own_id.is_local and clone_properties.is_clone_name(own_id.value) else found.name,
+        guid=(own_guid if own_guid.is_local else facts["guid"]).value,
         address=address,
         is_led_to=address is not None and routes().get(address) == KeptRoute(client_host(bind_address), port),
         instance=value(INSTANCE_PROPERTY),
@@ -289,7 +301,9 @@ def _info(host: Host, routes: Callable[[], KeptRoutes], found: CopyDatasets) -> 
         pool=_pool_mark(facts[clone_properties.POOL_PROPERTY]),
         rules=facts[clone_properties.RULES_PROPERTY].value if facts[clone_properties.RULES_PROPERTY].is_local else "",
         follows=found.number(clone_properties.FOLLOWS_PROPERTY) if follows.is_local else None,
+        run_id=facts[RUN_PROPERTY].value if facts[RUN_PROPERTY].is_local else "",
         asks_for_masking=facts[clone_properties.MASK_PROPERTY] == datasets.Property("yes", "local"),
+        branches=branches.value if branches.is_local else "",
     )
 
 

@@ -15,7 +15,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import (
     address,
@@ -223,7 +223,8 @@ def _make_datasets(
         datasets.ensure(planned.home.home, NOT_MOUNTED)
         # Nothing was made since the plan looked.
         room.guard(settings, known=planned.home)
-        datasets.create(planned.anchor, {**NOT_MOUNTED, **_facts(planned, server_id, instance.host.now())})
+        facts = {**_facts(planned, server_id, instance.host.now()), RUN_PROPERTY: instance.host.run_id()}
+        datasets.create(planned.anchor, {**NOT_MOUNTED, **facts})
     with (
         undone_on_error(lambda: remove_all(instance.host, planned.anchor, planned.name, planned.copy.root)),
         locks.turn(),

@@ -16,6 +16,7 @@ from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.base.uninterrupted import uninterrupted
 from zsnapdb.jobs.clone import (
     address,
+    branch_heads,
     credentials,
     fetch,
     foreign,
@@ -36,6 +37,7 @@ from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volum
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, with_volumes
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.planning.clone.branches import Branches
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, snapshots
@@ -168,6 +170,14 @@ def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource) -> i
     return revision
 
 
+def put(
+    settings: Settings, host: Host, info: CloneInfo, source: CloneSource, known: Branches, events: Events
+) -> CloneInfo:
+    """Give the clone the data of this source, and with it these branches; the caller holds its lock."""
+    revision = _clone_beside(settings, info, source)
+    return _replace_data(settings, host, info, source, revision, f"branch {known.current}", events, known.encode())
+
+
 def _replace_data(
     settings: Settings,
     host: Host,
@@ -176,10 +186,12 @@ def _replace_data(
     revision: int,
     requested: str | None,
     events: Events,
+    branches: str = "",
 ) -> CloneInfo:
     """Make the new revision the current one, start its server, and remove the old revision.
 
     Interrupted before the server has started, the clone has its new data; a start goes on, and removes the old data.
+    `branches` are those of the clone then ("": as before).
     """
     password = credentials.read(info.client_file)
     facts = {
@@ -189,6 +201,7 @@ def _replace_data(
         properties.SOURCE_PROPERTY: source.kind,
         properties.REQUESTED_PROPERTY: properties.requested_text(requested or info.original_request),
         ORIGIN_PROPERTY: source.origin.encode(),
+        **({properties.BRANCHES_PROPERTY: branches} if branches else branch_heads.kept(info)),
     }
     with uninterrupted(events.warn):
         info.process.kill()

@@ -65,6 +65,7 @@ COMMANDS: Mapping[str, DelegatedCommand] = {
     "reset": DelegatedCommand("clone reset", "give it its first data again", _NAME, {"--from": SOURCE, **_PLANNED}),
     "extend": DelegatedCommand("clone extend", "extend its lease", _NAME, {"--ttl": DURATION, **_PLANNED}),
     "beat": DelegatedCommand("clone beat", "say that you still use it", _NAME, _SHOWN),
+    "hold": DelegatedCommand("clone hold", "hold it for a program, which asks for resets on stdin", _NAME, _SHOWN),
     "destroy": DelegatedCommand("clone destroy", "destroy it", _NAME, _PLANNED),
 }
 

@@ -44,10 +44,11 @@ def plan(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = 
     Empty if there is no such clone or set. Nothing is changed. PreflightError if something depends on a clone that
     cannot take over the commit that it was made from, or if a clone has snapshots of others that are not in `also`.
     """
-    return tuple(_plan_one(info, also) for info in _named(settings, host, name))
+    return tuple(_plan_one(info, also) for info in named(settings, host, name))
 
 
-def _named(settings: Settings, host: Host, name: str) -> list[CloneInfo]:
+def named(settings: Settings, host: Host, name: str) -> list[CloneInfo]:
+    """Return the clone of that name, or the clones of the set of that name, replicas first; empty if there is none."""
     with contextlib.suppress(NotThere):
         return [find(settings, host, name)]
     members = [info for info in listing(settings, host) if info.set_name == name]
@@ -74,7 +75,7 @@ def destroy(settings: Settings, host: Host, name: str, also: Collection[GoesToo]
             gone = destroy_locked(settings, host, name, also, called=name)
         if gone:
             return tuple(gone)
-    names = [info.name for info in _named(settings, host, name)]
+    names = [info.name for info in named(settings, host, name)]
     if len(names) > 1:
         # What is refused of one clone of a set keeps all of them.
         plan(settings, host, name, also)

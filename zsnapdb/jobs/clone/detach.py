@@ -11,7 +11,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import foreign, masking_policy, properties, room, volumes
+from zsnapdb.jobs.clone import branch_heads, foreign, masking_policy, properties, room, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, held, of_dataset, ready
 from zsnapdb.jobs.clone.destroy import drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import server_settings, start_locked
@@ -108,10 +108,10 @@ def detach(settings: Settings, host: Host, name: str, events: Events) -> DetachP
                 # What it shared is its own now. It may write as much beside that as before.
                 used = int(datasets.properties(layout.top, ["used"])["used"].value)
                 datasets.set_properties(layout.top, {"quota": str(used + info.quota)})
+        facts = {properties.REVISION_PROPERTY: str(revision), copy_properties.PHASE_PROPERTY: phase_after}
+        facts |= branch_heads.kept(info)
         hide_volumes(info)
-        datasets.set_properties(
-            info.top, {properties.REVISION_PROPERTY: str(revision), copy_properties.PHASE_PROPERTY: phase_after}
-        )
+        datasets.set_properties(info.top, facts)
         changed = of_dataset(settings, host, info.name)
         foreign.warn_of_kept(drop_leftovers(changed), info.name, events)
         volumes.mount_for_good(changed.volumes.values())

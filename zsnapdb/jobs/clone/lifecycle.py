@@ -29,15 +29,23 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, snapshot_name
+from zsnapdb.jobs.base.set_properties import (
+    BACKUP_PROPERTY,
+    INSTANCE_PROPERTY,
+    POSITION_PROPERTY,
+    RUN_PROPERTY,
+    snapshot_name,
+)
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import (
     address,
+    branch_heads,
     contract,
     credentials,
     handed,
     heartbeat,
     locks,
+    log_end,
     masking_policy,
     properties,
     volumes,
@@ -45,6 +53,7 @@ from zsnapdb.jobs.clone import (
 from zsnapdb.jobs.clone.catalogue import CloneInfo, held, listing, of_dataset, ready, refuse_label
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.handed import HandedData
+from zsnapdb.jobs.clone.log_end import LogEnd
 from zsnapdb.jobs.clone.revision import drop_leftovers
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
@@ -225,24 +234,29 @@ def beat_while(settings: Settings, host: Host, name: str, process: int) -> Clone
             f"there is no process {process} to beat for: {error.strerror}", hint="name a process that runs"
         ) from error
     try:
-        info = beat(settings, host, name)
-        every = info.lease.heartbeat.every if info.lease.heartbeat is not None else 0
-        # Three beats in the time of one: one that is late ends no clone.
-        while not select.select([watched], [], [], every / 3)[0]:
-            with contextlib.suppress(PreflightError):
-                heartbeat.beat(host, info.name)
-            try:
-                info = ready(settings, host, name)
-            except UnknownNameError:
-                heartbeat.forget(host, info.name)
-                raise
-            except PreflightError:
-                raise
-            except ZsnapdbError:
-                continue
-        return info
+        return beat_until(settings, host, name, lambda seconds: bool(select.select([watched], [], [], seconds)[0]))
     finally:
         os.close(watched)
+
+
+def beat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[float], bool]) -> CloneInfo:
+    """Beat until `has_ended`, which waits for so many seconds. Return the clone as it was last; see `beat_while`."""
+    info = beat(settings, host, name)
+    every = info.lease.heartbeat.every if info.lease.heartbeat is not None else 0
+    # Three beats in the time of one: one that is late ends no clone.
+    while not has_ended(every / 3):
+        with contextlib.suppress(PreflightError):
+            heartbeat.beat(host, info.name)
+        try:
+            info = ready(settings, host, name)
+        except UnknownNameError:
+            heartbeat.forget(host, info.name)
+            raise
+        except PreflightError:
+            raise
+        except ZsnapdbError:
+            continue
+    return info
 
 
 def _with_lease(settings: Settings, host: Host, name: str, change: Callable[[CloneLease], CloneLease]) -> CloneInfo:
@@ -312,21 +326,41 @@ def commit(settings: Settings, host: Host, name: str, message: str) -> Committed
             raise PreflightError(
                 f"the server of clone {name} was never started ({info.phase})", hint=f"run `zsnapdb clone start {name}`"
             )
-        commit_id = host.new_backup_id()
-        facts = {
-            properties.COMMIT_PROPERTY: commit_id,
-            BACKUP_PROPERTY: commit_id,
-            properties.MESSAGE_PROPERTY: text,
-            copy_properties.OWNER_PROPERTY: info.owner,
-            copy_properties.CREATED_PROPERTY: stamp(host.now()),
-            **_facts_of_data(info),
-        }
-        short = snapshot_name(commit_id)
-        names = [f"{dataset}@{short}" for dataset in info.volumes.values()]
-        # If the lock was lost, nothing proves that the snapshot is consistent: it is destroyed.
-        with undone_on_error(lambda: owned.destroy_set(names, commit_id)), writes_paused(info):
-            made = volumes.snapshot(info.volumes, short, facts)
-        return Committed(info, SnapshotSet(commit_id, made), text)
+        return commit_locked(settings, host, info, text)
+
+
+def commit_locked(settings: Settings, host: Host, info: CloneInfo, text: str) -> Committed:
+    """Commit the clone, whose server was started once; the caller holds its lock."""
+    commit_id = host.new_backup_id()
+    facts = {
+        properties.COMMIT_PROPERTY: commit_id,
+        BACKUP_PROPERTY: commit_id,
+        properties.MESSAGE_PROPERTY: text,
+        properties.PARENT_PROPERTY: branch_heads.parent(info),
+        RUN_PROPERTY: host.run_id(),
+        copy_properties.OWNER_PROPERTY: info.owner,
+        copy_properties.CREATED_PROPERTY: stamp(host.now()),
+        **_facts_of_data(info),
+    }
+    short = snapshot_name(commit_id)
+    names = [f"{dataset}@{short}" for dataset in info.volumes.values()]
+    # If the lock was lost, nothing proves that the snapshot is consistent: it is destroyed.
+    with undone_on_error(lambda: owned.destroy_set(names, commit_id)), writes_paused(info):
+        end = end_of_log(settings, info)
+        made = volumes.snapshot(
+            info.volumes, short, {**facts, **({properties.LOG_END_PROPERTY: str(end)} if end is not None else {})}
+        )
+    return Committed(info, SnapshotSet(commit_id, made), text)
+
+
+def end_of_log(settings: Settings, info: CloneInfo) -> LogEnd | None:
+    """Return where the binlog of the clone ends now, whether its server runs or not; None if that is not known."""
+    with contextlib.suppress(ZsnapdbError, OSError):
+        if info.pid is None:
+            return log_end.of_stopped(server_of(settings, info).copy)
+        with session(info) as opened:
+            return log_end.of_running(opened)
+    return None
 
 
 def _facts_of_data(info: CloneInfo) -> dict[str, str]:

@@ -30,13 +30,13 @@ from zsnapdb.jobs.clone.sources import LIVE_STATE
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
 from zsnapdb.mysql.schema import table_files
-from zsnapdb.mysql.schema.definitions import definitions_of, program_definitions_of
+from zsnapdb.mysql.schema.definitions import all_definitions_of, definitions_of
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
-from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.table_watch import TableWatch
 from zsnapdb.planning.clone import migration as planning
 from zsnapdb.planning.clone.changed_files import MARGIN_NS, Changes, FileState, TableFiles
 from zsnapdb.planning.clone.migration import MigrationFindings, MigrationRun, SecondRun, TouchedTable
+from zsnapdb.planning.clone.schema_difference import schema_difference
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.table_name import TableName
@@ -156,7 +156,7 @@ def _touched(
 def _state(clone: RunningClone) -> _TableState:
     """Shut the server down slowly, and return what it had."""
     with clone.session(read_timeout=_LONG_SECONDS) as session:
-        definitions = _definitions(session)
+        definitions = definitions_of(session)
         stored = [
             table
             for table in stored_tables(session)
@@ -170,15 +170,10 @@ def _state(clone: RunningClone) -> _TableState:
     return _TableState(definitions, stored, table_files.states(folder), time.time_ns())
 
 
-def _definitions(session: Session) -> dict[TableName, str]:
-    return {name: planning.definition(text) for name, text in definitions_of(session).items()}
-
-
 def _all_definitions(clone: RunningClone) -> dict[str, str]:
     """Return the definitions of everything that a migration can define, by name."""
     with clone.session(read_timeout=_LONG_SECONDS) as session:
-        of_tables = {str(name): text for name, text in _definitions(session).items()}
-        return {**of_tables, **program_definitions_of(session)}
+        return all_definitions_of(session)
 
 
 def _files_of(table: CatalogueTable) -> TableFiles:
@@ -209,7 +204,7 @@ def _measured(
     if not run.failure:
         instance.events.tell("it runs once more")
         again = _again(clone, hook, after)
-    difference = planning.schema_difference(before, after)
+    difference = schema_difference(before, after)
     findings = MigrationFindings(run, waits.tables, waits.without_table, again)
     unwatched = sum(table.is_watched and table.name in sizes for table in tables) - len(names)
     return _checked(

@@ -21,6 +21,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
+from zsnapdb.jobs.base.set_properties import RUN_PROPERTY
 from zsnapdb.jobs.clone import (
     address,
     catalogue,
@@ -162,6 +163,7 @@ def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: 
         properties.MASK_PROPERTY: "yes" if request.masks or info.asks_for_masking else "no",
         properties.HEARTBEAT_PROPERTY: str(beats),
         properties.USED_PROPERTY: stamp(now),
+        RUN_PROPERTY: instance.host.run_id(),
         copy_properties.OWNER_PROPERTY: owner_text(request.owner),
         copy_properties.CREATED_PROPERTY: stamp(now),
         **copy_properties.lease_values(lease),

@@ -11,7 +11,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.clone import state_at
-from zsnapdb.jobs.clone.ephemeral import OWNER, ephemeral_clone
+from zsnapdb.jobs.clone.ephemeral import OWNER, RunningClone, ephemeral_clone
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.state_at import Moment, MomentMatch
 from zsnapdb.mysql import accounts
@@ -139,13 +139,19 @@ def past(settings: Settings, instance: Instance, moment: Moment) -> Iterator[Ses
     """Yield a read-only session on an ephemeral clone of the moment."""
     at = moment.requested if moment.match is MomentMatch.REPLAY else None
     request = CloneRequest(owner=OWNER, source=moment.backup_id, at=at, point=moment.point)
-    with ephemeral_clone(settings, instance, request) as clone:
-        password = fresh_password()
-        with clone.session() as session:
-            accounts.make_reader(session, _READER, password)
-        with Session.open(Address(_READER, clone.process.socket), password, read_timeout=_LONGEST_SECONDS) as session:
-            accounts.read_only_transaction(session, clone.info.flavour)
-            yield session
+    with ephemeral_clone(settings, instance, request) as clone, reading(clone) as session:
+        yield session
+
+
+@contextlib.contextmanager
+def reading(clone: RunningClone) -> Iterator[Session]:
+    """Yield a session on the clone of an account that may only read, in a transaction that only reads."""
+    password = fresh_password()
+    with clone.session() as session:
+        accounts.make_reader(session, _READER, password)
+    with Session.open(Address(_READER, clone.process.socket), password, read_timeout=_LONGEST_SECONDS) as session:
+        accounts.read_only_transaction(session, clone.info.flavour)
+        yield session
 
 
 def _columns(session: Session, schema: str, name: str, moment: Moment) -> list[Column]:

@@ -22,9 +22,8 @@ from zsnapdb.jobs.clone.destroy import destroy_locked, unused_live
 from zsnapdb.jobs.clone.lifecycle import session
 from zsnapdb.jobs.clone.removal import plan_removal, remove_all
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, RECEIVED, ReusableSet
-from zsnapdb.jobs.clone.revision import drop_leftovers
+from zsnapdb.jobs.clone.revision import mend
 from zsnapdb.jobs.clone.sources import commits, with_volumes
-from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies import sweeping
 from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
 from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome, SweepVerdict, carried_out
@@ -218,9 +217,7 @@ def _mend(info: CloneInfo, also: Collection[GoesToo]) -> ZsnapdbError | None:
                 _let_foreign_go(top, info.name, also)
             except PreflightError as error:
                 refused = error
-        drop_leftovers(info)
-        if info.phase is CopyPhase.CHANGING:
-            datasets.set_properties(info.top, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
+        mend(info)
     except ZsnapdbError as error:
         return error
     return refused

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.errors import UnknownNameError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
@@ -111,15 +111,19 @@ def reset(
     *,
     accepts_older: bool = False,
     replaces: bool = False,
+    meant: CloneInfo | None = None,
 ) -> ResetClone:
     """Give the clone its original data again (`requested` None), or the data of the requested snapshot set.
 
     The original data is that of the snapshot set that the clone was created from, whatever it was reset to since.
     Kept port, credentials and lease stay. Afterwards a server of the clone runs on that data. The data of before is
     gone, or nobody's; the clone's commits stay. The way is the cheapest one that is certain to give the same, unless
-    the data is to be replaced in any case (`replaces`). `accepts_older` is as for `locate`.
+    the data is to be replaced in any case (`replaces`). `accepts_older` is as for `locate`. UnknownNameError if another
+    clone has the name by now than the one that is `meant`.
     """
     with held(settings, host, name) as info:
+        if meant is not None and info.guid != meant.guid:
+            raise UnknownNameError(f"clone {meant.label} is gone; another has its name", hint="nothing was changed")
         reasons = list[str]()
         if requested is None and not replaces:
             try:

@@ -49,6 +49,17 @@ def hide_volumes(info: CloneInfo) -> None:
     datasets.set_on_all(names, {"canmount": "noauto"})
 
 
+def mend(info: CloneInfo) -> list[ForeignSnapshot]:
+    """Finish a reset or detach that was interrupted before its new data counted: the clone has its old data.
+
+    The caller holds the clone's lock. The answer is that of `drop_leftovers`.
+    """
+    kept = drop_leftovers(info)
+    if info.phase is CopyPhase.CHANGING:
+        datasets.set_properties(info.top, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
+    return kept
+
+
 def drop_leftovers(info: CloneInfo) -> list[ForeignSnapshot]:
     """Destroy the revisions that are not current; the caller holds the clone's lock.
 

@@ -154,6 +154,11 @@ def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
     if info.quota and 2 * info.own_bytes > info.quota:
         # Rows that were undone leave their space in the files.
         return f"it has {size(info.own_bytes)} of the {size(info.quota)} that it may have"
+    return hides_changes(settings, info)
+
+
+def hides_changes(settings: Settings, info: CloneInfo) -> str | None:
+    """Return why the users of the clone may keep changes out of its binlog; None if they cannot."""
     if info.rights is not AccountRights.SCHEMAS or settings.clones.accounts != "lock":
         return "its users may keep changes out of the binlog"
     return None

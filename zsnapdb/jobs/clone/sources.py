@@ -16,7 +16,7 @@ from zsnapdb.base.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import with_discovered_volumes
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import INSTANCE_PROPERTY, LIVE, LOCAL, STORED
+from zsnapdb.jobs.base.set_properties import INSTANCE_PROPERTY, LIVE, LOCAL, RUN_PROPERTY, STORED
 from zsnapdb.jobs.clone import properties
 from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.clone.request import LATEST as LATEST
@@ -197,7 +197,9 @@ def _foreign(instance: Instance, name: str) -> CloneSource:
 class Commit:
     """A snapshot set of a clone, which can be cloned: its clone, its message, and the datasets cloned from it.
 
-    `owner` is whose clone it was made of ("" for nobody that is known).
+    `owner` is whose clone it was made of ("" for nobody that is known), `parent` the commit before it, or the set that
+    its clone was of, `log_end` where the binlog of the clone ended, and `run_id` the run that made it (each "" if it is
+    not known, as of commits of an older version).
     """
 
     set: SnapshotSet
@@ -208,6 +210,9 @@ class Commit:
     origin: Origin
     clones: tuple[str, ...]
     owner: str = ""
+    parent: str = ""
+    log_end: str = ""
+    run_id: str = ""
 
 
 COMMIT_COLUMNS = (
@@ -217,11 +222,15 @@ COMMIT_COLUMNS = (
     ORIGIN_PROPERTY,
     properties.CLONE_PROPERTY,
     properties.MESSAGE_PROPERTY,
+    properties.PARENT_PROPERTY,
+    properties.LOG_END_PROPERTY,
     copy_properties.OWNER_PROPERTY,
     copy_properties.CREATED_PROPERTY,
+    RUN_PROPERTY,
     "clones",
 )
 """What is read of each snapshot of a commit."""
+_OF_COMMIT = (properties.PARENT_PROPERTY, properties.LOG_END_PROPERTY, RUN_PROPERTY)
 
 
 def commits(home_dataset: str) -> list[Commit]:
@@ -263,6 +272,7 @@ def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> l
                 tuple(sorted(dependents)),
                 # Commits of older versions have none of their own: they inherit that of their clone.
                 facts[copy_properties.OWNER_PROPERTY].value,
+                *(own.value if own.is_local else "" for own in map(facts.__getitem__, _OF_COMMIT)),
             )
         )
     return result

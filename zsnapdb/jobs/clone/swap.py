@@ -21,6 +21,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import RUN_PROPERTY
 from zsnapdb.jobs.base.uninterrupted import uninterrupted
 from zsnapdb.jobs.clone import (
     address,
@@ -113,7 +114,7 @@ def _case(settings: Settings, info: CloneInfo) -> SwapCase:
         address=info.address,
         is_listened_at=configured is not None and info.address in haproxy.routes_or_none(configured),
         is_of_set=bool(info.set_name) or info.follows is not None,
-        snapshots=len(snapshots.below(info.top, ())),
+        has_commits=bool(info.branches) or bool(snapshots.below(info.top, ())),
     )
 
 
@@ -163,6 +164,8 @@ def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
     return {
         properties.POOL_PROPERTY: PoolMark.HANDED_OUT,
         properties.ID_PROPERTY: info.id,
+        properties.GUID_PROPERTY: info.guid,
+        RUN_PROPERTY: info.run_id,
         properties.LABEL_PROPERTY: info.label,
         properties.ADDRESS_PROPERTY: str(info.address),
         properties.RIGHTS_PROPERTY: info.rights,
@@ -182,6 +185,8 @@ def _of_nobody(slot: CloneInfo) -> dict[str, str]:
     return {
         properties.POOL_PROPERTY: PoolMark.REPLACED,
         properties.ID_PROPERTY: slot.id,
+        properties.GUID_PROPERTY: slot.guid,
+        RUN_PROPERTY: slot.run_id,
         properties.LABEL_PROPERTY: slot.label,
         properties.ADDRESS_PROPERTY: properties.NO_ADDRESS,
         properties.HEARTBEAT_PROPERTY: properties.NO_HEARTBEAT,

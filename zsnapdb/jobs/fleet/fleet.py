@@ -9,14 +9,16 @@ from datetime import datetime
 from zsnapdb.base.errors import NotThere, UsageError, ZsnapdbError
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.fleet.seen import SeenFiles, SeenRepository
+from zsnapdb.jobs.fleet.seen import SeenFiles, SeenMemory, SeenRepository
 from zsnapdb.planning.fleet.overview import (
     Filter,
+    FleetCounts,
     FleetRow,
     HostState,
     InstanceFacts,
     SortKey,
     chosen,
+    counts,
     hosts,
     ordered,
     row,
@@ -53,8 +55,15 @@ class FleetState:
     repositories: tuple[RepositoryState, ...]
     hosts: tuple[HostState, ...]
     rows: tuple[FleetRow, ...]
-    total: int
-    """How many instances there are, with those that are not shown."""
+    chosen: int
+    """How many instances pass the filters, with those before and after the rows."""
+    counts: FleetCounts
+    """Of all instances, with those that are not shown."""
+
+    @property
+    def total(self) -> int:
+        """How many instances there are."""
+        return self.counts.instances
 
     @property
     def exit_code(self) -> int:
@@ -70,11 +79,16 @@ class FleetState:
 
 @dataclass(frozen=True)
 class FleetRequest:
-    """Which rows are wanted, and in which order. `cached`: nothing is asked of any repository."""
+    """Which rows are wanted, and in which order. `cached`: nothing is asked of any repository.
+
+    Of the rows in this order `after` are left out, and at most `most` are wanted (None: all).
+    """
 
     filters: Sequence[Filter] = ()
     order: SortKey = SortKey.RED
     cached: bool = False
+    after: int = 0
+    most: int | None = None
 
     @classmethod
     def parse(cls, filters: Sequence[str], order: str, *, cached: bool) -> FleetRequest:
@@ -83,16 +97,24 @@ class FleetRequest:
             raise UsageError(f"--sort {order!r} is no order", hint=f"choose from: {', '.join(SortKey)}")
         return cls(tuple(Filter.parse(text) for text in filters), SortKey(order), cached)
 
+    def part(self, after: int, most: int) -> FleetRequest:
+        """Return the request for a part of the rows."""
+        return replace(self, after=after, most=most)
 
-def status(settings: FleetSettings, request: FleetRequest, host: Host) -> FleetState:
-    """Return the state of the fleet now. What of one repository cannot be read hides no other one."""
+
+def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: SeenMemory | None = None) -> FleetState:
+    """Return the state of the fleet now. What of one repository cannot be read hides no other one.
+
+    `memory` spares whoever asks often to parse what has not changed.
+    """
     at = host.now()
-    states = [_repository(settings, name, request, host) for name in sorted(settings.repository)]
+    states = [_repository(settings, name, request, host, memory) for name in sorted(settings.repository)]
     known = hosts(_signs(states), at, settings.heard_within)
     silent = {one.host: one for one in known if one.is_silent}
     rows = [one for state in states for one in _rows(settings, state, at, silent)]
     shown = ordered(chosen(rows, request.filters), request.order)
-    return FleetState(at, request.cached, tuple(states), known, shown, len(rows))
+    wanted = shown[request.after :][: request.most]
+    return FleetState(at, request.cached, tuple(states), known, wanted, len(shown), counts(rows))
 
 
 def _signs(states: Sequence[RepositoryState]) -> list[InstanceFacts]:
@@ -110,7 +132,9 @@ def _signs(states: Sequence[RepositoryState]) -> list[InstanceFacts]:
     return [one if is_believed or one.host not in proved else replace(one, heard=None) for is_believed, one in facts]
 
 
-def _repository(settings: FleetSettings, name: str, request: FleetRequest, host: Host) -> RepositoryState:
+def _repository(
+    settings: FleetSettings, name: str, request: FleetRequest, host: Host, memory: SeenMemory | None
+) -> RepositoryState:
     """Return what is known of the repository."""
     reading, error, encryption = None, None, settings.repository[name].encryption
     files = SeenFiles.of(settings, name)
@@ -122,7 +146,7 @@ def _repository(settings: FleetSettings, name: str, request: FleetRequest, host:
             reading = RepositoryReader(name, settings.repository[name], settings, host).read()
         except ZsnapdbError as failed:
             error = failed
-    seen = reading.seen if reading is not None else files.repository()
+    seen = reading.seen if reading is not None else memory.repository(files) if memory else files.repository()
     if seen is None and error is None:
         error = NotThere(f"nothing is known of repository {name} yet", hint="run `zsnapdb fleet status` once")
     return RepositoryState(

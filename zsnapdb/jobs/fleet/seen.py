@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self, TypeVar
@@ -131,6 +132,25 @@ class _Frame(_Part):
 M = TypeVar("M", bound=BaseModel)
 
 
+class SeenMemory:
+    """What was read last of each repository, in memory for as long as its file is the same. For many threads."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[tuple[object, ...], SeenRepository | None]] = {}
+        self._lock = threading.Lock()
+
+    def repository(self, files: SeenFiles) -> SeenRepository | None:
+        """Return `files.repository()`, which is parsed only if its file has changed."""
+        with self._lock:
+            version = files.version()
+            if version is None:
+                return None
+            known = self._known.get(files.folder)
+            if known is None or known[0] != version:
+                known = self._known[files.folder] = (version, files.repository())
+            return known[1]
+
+
 @dataclass(frozen=True)
 class SeenFiles:
     """The files about one repository, in a folder that only this account can use.
@@ -171,6 +191,14 @@ class SeenFiles:
     def repository(self) -> SeenRepository | None:
         """Return what was read last, None if nothing is known."""
         return self._read("seen.json", SeenRepository)
+
+    def version(self) -> tuple[object, ...] | None:
+        """Return what changes as soon as `repository` returns something else; None if nothing is known."""
+        try:
+            status = (self.folder / "seen.json").stat()
+        except OSError:
+            return None
+        return (self.folder, self._frame(), status.st_ino, status.st_size, status.st_mtime_ns)
 
     def traces(self, seen: SeenRepository) -> dict[str, Trace]:
         """Return what the reading of each instance depended on, if it is known of the reading `seen`."""

@@ -21,7 +21,7 @@ from zsnapdb.repository.drills import Evidence, PastDrills
 from zsnapdb.repository.evidence_log import EvidenceRecord
 
 _USUAL_DAYS = timedelta(days=30)
-_ONCE = ("backup", "drill")
+_ONCE = ("backup", "drill", "prune", "restore")
 """The jobs that make something once for each id of a run."""
 
 

@@ -10,6 +10,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.uninterrupted import uninterrupted
+from zsnapdb.jobs.record.once_record import OnceRecords
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.old_server import control_of
 from zsnapdb.jobs.restore.plan import copy_of
@@ -50,6 +51,7 @@ def abandon(
                     left = old.bring_back()
                 else:
                     exchange.swap_back(planned, step)
+        OnceRecords(instance.host).note_given_up(journal.run_id)
         remove_all(planned, copy_of(instance, planned))
         journals.forget(planned.layout.top)
     return GivenUp(planned, left)

@@ -12,6 +12,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
+from zsnapdb.jobs.record.once_record import OnceRecords
 from zsnapdb.jobs.restore import machine_plan, raw_keys, stored_chain
 from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest, refuse_existing, refuse_taken
 from zsnapdb.jobs.restore.preflight import judge_pool
@@ -141,7 +142,8 @@ def execute(work: MachineWork, confirm: Confirm = always, stop_after: str | None
         refuse_begun(journals, work.plan)
         refuse_existing(work.plan.top)
         run = _run(replace(work, is_first_run=True))
-        return _result(run.carry_out(journals, MachineJournal(work.plan), confirm, stop_after))
+        journal = MachineJournal(work.plan, run_id=work.instance.host.run_id())
+        return _result(run.carry_out(journals, journal, confirm, stop_after))
 
 
 def execute_without_journal(work: MachineWork) -> MachineRestoreResult:
@@ -188,6 +190,7 @@ def abandon(
     journals = MachineJournals(settings.restore.journal)
     with alone_with_journal(instance, journals, top) as journal:
         clear_foreign(journal.plan, may_go=with_foreign_snapshots)
+        OnceRecords(instance.host).note_given_up(journal.run_id)
         remove_all(settings, journal.plan, connect)
         journals.forget(journal.plan.top)
     return journal.plan

@@ -64,6 +64,7 @@ __all__ = [
     "origin_of",
     "plan",
     "restore",
+    "result_of",
     "resume",
 ]
 
@@ -164,7 +165,8 @@ def execute(
         refuse_begun(journals, planned)
         restore_plan.refuse_existing(planned.layout)
         work = ServerWork(settings, instance, repository, planned, is_first_run=True)
-        return _result(_run(work).carry_out(journals, RestoreJournal(planned), confirm, stop_after))
+        journal = RestoreJournal(planned, run_id=instance.host.run_id())
+        return _result(_run(work).carry_out(journals, journal, confirm, stop_after))
 
 
 def execute_continued(
@@ -255,11 +257,15 @@ def _run(work: ServerWork, handlers: Handlers | None = None) -> RestoreRun[Resto
 
 
 def _result(executor: Executor[RestoreJournal]) -> RestoreResult:
-    planned, journal = executor.journal.plan, executor.journal
+    return result_of(executor.journal, executor.outcome if isinstance(executor.outcome, HandedOver) else None)
+
+
+def result_of(journal: RestoreJournal, handed_over: HandedOver | None = None) -> RestoreResult:
+    """Return the restore of this journal. `handed_over` says how its server was left (None: that is not known)."""
+    planned = journal.plan
     last = planned.point.last
     first = next(step for step in planned.steps if isinstance(step, Recover))
     at = (last.file, last.end) if last is not None else (first.binlog_file, first.binlog_offset)
     part = PositionPart(binlog_file=at[0], binlog_offset=at[1], gtids=planned.point.gtids, source="restore")
-    handed_over = executor.outcome if isinstance(executor.outcome, HandedOver) else None
     step = None if journal.next_step is None else planned.step(journal.next_step.name)
     return RestoreResult(planned, part.position(planned.flavour), journal.done, handed_over, step)

@@ -58,10 +58,11 @@ P_co = TypeVar("P_co", bound=SteppedPlan, covariant=True)
 
 @dataclass(frozen=True)
 class StepJournal(Generic[P_co]):
-    """A plan that is carried out: the plan and its finished steps, in order."""
+    """A plan that is carried out: the plan and its finished steps, in order. `run_id` is the run that began it."""
 
     plan: P_co
     done: tuple[Done, ...] = ()
+    run_id: str = ""
 
     def is_done(self, step: str) -> bool:
         """Whether the step of that name is finished."""
@@ -155,6 +156,17 @@ class JournalFolder(Generic[J]):
                 journal = self.read(top)
                 if journal is not None and journal.plan.instance == instance:
                     journals.append(journal)
+        return journals
+
+    def finished(self) -> list[J]:
+        """Return the journals of finished restores, oldest first.
+
+        Unreadable ones are left out, because nothing that is restored depends on them.
+        """
+        journals = []
+        for path in sorted((self.folder / "done").glob("*.json")):
+            with contextlib.suppress(OSError, ValidationError):
+                journals.append(self.form().validate_json(path.read_bytes()))
         return journals
 
     def unreadable(self) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from zsnapdb.base.errors import UnknownNameError
 from zsnapdb.jobs.steps.journal import JournalFolder, StepJournal
@@ -68,19 +68,8 @@ class Journals(JournalFolder[RestoreJournal]):
         return [journal for journal in self.all_under_way() if journal.plan.instance == instance]
 
     def history(self, instance: str) -> list[RestoreJournal]:
-        """Return the journals of the instance's finished restores, oldest first.
-
-        Unreadable journals are left out, because nothing depends on them.
-        """
-        journals = []
-        for path in sorted((self.folder / "done").glob("*.json")):
-            try:
-                journal = _form().validate_json(path.read_bytes())
-            except (OSError, ValidationError):
-                continue
-            if journal.plan.instance == instance:
-                journals.append(journal)
-        return journals
+        """Return the journals of the instance's finished restores, oldest first, as far as they can be read."""
+        return [journal for journal in self.finished() if journal.plan.instance == instance]
 
     def note(self, top: str, old_server: OldServer) -> None:
         """Write durably what was changed at the old server. NotThere if no restore to this dataset is under way."""

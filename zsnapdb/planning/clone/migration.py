@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,7 +13,6 @@ from zsnapdb.planning.table_name import TableName
 
 MOST_PROBED = 20
 """The most tables of which readers and writers are watched: more of them would be a load of their own."""
-_COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
 
 
 class TableEffect(StrEnum):
@@ -66,11 +63,6 @@ class WaitOfTable:
     error: str = ""
 
 
-def definition(text: str) -> str:
-    """Return what the server says of a table's definition, without its counter."""
-    return _COUNTER.sub("", text)
-
-
 def touched(
     before: Mapping[TableName, str],
     after: Mapping[TableName, str],
@@ -116,15 +108,6 @@ def watched(tables: Sequence[TouchedTable], sizes: Mapping[TableName, int]) -> t
     """Return the tables whose readers and writers are watched: the largest of those with rows (`sizes` in bytes)."""
     names = [table.name for table in tables if table.is_watched and table.name in sizes]
     return tuple(sorted(names, key=lambda name: (-sizes[name], str(name)))[:MOST_PROBED])
-
-
-def schema_difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return the difference of all definitions by name, as diff(1) writes it; "" if there is none."""
-    lines: list[str] = []
-    for name in sorted(before.keys() | after.keys()):
-        old, new = (given.get(name, "").splitlines() for given in (before, after))
-        lines += difflib.unified_diff(old, new, f"{name} before", f"{name} after", n=1, lineterm="")
-    return "\n".join(lines)
 
 
 @dataclass(frozen=True)

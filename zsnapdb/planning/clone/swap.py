@@ -21,16 +21,16 @@ class SwapSide:
 
 @dataclass(frozen=True)
 class SwapCase:
-    """What is known of a clone that is to be swapped: the port that it keeps, and where HAProxy leads it.
+    """What is known of a clone that is to be swapped: the port that it keeps, and whether HAProxy listens at it.
 
-    `snapshots` is the number of snapshots of it, commits among them: these would go with its data.
+    `has_commits`: it has branches or snapshots, which would go with its data.
     """
 
     has_pool: bool
     address: int | None
     is_listened_at: bool
     is_of_set: bool
-    snapshots: int
+    has_commits: bool
 
 
 def clone_objection(case: SwapCase) -> str | None:
@@ -43,8 +43,8 @@ def clone_objection(case: SwapCase) -> str | None:
         return f"HAProxy does not listen at its port {case.address}"
     if case.is_of_set:
         return "it is one of a set"
-    if case.snapshots:
-        return "it has commits or other snapshots"
+    if case.has_commits:
+        return "it has commits, branches or other snapshots"
     return None
 
 

@@ -96,6 +96,12 @@ class FleetRow:
         return worst(reason.verdict for reason in self.reasons)
 
     @property
+    def is_drill_due(self) -> bool:
+        """Whether the objective about drills is not met, or will not be met soon."""
+        judged = self.health.judgements if self.health is not None else ()
+        return any(one.objective is Objective.DRILL and one.verdict is not Verdict.MET for one in judged)
+
+    @property
     def exit_code(self) -> int:
         """As that of `zsnapdb status`: 7 damaged, 6 nothing can be restored, else the rank of the verdict."""
         if self.problem or self.facts is None:
@@ -119,6 +125,32 @@ class HostState:
     heard: datetime | None
     instances: int
     is_silent: bool
+
+
+@dataclass(frozen=True)
+class FleetCounts:
+    """How many instances there are, and of them: broken ones, those with a warning, and those whose drill is due.
+
+    An instance that could not be read counts as broken. `stored_bytes` is what all take in the store.
+    """
+
+    instances: int
+    broken: int
+    warnings: int
+    drills_due: int
+    stored_bytes: int
+
+
+def counts(rows: Iterable[FleetRow]) -> FleetCounts:
+    """Return the counts of these rows."""
+    known = list(rows)
+    return FleetCounts(
+        len(known),
+        sum(one.verdict is Verdict.BROKEN for one in known),
+        sum(one.verdict is Verdict.WARNING for one in known),
+        sum(one.is_drill_due for one in known),
+        sum(one.facts.stored_bytes for one in known if one.facts is not None),
+    )
 
 
 def newest_sign(times: Iterable[datetime | None], at: datetime) -> datetime | None:

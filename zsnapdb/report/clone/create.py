@@ -100,9 +100,10 @@ class PreparedDocument(TypedDict):
 
 @dataclass(frozen=True)
 class CreatedView(View):
-    """A new clone."""
+    """A new clone. `is_secret`: the password is not shown, as in what is recorded of the run."""
 
     result: Created
+    is_secret: bool = False
     kind: ClassVar[str] = "clone"
 
     def text(self) -> str:
@@ -121,7 +122,9 @@ class CreatedView(View):
             + (f", a heartbeat each {info.lease.heartbeat.every} s" if info.lease.heartbeat else ""),
         ]
         if result.login:
-            lines += [f"  client    --defaults-file={info.client_file}", f"  dsn       {result.login.dsn}"]
+            lines.append(f"  client    --defaults-file={info.client_file}")
+        if result.login and not self.is_secret:
+            lines.append(f"  dsn       {result.login.dsn}")
         lines += [f"  took      {took.source + took.clone + took.identity:.1f} s to clone, {took.start:.1f} s to start"]
         if result.masked is not None and result.masked.way is not MaskingWay.NONE:
             lines.append(f"  masking   {_WAYS[result.masked.way]}: {result.masked.reason}")
@@ -129,7 +132,7 @@ class CreatedView(View):
 
     def fields(self) -> CreatedDocument:
         result = self.result
-        password = result.password.get_secret_value() if result.password else None
+        password = result.password.get_secret_value() if result.password and not self.is_secret else None
         masked = masking_fields(result.masking) if result.masking is not None else None
         user = result.login.user if result.login else None
         return {

@@ -6,7 +6,7 @@ A writer gets a function that writes text, then the rows, then the result that i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import chain, islice
@@ -164,8 +164,8 @@ def _moment(moment: Moment) -> MomentFields:
 _SIGNS = {DifferenceKind.ADDED: "+", DifferenceKind.REMOVED: "-", DifferenceKind.CHANGED: "~"}
 
 
-def _change_lines(shape: Shape, changes: Iterator[Change], write: Write) -> None:
-    """Write one line for each change: + added, - removed, ~ changed (only the changed columns, before and after)."""
+def change_lines(shape: Shape, changes: Iterable[Change]) -> Iterator[str]:
+    """Yield one line for each change: + added, - removed, ~ changed (only the changed columns, before and after)."""
     names = [column.name for column in shape.common]
     keys = [column.name for column in shape.key]
     for change in changes:
@@ -179,7 +179,20 @@ def _change_lines(shape: Shape, changes: Iterator[Change], write: Write) -> None
             rest = [
                 f"{name}={text(value)}" for name, value in zip(names, values or (), strict=True) if name not in keys
             ]
-        write(f"{_SIGNS[change.kind]} {key}  {'  '.join(rest)}".rstrip() + "\n")
+        yield f"{_SIGNS[change.kind]} {key}  {'  '.join(rest)}".rstrip()
+
+
+def change_fields(change: Change) -> ChangeFields:
+    """Return a row that differs as a document has it."""
+    before, after = (
+        None if values is None else [plain(value) for value in values] for values in (change.before, change.after)
+    )
+    return {
+        "change": change.kind.value,
+        "key": [plain(value) for value in change.key],
+        "before": before,
+        "after": after,
+    }
 
 
 def _summary(result: Difference) -> str:
@@ -201,16 +214,7 @@ def _json_changes(shape: Shape, changes: Iterator[Change], write: Write) -> None
         f' {json.dumps([column.name for column in shape.common])}, "changes": ['
     )
     for number, change in enumerate(changes):
-        before, after = (
-            None if values is None else [plain(value) for value in values] for values in (change.before, change.after)
-        )
-        document: ChangeFields = {
-            "change": change.kind.value,
-            "key": [plain(value) for value in change.key],
-            "before": before,
-            "after": after,
-        }
-        write((", " if number else "") + json.dumps(document))
+        write((", " if number else "") + json.dumps(change_fields(change)))
     write("]")
 
 
@@ -268,7 +272,8 @@ class TextDifference:
 
     def rows(self, shape: Shape, changes: Iterator[Change]) -> None:
         """Write the changes."""
-        _change_lines(shape, changes, self._write)
+        for line in change_lines(shape, changes):
+            self._write(line + "\n")
 
     def end(self, result: Difference) -> None:
         """Write the numbers of changes, and the two moments."""

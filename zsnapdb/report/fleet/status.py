@@ -86,6 +86,7 @@ class FleetInstanceFields(TypedDict):
     oldest_point: str | None
     archived_until: str | None
     drill: FleetDrillFields | None
+    drill_due: bool
     backups: int
     backup_bytes: int
     binlog_bytes: int
@@ -93,14 +94,28 @@ class FleetInstanceFields(TypedDict):
     server: str
 
 
+class FleetCountsFields(TypedDict):
+    """Of all instances, also those that were not asked for: how many are what, and what they take in the store."""
+
+    broken: int
+    warnings: int
+    drills_due: int
+    stored_bytes: int
+
+
 class FleetDocument(TypedDict):
-    """The state of a fleet. `total` counts the instances, also those that were not asked for."""
+    """The state of a fleet. `total` counts the instances, also those that were not asked for.
+
+    `chosen` counts those that were asked for, also if only some of them are shown.
+    """
 
     at: str
     cached: bool
     repositories: list[FleetRepositoryFields]
     hosts: list[FleetHostFields]
     instances: list[FleetInstanceFields]
+    chosen: int
+    counts: FleetCountsFields
     total: int
 
 
@@ -138,6 +153,13 @@ class FleetView(TabularView):
                 for one in state.hosts
             ],
             "instances": [_instance_fields(one) for one in state.rows],
+            "chosen": state.chosen,
+            "counts": {
+                "broken": state.counts.broken,
+                "warnings": state.counts.warnings,
+                "drills_due": state.counts.drills_due,
+                "stored_bytes": state.counts.stored_bytes,
+            },
             "total": state.total,
         }
 
@@ -278,6 +300,7 @@ def _instance_fields(one: FleetRow) -> FleetInstanceFields:
         "drill": {"drill_id": drill.drill_id, "finished": drill.finished.isoformat(), "passed": drill.passed}
         if drill is not None
         else None,
+        "drill_due": one.is_drill_due,
         "backups": facts.backups if facts is not None else 0,
         "backup_bytes": facts.backup_bytes if facts is not None else 0,
         "binlog_bytes": facts.binlog_bytes if facts is not None else 0,

@@ -202,3 +202,31 @@ def test_a_note_of_what_to_skip_that_is_not_ours_skips_nothing(world: World, con
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
     assert snapshot(world, last=1).expired == (first,)
+
+
+def test_a_run_that_is_repeated_with_its_id_makes_one_set_also_if_it_was_killed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def once(number: int) -> LocalSnapshotResult:
+        world.run_id = lambda: f"20261127T080000Z-{number:08x}"
+        return local_snapshot.snapshot(keeping(world, 9), once=True, opener=world.open_source)
+
+    def dies(*_: object) -> NoReturn:
+        raise Died
+
+    for number, killed_in in enumerate(("snapshot_set.Source", "local_manifests.write", "local_snapshot._expire")):
+        before = local_ids(world)
+        with monkeypatch.context() as patch:
+            if number:
+                patch.setattr(f"zsnapdb.jobs.backup.{killed_in}", dies)
+            else:
+                world.die_at = 1
+            with pytest.raises(Died):
+                once(number)
+        world.rise()
+        # Of a set that was not proved nothing is used.
+        made_set = once(number)
+        assert local_ids(world) == [*before, made_set.backup_id]
+        again = once(number)
+        assert (again.backup_id, again.position) == (made_set.backup_id, "0-1-2")
+        assert local_ids(world) == [*before, made_set.backup_id]

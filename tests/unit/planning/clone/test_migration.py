@@ -13,12 +13,11 @@ from zsnapdb.planning.clone.migration import (
     TableEffect,
     TouchedTable,
     WaitOfTable,
-    definition,
     problems,
-    schema_difference,
     touched,
     watched,
 )
+from zsnapdb.planning.clone.schema_difference import definition, schema_difference
 from zsnapdb.planning.table_name import TableName
 
 LATER = 10**18

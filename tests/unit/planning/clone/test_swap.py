@@ -8,7 +8,7 @@ import pytest
 
 from zsnapdb.planning.clone.swap import SwapCase, SwapSide, clone_objection, slot_objection
 
-CASE = SwapCase(has_pool=True, address=24000, is_listened_at=True, is_of_set=False, snapshots=0)
+CASE = SwapCase(has_pool=True, address=24000, is_listened_at=True, is_of_set=False, has_commits=False)
 SIDE = SwapSide("20261125T040709Z-0174", "rules", "normal", "127.0.0.1")
 
 
@@ -24,7 +24,7 @@ def test_a_clone_with_a_port_of_its_own_is_swapped_for_one_with_the_same_data() 
         (replace(CASE, address=None), "keeps no port"),
         (replace(CASE, is_listened_at=False), "HAProxy does not listen at its port 24000"),
         (replace(CASE, is_of_set=True), "one of a set"),
-        (replace(CASE, snapshots=1), "commits"),
+        (replace(CASE, has_commits=True), "commits"),
     ],
 )
 def test_a_clone_that_others_would_miss_is_not_swapped(case: SwapCase, reason: str) -> None:

@@ -1,0 +1,1 @@
+"""A shop: customers order products of a warehouse, and pay."""

@@ -1,0 +1,105 @@
+"""A clone and a commit have the id of the run that made them, so a run that is repeated finds what it made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
+from zsnapdb.config import settings as config
+from zsnapdb.config.settings import CloneSettings, Settings
+from zsnapdb.jobs.base.host import THIS_HOST, Host
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone import destroy, once
+
+FIRST, SECOND = "20261120T100000Z-0001", "20261120T110000Z-0002"
+RUN, OTHER = "20261127T080000Z-0123abcd", "20261127T090000Z-0123abcd"
+TEXT = """[instance.main]
+socket = "/x"
+volumes = { data = "tank/mysql" }
+repository = "r"
+[repository.r]
+url = "file:///r"
+"""
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClonePool:
+    pool = ClonePool()
+    pool.install(monkeypatch)
+    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
+    pool.snapshot(f"{SOURCE}@zsnapdb-{FIRST}")
+    return pool
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return config.parse(TEXT, "test").model_copy(update={"clones": CloneSettings(dataset=HOME)})
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return replace(THIS_HOST, run=tmp_path, run_id=lambda: RUN)
+
+
+def made(clones: ClonePool, name: str, **facts: Any) -> None:
+    clones.clone(name, f"{SOURCE}@zsnapdb-{FIRST}", **facts)
+
+
+def test_the_clone_of_the_run_is_found_and_no_other(pool: ClonePool, settings: Settings, host: Host) -> None:
+    instance = Instance.of(settings, "main").on_host(host)
+    made(pool, "older")
+    made(pool, "other", run=OTHER)
+    made(pool, "waits", run=RUN, pool="waits")
+    assert once.created(settings, instance) is None
+    made(pool, "web", run=RUN)
+    found = once.created(settings, instance)
+    assert found is not None
+    assert (found.info.name, found.is_of_pool) == ("web", False)
+
+
+def test_what_the_killed_run_left_half_made_goes_first(pool: ClonePool, settings: Settings, host: Host) -> None:
+    made(pool, "web", run=RUN, phase="making")
+    made(pool, "other", run=OTHER, phase="making")
+    assert once.created(settings, Instance.of(settings, "main").on_host(host)) is None
+    assert f"{HOME}/web" not in pool.things
+    assert f"{HOME}/other" in pool.things
+
+
+def test_the_password_is_told_to_the_run_that_made_the_clone_alone(
+    pool: ClonePool, settings: Settings, host: Host, tmp_path: Path
+) -> None:
+    folder = tmp_path / "web" / ".zsnapdb"
+    folder.mkdir(parents=True)
+    (folder / "client.cnf").write_text("[client]\npassword=s3cret\n")
+    made(pool, "web", run=RUN, root=str(tmp_path / "web"))
+    assert once.password_of(settings, host, "web") == "s3cret"
+    assert once.password_of(settings, replace(host, run_id=lambda: OTHER), "web") is None
+    destroy.destroy(settings, host, "web")
+    assert once.password_of(settings, host, "web") is None
+
+
+def test_the_commit_of_the_run_is_found_and_no_other(pool: ClonePool, settings: Settings, host: Host) -> None:
+    dataset = pool.clone("web", f"{SOURCE}@zsnapdb-{FIRST}", run=RUN)
+    pool.commit(dataset, SECOND)
+    # It inherits the run that made the clone, which did not make the commit.
+    assert once.committed(settings, host, "web") is None
+    name = f"{dataset}@zsnapdb-{SECOND}"
+    pool.things[name].properties["zsnapdb:run"] = RUN
+    known = once.committed(settings, host, "web")
+    assert known is not None
+    assert known.set.backup_id == SECOND
+
+
+def test_a_clone_that_has_the_name_again_is_another_one(pool: ClonePool, settings: Settings, host: Host) -> None:
+    made(pool, "web")
+    pool.things[f"{HOME}/web"].txg = 11
+    first = once.guids(settings, host, "web")
+    destroy.destroy(settings, host, "web")
+    assert once.guids(settings, host, "web") == ()
+    made(pool, "web")
+    pool.things[f"{HOME}/web"].txg = 12
+    assert set(once.guids(settings, host, "web")).isdisjoint(first)

@@ -1,0 +1,114 @@
+"""A restore whose run has a chosen id is made once; a person alone continues the exchange of a server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.unit.support.planning_host import PlanningHost
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record.once_record import Deed, OnceRecords
+from zsnapdb.jobs.restore import give_up, once
+from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore.plan import RestoreRequest
+from zsnapdb.jobs.restore.run import RestoreResult
+from zsnapdb.jobs.steps.journal import Done
+from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
+from zsnapdb.planning.repeated_run import RunState
+from zsnapdb.planning.restore.handover_steps import Promote, PromotePart
+
+RUN, OTHER = "20261127T080000Z-0123abcd", "20261127T090000Z-0123abcd"
+WHEN = datetime(2026, 11, 27, 8, tzinfo=UTC)
+
+
+class Died(BaseException):
+    """The process was killed."""
+
+
+def of_run(host: PlanningHost, run: str = RUN) -> Instance:
+    return replace(host.instance, host=replace(host.instance.host, run_id=lambda: run))
+
+
+def repeat(host: PlanningHost, run: str = RUN) -> RestoreResult:
+    """Do what `restore --once` does, but for the records of the command."""
+    instance = of_run(host, run)
+    known = once.restored(host.settings, instance)
+    return known or restoring.restore(host.settings, instance, RestoreRequest("latest-backup"))
+
+
+def killed_in(monkeypatch: pytest.MonkeyPatch, host: PlanningHost, step: str) -> None:
+    """Let the host die in the step of that name."""
+    note = host.note
+
+    def dies(work: Any, begun: Any) -> None:
+        if begun.name == step:
+            raise Died
+        note(work, begun)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(host, "note", dies)
+        # A killed process cleans nothing up.
+        patch.setattr("zsnapdb.jobs.restore.restore_run.RestoreRun._after_error", lambda *_: None)
+        with pytest.raises(Died):
+            repeat(host)
+
+
+def test_killed_in_any_step_the_repetition_goes_on_and_makes_one_restore(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journals = Journals(host.settings.restore.journal)
+    names = [step.name for step in host.plan().steps]
+    for name in [one for one in names if one not in ("handover", "preflight")]:
+        killed_in(monkeypatch, host, name)
+        host.executed.clear()
+        first = repeat(host)
+        assert first.is_finished
+        assert len(host.executed) == len(names) - 1 - names.index(name)
+        (done,) = journals.finished()
+        assert (done.run_id, done.plan.restore_id) == (RUN, first.plan.restore_id)
+        host.executed.clear()
+        assert repeat(host).plan == first.plan
+        assert host.executed == []
+        for file in (journals.folder / "done").iterdir():
+            file.unlink()
+
+
+def test_another_run_makes_its_own(host: PlanningHost) -> None:
+    first = repeat(host)
+    assert repeat(host, OTHER).plan.restore_id != first.plan.restore_id
+
+
+def exchanging(host: PlanningHost) -> RestoreJournal:
+    """Return the journal of a restore that is about to replace the server, or did."""
+    planned = host.plan()
+    top = planned.layout.top
+    part = PromotePart("data", f"{top}/data", "tank/mysql", "tank/mysql-old", "/var/lib/mysql")
+    last = Promote((part,), (("tank/mysql", "tank/mysql-old"),), planned.restore_id)
+    steps = (*planned.steps[:-1], last)
+    done = tuple(Done(step.name, WHEN, 1.0) for step in steps[:-1])
+    return RestoreJournal(replace(planned, steps=steps), done, run_id=RUN)
+
+
+def test_an_exchange_of_production_that_was_interrupted_waits_for_a_person(host: PlanningHost) -> None:
+    journal = exchanging(host)
+    Journals(host.settings.restore.journal).write(journal)
+    with pytest.raises(PreflightError) as refused:
+        once.restored(host.settings, of_run(host))
+    assert refused.value.hint.endswith(f"`zsnapdb restore main --resume --target {journal.top}`")
+    assert host.executed == []
+
+
+def test_a_restore_that_was_given_up_is_not_begun_again(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = of_run(host)
+    records = OnceRecords(instance.host)
+    records.begin(RUN, Deed("restore", "main to latest-backup, stopped"))
+    killed_in(monkeypatch, host, "recover")
+    give_up.abandon(host.settings, of_run(host, OTHER), None)
+    known = records.read(RUN)
+    assert known is not None
+    assert known.state is RunState.GIVEN_UP
+    assert once.restored(host.settings, instance) is None

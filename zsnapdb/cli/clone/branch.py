@@ -1,0 +1,151 @@
+"""`zsnapdb clone branch`: create, switch, list, log, diff, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.clone.options import CloneName
+from zsnapdb.cli.evidencing import evidencing_clone
+from zsnapdb.cli.groups import CommandGroup
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.output import show
+
+_MOST_SHOWN = 10_000
+BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="The name of the branch.", show_default=False)]
+_STATE = "a branch or a commit of the clone"
+
+
+def create(
+    name: CloneName,
+    branch: BranchName,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="STATE", help=f"Where it begins: {_STATE}.", show_default="the present state, committed"
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Begin a branch of a clone. The clone stays on the branch that it is on."""
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.clone import branches as job
+    from zsnapdb.report.clone import branches as report
+    from zsnapdb.report.clone.change import IntentionView
+
+    if plan:
+        show(IntentionView(job.create_plan(load(config), THIS_HOST, name, branch, start), "branch create"), json)
+        return
+    show(report.BranchesView(job.create(load(config), THIS_HOST, name, branch, start)), json)
+
+
+def switch(
+    name: CloneName, branch: BranchName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False
+) -> None:
+    """Give a clone the newest commit of another branch. Port, credentials and lease stay.
+
+    What was written on the branch that is left is committed to it first.
+    """
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.clone import branches as job
+    from zsnapdb.report.clone import branches as report
+    from zsnapdb.report.clone.change import IntentionView
+
+    if plan:
+        show(IntentionView(job.switch_plan(load(config), THIS_HOST, name, branch), "branch switch"), json)
+        return
+    terminal = Terminal()
+    done = job.switch(load(config), THIS_HOST, name, branch, terminal)
+    terminal.end()
+    show(report.SwitchedView(done), json)
+
+
+def list_branches(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:
+    """List the branches of a clone, each with its newest commit."""
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.clone import branches as job
+    from zsnapdb.report.clone import branches as report
+
+    show(report.BranchesView(job.listing(load(config), THIS_HOST, name)), json)
+
+
+def log(
+    name: CloneName,
+    state: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[STATE]", help=f"What they lead to: {_STATE}.", show_default="the branch that it is on"
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """List the commits that lead to a branch or a commit of a clone, newest first."""
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.clone import branches as job
+    from zsnapdb.report.clone import branches as report
+
+    seen = job.listing(load(config), THIS_HOST, name)
+    show(report.BranchLogView(seen, state or seen.branches.current, job.log(seen, state)), json)
+
+
+def diff(
+    name: CloneName,
+    before: Annotated[str, typer.Argument(metavar="A", help=f"The earlier state: {_STATE}.", show_default=False)],
+    after: Annotated[str, typer.Argument(metavar="B", help=f"The later state: {_STATE}.", show_default=False)],
+    limit: Annotated[
+        int,
+        typer.Option("--limit", min=0, max=_MOST_SHOWN, help="How many rows that differ are shown of each table."),
+    ] = 10,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Compare two branches or commits of a clone: all definitions, and the rows of every table by primary key.
+
+    Tables without a primary key are compared by the number and the checksum of their rows.
+    """
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.clone import branch_diff
+    from zsnapdb.report.clone import branches as report
+
+    terminal = Terminal()
+    compared = branch_diff.compare(load(config), THIS_HOST, name, before, after, limit, terminal)
+    terminal.end()
+    show(report.BranchDifferenceView(compared), json)
+
+
+def delete(
+    name: CloneName, branch: BranchName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False
+) -> None:
+    """Forget a branch of a clone. Its commits stay as long as the clone."""
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.clone import branches as job
+    from zsnapdb.report.clone import branches as report
+    from zsnapdb.report.clone.change import IntentionView
+
+    if plan:
+        show(IntentionView(job.delete_plan(load(config), THIS_HOST, name, branch), "branch delete"), json)
+        return
+    show(report.BranchesView(job.delete(load(config), THIS_HOST, name, branch)), json)
+
+
+app = typer.Typer(
+    cls=CommandGroup, help="Named lines of commits of a clone.", no_args_is_help=True, rich_markup_mode=None
+)
+app.command("create")(evidencing_clone(create))
+app.command("switch")(evidencing_clone(switch))
+app.command("list")(list_branches)
+app.command("log")(log)
+app.command("diff")(diff)
+app.command("delete")(evidencing_clone(delete))

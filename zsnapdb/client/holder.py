@@ -1,0 +1,89 @@
+"""The process that holds a clone for this program: `zsnapdb clone hold`, which beats, and resets the clone when asked.
+
+A test resets its clone in less time than a command needs to start. If this program is killed, stdin of the process
+ends, and with it the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from zsnapdb.client.errors import CloneCommandError
+from zsnapdb.client.models import CommandFailure, failure_in
+
+_END_SECONDS = 30.0
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class CloneHolder:
+    """The running process. One thread asks it at a time."""
+
+    process: subprocess.Popen[bytes]
+    _turn: threading.Lock = field(init=False, repr=False, compare=False, default_factory=threading.Lock)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the process runs."""
+        return self.process.poll() is None
+
+    def ask(self, word: str, seconds: float) -> bytes:
+        """Return the document that answers the word. CloneCommandError if it is an error, or if none comes in time."""
+        with self._turn:
+            assert self.process.stdin is not None
+            try:
+                self.process.stdin.write(f"{word}\n".encode())
+                self.process.stdin.flush()
+                answer = self._line(time.monotonic() + seconds)
+            except OSError as error:
+                raise CloneCommandError(f"asking the process that holds the clone: {error}") from error
+        with contextlib.suppress(ValidationError):
+            CommandFailure.model_validate_json(answer)
+            raise failure_in(answer, "", 1)
+        return answer
+
+    def _line(self, deadline: float) -> bytes:
+        assert self.process.stdout is not None
+        descriptor, line = self.process.stdout.fileno(), b""
+        while not line.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            part = b""
+            if left > 0 and select.select([descriptor], [], [], left)[0]:
+                part = os.read(descriptor, 1 << 16)
+            if not part or len(line) > _MOST_BYTES:
+                # What comes later would be taken for the answer to another word.
+                self.process.kill()
+                raise CloneCommandError("the process that holds the clone did not answer")
+            line += part
+        return line
+
+
+@contextlib.contextmanager
+def holding(argv: Sequence[str]) -> Iterator[CloneHolder]:
+    """Hold a clone by this command for the block. CloneCommandError if there is no such program."""
+    try:
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    except OSError as error:
+        raise CloneCommandError(f"running {argv[0]}: {error}", "is zsnapdb installed on this host?") from error
+    try:
+        yield CloneHolder(process)
+    finally:
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()

@@ -1,0 +1,124 @@
+"""Compares two commits of a clone, on an ephemeral clone of each: definitions, and the rows of every table."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone import branches
+from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.ephemeral import OWNER, ephemeral_clone
+from zsnapdb.jobs.clone.query import reading
+from zsnapdb.jobs.clone.request import CloneRequest
+from zsnapdb.jobs.clone.sources import Commit
+from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
+from zsnapdb.mysql.schema import tables
+from zsnapdb.mysql.schema.definitions import all_definitions_of
+from zsnapdb.mysql.schema.schema_catalogue import stored_tables
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.clone import diff as planning
+from zsnapdb.planning.clone.branch_difference import ComparedTable, DifferenceCount
+from zsnapdb.planning.clone.diff import Shape
+from zsnapdb.planning.clone.schema_difference import schema_difference
+from zsnapdb.planning.table_name import TableName
+
+_BATCH = 1000
+_LONG_SECONDS = 6 * 3600.0
+
+
+@dataclass(frozen=True)
+class BranchDifference:
+    """Two commits of a clone compared: the difference of all definitions as diff(1) writes it, and every table."""
+
+    info: CloneInfo
+    before: Commit
+    after: Commit
+    schema: str
+    tables: tuple[ComparedTable, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing differs."""
+        return not self.schema and all(table.is_same for table in self.tables)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A commit on its ephemeral clone: its definitions, its tables, and a session that only reads."""
+
+    definitions: dict[str, str]
+    names: frozenset[TableName]
+    session: Session
+
+
+def compare(
+    settings: Settings, host: Host, name: str, first: str, second: str, most: int, events: Events
+) -> BranchDifference:
+    """Compare two branches or commits of the clone. At most `most` rows that differ are kept of each table.
+
+    Rows are told apart by primary key. A table without one, or with another one in each state, is only compared by the
+    number and the checksum of its rows. Sequences are compared by their definitions. Memory does not grow with the
+    tables. Afterwards both ephemeral clones are gone. The errors are those of `branches.resolve` and of `create`.
+    """
+    seen = branches.listing(settings, host, name)
+    before, after = branches.resolve(seen, first), branches.resolve(seen, second)
+    if before.set.backup_id == after.set.backup_id:
+        return BranchDifference(seen.info, before, after, "", ())
+    instance = Instance.of(settings, seen.info.instance, events).on_host(host)
+    with _side(settings, instance, before) as old, _side(settings, instance, after) as new:
+        compared = [_table(name, old, new, most) for name in sorted(old.names | new.names, key=str)]
+        difference = schema_difference(old.definitions, new.definitions)
+        return BranchDifference(seen.info, before, after, difference, tuple(compared))
+
+
+@contextlib.contextmanager
+def _side(settings: Settings, instance: Instance, commit: Commit) -> Iterator[_Side]:
+    with ephemeral_clone(settings, instance, CloneRequest(owner=OWNER, source=commit.set.backup_id)) as clone:
+        with clone.session(read_timeout=_LONG_SECONDS) as session:
+            definitions = all_definitions_of(session)
+            names = frozenset(
+                TableName(table.schema, table.name)
+                for table in stored_tables(session)
+                if table.schema not in SYSTEM_SCHEMAS and not table.is_sequence
+            )
+        with reading(clone) as session:
+            yield _Side(definitions, names, session)
+
+
+def _table(name: TableName, old: _Side, new: _Side, most: int) -> ComparedTable:
+    if name not in old.names or name not in new.names:
+        return ComparedTable(name, _count(name, old), _count(name, new), is_same=False)
+    try:
+        shape = _shape(name, old, new)
+    except PreflightError as error:
+        return _by_checksum(name, old, new, error.message)
+    counted = DifferenceCount(most)
+    rows = (
+        side.session.stream(planning.select(shape, columns, name.schema, str(name.table)), batch=_BATCH)[1]
+        for side, columns in ((old, shape.earlier), (new, shape.common))
+    )
+    before, after = rows
+    counted.take(planning.merge(shape, counted.rows_before(before), counted.rows_after(after)))
+    return counted.table(name, shape)
+
+
+def _shape(name: TableName, old: _Side, new: _Side) -> Shape:
+    before, after = (tables.columns(side.session, name.schema, str(name.table)) for side in (old, new))
+    return planning.shape(before, after, str(name))
+
+
+def _count(name: TableName, side: _Side) -> int | None:
+    return tables.count(side.session, name.schema, str(name.table)) if name in side.names else None
+
+
+def _by_checksum(name: TableName, old: _Side, new: _Side, reason: str) -> ComparedTable:
+    counts = [_count(name, side) for side in (old, new)]
+    sums = [tables.checksum(side.session, name.schema, str(name.table)) for side in (old, new)]
+    is_same = counts[0] == counts[1] and sums[0] is not None and sums[0] == sums[1]
+    return ComparedTable(name, counts[0], counts[1], is_same, reason=reason)

@@ -1,0 +1,57 @@
+"""What the anchor of a clone, and its commits, say of its branches. Changes nothing.
+
+The head of the branch that a clone is on is the newest commit of its current data, by ZFS, else what the anchor has.
+So a commit moves it by itself, in the moment of its snapshots.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.properties import BRANCHES_PROPERTY
+from zsnapdb.jobs.clone.sources import Commit, commits
+from zsnapdb.planning.clone.branches import Branches, decode
+
+
+def newest(info: CloneInfo) -> Commit | None:
+    """Return the newest commit of the data that the clone has now; None if there is none.
+
+    The commit that the data was cloned from is none of them, also if another clone has left it to this one.
+    """
+    made = commits(info.current)
+    last = max(made, key=lambda commit: max(one.createtxg for one in commit.set.snapshots.values()), default=None)
+    return last if last is not None and last.set.backup_id != info.backup_id else None
+
+
+def read(info: CloneInfo) -> Branches:
+    """Return the branches of the clone as they are now. DamagedError if its anchor records something else."""
+    try:
+        recorded = decode(info.branches) if info.branches else Branches()
+    except ValueError as error:
+        raise DamagedError(
+            f"the property {BRANCHES_PROPERTY} of {info.top} cannot be read: {error}",
+            hint="`zsnapdb clone show` lists the commits of the clone; `zfs inherit` of it forgets its branches",
+        ) from error
+    last = newest(info)
+    return recorded.with_head(last.set.backup_id) if last is not None else recorded
+
+
+def parent(info: CloneInfo) -> str:
+    """Return what a commit of the clone follows: the newest one of its branch, else the set that its data is of."""
+    with contextlib.suppress(DamagedError):
+        return read(info).head or info.backup_id
+    return info.backup_id
+
+
+def kept(info: CloneInfo) -> Mapping[str, str]:
+    """Return the property that keeps the head of its branch when the clone gets other data; none if it has no branches.
+
+    A reset changes the data and no branch.
+    """
+    if info.branches:
+        with contextlib.suppress(DamagedError):
+            return {BRANCHES_PROPERTY: read(info).encode()}
+    return {}

@@ -1,0 +1,255 @@
+"""Branches of a clone: lines of its commits with names. A switch gives the clone the newest state of another one.
+
+Nothing that was written is lost: a switch commits what the branch that is left lacks, of a server that was shut down.
+One change of properties then gives the clone the other data and the other branch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from zsnapdb.base.errors import PreflightError, UnknownNameError, ZsnapdbError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.undo import undone_on_error
+from zsnapdb.jobs.clone import branch_heads, data_reset, foreign, handed, log_end
+from zsnapdb.jobs.clone.catalogue import CloneInfo, held, of_dataset, ready
+from zsnapdb.jobs.clone.lifecycle import commit_locked, end_of_log, server_of, server_settings, start_locked
+from zsnapdb.jobs.clone.log_end import LogEnd
+from zsnapdb.jobs.clone.plans import Intention
+from zsnapdb.jobs.clone.properties import BRANCHES_PROPERTY
+from zsnapdb.jobs.clone.revision import mend
+from zsnapdb.jobs.clone.row_reset import hides_changes
+from zsnapdb.jobs.clone.sources import CloneSource, Commit, commits
+from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.planning.clone import branches as planning
+from zsnapdb.planning.clone.branches import Branches
+from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.zfs import datasets
+
+
+@dataclass(frozen=True)
+class CloneBranches:
+    """The branches of a clone, and its commits by id. `made`: the commit that was made for that ("": none)."""
+
+    info: CloneInfo
+    branches: Branches
+    commits: Mapping[str, Commit]
+    made: str = ""
+
+
+@dataclass(frozen=True)
+class SwitchedBranch:
+    """A clone that was given another branch: the one that was left, its head, and whether that was made for it."""
+
+    info: CloneInfo
+    branches: Branches
+    left: str
+    left_head: str
+    is_new_commit: bool
+
+
+def listing(settings: Settings, host: Host, name: str) -> CloneBranches:
+    """Return the branches of the clone."""
+    return _seen(ready(settings, host, name))
+
+
+def _seen(info: CloneInfo) -> CloneBranches:
+    return CloneBranches(info, branch_heads.read(info), {one.set.backup_id: one for one in commits(info.top)})
+
+
+def resolve(seen: CloneBranches, text: str) -> Commit:
+    """Return the commit that the name of a branch, or the id of a commit, stands for. UnknownNameError if none does."""
+    head = seen.branches.heads.get(text, text)
+    if head in seen.commits:
+        return seen.commits[head]
+    if not head:
+        raise PreflightError(
+            f"branch {text} of clone {seen.info.label} has no commit yet",
+            hint=f"run `zsnapdb clone commit {seen.info.label}`",
+        )
+    known = ", ".join(sorted(seen.branches.heads))
+    raise UnknownNameError(
+        f"clone {seen.info.label} has no branch and no commit {text[:80]!r}",
+        hint=f"its branches are {known}; `zsnapdb clone show {seen.info.label}` lists its commits",
+    )
+
+
+def log(seen: CloneBranches, state: str | None = None) -> Sequence[str]:
+    """Return the commits that lead to a branch or a commit (None: the branch that the clone is on), newest first."""
+    head = resolve(seen, state).set.backup_id if state is not None else seen.branches.head
+    return planning.line_of(head, seen.commits)
+
+
+def create_plan(settings: Settings, host: Host, name: str, branch: str, start: str | None) -> Intention:
+    """Return what `create` would do; change nothing."""
+    seen = _seen(_usable(ready(settings, host, name)))
+    planning.refuse_new(seen.branches, branch)
+    if start is not None:
+        return Intention(seen.info, (f"let branch {branch} begin at {resolve(seen, start).set.backup_id}",))
+    is_kept = _is_unwritten(settings, seen.info, _end_of_head(host, seen.info, seen.branches))
+    return Intention(
+        seen.info,
+        (*(() if is_kept else ("commit the clone as it is",)), f"let branch {branch} begin at that commit"),
+    )
+
+
+def create(settings: Settings, host: Host, name: str, branch: str, start: str | None = None) -> CloneBranches:
+    """Begin a branch of the clone: at `start` (a branch or a commit), else at its present state, which is committed.
+
+    The clone stays on the branch that it is on. The errors are those of `planning.refuse_new`, `resolve` and `commit`.
+    """
+    with held(settings, host, name) as info:
+        seen = _seen(_usable(info))
+        planning.refuse_new(seen.branches, branch)
+        known, made = seen.branches, ""
+        if start is not None:
+            head = resolve(seen, start).set.backup_id
+        elif _is_unwritten(settings, info, _end_of_head(host, info, known)):
+            head = known.head
+        else:
+            head = made = commit_locked(settings, host, info, f"branch {branch} begins").set.backup_id
+            known = known.with_head(head)
+        _record(info, known.with_branch(branch, head))
+        return replace(_seen(of_dataset(settings, host, info.name)), made=made)
+
+
+def delete(settings: Settings, host: Host, name: str, branch: str) -> CloneBranches:
+    """Forget a branch of the clone; its commits stay. PreflightError if the clone is on it."""
+    with held(settings, host, name) as info:
+        _record(info, branch_heads.read(info).without(branch))
+        return _seen(of_dataset(settings, host, info.name))
+
+
+def delete_plan(settings: Settings, host: Host, name: str, branch: str) -> Intention:
+    """Return what `delete` would do; change nothing."""
+    info = ready(settings, host, name)
+    branch_heads.read(info).without(branch)
+    return Intention(info, (f"forget branch {branch}; its commits stay",))
+
+
+def _record(info: CloneInfo, known: Branches) -> None:
+    datasets.set_properties(info.top, {BRANCHES_PROPERTY: known.encode()})
+
+
+def _usable(info: CloneInfo) -> CloneInfo:
+    """Return the clone. PreflightError if it is one of a set, or was never started and so has no commit."""
+    if info.set_name:
+        raise PreflightError(
+            f"clone {info.label} is one of the set {info.set_name}",
+            hint="branches are of clones that replicate nothing",
+        )
+    if info.phase is CopyPhase.NEW and not branch_heads.read(info).head:
+        raise PreflightError(
+            f"the server of clone {info.label} was never started", hint=f"run `zsnapdb clone start {info.label}`"
+        )
+    return info
+
+
+def switch_plan(settings: Settings, host: Host, name: str, branch: str) -> Intention:
+    """Return what `switch` would do; change nothing. What is written meanwhile may change it."""
+    seen = _seen(_usable(ready(settings, host, name)))
+    planning.known(seen.branches, branch)
+    info = seen.info
+    if branch == seen.branches.current:
+        return Intention(info, ("start its server",) if info.phase is CopyPhase.NEW else ())
+    target = resolve(seen, branch).set.backup_id
+    is_kept = _is_unwritten(settings, info, _end_of_head(host, info, seen.branches))
+    if is_kept and seen.branches.head == target:
+        return Intention(info, (f"the data stays: both branches are at {target}",))
+    return Intention(
+        info,
+        (
+            *(("shut down its server",) if info.pid is not None else ()),
+            *(() if is_kept else (f"commit what branch {seen.branches.current} lacks",)),
+            f"replace its data by that of {target}, and start its server on port {info.client_port} again",
+        ),
+    )
+
+
+def switch(settings: Settings, host: Host, name: str, branch: str, events: Events) -> SwitchedBranch:
+    """Give the clone the newest commit of that branch; port, credentials and lease stay.
+
+    What was written since the newest commit of the branch that is left is committed to it first, so coming back finds
+    it. Afterwards the clone's server runs. Interrupted anywhere, the clone is on its old branch with its old data, or
+    on the new one with the new data; the same command goes on.
+    """
+    with held(settings, host, name) as found:
+        info = _mended(settings, host, found, events)
+        seen = _seen(_usable(info))
+        known, left = seen.branches, seen.branches.current
+        planning.known(known, branch)
+        if branch == left:
+            if info.phase is CopyPhase.NEW:
+                # It was interrupted when the data was that of the branch already.
+                start_locked(settings, host, info)
+                foreign.warn_of_kept(mend(info), info.name, events)
+            return SwitchedBranch(of_dataset(settings, host, info.name), known, left, known.head, is_new_commit=False)
+        target = resolve(seen, branch)
+        settings_of_server = server_settings(settings, info)
+        end = _end_of_head(host, info, known)
+        if known.head == target.set.backup_id and _is_unwritten(settings, info, end):
+            _record(info, known.on(branch))
+            return SwitchedBranch(
+                of_dataset(settings, host, info.name), known.on(branch), left, known.head, is_new_commit=False
+            )
+        info.process.stop(timeout=settings_of_server.start_timeout)
+        stopped, is_new = replace(info, pid=None), False
+        with undone_on_error(lambda: _start_again(settings, host, info)):
+            if not _is_unwritten(settings, stopped, end):
+                made = commit_locked(settings, host, stopped, f"branch {left}, when it was left")
+                known, is_new = known.with_head(made.set.backup_id), True
+            head = known.head
+            handed.forget(host, info.name)
+            source = CloneSource(SourceKind.COMMIT, target.set, target.origin)
+            put = data_reset.put(settings, host, stopped, source, known.on(branch), events)
+        return SwitchedBranch(put, known.on(branch), left, head, is_new)
+
+
+def _mended(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
+    """Return the clone with its old data, if a change of it was interrupted before the new data counted."""
+    if info.phase is not CopyPhase.CHANGING:
+        return info
+    foreign.warn_of_kept(mend(info), info.name, events)
+    return of_dataset(settings, host, info.name)
+
+
+def _start_again(settings: Settings, host: Host, before: CloneInfo) -> None:
+    """Start the server again that was shut down, if the clone still has its old data."""
+    info = of_dataset(settings, host, before.name)
+    if before.pid is not None and info.pid is None and info.revision == before.revision:
+        start_locked(settings, host, info)
+
+
+def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
+    """Return where the binlog of the running server ended when its data was that of the head; None if not known.
+
+    A reset that undoes rows writes nothing into the binlog. It notes its end, so a commit that ended there counts as
+    one from before the reset.
+    """
+    state = handed.read(host, info)
+    if state is None:
+        return None
+    noted = LogEnd.parse(f"{os.path.basename(state.file)}:{state.offset}")
+    newest = branch_heads.newest(info)
+    if newest is None:
+        return noted if known.head == info.backup_id else None
+    end = LogEnd.parse(newest.log_end)
+    return end if end != noted else None
+
+
+def _is_unwritten(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bool:
+    """Whether it is certain that nothing was written into the clone since its binlog ended there."""
+    if info.phase is CopyPhase.NEW:
+        return True
+    if end is None or hides_changes(settings, info) is not None:
+        return False
+    if info.pid is not None:
+        return end_of_log(settings, info) == end
+    with contextlib.suppress(ZsnapdbError, OSError):
+        return log_end.is_end_of_stopped(server_of(settings, info).copy, end)
+    return False

@@ -1,0 +1,64 @@
+"""Holds a clone for a program: beats for it, and resets it for each line `reset`, until the lines end.
+
+A program that resets its clone for each of its tests does not start a command for each. What is asked is one word.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from zsnapdb.base.errors import UsageError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.clone import lifecycle
+from zsnapdb.jobs.clone.catalogue import CloneInfo, ready
+
+_LONGEST = 1000
+"""Bytes of a line. Each that is known is shorter."""
+_RESET = b"reset"
+_POLL_SECONDS = 3600.0
+
+
+@dataclass
+class RequestLines:
+    """The lines that a descriptor gives, as they come. `has_ended`: there are no more."""
+
+    descriptor: int
+    has_ended: bool = False
+    _begun: bytes = field(init=False, default=b"")
+
+    def within(self, seconds: float) -> Iterator[bytes]:
+        """Yield the lines that come within so many seconds, or the first ones. UsageError if one is too long."""
+        if self.has_ended or not select.select([self.descriptor], [], [], seconds)[0]:
+            return
+        part = os.read(self.descriptor, 4096)
+        self.has_ended = not part
+        *whole, self._begun = (self._begun + part).split(b"\n")
+        if max(map(len, (*whole, self._begun))) > _LONGEST:
+            raise UsageError("a line of stdin is too long", hint="write `reset` on a line of its own")
+        yield from whole
+
+
+def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Callable[[CloneInfo], None]) -> CloneInfo:
+    """Beat for the clone, and call `reset` with it, as it was at first, for each line that asks for that.
+
+    UsageError if a line asks for something else. The errors of beats are those of `lifecycle.beat_while`. No beats are
+    made for a clone of which none are expected.
+    """
+    info, lines = ready(settings, host, name), RequestLines(descriptor)
+
+    def has_ended(seconds: float) -> bool:
+        for line in lines.within(seconds):
+            if line.strip() != _RESET:
+                raise UsageError(f"stdin asks for {line[:80]!r}", hint="write `reset` on a line of its own")
+            reset(info)
+        return lines.has_ended
+
+    if info.lease.heartbeat is not None:
+        return lifecycle.beat_until(settings, host, info.id, has_ended)
+    while not has_ended(_POLL_SECONDS):
+        pass
+    return info

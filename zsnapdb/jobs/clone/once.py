@@ -1,0 +1,57 @@
+"""What a run whose id its caller chose has made of clones: the anchor of a clone, and each commit, has the run's id."""
+
+from __future__ import annotations
+
+from zsnapdb.base.errors import UnknownNameError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone import credentials, destroy, sources
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find, listing
+from zsnapdb.jobs.clone.created import Created, CreateDurations
+from zsnapdb.jobs.clone.lifecycle import Committed
+from zsnapdb.jobs.copies.properties import HALF_MADE
+from zsnapdb.planning.clone.pool import PoolMark
+
+_NO_SECONDS = CreateDurations(source=0.0, clone=0.0, identity=0.0, start=0.0)
+"""How long it took is not known any more."""
+
+
+def created(settings: Settings, instance: Instance) -> Created | None:
+    """Return the clone that the run of this id made or was handed; None if there is none.
+
+    What it left half made goes first: it would have the name that is asked for again. BusyError if somebody works on
+    it.
+    """
+    run = instance.host.run_id()
+    for info in listing(settings, instance.host):
+        if (info.run_id, info.instance) != (run, instance.name) or info.is_of_nobody or info.is_ephemeral:
+            continue
+        if info.phase not in HALF_MADE:
+            is_of_pool = info.pool is PoolMark.HANDED_OUT
+            return Created(info, credentials.read(info.client_file), _NO_SECONDS, is_of_pool=is_of_pool)
+        destroy.destroy(settings, instance.host, info.id)
+    return None
+
+
+def password_of(settings: Settings, host: Host, clone_id: str) -> str | None:
+    """Return the password of the clone that the run of this id made; None if it is gone, or is another run's."""
+    try:
+        info = find(settings, host, clone_id)
+    except UnknownNameError:
+        return None
+    password = credentials.read(info.client_file) if info.run_id == host.run_id() else None
+    return password.get_secret_value() if password is not None else None
+
+
+def committed(settings: Settings, host: Host, name: str) -> Committed | None:
+    """Return the commit of this clone that the run of this id made; None if there is none."""
+    info, run = find(settings, host, name), host.run_id()
+    own = next((commit for commit in sources.commits(info.top) if commit.run_id == run), None)
+    return Committed(info, own.set, own.message) if own is not None else None
+
+
+def guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:
+    """Return the GUIDs of the clones of that name: of one clone, or of those of a set. Each clone has another one."""
+    named: list[CloneInfo] = destroy.named(settings, host, name)
+    return tuple(info.guid for info in named)

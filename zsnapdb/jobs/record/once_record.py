@@ -1,0 +1,150 @@
+"""What this host knows of runs whose id the caller chose: what each was about, whether it is done, and its answer.
+
+<runs>/<day in the id>/<id>.json
+
+A record is written before the run does anything, and again when it is done, before anybody is answered. So a command
+that is repeated after a lost answer is answered from here. The records of a day go KEPT_DAYS later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from zsnapdb.base import whole_file
+from zsnapdb.base.errors import BusyError, DamagedError, PreflightError
+from zsnapdb.base.patterns import Moment, RunId, Words
+from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.planning import repeated_run
+from zsnapdb.planning.repeated_run import Deed as Deed
+from zsnapdb.planning.repeated_run import RunDecision, RunState
+from zsnapdb.planning.repeated_run import RunVerdict as RunVerdict
+from zsnapdb.planning.repository.host_record import RecordPart
+
+_DAY_FOLDER = re.compile(r"[0-9]{8}")
+_TEXT_BYTES = 64 << 20
+
+
+class OnceRecord(RecordPart):
+    """A run: what it was about, how far it is, and its answer as text and as the document that was printed."""
+
+    format: Literal[1] = 1
+    run_id: RunId
+    verb: Words
+    about: Words
+    aim: tuple[Words, ...] = ()
+    state: RunState = RunState.BEGUN
+    began: Moment
+    ended: Moment | None = None
+    exit_code: Annotated[int, Field(ge=0, le=255)] = 0
+    text: Annotated[str, Field(max_length=_TEXT_BYTES)] = ""
+    document: Annotated[str, Field(max_length=_TEXT_BYTES)] = ""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run did what it was to do."""
+        return self.state is RunState.DONE
+
+    @property
+    def deed(self) -> Deed:
+        """What the run was to do."""
+        return Deed(self.verb, self.about, self.aim)
+
+
+@dataclass(frozen=True)
+class OnceRecords:
+    """The records of this host."""
+
+    host: Host
+
+    def file(self, run: str) -> Path:
+        """Return where the record of the run is, or would be."""
+        return self.host.runs / repeated_run.day_of(run) / f"{run}.json"
+
+    def read(self, run: str) -> OnceRecord | None:
+        """Return the record of the run, None if there is none. DamagedError if it cannot be read."""
+        file = self.file(run)
+        try:
+            known = OnceRecord.model_validate_json(file.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise PreflightError(f"reading {file}: {error.strerror}", hint="run zsnapdb as root") from error
+        except ValidationError as error:
+            raise DamagedError(
+                f"the record of run {run}, {file}, cannot be read: {error.errors()[0]['msg']}",
+                hint="see what the run did, then remove the file, or choose another id",
+            ) from error
+        if known.run_id != run:
+            raise DamagedError(f"{file} is the record of run {known.run_id}", hint="remove the file")
+        return known
+
+    def decide(self, run: str, deed: Deed, known: OnceRecord | None) -> RunDecision:
+        """Return what becomes of the deed, by the record of its run."""
+        state = known.state if known is not None else RunState.BEGUN
+        return repeated_run.decide(run, deed, known.deed if known is not None else None, state, self.host.now())
+
+    def begin(self, run: str, deed: Deed) -> OnceRecord:
+        """Record that the run begins. Records of days that nobody can ask for any more go."""
+        record = OnceRecord(run_id=run, verb=deed.verb, about=deed.about, aim=deed.aim, began=self.host.now())
+        self._write(record)
+        self._sweep()
+        return record
+
+    def end(self, record: OnceRecord, exit_code: int, text: str, document: str) -> OnceRecord:
+        """Record that the run is done, and what it answers. Durable on return."""
+        answer = {"exit_code": exit_code, "text": text, "document": document}
+        done = record.model_copy(update={"state": RunState.DONE, "ended": self.host.now(), **answer})
+        self._write(done)
+        return done
+
+    def note_given_up(self, run: str) -> None:
+        """Record that what the run began is given up, if it is recorded: who repeats it does not begin it again.
+
+        "" is no run: the journals of older versions name none.
+        """
+        known = self.read(run) if run else None
+        if known is not None and not known.is_done:
+            self._write(known.model_copy(update={"state": RunState.GIVEN_UP, "ended": self.host.now()}))
+
+    @contextlib.contextmanager
+    def alone(self, run: str, deed: Deed, patience: float, tell: Callable[[str], None]) -> Iterator[None]:
+        """Be the only process of this host that is this run. BusyError if another is, after `patience` seconds."""
+        doing = f"doing run {run}, `{deed.verb}` of {deed.about}"
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(
+                    exclusive(f"run-{run}", doing=doing, patience=patience, folder=self.host.run, tell=tell)
+                )
+            except BusyError as error:
+                hint = f"repeat the command with `--once {run}`: it does nothing that run {run} has done"
+                raise BusyError(error.message, hint=hint) from error
+            yield
+
+    def _write(self, record: OnceRecord) -> None:
+        file = self.file(record.run_id)
+        try:
+            make_private(self.host.runs)
+            make_private(file.parent)
+            whole_file.replace(file, record.model_dump_json().encode())
+        except OSError as error:
+            raise PreflightError(
+                f"recording run {record.run_id} in {file}: {error.strerror}",
+                hint="free space there; without a record the command could be done twice",
+            ) from error
+
+    def _sweep(self) -> None:
+        with contextlib.suppress(OSError):
+            for folder in self.host.runs.iterdir():
+                if _DAY_FOLDER.fullmatch(folder.name) and repeated_run.is_too_old(f"{folder.name}T", self.host.now()):
+                    for file in folder.iterdir():
+                        file.unlink()
+                    folder.rmdir()

@@ -1,0 +1,67 @@
+"""What a run of `restore` whose id its caller chose has made: the journal of the restore has the id.
+
+A finished restore is the answer. An interrupted one goes on, as by --resume, while it stands beside the server. One
+that may have begun to exchange the datasets of production goes on only if a person says so: since then somebody may
+have looked at the server, mended it, or written to it.
+"""
+
+from __future__ import annotations
+
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.restore import machine_run, run
+from zsnapdb.jobs.restore.machine_run import MachineRestoreResult
+from zsnapdb.jobs.restore.restore_run import Confirm, always
+from zsnapdb.jobs.restore.run import RestoreResult
+from zsnapdb.jobs.steps.journal import J, JournalFolder
+from zsnapdb.jobs.steps.restore_journal import Journals, MachineJournals, RestoreJournal
+
+
+def restored(
+    settings: Settings, instance: Instance, confirm: Confirm = always, stop_after: str | None = None
+) -> RestoreResult | None:
+    """Return the restore that the run of this id made, or go on with it. None if it left nothing.
+
+    PreflightError if it was interrupted in the exchange of the server's datasets.
+    """
+    journals = Journals(settings.restore.journal)
+    done = _of_run(journals.finished(), instance)
+    if done is not None:
+        return run.result_of(done)
+    left = _under_way(journals, instance)
+    if left is None:
+        return None
+    _refuse_exchange(left)
+    return run.resume(settings, instance, left.top, confirm, stop_after)
+
+
+def restored_machine(
+    settings: Settings, instance: Instance, confirm: Confirm = always, stop_after: str | None = None
+) -> MachineRestoreResult | None:
+    """Do as `restored` for a virtual machine, which never replaces the one that was backed up."""
+    journals = MachineJournals(settings.restore.journal)
+    done = _of_run(journals.finished(), instance)
+    if done is not None:
+        return MachineRestoreResult(done.plan, done.done)
+    left = _under_way(journals, instance)
+    return machine_run.resume(settings, instance, left.top, confirm, stop_after) if left is not None else None
+
+
+def _of_run(journals: list[J], instance: Instance) -> J | None:
+    own = instance.host.run_id()
+    return next((one for one in journals if (one.run_id, one.plan.instance) == (own, instance.name)), None)
+
+
+def _under_way(journals: JournalFolder[J], instance: Instance) -> J | None:
+    return _of_run(journals.readable(instance.name), instance)
+
+
+def _refuse_exchange(journal: RestoreJournal) -> None:
+    promotion, following = journal.plan.promotion, journal.next_step
+    if promotion is not None and following is not None and following.name == promotion.name:
+        raise PreflightError(
+            f"the restore that run {journal.run_id} began was interrupted when it was about to replace the server of"
+            f" {journal.plan.instance}, or while it did",
+            hint=f"look at the server; then `zsnapdb restore {journal.plan.instance} --resume --target {journal.top}`",
+        )

@@ -1,0 +1,123 @@
+"""The branches of a clone: named heads of its commits, one of which the clone is on. Pure.
+
+A head is a commit of the clone, so it stays as long as the clone does. Only the branch that the clone is on may have no
+commit yet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from zsnapdb.base.errors import ExistsError, PreflightError, UnknownNameError, UsageError
+from zsnapdb.base.patterns import BACKUP_ID
+
+FIRST = "main"
+"""The branch that every clone is on at first."""
+MOST = 64
+"""Branches that a clone may have: with the longest names they fit into a property (8,191 bytes, zfsprops(7))."""
+NOTHING = "-"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,59}")
+_COMMIT = re.compile(BACKUP_ID)
+
+
+def is_branch_name(text: str) -> bool:
+    """Whether a branch may have that name: as git's are called, and not like a commit."""
+    return _NAME.fullmatch(text) is not None and _COMMIT.fullmatch(text) is None
+
+
+@dataclass(frozen=True)
+class Branches:
+    """The branches of a clone by name, each with its head ("": no commit yet), and the one that the clone is on."""
+
+    current: str = FIRST
+    heads: Mapping[str, str] = field(default_factory=lambda: {FIRST: ""})
+
+    @property
+    def head(self) -> str:
+        """The newest commit of the branch that the clone is on; "" if it has none."""
+        return self.heads[self.current]
+
+    def encode(self) -> str:
+        """Return the branches as a property records them."""
+        return " ".join((self.current, *(f"{name}={head or NOTHING}" for name, head in sorted(self.heads.items()))))
+
+    def with_head(self, commit: str) -> Branches:
+        """Return the branches after a commit on the one that the clone is on."""
+        return replace(self, heads={**self.heads, self.current: commit})
+
+    def with_branch(self, name: str, head: str) -> Branches:
+        """Return the branches with one more. The errors are those of `refuse_new`."""
+        refuse_new(self, name)
+        return replace(self, heads={**self.heads, name: head})
+
+    def without(self, name: str) -> Branches:
+        """Return the branches without one. UnknownNameError, or PreflightError if the clone is on it."""
+        known(self, name)
+        if name == self.current:
+            raise PreflightError(f"the clone is on branch {name}", hint="switch to another branch first")
+        return replace(self, heads={other: head for other, head in self.heads.items() if other != name})
+
+    def on(self, name: str) -> Branches:
+        """Return the branches with the clone on that one. UnknownNameError if there is none."""
+        known(self, name)
+        return replace(self, current=name)
+
+
+def decode(text: str) -> Branches:
+    """Return the branches that a property records. ValueError if they are not of the form of `Branches.encode`."""
+    current, *pairs = text.split(" ")
+    heads: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, head = pair.partition("=")
+        if not equals or not is_branch_name(name) or name in heads:
+            raise ValueError("a branch is not of the form NAME=COMMIT")
+        if head != NOTHING and _COMMIT.fullmatch(head) is None:
+            raise ValueError(f"the head of {name} is no commit")
+        heads[name] = "" if head == NOTHING else head
+    if current not in heads or len(heads) > MOST:
+        raise ValueError("the branch that the clone is on is none of them, or there are too many")
+    return Branches(current, heads)
+
+
+def refuse_new(branches: Branches, name: str) -> None:
+    """Raise UsageError if no branch may have that name, ExistsError if one has it, PreflightError if it is too many."""
+    if not is_branch_name(name):
+        raise UsageError(
+            f"invalid branch name {name!r}",
+            hint="use at most 60 of: letters, digits, . _ - and /, with a letter or a digit first; not like a commit",
+        )
+    if name in branches.heads:
+        raise ExistsError(f"the branch {name} exists", hint="choose another name, or switch to it")
+    if len(branches.heads) >= MOST:
+        raise PreflightError(f"the clone has {MOST} branches", hint="delete one: `zsnapdb clone branch delete`")
+
+
+def known(branches: Branches, name: str) -> str:
+    """Return the head of the branch. UnknownNameError, with those that there are, if there is none."""
+    if name not in branches.heads:
+        raise UnknownNameError(
+            f"there is no branch {name[:80]!r}", hint=f"the clone has {', '.join(sorted(branches.heads))}"
+        )
+    return branches.heads[name]
+
+
+class CommitWithParent(Protocol):
+    """What is known of a commit: the id of the commit, or of the snapshot set, that it followed ("": not known)."""
+
+    @property
+    def parent(self) -> str: ...
+
+
+def line_of(head: str, commits: Mapping[str, CommitWithParent]) -> Sequence[str]:
+    """Return the commits that lead to a head, newest first, as far as the clone has them.
+
+    What is recorded as a parent may be wrong: no commit comes twice.
+    """
+    line: list[str] = []
+    while head in commits and head not in line:
+        line.append(head)
+        head = commits[head].parent
+    return line

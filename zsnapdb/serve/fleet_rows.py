@@ -1,0 +1,242 @@
+"""What the page of the fleet shows, and what is exported of it, of the document of the helper. Pure: `now` is given."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlencode
+
+from pydantic import BaseModel, ConfigDict
+
+from zsnapdb.base.quantities import format_duration
+from zsnapdb.serve.page_rows import Document, moment, read
+from zsnapdb.serve.verbs import FleetQuery
+
+_STALE_SECONDS = 3600.0
+"""How old a reading may be before the page says so."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What lets a spreadsheet take the text of a cell for a formula (OWASP, CSV injection)."""
+COLUMNS = (
+    *("verdict", "instance", "host", "repository", "since", "why", "newest_point", "oldest_point", "drill"),
+    *("drill_passed", "drill_due", "heard", "backups", "backup_bytes", "binlog_bytes", "tool_version", "server"),
+)
+"""The columns of the exported table."""
+
+
+class _Told(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+
+class ToldReason(_Told):
+    """Why an instance is not good, what to do, and since when."""
+
+    what: str
+    verdict: str
+    reason: str
+    hint: str
+    since: str | None
+
+
+class ToldFleetDrill(_Told):
+    """The newest drill of an instance."""
+
+    finished: str
+    passed: bool
+
+
+class ToldInstance(_Told):
+    """An instance in a repository. `problem`: why it could not be read ("": it could)."""
+
+    instance: str
+    repository: str
+    host: str
+    verdict: str
+    since: str | None
+    reasons: tuple[ToldReason, ...]
+    problem: str
+    heard: str | None
+    objectives: str
+    newest_point: str | None
+    oldest_point: str | None
+    drill: ToldFleetDrill | None
+    drill_due: bool
+    backups: int
+    backup_bytes: int
+    binlog_bytes: int
+    tool_version: str
+    server: str
+
+    @property
+    def why(self) -> str:
+        """All reasons in a line."""
+        texts = [f"could not be read: {self.problem}"] if self.problem else []
+        return "; ".join([*texts, *(f"{one.what}: {one.reason}" for one in self.reasons)])
+
+
+class _Error(_Told):
+    message: str
+
+
+class ToldRepository(_Told):
+    """A repository: when it was read last, and why it could not be read the last time."""
+
+    repository: str
+    read: str | None
+    error: _Error | None
+    signed: bool
+    opaque: bool
+    note: str
+
+
+class ToldHost(_Told):
+    """A host, and when a repository heard of it last."""
+
+    host: str
+    heard: str | None
+    silent: bool
+    instances: int
+
+
+class ToldCounts(_Told):
+    """How many instances are what, and what all take in the store."""
+
+    broken: int
+    warnings: int
+    drills_due: int
+    stored_bytes: int
+
+
+class _Fleet(_Told):
+    repositories: tuple[ToldRepository, ...]
+    hosts: tuple[ToldHost, ...]
+    instances: tuple[ToldInstance, ...]
+    chosen: int
+    counts: ToldCounts
+    total: int
+
+
+@dataclass(frozen=True)
+class FleetInstanceRow:
+    """An instance at a moment."""
+
+    told: ToldInstance
+    now: datetime
+
+    @property
+    def state(self) -> str:
+        """In a word how it stands: what cannot be read is not known."""
+        return "unknown" if self.told.problem else self.told.verdict
+
+    @property
+    def is_red(self) -> bool:
+        """Whether somebody must act."""
+        return self.state in ("unknown", "broken")
+
+    @property
+    def stored_bytes(self) -> int:
+        """What it takes in the store."""
+        return self.told.backup_bytes + self.told.binlog_bytes
+
+    def age(self, time: str | None) -> str:
+        """Return how long ago the time is, "none" if there is no such time."""
+        at = moment(time) if time is not None else None
+        return format_duration(max(0, round((self.now - at).total_seconds()))) if at is not None else "none"
+
+    @property
+    def link(self) -> str:
+        """The page with this instance alone."""
+        return "/fleet?" + urlencode({"instance": self.told.instance, "repository": self.told.repository})
+
+
+@dataclass(frozen=True)
+class FleetCard:
+    """The fleet at a moment: the rows that are shown, and what is true of all."""
+
+    rows: tuple[FleetInstanceRow, ...]
+    silent: tuple[ToldHost, ...]
+    repositories: tuple[ToldRepository, ...]
+    counts: ToldCounts
+    chosen: int
+    total: int
+    asked: FleetQuery
+    now: datetime
+
+    @property
+    def is_red(self) -> bool:
+        """Whether somebody must act."""
+        return bool(self.counts.broken or self.silent or any(one.error is not None for one in self.repositories))
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """What was asked for, as the form of the page has it."""
+        asked = self.asked
+        named = {"instance": asked.instance, "host": asked.host, "repository": asked.repository}
+        return {**{name: text for name, text in named.items() if text}, **({"red": "true"} if asked.red else {})}
+
+    def path(self, name: str = "/fleet", after: int = 0) -> str:
+        """Return the place with the same filter and order: of a page, or of an export."""
+        fields = {**self.fields, "sort": self.asked.sort, **({"after": str(after)} if after else {})}
+        return f"{name}?{urlencode(fields)}"
+
+    @property
+    def before(self) -> str | None:
+        """The page with the rows before these; None if these are the first."""
+        return self.path(after=max(0, self.asked.after - self.asked.most)) if self.asked.after else None
+
+    @property
+    def following(self) -> str | None:
+        """The page with the rows after these; None if these are the last."""
+        end = self.asked.after + len(self.rows)
+        return self.path(after=end) if self.rows and end < self.chosen else None
+
+    def is_stale(self, repository: ToldRepository) -> bool:
+        """Whether nobody has read the repository for long."""
+        at = moment(repository.read) if repository.read is not None else None
+        return at is None or (self.now - at).total_seconds() > _STALE_SECONDS
+
+
+def fleet_of(document: Document, asked: FleetQuery, now: datetime) -> FleetCard:
+    """Return what an answer says of the fleet."""
+    told = read(_Fleet, document)
+    return FleetCard(
+        tuple(FleetInstanceRow(one, now) for one in told.instances),
+        tuple(one for one in told.hosts if one.silent),
+        told.repositories,
+        told.counts,
+        told.chosen,
+        told.total,
+        asked,
+        now,
+    )
+
+
+def csv_of(card: FleetCard) -> str:
+    """Return the rows as a table for spreadsheets (RFC 4180), in which no text is a formula."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(COLUMNS)
+    for row in card.rows:
+        told = row.told
+        drill = told.drill
+        writer.writerow(
+            _cell(value)
+            for value in (
+                *(row.state, told.instance, told.host, told.repository, told.since, told.why, told.newest_point),
+                *(told.oldest_point, drill.finished if drill else None, drill.passed if drill else None),
+                *(told.drill_due, told.heard, told.backups, told.backup_bytes, told.binlog_bytes),
+                *(told.tool_version, told.server),
+            )
+        )
+    return out.getvalue()
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = str(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
