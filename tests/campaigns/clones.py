@@ -301,7 +301,7 @@ def main() -> int:
             "live": 8,
             "reset": 15,
             "branch": 1,
-            "switch": 15,
+            "switch": 9,
             "detach": 19,
             "destroy": 6,
             "fill": 6,

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,41 @@ def test_tests_of_a_person_without_root_have_a_clone_of_the_service(service: Ser
             check=False,
         )
     assert (done.returncode, "2 passed" in done.stdout) == (0, True), done
+    assert everything() == before
+
+
+HOLDS = """
+import time
+from zsnapdb.client.http import Client
+
+with Client() as client, client.clone("main", "held", heartbeat=6):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_clone_of_a_program_that_is_killed_goes_within_a_minute_and_not_before(service: Service) -> None:
+    before, beats = everything(), Path("/run/zsnapdb/heartbeats/held")
+    environment = {"ZSNAPDB_URL": f"http://127.0.0.1:{PORT}", "ZSNAPDB_TOKEN": service.token(SUBJECT)}
+    holder = subprocess.Popen(
+        (sys.executable, "-c", HOLDS), env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        (clone,) = service.clones()
+        first = beats.stat().st_mtime
+        # It lives for longer than a heartbeat, by those that came by HTTP.
+        service.until(lambda: beats.stat().st_mtime > first + clone["heartbeat"])
+        assert service.lab.zsnapdb("reap").code == 0
+        assert [one["name"] for one in service.clones()] == ["held"]
+    finally:
+        holder.kill()
+        holder.communicate()
+    ended = time.monotonic()
+    while service.clones():
+        assert service.lab.zsnapdb("reap").code == 0
+        assert time.monotonic() < ended + 60
     assert everything() == before
 
 

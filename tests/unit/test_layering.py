@@ -161,6 +161,7 @@ HOMES = {
 }
 PROCESSES = {
     "client/clones.py",
+    "client/holder.py",
     "vm/thaw_guard.py",
     "zfs/command.py",
     "zfs/streams.py",

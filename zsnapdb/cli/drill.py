@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zsnapdb.cli.drill_machine import MachineDrillOptions, drill_machine, refuse_server_options
+from zsnapdb.cli.drill_machine import (
+    MachineDrillOptions,
+    answer_of,
+    drill_machine,
+    refuse_server_options,
+    repeatable_drill,
+)
+from zsnapdb.cli.once import CommandAnswer, show_once
 from zsnapdb.cli.options import (
     POINT,
     AcceptOlder,
@@ -71,30 +78,26 @@ def drill(
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.trial import drill as job
-    from zsnapdb.jobs.trial.once import once as only_once
-    from zsnapdb.report.trial import drill as report
 
     settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
     chosen = Instance.at(settings, instance, repository, terminal).waiting(parse_duration(wait))
     if chosen.settings.vm is not None:
         refuse_server_options(history=history, binary=binary)
-        options = MachineDrillOptions(to, seed, accepts_older, plan, whole, once is not None)
-        code = drill_machine(settings, chosen, options, json)
+        drill_machine(settings, chosen, MachineDrillOptions(to, seed, accepts_older, plan, whole, once), json)
         terminal.end()
-        raise typer.Exit(code)
+        return
     request = job.DrillRequest(to, seed, whole, accepts_older, history)
     if plan:
         _show_plan(settings, chosen, request, json)
         return
-    done = (
-        only_once(chosen, lambda: job.drill(settings, chosen, request))
-        if once is not None
-        else job.drill(settings, chosen, request)
-    )
-    terminal.end()
-    show(report.DrillView(done), json)
-    raise typer.Exit(job.exit_code(done.evidence))
+
+    def make() -> CommandAnswer:
+        done = job.drill(settings, chosen, request)
+        terminal.end()
+        return answer_of(done)
+
+    show_once(chosen.host, once, repeatable_drill(chosen, terminal.tell), make, json)
 
 
 def _show_plan(settings: Settings, instance: Instance, request: DrillRequest, json: bool) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import UsageError
+from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.output import show
 
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.trial.drill_log import DrillResult
 
 
 @dataclass(frozen=True)
@@ -23,15 +26,33 @@ class MachineDrillOptions:
     accepts_older: bool
     plan: bool
     whole: bool
-    once: bool
+    once: str | None
 
 
-def drill_machine(settings: Settings, instance: Instance, options: MachineDrillOptions, json: bool) -> int:
-    """Drill the machine, or show the plan, and return the exit code."""
-    from zsnapdb.jobs.restore.machine_run import MachineWork
-    from zsnapdb.jobs.trial import drill, machine_drill
-    from zsnapdb.jobs.trial.once import once
+def repeatable_drill(instance: Instance, tell: Callable[[str], None]) -> Repeatable:
+    """Return what a drill declares: whichever host made it, its evidence in the repository has the id of its run."""
+    from zsnapdb.jobs.trial.once import made
+
+    def known() -> CommandAnswer | None:
+        done = made(instance)
+        return answer_of(done) if done is not None else None
+
+    about = f"{instance.name} in {instance.settings.repository}"
+    return Repeatable("drill", about, made=known, patience=instance.wait, tell=tell)
+
+
+def answer_of(done: DrillResult) -> CommandAnswer:
+    """Return what a drill shows, and its exit code, also of one that failed."""
+    from zsnapdb.jobs.trial.drill import exit_code
     from zsnapdb.report.trial.drill import DrillView
+
+    return CommandAnswer(DrillView(done), exit_code(done.evidence))
+
+
+def drill_machine(settings: Settings, instance: Instance, options: MachineDrillOptions, json: bool) -> None:
+    """Drill the machine, or show the plan. typer.Exit with the exit code of the drill."""
+    from zsnapdb.jobs.restore.machine_run import MachineWork
+    from zsnapdb.jobs.trial import machine_drill
     from zsnapdb.report.trial.machine_drill import MachineDrillPlanView
 
     request = machine_drill.MachineDrillRequest(options.to, options.seed, options.accepts_older, options.whole)
@@ -40,14 +61,12 @@ def drill_machine(settings: Settings, instance: Instance, options: MachineDrillO
         planned = machine_drill.plan(settings, instance, repository, request)
         show(MachineDrillPlanView(planned), json)
         machine_drill.refuse_unfit(MachineWork(settings, instance, repository, planned.restore))
-        return 0
-    done = (
-        once(instance, lambda: machine_drill.drill(settings, instance, request))
-        if options.once
-        else machine_drill.drill(settings, instance, request)
-    )
-    show(DrillView(done), json)
-    return drill.exit_code(done.evidence)
+        return
+
+    def make() -> CommandAnswer:
+        return answer_of(machine_drill.drill(settings, instance, request))
+
+    show_once(instance.host, options.once, repeatable_drill(instance, instance.events.tell), make, json)
 
 
 def refuse_server_options(*, history: str | None, binary: Path | None) -> None:

@@ -1,7 +1,7 @@
 """`--once RUN`: a command that is repeated with the id of its run is answered as the run was, and does nothing twice.
 
 The verbs declare what they are about, and how it is seen what a run of theirs made; here it is decided what is done.
-`backup` and `drill` do not need this: the manifest and the evidence of a drill, which all hosts see, have the run's id.
+`backup` does not need this: the manifest, which all hosts see, has the id, and an interrupted backup goes on anyway.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from zsnapdb.base.errors import PreflightError, UsageError
+from zsnapdb.cli import log
 from zsnapdb.cli.output import show
+from zsnapdb.report.log_lines import LogLevel
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
@@ -114,7 +116,11 @@ def _answer_once(host: Host, run: str, command: Repeatable, make: Callable[[], C
             answer = command.made() or make()
         assert known is not None
         kept = answer.kept or answer.view
-        records.end(known, answer.exit_code, kept.text(), kept.document())
+        try:
+            records.end(known, answer.exit_code, kept.text(), kept.document())
+        except PreflightError as error:
+            # What was done is done, and whoever asked is to hear of it.
+            log.write(LogLevel.WARNING, f"run {run} is not recorded, so it could be done twice: {error}")
         return answer
 
 

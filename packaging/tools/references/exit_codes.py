@@ -7,14 +7,29 @@ from collections.abc import Iterator
 
 from zsnapdb.base import errors
 from zsnapdb.base.errors import EXIT_CODES, ZsnapdbError
+from zsnapdb.base.retry_classes import RetryClass, retry_class
 
 _HEAD = """# Exit codes and errors
 
 Every command ends with one of these codes, so that cron, systemd and scripts know what happened. `zsnapdb doctor` and
 `zsnapdb status` have their own meaning of 0, 1 and 2 (see [the command line](command-line.md)).
 
-With `--json` an error is a document on stdout: `{"kind": "error", "error": {"code", "message", "hint"}, "exit_code"}`.
+With `--json` an error is a document on stdout:
+`{"kind": "error", "error": {"code", "message", "hint"}, "exit_code", "retry"}`.
 `code` is the code of its class below. Codes stay; messages and hints may change.
+
+## Whether to repeat
+
+`retry` says whether the same command is worth repeating. It follows from the exit code, and of 9 from the code of the
+error too. A code that is not listed, such as that of a signal (137), counts as `twice`.
+
+| repeat | meaning | exit codes |
+|---|---|---|
+TABLE
+
+With `--once RUN` a repeated command does nothing twice ([backup](../backup.md#once-however-often-it-is-asked-for)). An
+exit code of a command that printed its result and no error is a verdict, and nothing to be repeated: of `doctor`,
+`status`, `fleet status`, `verify`, `drill`, `prune` and `config check`.
 """
 
 WHAT_TO_DO = {
@@ -61,7 +76,27 @@ WHAT_TO_DO_AFTER = {
 
 def page() -> str:
     """Return the page as Markdown."""
-    return "\n".join([_HEAD, *_codes(), *_classes()]).rstrip() + "\n"
+    return "\n".join([_HEAD.replace("TABLE", _retries()), *_codes(), *_classes()]).rstrip() + "\n"
+
+
+_MEANINGS = {
+    RetryClass.AGAIN: "the cause passes: again, for as long as the result is wanted",
+    RetryClass.NEVER: "until a person has changed something, it ends the same way",
+    RetryClass.TWICE: "nobody knows: two attempts in all, then a person",
+}
+
+
+def _retries() -> str:
+    """Return the rows of the table of retry classes."""
+    rows = []
+    for kind, meaning in _MEANINGS.items():
+        codes = [f"[{code}](#{code})" for code in EXIT_CODES if code and retry_class(code) is kind]
+        for error in error_classes():
+            own = retry_class(error.exit_code, error.code)
+            if own is kind and own is not retry_class(error.exit_code):
+                codes.append(f"[{error.exit_code}](#{error.exit_code}) with [{error.code}](#{error.code})")
+        rows.append(f"| `{kind.value}` | {meaning} | {', '.join(codes)} |")
+    return "\n".join(rows)
 
 
 def _codes() -> Iterator[str]:

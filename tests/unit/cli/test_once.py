@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -164,6 +165,18 @@ def test_no_secret_is_recorded(site: Site) -> None:
     recorded = [file.read_text() for file in site.host.runs.rglob("*.json")]
     assert len(recorded) == 1
     assert "secret" not in recorded[0]
+
+
+def test_what_was_done_is_shown_also_if_that_cannot_be_recorded(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    def fills_the_disk() -> CommandAnswer:
+        shutil.rmtree(site.host.runs)
+        site.host.runs.write_text("in the way")
+        return site.make()
+
+    show_once(site.host, RUN, site.command(), fills_the_disk, json=True)
+    shown = capsys.readouterr()
+    assert documents(shown.out)[0]["number"] == 1
+    assert "could be done twice" in shown.err
 
 
 def test_without_an_id_nothing_is_recorded(site: Site) -> None:

@@ -7,7 +7,6 @@ One change of properties then gives the clone the other data and the other branc
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -112,7 +111,7 @@ def create(settings: Settings, host: Host, name: str, branch: str, start: str | 
         elif _is_unwritten(settings, info, _end_of_head(host, info, known)):
             head = known.head
         else:
-            head = made = commit_locked(settings, host, info, f"branch {branch} begins").set.backup_id
+            head = made = commit_locked(host, info, f"branch {branch} begins").set.backup_id
             known = known.with_head(head)
         _record(info, known.with_branch(branch, head))
         return replace(_seen(of_dataset(settings, host, info.name)), made=made)
@@ -156,7 +155,7 @@ def switch_plan(settings: Settings, host: Host, name: str, branch: str) -> Inten
     planning.known(seen.branches, branch)
     info = seen.info
     if branch == seen.branches.current:
-        return Intention(info, ("start its server",) if info.phase is CopyPhase.NEW else ())
+        return Intention(info, ("start its server",) if info.pid is None else ())
     target = resolve(seen, branch).set.backup_id
     is_kept = _is_unwritten(settings, info, _end_of_head(host, info, seen.branches))
     if is_kept and seen.branches.head == target:
@@ -184,15 +183,16 @@ def switch(settings: Settings, host: Host, name: str, branch: str, events: Event
         known, left = seen.branches, seen.branches.current
         planning.known(known, branch)
         if branch == left:
-            if info.phase is CopyPhase.NEW:
-                # It was interrupted when the data was that of the branch already.
+            if info.pid is None:
+                # A switch to it, or from it, may have been interrupted.
                 start_locked(settings, host, info)
                 foreign.warn_of_kept(mend(info), info.name, events)
             return SwitchedBranch(of_dataset(settings, host, info.name), known, left, known.head, is_new_commit=False)
         target = resolve(seen, branch)
         settings_of_server = server_settings(settings, info)
         end = _end_of_head(host, info, known)
-        if known.head == target.set.backup_id and _is_unwritten(settings, info, end):
+        is_kept = _is_unwritten(settings, info, end)
+        if is_kept and known.head == target.set.backup_id:
             _record(info, known.on(branch))
             return SwitchedBranch(
                 of_dataset(settings, host, info.name), known.on(branch), left, known.head, is_new_commit=False
@@ -200,8 +200,9 @@ def switch(settings: Settings, host: Host, name: str, branch: str, events: Event
         info.process.stop(timeout=settings_of_server.start_timeout)
         stopped, is_new = replace(info, pid=None), False
         with undone_on_error(lambda: _start_again(settings, host, info)):
-            if not _is_unwritten(settings, stopped, end):
-                made = commit_locked(settings, host, stopped, f"branch {left}, when it was left")
+            # Between the look and the end of the server somebody can have written.
+            if not is_kept or not _ended_there(settings, stopped, end):
+                made = commit_locked(host, stopped, f"branch {left}, when it was left")
                 known, is_new = known.with_head(made.set.backup_id), True
             head = known.head
             handed.forget(host, info.name)
@@ -234,22 +235,28 @@ def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
     state = handed.read(host, info)
     if state is None:
         return None
-    noted = LogEnd.parse(f"{os.path.basename(state.file)}:{state.offset}")
-    newest = branch_heads.newest(info)
+    noted, newest = log_end.of_state(state), branch_heads.newest(info)
     if newest is None:
         return noted if known.head == info.backup_id else None
     end = LogEnd.parse(newest.log_end)
-    return end if end != noted else None
+    is_reset = end is None or noted is None or (end.file, end.offset) == (noted.file, noted.offset)
+    return None if is_reset else end
 
 
 def _is_unwritten(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bool:
-    """Whether it is certain that nothing was written into the clone since its binlog ended there."""
+    """Whether it is certain that nothing was written into the clone, whose server runs, since its binlog ended there.
+
+    A server that was never started has written nothing.
+    """
     if info.phase is CopyPhase.NEW:
         return True
-    if end is None or hides_changes(settings, info) is not None:
-        return False
-    if info.pid is not None:
-        return end_of_log(settings, info) == end
+    return end is not None and hides_changes(settings, info) is None and end_of_log(info) == end
+
+
+def _ended_there(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bool:
+    """Whether the server, which was shut down, was written to no more after that end (None: it was never started)."""
+    if end is None:
+        return True
     with contextlib.suppress(ZsnapdbError, OSError):
         return log_end.is_end_of_stopped(server_of(settings, info).copy, end)
     return False

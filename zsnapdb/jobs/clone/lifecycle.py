@@ -326,10 +326,10 @@ def commit(settings: Settings, host: Host, name: str, message: str) -> Committed
             raise PreflightError(
                 f"the server of clone {name} was never started ({info.phase})", hint=f"run `zsnapdb clone start {name}`"
             )
-        return commit_locked(settings, host, info, text)
+        return commit_locked(host, info, text)
 
 
-def commit_locked(settings: Settings, host: Host, info: CloneInfo, text: str) -> Committed:
+def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
     """Commit the clone, whose server was started once; the caller holds its lock."""
     commit_id = host.new_backup_id()
     facts = {
@@ -346,19 +346,17 @@ def commit_locked(settings: Settings, host: Host, info: CloneInfo, text: str) ->
     names = [f"{dataset}@{short}" for dataset in info.volumes.values()]
     # If the lock was lost, nothing proves that the snapshot is consistent: it is destroyed.
     with undone_on_error(lambda: owned.destroy_set(names, commit_id)), writes_paused(info):
-        end = end_of_log(settings, info)
+        end = end_of_log(info)
         made = volumes.snapshot(
             info.volumes, short, {**facts, **({properties.LOG_END_PROPERTY: str(end)} if end is not None else {})}
         )
     return Committed(info, SnapshotSet(commit_id, made), text)
 
 
-def end_of_log(settings: Settings, info: CloneInfo) -> LogEnd | None:
-    """Return where the binlog of the clone ends now, whether its server runs or not; None if that is not known."""
-    with contextlib.suppress(ZsnapdbError, OSError):
-        if info.pid is None:
-            return log_end.of_stopped(server_of(settings, info).copy)
-        with session(info) as opened:
+def end_of_log(info: CloneInfo) -> LogEnd | None:
+    """Return where the binlog of the clone ends now; None if its server does not run, or if that is not known."""
+    if info.pid is not None:
+        with contextlib.suppress(ZsnapdbError), session(info) as opened:
             return log_end.of_running(opened)
     return None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.base.errors import NotThere, UsageError, ZsnapdbError
+from zsnapdb.base.errors import NotThere, UnreachableError, UsageError, ZsnapdbError
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.fleet.seen import SeenFiles, SeenMemory, SeenRepository
@@ -146,6 +146,9 @@ def _repository(
             reading = RepositoryReader(name, settings.repository[name], settings, host).read()
         except ZsnapdbError as failed:
             error = failed
+            files.note_failure(failed, host.now())
+    elif (before := files.failure()) is not None:
+        error = UnreachableError(f"the reading at {before.at:%Y-%m-%d %H:%M} UTC failed: {before.problem.message}")
     seen = reading.seen if reading is not None else memory.repository(files) if memory else files.repository()
     if seen is None and error is None:
         error = NotThere(f"nothing is known of repository {name} yet", hint="run `zsnapdb fleet status` once")

@@ -10,6 +10,7 @@ import os
 import stat
 import threading
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Self, TypeVar
 
@@ -98,6 +99,13 @@ class SeenRepository(_Part):
     foreign: Count = 0
     instances: dict[InstanceName, SeenInstance]
     problems: dict[InstanceName, SeenProblem] = {}
+
+
+class FailedReading(_Part):
+    """The newest reading of a repository, which failed: when, and why."""
+
+    at: Moment
+    problem: SeenProblem
 
 
 class _Dependence(_Part):
@@ -218,7 +226,19 @@ class SeenFiles:
         """Replace what is known. A disk that refuses costs the next run time, and nothing else."""
         dependences = {name: _Dependence(listings=one.listings, objects=one.objects) for name, one in traces.items()}
         self._write("seen.json", seen)
+        with contextlib.suppress(OSError):
+            (self.folder / "failed.json").unlink(missing_ok=True)
         self._write("traces.json", _Dependences(reading=seen.reading, instances=dependences))
+
+    def note_failure(self, error: ZsnapdbError, at: datetime) -> None:
+        """Keep that the newest reading failed, beside what was read before, until one succeeds."""
+        with contextlib.suppress(ZsnapdbError):
+            self.prepare()
+            self._write("failed.json", FailedReading(at=at, problem=SeenProblem.of(error)))
+
+    def failure(self) -> FailedReading | None:
+        """Return the newest reading if it failed."""
+        return self._read("failed.json", FailedReading)
 
     def keep_bodies(self, instance: str, objects: dict[str, Remembered]) -> None:
         """Replace the objects of an instance. One that is no text is left out: it is fetched again."""

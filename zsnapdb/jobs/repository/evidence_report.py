@@ -21,7 +21,7 @@ from zsnapdb.repository.drills import Evidence, PastDrills
 from zsnapdb.repository.evidence_log import EvidenceRecord
 
 _USUAL_DAYS = timedelta(days=30)
-_ONCE = ("backup", "drill", "prune", "restore")
+_ONCE = ("backup", "drill", "prune", "restore", "clone")
 """The jobs that make something once for each id of a run."""
 
 
@@ -73,12 +73,13 @@ def report(instance: Instance, first: date | None, last: date | None) -> Evidenc
 
 def _without_repeats(records: Sequence[EvidenceRecord]) -> Iterator[EvidenceRecord]:
     """Yield the records without those of `--once` runs that had been done before: they made nothing."""
-    done = set[tuple[str, str]]()
+    done = set[tuple[str, str, str]]()
     for record in records:
         if record.job in _ONCE and record.exit_code == 0:
-            if (record.job, record.run_id) in done:
+            deed = (record.job, record.run_id, record.about)
+            if deed in done:
                 continue
-            done.add((record.job, record.run_id))
+            done.add(deed)
         yield record
 
 

@@ -119,6 +119,8 @@ class FleetDocument(TypedDict):
     total: int
 
 
+_OLD_SECONDS = 600.0
+"""How old a reading may be before its age is said."""
 _LABELS = {Verdict.MET: "met", Verdict.WARNING: "warning", Verdict.BROKEN: "BROKEN"}
 
 
@@ -136,7 +138,7 @@ class FleetView(TabularView):
         empty = "no instance is like that" if state.total else "no repository has an instance"
         return [
             *_summary(state),
-            *(line for repository in state.repositories for line in _repository_lines(repository)),
+            *(line for repository in state.repositories for line in _repository_lines(repository, state.at)),
             *(_host_line(host, state.at) for host in state.hosts if host.is_silent),
             "",
             Table(headings, rows, empty) if rows else empty,
@@ -175,7 +177,7 @@ def _summary(state: FleetState) -> list[str]:
     return lines
 
 
-def _repository_lines(state: RepositoryState) -> Iterator[str]:
+def _repository_lines(state: RepositoryState, at: datetime) -> Iterator[str]:
     name, seen = f"repository {state.name}", state.seen
     if state.error is not None:
         last = f"; what follows was read {seen.read:%Y-%m-%d %H:%M:%S} UTC" if seen is not None else ""
@@ -183,7 +185,8 @@ def _repository_lines(state: RepositoryState) -> Iterator[str]:
     if seen is None:
         return
     if state.error is None:
-        yield f"{name}: {counted(len(seen.instances), 'instance')}, read {seen.read:%Y-%m-%d %H:%M:%S} UTC"
+        age = f", {_age(seen.read, at)} ago" if (at - seen.read).total_seconds() >= _OLD_SECONDS else ""
+        yield f"{name}: {counted(len(seen.instances), 'instance')}, read {seen.read:%Y-%m-%d %H:%M:%S} UTC{age}"
     if seen.note:
         yield f"{name}: {seen.note}"
     if state.is_opaque:

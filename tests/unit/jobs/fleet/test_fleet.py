@@ -172,6 +172,22 @@ def test_an_unreadable_repository_hides_no_other_and_shows_what_was_read_last(ya
     assert "what follows was read 2026-11-27 12:00:00 UTC" in FleetView(state).text()
 
 
+def test_the_cache_says_which_reading_failed_until_one_succeeds(yard: FleetYard) -> None:
+    yard.status()
+    shutil.move(yard.folder / "there", yard.folder / "away")
+    yard.status()
+    yard.now += timedelta(hours=1)
+    state = yard.status(cached=True)
+    assert (state.exit_code, len(state.rows)) == (6, 4)
+    text = FleetView(state).text()
+    assert "UNKNOWN  repository there: the reading at 2026-11-27 12:00 UTC failed: " in text
+    assert "what follows was read 2026-11-27 12:00:00 UTC" in text
+    assert "repository here: 2 instances, read 2026-11-27 12:00:00 UTC, 1 h ago" in text
+    shutil.move(yard.folder / "away", yard.folder / "there")
+    yard.status()
+    assert "UNKNOWN" not in FleetView(yard.status(cached=True)).text()
+
+
 def test_the_cache_too_says_what_could_not_be_read(yard: FleetYard) -> None:
     """Who looks at the cache alone sees no instance as good that the last reading could not read."""
     yard.status()
