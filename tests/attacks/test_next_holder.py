@@ -1,8 +1,8 @@
 """What a user of a clone left is gone for whoever has it, or another clone of the pool, next.
 
 The ways to clean data: an undo of rows, data that is replaced because something cannot be undone, data that is replaced
-for a user with every privilege, and a clone that waited in the pool meanwhile. One fixture goes each way once, with all
-things left at once; each test looks for one thing.
+for a user with every privilege, a swap for a clone that waits, and a clone that waited in the pool meanwhile. One
+fixture goes each way once, with all things left at once; each test looks for one thing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from tests.system.haproxy import KEPT, HAProxy
 from tests.system.in_guest import Lab, ask, connect
 from zsnapdb.jobs.clone import credentials
 from zsnapdb.mysql.process.server import ServerProcess
@@ -136,7 +137,7 @@ OF_ADMIN_OF = {
         ),
     },
 }
-UNDONE, REFUSED, REPLACED, WAITED = WAYS = ("undone", "refused", "replaced", "waited")
+UNDONE, REFUSED, REPLACED, SWAPPED, WAITED = WAYS = ("undone", "refused", "replaced", "swapped", "waited")
 
 
 def left_in(way: str, flavour: str) -> dict[str, Leftover]:
@@ -214,12 +215,15 @@ class Cleaned:
 
 @pytest.fixture(scope="module")
 def cleaned(lab: Lab, first: dict[str, Any]) -> Iterator[Cleaned]:
-    """Two clones of a pool of three are used and reset; the third one waits meanwhile, and is handed out then."""
-    config = lab.changed(("[repository.s3]\n", "[instance.main.pool]\nsize = 3\n\n[repository.s3]\n"))
+    """Two clones of a pool of four are used and reset; the others wait meanwhile, and are handed out then."""
+    size = "[instance.main.pool]\nsize = 4\n\n"
+    config, kept = (lab.changed(("[repository.s3]\n", f"{more}[repository.s3]\n")) for more in (size, size + KEPT))
     assert lab.zsnapdb("clone", "pool", "main", config=config).code == 0
+    haproxy = HAProxy(lab, kept)
+    haproxy.start()
 
     def hand_out(name: str, *words: str) -> Holder:
-        made = lab.zsnapdb("clone", "create", "main", "--name", name, *words, "--json", config=config).json
+        made = lab.zsnapdb("clone", "create", "main", "--name", name, *words, "--json", config=kept).json
         assert made["of_pool"]
         return Holder(made)
 
@@ -235,22 +239,26 @@ def cleaned(lab: Lab, first: dict[str, Any]) -> Iterator[Cleaned]:
             seen[way] = holder.finds(things[way])
         resets[REPLACED] = lab.zsnapdb("clone", "reset", "admin", "--json", config=config).json
         seen[REPLACED] = admin.finds(things[REPLACED])
+        admin.leave(things[SWAPPED])
+        resets[SWAPPED] = lab.zsnapdb("clone", "reset", "admin", "--json", config=kept).json
+        seen[SWAPPED] = Holder({**admin.made, "clone": resets[SWAPPED]["clone"]}).finds(things[SWAPPED])
         seen[WAITED] = hand_out("next", "--admin").finds(things[WAITED])
         yield Cleaned(seen, resets)
     finally:
         for holder in holders:
             holder.close()
-        waiting = [one["name"] for one in lab.zsnapdb("clone", "list", "--json").json["clones"] if one["waits"]]
-        for name in ("ordinary", "admin", "next", *waiting):
-            assert lab.zsnapdb("clone", "destroy", name).code == 0
+        haproxy.end()
+        for one in lab.zsnapdb("clone", "list", "--json").json["clones"]:
+            assert lab.zsnapdb("clone", "destroy", one["name"]).code == 0
 
 
 def test_each_way_was_taken(cleaned: Cleaned) -> None:
-    undone, refused, replaced = (cleaned.resets[way] for way in (UNDONE, REFUSED, REPLACED))
+    undone, refused, replaced, swapped = (cleaned.resets[way] for way in (UNDONE, REFUSED, REPLACED, SWAPPED))
     # The rows that were left, and no row of a temporary table or of a transaction that was not committed.
     assert (undone["undone"], undone["reason"]) == (2, None)
     assert (refused["undone"], bool(refused["reason"])) == (None, True)
     assert (replaced["undone"], replaced["reason"]) == (None, "its users may keep changes out of the binlog")
+    assert (swapped["way"], swapped["reason"]) == ("swap", replaced["reason"])
 
 
 @pytest.mark.parametrize(

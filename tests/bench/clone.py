@@ -62,6 +62,11 @@ def figures(flavour: str, samples: Sequence[Mapping[str, Any]], sizes: Sequence[
             result[f"{name}_{case}_own_bytes"] = Figure(_median(samples, size, case, "own_bytes"), "B")
         for case in ("bare_crash", "bare_clean"):
             result[f"{name}_{case}_start"] = Figure(_median(samples, size, case, "start"), "s")
+        hand = _median(samples, size, "bare_clean", "clone", "start")
+        result[f"{name}_create_over_by_hand"] = Figure(
+            _median(samples, size, "prepared", *PHASES) / hand, "ratio", "<= 1.5"
+        )
+        result[f"{name}_destroy"] = Figure(_median(samples, size, "prepared", "destroy"), "s", "<= 1.5")
         result[f"{name}_recovery"] = Figure(
             _median(samples, size, "plain", "start") - _median(samples, size, "prepared", "start"), "s"
         )
@@ -84,19 +89,20 @@ def figures(flavour: str, samples: Sequence[Mapping[str, Any]], sizes: Sequence[
             result[f"{flavour}_{sample['of']}_at_once_right"] = Figure(sample["right"], "count", f">= {sample['of']}")
             result[f"{flavour}_commit_gap_nothing"] = Figure(sample["gap_nothing"] * 1000, "ms")
             result[f"{flavour}_commit_gap_snapshot"] = Figure(sample["gap_snapshot"] * 1000, "ms")
+            result[f"{flavour}_commit_gap_bare_clones"] = Figure(sample["gap_bare"] * 1000, "ms")
             result[f"{flavour}_commit_gap_during_{sample['of']}"] = Figure(
-                sample["gap"] * 1000, "ms", f"<= {sample['gap_snapshot'] * 1000:.1f}"
+                sample["gap"] * 1000, "ms", f"<= {sample['gap_bare'] * 1000 + 50:.1f}"
             )
     return result
 
 
 def _of_pool(flavour: str, samples: Sequence[Mapping[str, Any]]) -> dict[str, Figure]:
-    """Return medians and the 95th percentiles of hand-outs of the pool and of resets by rows.
+    """Return medians and the 95th percentiles of hand-outs of the pool, and of resets by rows and by a swap.
 
     `own` is without the start of the command, `total` with it and to the answer of the first query.
     """
     result: dict[str, Figure] = {}
-    for case, goal in (("pool", "<= 0.3"), ("undo_20", "<= 0.1"), ("undo_100", "<= 0.3")):
+    for case, goal in (("pool", "<= 0.3"), ("undo_20", "<= 0.1"), ("undo_100", "<= 0.3"), ("swap", "<= 0.3")):
         chosen = [sample for sample in samples if sample["case"] == case]
         for name in ("own", "wall", "total") if chosen else ():
             values = sorted(float(sample[name]) for sample in chosen if name in sample)
@@ -124,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=10,
         metavar="N",
-        help="clones out of a pool, and resets by rows (default: 10; 0: none)",
+        help="clones out of a pool, resets by rows and by a swap (default: 10; 0: none)",
     )
     parser.add_argument("--timeout", type=float, default=3600.0, metavar="SECONDS")
     parser.add_argument("--flavour", choices=FLAVOURS, help="only this one (default: both)")

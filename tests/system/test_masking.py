@@ -235,9 +235,13 @@ def test_a_set_is_masked_once_and_its_clones_and_their_resets_never_again(
         assert clone("reset", "golden")["clone"]["masked"]
         assert runs() == 3
         check(made)
+        assert lab.zsnapdb("clone", "prepare", "main", "--remove", config=config).code == 4, "it has a clone"
     finally:
         assert lab.zsnapdb("clone", "destroy", "golden").code == 0
-    remove_unused_sets(lab)
+    goes = clone("prepare", "main", "--from", prepared["backup_id"], "--remove", "--plan")
+    assert (len(goes["removed"]), goes["done"]) == (2, False)
+    assert clone("prepare", "main", "--remove") == {**goes, "done": True}
+    assert lab.zsnapdb("clone", "prepare", "main", "--remove", config=config).code == 2
     assert everything() == before
 
 

@@ -218,3 +218,18 @@ def test_an_instance_whose_lock_strategy_does_not_exist_is_refused_with_the_name
     settings = parse(GOOD + '\n[instance.main.lock]\nstrategy = "bogus"\n', "test")
     with pytest.raises(ConfigError, match="'bogus' is no lock strategy"):
         Instance.of(settings, "main")
+
+
+@pytest.mark.parametrize(
+    ("section", "reason"),
+    [
+        ("[clones.address]\nfirst_port = 23100\n", "are also those of the servers"),
+        ("[clones.address]\nfirst_port = 24000\nlast_port = 23999\n", "first_port to last_port"),
+        ("[clones.address]\nfirst_port = 24000\nlast_port = 25000\n", "first_port to last_port"),
+        ('[clones.address]\nsocket = "admin.sock"\n', "no absolute path|not an absolute path"),
+        ('[clones]\naccounts = "keep"\n[clones.address]\n', "must be locked"),
+    ],
+)
+def test_ports_that_clones_keep_are_their_own_and_open_no_account_of_the_source(section: str, reason: str) -> None:
+    assert re.search(reason, refused(GOOD + section).message)
+    assert parse(f"{GOOD}[clones.address]\n", "x").clones.address is not None

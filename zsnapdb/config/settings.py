@@ -14,6 +14,7 @@ from zsnapdb.base.errors import ConfigError, UsageError
 from zsnapdb.base.patterns import RoleName
 from zsnapdb.base.quantities import Seconds, Size
 from zsnapdb.base.text_files import password_in, read_text
+from zsnapdb.config.address import AddressSettings
 from zsnapdb.config.agent import AgentSettings, InstanceAgentSettings
 from zsnapdb.config.control import ControlSettings
 from zsnapdb.config.doctor import DoctorSettings
@@ -284,11 +285,21 @@ class CloneSettings(ConfigSection):
     quota: Annotated[Size, Field(ge=0)] = 20 << 30
     """How many bytes of its own a clone may have, what it shares with its source not counted (0: no limit)."""
     keep_unused: Annotated[Seconds, Field(ge=0)] = 7 * 86400.0
+    address: AddressSettings | None = None
+    """Ports that clones keep through a reset. None: each clone has the port of its server."""
 
     @model_validator(mode="after")
     def _port_range(self) -> CloneSettings:
         if self.last_port < self.first_port:
             raise ValueError("last_port is less than first_port")
+        if self.address is not None:
+            if self.first_port <= self.address.last_port and self.address.first_port <= self.last_port:
+                raise ValueError("the ports of address are also those of the servers, from first_port to last_port")
+            if self.accounts == "keep":
+                raise ValueError(
+                    "with address the accounts of the source must be locked (accounts): HAProxy connects from this"
+                    " host, so an account for this host alone would be open to everybody"
+                )
         if self.ttl > self.max_ttl:
             raise ValueError("ttl is longer than max_ttl")
         return self

@@ -31,6 +31,7 @@ from zsnapdb.report import (
     undo,
 )
 from zsnapdb.report.clone import (
+    addresses,
     branches,
     change,
     connect,
@@ -108,6 +109,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "binlog find": _types(binlog_find.SearchView, binlog_find.FollowedView),
     "binlog purge": _types(binlog.PurgeView, binlog.PurgePlanView),
     "binlog status": _types(binlog.BinlogArchiveView),
+    "clone addresses": _types(addresses.AddressesView),
     "clone branch create": _types(branches.BranchesView, change.IntentionView),
     "clone branch delete": _types(branches.BranchesView, change.IntentionView),
     "clone branch diff": _types(branches.BranchDifferenceView),
@@ -129,7 +131,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "clone hold": _types(change.ResetView, change.ChangedView),
     "clone list": _types(clones.ClonesView),
     "clone logs": _types(server_log.ServerLogView),
-    "clone prepare": _types(create.PreparedView, change.IntentionView),
+    "clone prepare": _types(create.PreparedView, change.IntentionView, create.RemovedFormsView),
     "clone pool": _types(pool.FilledPoolView, pool.PoolPlanView),
     "clone protect": _CHANGED,
     "clone beat": _CHANGED,

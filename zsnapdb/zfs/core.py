@@ -35,16 +35,21 @@ _UNTIL_RELEASED = -1
 
 _SET_ALL = b"""
 arguments = ...
-for name in pairs(arguments["names"]) do
-    for key, value in pairs(arguments["values"]) do
-        assert(zfs.sync.set_prop(name, key, value) == 0)
+for _, set_prop in ipairs({ zfs.check.set_prop, zfs.sync.set_prop }) do
+    for name, values in pairs(arguments["names"]) do
+        for key, value in pairs(values) do
+            assert(set_prop(name, key, value) == 0)
+        end
     end
 end
 for bookmark, name in pairs(arguments["bookmarks"]) do
     assert(zfs.sync.bookmark(name, bookmark) == 0)
 end
 """
-"""A channel program: all that it does is in one transaction group (zfs-program(8))."""
+"""A channel program: all that it does is in one transaction group, and what is done is not undone (zfs-program(8)).
+
+So whether the properties can be set is checked for all of them first.
+"""
 _FACTS = b"""
 arguments = ...
 facts = {}
@@ -159,13 +164,27 @@ class Core:
         All are of one pool and share one transaction group. Return whether all is done. Only root may do this,
         and a module that has no zfs.sync.bookmark fails (zfs-program(8)); the commands say why something fails.
         """
+        return self.set_each(dict.fromkeys(names, values), bookmarks)
+
+    def set_each(self, values: Mapping[str, Mapping[str, str]], bookmarks: Mapping[str, str] | None = None) -> bool:
+        """Set user properties on each dataset or snapshot, by full name: on all in one transaction group, or on none.
+
+        The rest is as for `set_on`.
+        """
         with self._lists() as make, self._failed() as answer:
-            arguments = make()
-            named = {"names": dict.fromkeys(names, ""), "values": values, "bookmarks": bookmarks or {}}
-            for key, texts in named.items():
-                self._add(self._nvpair.nvlist_add_nvlist(arguments, os.fsencode(key), self._texts(make, texts)))
+            arguments, names = make(), make()
+            for name, own in values.items():
+                self._add(self._nvpair.nvlist_add_nvlist(names, os.fsencode(name), self._texts(make, own)))
+            self._add(self._nvpair.nvlist_add_nvlist(arguments, b"names", names))
+            marks = self._texts(make, bookmarks or {})
+            self._add(self._nvpair.nvlist_add_nvlist(arguments, b"bookmarks", marks))
             status: int = self._core.lzc_channel_program(
-                os.fsencode(pool_of(names[0])), _SET_ALL, _INSTRUCTIONS, _MEMORY, arguments, ctypes.byref(answer)
+                os.fsencode(pool_of(next(iter(values)))),
+                _SET_ALL,
+                _INSTRUCTIONS,
+                _MEMORY,
+                arguments,
+                ctypes.byref(answer),
             )
             return status == 0
 

@@ -159,6 +159,15 @@ def set_on_all(names: Sequence[str], values: Mapping[str, str]) -> None:
         run([ZFS, "set", *[f"{key}={value}" for key, value in values.items()], *names])
 
 
+def set_together(values: Mapping[str, Mapping[str, str]]) -> bool:
+    """Set user properties on datasets of one pool, by name: on all in one transaction group, or on none.
+
+    Return whether they are set. It needs root, the library, and a module with zfs.sync.set_prop (zfs-program(8)).
+    """
+    library = core.load()
+    return library is not None and library.set_each(values)
+
+
 def inherit(datasets: Sequence[str], names: Sequence[str]) -> None:
     """Remove the local values of user properties from each of the datasets."""
     for name in names if datasets else ():

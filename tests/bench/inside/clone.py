@@ -31,6 +31,7 @@ ROW = 1000
 STAMP = struct.Struct("d")
 UPDATES = 2000
 POOL = 5
+KEPT = Path("/run/bench-haproxy")
 
 flavour = Path("/etc/lab-flavour").read_text().strip()
 binary = "/opt/mysql/bin/mysqld" if flavour == "mysql" else "/usr/sbin/mariadbd"
@@ -91,8 +92,10 @@ class Bare:
 
     def __init__(self, name: str, parent: str, child: str) -> None:
         self.name, self.root = name, Path(f"/bare/{name}")
+        began = time.monotonic()
         said("zfs", "clone", "-p", "-o", f"mountpoint={self.root}", parent, f"tank/bare/{name}")
         said("zfs", "clone", "-o", f"mountpoint={self.root}/data", child, f"tank/bare/{name}/data")
+        self.clone_seconds = time.monotonic() - began
 
     def start(self) -> float:
         """Start its server; return in how many seconds it answered."""
@@ -173,17 +176,17 @@ def measure(size: str, rounds: int) -> list[dict[str, Any]]:
     said("zfs", "snapshot", "tank/bare/clean@clean", "tank/bare/clean/data@clean")
     for number in range(rounds):
         bare = Bare(f"crash{number}", parent, child)
-        samples.append({"case": "bare_crash", "start": bare.start()})
+        samples.append({"case": "bare_crash", "start": bare.start(), "clone": bare.clone_seconds})
         bare.destroy()
         samples.append(one_clone("plain", "plain", chosen))
         zsnapdb("clone", "destroy", "plain")
     zsnapdb("clone", "prepare", "main", "--from", chosen)
     for number in range(rounds):
         bare = Bare(f"clean{number}", "tank/bare/clean@clean", "tank/bare/clean/data@clean")
-        samples.append({"case": "bare_clean", "start": bare.start()})
+        samples.append({"case": "bare_clean", "start": bare.start(), "clone": bare.clone_seconds})
         bare.destroy()
         samples.append(one_clone("prepared", "prepared", chosen))
-        zsnapdb("clone", "destroy", "prepared")
+        samples[-1]["destroy"] = zsnapdb("clone", "destroy", "prepared")[1]
     said("zfs", "destroy", "tank/bare/clean/data@clean")
     said("zfs", "destroy", "tank/bare/clean@clean")
     clean.destroy()
@@ -233,6 +236,24 @@ def bare_snapshot() -> None:
     said("zfs", "destroy", "tank/mysql/data@bench")
 
 
+def bare_clones(count: int) -> None:
+    """Clone the two volumes so often by hand; no server is started."""
+    for number in range(count):
+        said("zfs", "clone", "-p", "-o", "mountpoint=none", "tank/mysql@bench", f"tank/bare/once{number}")
+        said("zfs", "clone", "tank/mysql/data@bench", f"tank/bare/once{number}/data")
+
+
+def gap_of_bare_clones(commits: Commits, count: int) -> float:
+    """Return the longest time between two commits while so many bare clones were made."""
+    said("zfs", "snapshot", "tank/mysql@bench", "tank/mysql/data@bench")
+    gap = commits.gap_during(lambda: bare_clones(count))
+    for number in range(count):
+        said("zfs", "destroy", "-r", f"tank/bare/once{number}")
+    said("zfs", "destroy", "tank/mysql@bench")
+    said("zfs", "destroy", "tank/mysql/data@bench")
+    return gap
+
+
 def at_once(count: int) -> dict[str, Any]:
     """Make that many clones at the same time.
 
@@ -254,6 +275,7 @@ def at_once(count: int) -> dict[str, Any]:
     with Commits() as commits:
         nothing = commits.gap_during(lambda: time.sleep(5))
         snapshot = statistics.median(commits.gap_during(bare_snapshot) for _ in range(5))
+        bare = gap_of_bare_clones(commits, count)
         began = time.monotonic()
         outputs = []
 
@@ -289,7 +311,7 @@ def at_once(count: int) -> dict[str, Any]:
             right += cursor.fetchone() == rows
     for number in range(count):
         subprocess.run(["zsnapdb", "clone", "destroy", f"many-{number}", "--config", str(CONFIG)], capture_output=True)
-    gaps = {"gap_nothing": nothing, "gap_snapshot": snapshot, "gap": gap}
+    gaps = {"gap_nothing": nothing, "gap_snapshot": snapshot, "gap_bare": bare, "gap": gap}
     return {"case": "at_once", "size": "", "seconds": seconds, "right": min(right, len(ids)), "of": count, **gaps}
 
 
@@ -320,12 +342,47 @@ def of_pool(count: int) -> list[dict[str, Any]]:
                 {"case": f"undo_{changes}", "wall": wall, "own": done["undone_seconds"] or 0, "right": right}
             )
     zsnapdb("clone", "destroy", f"pooled-{count - 1}")
+    samples += of_swap(count)
     for left in json.loads(said("zsnapdb", "clone", "list", "--json"))["clones"]:
         if left["waits"]:
             zsnapdb("clone", "destroy", left["name"])
     for sample in samples:
         sample["size"] = ""
         print(sample, flush=True)
+    return samples
+
+
+def of_swap(count: int) -> list[dict[str, Any]]:
+    """Reset a clone so often after a change of a table, which is undone by no rows, until its first query."""
+    KEPT.mkdir(mode=0o755, exist_ok=True)
+    with CONFIG.open("a") as config:
+        config.write(f'\n[clones.address]\nsocket = "{KEPT}/admin.sock"\nlast_port = 23175\n')
+    file = KEPT / "haproxy.cfg"
+    zsnapdb("clone", "addresses", "--haproxy", str(file))
+    haproxy = subprocess.Popen(["haproxy", "-db", "-f", str(file)])
+    while zsnapdb("clone", "addresses")[0]["error"] is not None:
+        if haproxy.poll() is not None:
+            raise SystemExit("HAProxy ended")
+    samples: list[dict[str, Any]] = []
+    zsnapdb("clone", "pool", "main")
+    made, _ = zsnapdb("clone", "create", "main", "--name", "swapped")
+    login = {"port": made["clone"]["port"], "user": made["user"], "password": made["password"]}
+    for number in range(count):
+        if number % POOL == 0:
+            zsnapdb("clone", "pool", "main")
+        with pymysql.connect(host="127.0.0.1", **login) as there, there.cursor() as cursor:
+            cursor.execute("CREATE TABLE bench.changed (id INT)")
+        began = time.monotonic()
+        done, wall = zsnapdb("clone", "reset", "swapped")
+        with pymysql.connect(host="127.0.0.1", **login) as there, there.cursor() as cursor:
+            cursor.execute("SHOW TABLES FROM bench LIKE 'changed'")
+            right = done["way"] == "swap" and not cursor.fetchall()
+        total = time.monotonic() - began
+        samples.append({"case": "swap", "wall": wall, "total": total, "own": done["swap_seconds"] or 0, "right": right})
+    zsnapdb("clone", "destroy", "swapped")
+    haproxy.terminate()
+    haproxy.wait()
+    zsnapdb("reap")
     return samples
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from zsnapdb.cli.clone import (
+    addresses,
     branch,
     commit,
     connect,
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command("create")(create.create)
 app.command("prepare")(evidencing("clone", prepare.prepare))
 app.command("pool")(pool.pool)
+app.command("addresses")(addresses.addresses)
 app.command("list")(inventory.list_clones)
 app.command("show")(inventory.show_clone)
 app.command("connect", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(connect.connect)

@@ -32,8 +32,8 @@ def hold(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> No
         # The rules of masking, for example, are those of now.
         settings = load(config)
         try:
-            with evidence_of_clone(settings, meant.name):
-                done = resetting.reset(settings, THIS_HOST, meant.name, None, Terminal(), meant=meant)
+            with evidence_of_clone(settings, meant.id):
+                done = resetting.reset(settings, THIS_HOST, meant.id, None, Terminal(), meant=meant)
         except ZsnapdbError as error:
             print(document.error(error) if json else error, flush=True)
             return

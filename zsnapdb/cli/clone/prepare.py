@@ -24,6 +24,9 @@ def prepare(
         ),
     ] = "latest",
     mask: Annotated[bool, typer.Option("--mask", help="Mask it, also where the instance does not require it.")] = False,
+    removes: Annotated[
+        bool, typer.Option("--remove", help="Remove the prepared forms of that set instead; a form with clones stays.")
+    ] = False,
     accepts_older: AcceptOlder = False,
     once: Once = None,
     binary: ServerBinary = None,
@@ -42,9 +45,14 @@ def prepare(
     from zsnapdb.jobs.clone import plans
     from zsnapdb.jobs.clone import prepare as job
     from zsnapdb.report.clone.change import IntentionView
-    from zsnapdb.report.clone.create import PreparedView
+    from zsnapdb.report.clone.create import PreparedView, RemovedFormsView
 
     settings = load(config).with_binary(instance, binary)
+    if removes:
+        act = job.forms_of if plan else job.remove_forms
+        forms = act(settings, Instance.of(settings, instance), source)
+        show(RemovedFormsView(tuple(forms), is_done=not plan), json)
+        return
     if plan:
         intention = plans.prepare(
             settings, Instance.of(settings, instance), source, masks=mask, accepts_older=accepts_older

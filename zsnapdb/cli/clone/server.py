@@ -15,6 +15,7 @@ def start(
     json: AsJson = False,
 ) -> None:
     """Start the server of a stopped clone and check it again."""
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import catalogue, lifecycle, plans
@@ -24,7 +25,8 @@ def start(
     if plan:
         show(report.IntentionView(plans.start(settings, THIS_HOST, name), "start"), json)
         return
-    show(report.ChangedView(lifecycle.start(settings, THIS_HOST, name), "started"), json)
+    started = lifecycle.start(settings, THIS_HOST, name, Terminal())
+    show(report.ChangedView(started, "started"), json)
 
 
 def stop(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:

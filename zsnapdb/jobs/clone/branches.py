@@ -16,7 +16,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import branch_heads, data_reset, foreign, handed, log_end
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, ready
+from zsnapdb.jobs.clone.catalogue import CloneInfo, held, of_dataset, ready
 from zsnapdb.jobs.clone.lifecycle import commit_locked, end_of_log, server_of, server_settings, start_locked
 from zsnapdb.jobs.clone.log_end import LogEnd
 from zsnapdb.jobs.clone.plans import Intention
@@ -114,14 +114,14 @@ def create(settings: Settings, host: Host, name: str, branch: str, start: str | 
             head = made = commit_locked(host, info, f"branch {branch} begins").set.backup_id
             known = known.with_head(head)
         _record(info, known.with_branch(branch, head))
-        return replace(_seen(find(settings, host, info.name)), made=made)
+        return replace(_seen(of_dataset(settings, host, info.name)), made=made)
 
 
 def delete(settings: Settings, host: Host, name: str, branch: str) -> CloneBranches:
     """Forget a branch of the clone; its commits stay. PreflightError if the clone is on it."""
     with held(settings, host, name) as info:
         _record(info, branch_heads.read(info).without(branch))
-        return _seen(find(settings, host, info.name))
+        return _seen(of_dataset(settings, host, info.name))
 
 
 def delete_plan(settings: Settings, host: Host, name: str, branch: str) -> Intention:
@@ -165,7 +165,7 @@ def switch_plan(settings: Settings, host: Host, name: str, branch: str) -> Inten
         (
             *(("shut down its server",) if info.pid is not None else ()),
             *(() if is_kept else (f"commit what branch {seen.branches.current} lacks",)),
-            f"replace its data by that of {target}, and start its server on port {info.port} again",
+            f"replace its data by that of {target}, and start its server on port {info.client_port} again",
         ),
     )
 
@@ -187,7 +187,7 @@ def switch(settings: Settings, host: Host, name: str, branch: str, events: Event
                 # A switch to it, or from it, may have been interrupted.
                 start_locked(settings, host, info)
                 foreign.warn_of_kept(mend(info), info.name, events)
-            return SwitchedBranch(find(settings, host, info.name), known, left, known.head, is_new_commit=False)
+            return SwitchedBranch(of_dataset(settings, host, info.name), known, left, known.head, is_new_commit=False)
         target = resolve(seen, branch)
         settings_of_server = server_settings(settings, info)
         end = _end_of_head(host, info, known)
@@ -195,7 +195,7 @@ def switch(settings: Settings, host: Host, name: str, branch: str, events: Event
         if is_kept and known.head == target.set.backup_id:
             _record(info, known.on(branch))
             return SwitchedBranch(
-                find(settings, host, info.name), known.on(branch), left, known.head, is_new_commit=False
+                of_dataset(settings, host, info.name), known.on(branch), left, known.head, is_new_commit=False
             )
         info.process.stop(timeout=settings_of_server.start_timeout)
         stopped, is_new = replace(info, pid=None), False
@@ -216,12 +216,12 @@ def _mended(settings: Settings, host: Host, info: CloneInfo, events: Events) -> 
     if info.phase is not CopyPhase.CHANGING:
         return info
     foreign.warn_of_kept(mend(info), info.name, events)
-    return find(settings, host, info.name)
+    return of_dataset(settings, host, info.name)
 
 
 def _start_again(settings: Settings, host: Host, before: CloneInfo) -> None:
     """Start the server again that was shut down, if the clone still has its old data."""
-    info = find(settings, host, before.name)
+    info = of_dataset(settings, host, before.name)
     if before.pid is not None and info.pid is None and info.revision == before.revision:
         start_locked(settings, host, info)
 

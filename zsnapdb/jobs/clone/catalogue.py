@@ -1,20 +1,23 @@
-"""Lists the clones on this host. The properties of their datasets say everything but when a holder last beat."""
+"""Lists the clones on this host, by the properties of their datasets.
+
+What changes by itself is asked elsewhere: when a holder last beat, whether a server runs, and where HAProxy leads.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
-from zsnapdb.base.errors import ExistsError, PreflightError
+from zsnapdb.base.errors import ExistsError, PreflightError, UnknownNameError
 from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
-from zsnapdb.jobs.clone import heartbeat, locks, meant
+from zsnapdb.jobs.clone import haproxy, heartbeat, locks, meant
 from zsnapdb.jobs.clone import properties as clone_properties
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE, client_host
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
@@ -24,17 +27,22 @@ from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies, Properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.mysql.process import server
+from zsnapdb.planning.clone.addresses import KeptRoute, KeptRoutes
 from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, read_stamp
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.clone.rights import AccountRights
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
 from zsnapdb.zfs import datasets
+from zsnapdb.zfs.command import is_number
 
 _HOME = "zsnapdb/clones"
 _COLUMNS = (
     clone_properties.ROLE_PROPERTY,
     clone_properties.LABEL_PROPERTY,
+    clone_properties.ID_PROPERTY,
+    clone_properties.GUID_PROPERTY,
+    clone_properties.ADDRESS_PROPERTY,
     BACKUP_PROPERTY,
     POSITION_PROPERTY,
     ORIGIN_PROPERTY,
@@ -64,6 +72,7 @@ _COLUMNS = (
     clone_properties.RULES_PROPERTY,
     clone_properties.BRANCHES_PROPERTY,
     RUN_PROPERTY,
+    "guid",
     "used",
     "quota",
     "origin",
@@ -75,7 +84,8 @@ _LAST_PORT = 65535
 class CloneInfo:
     """A clone as the properties of its datasets describe it.
 
-    `name` is that of its dataset, which never changes; `label` is what people call it.
+    `name` is that of its dataset, `label` what people call it, and `id` what never changes for its holder. No two
+    clones have a label or an id in common.
     `top` is the anchor. `datasets` are the anchor and all datasets below it that carry the clone's name, outer datasets
     first. `volumes` (by role) are the datasets of the current revision, `origins` (by role) the snapshots that these
     were cloned from ("-" or "" for one that depends on none); `leftovers` are the datasets of other revisions.
@@ -125,6 +135,13 @@ class CloneInfo:
     follows: int | None = None
     """The port of the clone that it replicates from."""
     label: str = ""
+    id: str = ""
+    guid: str = ""
+    """The GUID of its anchor, or of that which its holder got first: another clone of the same name has another one."""
+    address: int | None = None
+    """The port that it keeps, at which HAProxy listens."""
+    is_led_to: bool = False
+    """Whether HAProxy leads that port to its server."""
     pool: PoolMark | None = None
     """Where it is, if it was made for the pool of its instance."""
     rules: str = ""
@@ -144,7 +161,16 @@ class CloneInfo:
     @property
     def is_of_nobody(self) -> bool:
         """Whether it is in the pool of its instance, good or not: nobody has its login."""
-        return self.pool in (PoolMark.WAITS, PoolMark.NOT_GOOD)
+        return self.pool is not None and self.pool.is_of_nobody
+
+    @property
+    def client_port(self) -> int:
+        """The port at which clients reach it: the one that it keeps, or that of its server where HAProxy is away."""
+        return self.address if self.address is not None and self.is_led_to else self.port
+
+    def is_called(self, word: str) -> bool:
+        """Whether people call it so."""
+        return word in (self.label, self.id)
 
     @property
     def current(self) -> str:
@@ -193,7 +219,7 @@ def homes(settings: Settings) -> list[str]:
 def known(settings: Settings, host: Host) -> KnownCopies[CloneInfo]:
     """Return the clones on this host, oldest first, even if their instance is no longer configured."""
     # The processes of this host are looked through once for all clones whose servers do not run.
-    read = partial(_info, host, users=server.OptionFileUsers())
+    read = partial(_info, host, _routes(settings), users=server.OptionFileUsers())
     seen = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, read)
     ordered = sorted(seen.copies, key=lambda info: (info.created, info.name))
     return KnownCopies(seen.what, ordered, seen.unreadable)
@@ -204,7 +230,17 @@ def listing(settings: Settings, host: Host) -> list[CloneInfo]:
     return list(known(settings, host).copies)
 
 
-def _info(host: Host, found: CopyDatasets, users: server.OptionFileUsers | None = None) -> CloneInfo:
+def _routes(settings: Settings) -> Callable[[], KeptRoutes]:
+    """Return what asks HAProxy where it leads, at most once."""
+    return cache(lambda: haproxy.routes_or_none(settings.clones.address))
+
+
+def _info(
+    host: Host,
+    routes: Callable[[], KeptRoutes],
+    found: CopyDatasets,
+    users: server.OptionFileUsers | None = None,
+) -> CloneInfo:
     value, top, facts, members = found.text, found.anchor, found.facts, found.members
     port = found.number(clone_properties.PORT_PROPERTY)
     if not 0 <= port <= _LAST_PORT:
@@ -223,12 +259,18 @@ def _info(host: Host, found: CopyDatasets, users: server.OptionFileUsers | None 
     inside = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")} | {top}
     mount = Path(value(clone_properties.ROOT_PROPERTY))
     follows = facts[clone_properties.FOLLOWS_PROPERTY]
-    label, branches = facts[clone_properties.LABEL_PROPERTY], facts[clone_properties.BRANCHES_PROPERTY]
+    label, own_id = facts[clone_properties.LABEL_PROPERTY], facts[clone_properties.ID_PROPERTY]
+    bind_address, address = value(clone_properties.BIND_PROPERTY), _address(facts[clone_properties.ADDRESS_PROPERTY])
+    branches, own_guid = facts[clone_properties.BRANCHES_PROPERTY], facts[clone_properties.GUID_PROPERTY]
     original, _, original_request = value(clone_properties.ORIGINAL_PROPERTY).partition(" ")
     set_name, _, part = value(clone_properties.SET_PROPERTY).partition(" ")
     return CloneInfo(
         name=found.name,
         label=label.value if label.is_local and clone_properties.is_clone_name(label.value) else found.name,
+        id=own_id.value if own_id.is_local and clone_properties.is_clone_name(own_id.value) else found.name,
+        guid=(own_guid if own_guid.is_local else facts["guid"]).value,
+        address=address,
+        is_led_to=address is not None and routes().get(address) == KeptRoute(client_host(bind_address), port),
         instance=value(INSTANCE_PROPERTY),
         backup_id=value(BACKUP_PROPERTY),
         source=value(clone_properties.SOURCE_PROPERTY),
@@ -240,7 +282,7 @@ def _info(host: Host, found: CopyDatasets, users: server.OptionFileUsers | None 
         part=part,
         flavour=Flavour(value(clone_properties.FLAVOUR_PROPERTY)),
         port=port,
-        bind_address=value(clone_properties.BIND_PROPERTY),
+        bind_address=bind_address,
         server_id=found.number(clone_properties.SERVER_ID_PROPERTY),
         created=value(copy_properties.CREATED_PROPERTY),
         position=value(POSITION_PROPERTY),
@@ -272,6 +314,11 @@ def _info(host: Host, found: CopyDatasets, users: server.OptionFileUsers | None 
     )
 
 
+def _address(recorded: datasets.Property) -> int | None:
+    is_port = recorded.is_local and is_number(recorded.value) and len(recorded.value) <= 5
+    return int(recorded.value) if is_port and int(recorded.value) <= _LAST_PORT else None
+
+
 def _pool_mark(recorded: datasets.Property) -> PoolMark | None:
     known = {mark.value: mark for mark in PoolMark}
     return known.get(recorded.value) if recorded.is_local else None
@@ -293,24 +340,41 @@ def _masked(volumes: Iterable[Properties]) -> str | None:
 
 
 def find(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone that has this label, or this name where no other has it as label.
+    """Return the clone that people call so, by its label or its id.
 
     UnknownNameError (with the existing labels), DamagedError if it cannot be read.
     """
-    if clone_properties.is_clone_name(name):
-        one = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, partial(_info, host), only=name)
-        info = copies.find_or_none(one, name)
-        if info is not None:
-            return info
-    # Only a clone that was renamed, or that came out of a pool, has another label than its dataset's name.
+    one = _of_dataset(settings, host, name)
+    if one is not None and one.is_called(name):
+        return one
+    # A clone that was renamed, that came out of a pool, or that was reset by a swap is not called as its dataset.
     everything = known(settings, host)
-    labelled = next((info for info in everything.copies if info.label == name), None)
-    return labelled or copies.find(everything, name)
+    called = next((info for info in everything.copies if info.is_called(name)), None)
+    if called is None:
+        labels = ", ".join(info.label for info in everything.copies) or "none"
+        raise UnknownNameError(f"there is no clone {name!r}", hint=f"existing: {labels}")
+    return called
+
+
+def of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo:
+    """Return the clone whose dataset has that name, whatever people call it. The errors are those of `find`."""
+    one = _of_dataset(settings, host, name)
+    if one is None:
+        raise UnknownNameError(f"there is no clone with the dataset {name!r}", hint="`zsnapdb clone list` shows all")
+    return one
+
+
+def _of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo | None:
+    if not clone_properties.is_clone_name(name):
+        return None
+    read = partial(_info, host, _routes(settings))
+    one = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, read, only=name)
+    return copies.find_or_none(one, name)
 
 
 def refuse_label(others: Iterable[CloneInfo], label: str) -> None:
     """Raise ExistsError if one of these clones is called so, or has a dataset of that name."""
-    other = next((info for info in others if label in (info.label, info.name)), None)
+    other = next((info for info in others if info.is_called(label) or info.name == label), None)
     if other is not None:
         raise ExistsError(
             f"the clone {label} exists: {other.top}",
@@ -324,15 +388,15 @@ def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
 
     The errors are those of `ready`.
     """
-    unchanging = name if is_dataset(settings, name) else find(settings, host, name).name
+    dataset = name if is_dataset(settings, name) else find(settings, host, name).name
     while True:
-        with locks.on_clone(unchanging):
-            info = ready(settings, host, unchanging)
-            if info.name == unchanging:
-                yield info
+        with locks.on_clone(dataset):
+            info = _of_dataset(settings, host, dataset)
+            if info is not None and info.is_called(name):
+                yield _refuse_incomplete(info, name)
                 return
-        # A dataset of this name is no clone, or none any more, and another clone is called so: its lock counts.
-        unchanging = info.name
+        # It was renamed, or has another dataset since a reset, or this dataset is no clone: another lock counts.
+        dataset = find(settings, host, name).name
 
 
 def is_dataset(settings: Settings, name: str) -> bool:
@@ -356,11 +420,18 @@ def ready(settings: Settings, host: Host, name: str) -> CloneInfo:
     """
     info = find(settings, host, name)
     meant.require(info, name)
+    return _refuse_incomplete(info, name)
+
+
+def _refuse_incomplete(info: CloneInfo, name: str) -> CloneInfo:
     info = copies.complete("clone", info)
-    if info.pool is PoolMark.NOT_GOOD:
+    if info.is_of_nobody and not info.waits:
+        why = (
+            "was replaced by a reset" if info.pool is PoolMark.REPLACED else "was refused when it was to be handed out"
+        )
         raise PreflightError(
-            f"clone {name} of the pool of {info.instance} was refused when it was to be handed out",
-            hint=f"`zsnapdb clone destroy {info.name}` destroys it; the next filling of the pool does, too",
+            f"clone {name} of the pool of {info.instance} {why}",
+            hint=f"`zsnapdb clone destroy {info.label}` destroys it; the next filling of the pool does, too",
         )
     if info.waits:
         raise PreflightError(

@@ -18,6 +18,7 @@ from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import (
+    address,
     contract,
     fetch,
     handed,
@@ -28,7 +29,7 @@ from zsnapdb.jobs.clone import (
     reusable_sets,
     room,
 )
-from zsnapdb.jobs.clone.catalogue import find
+from zsnapdb.jobs.clone.catalogue import of_dataset
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.create_plan import ClonePlan, plan_for, plan_from, planned_source
 from zsnapdb.jobs.clone.created import Created, CreateDurations
@@ -127,7 +128,9 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
         identity=separated.separate_at - cloned - _seconds(separated.masking),
         start=time.monotonic() - separated.separate_at,
     )
-    info = find(settings, instance.host, planned.name)
+    info = of_dataset(settings, instance.host, planned.name)
+    if separated.password is not None:
+        info = address.open_to(settings, info, instance.events)
     return Created(info, separated.password, seconds, separated.masking or before, masking)
 
 
@@ -258,4 +261,5 @@ def _facts(planned: ClonePlan, server_id: int, created: datetime) -> dict[str, s
         properties.MASK_PROPERTY: "yes" if planned.masks else "no",
         properties.HEARTBEAT_PROPERTY: str(planned.heartbeat or properties.NO_HEARTBEAT),
         properties.EPHEMERAL_PROPERTY: "yes" if planned.is_ephemeral else "no",
+        **planned.address,
     }

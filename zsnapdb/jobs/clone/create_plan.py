@@ -11,7 +11,7 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import account, catalogue, fetch, masking_policy, room
+from zsnapdb.jobs.clone import account, address, catalogue, fetch, masking_policy, room
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
@@ -49,7 +49,7 @@ class ClonePlan:
     `snapshots` (by role) are those that exist already. `receives` are the backups that are received first, oldest
     first. `replays` counts the batches of archived binlogs that are replayed first. `masks`: whether it must be masked;
     `rules` is the digest of the rules by which its source is masked already ("": it is not), `masking` how it is
-    masked. `home` is what the home of all clones had then.
+    masked. `home` is what the home of all clones had then. `address` is the property that says which port it keeps.
     """
 
     name: str
@@ -80,6 +80,7 @@ class ClonePlan:
     is_ephemeral: bool = False
     heartbeat: int | None = None
     rules: str = ""
+    address: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,8 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
             hint=f"choose another name, or run `zsnapdb clone destroy {name}`",
         )
     limits, seen = settings.clones, room.look(top)
-    lease, port = _admitted(settings, instance.host, request, name, seen.free)
+    bind = request.bind_address or limits.bind_address
+    lease, port, kept = _admitted(settings, instance.host, request, name, seen.free)
     root = limits.mount_root / name
     _refuse_files_in(root)
     layout = layout_of(origin, f"{anchor}/r1", root)
@@ -221,7 +223,6 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     missing = copy.key_objection(origin.binlog_key)
     if missing is not None:
         raise missing
-    bind = request.bind_address or limits.bind_address
     copy.render(CloneServer(copy, origin, 1, port, bind, limits.accounts == "lock", request.rights).identity())
     return ClonePlan(
         name=name,
@@ -252,6 +253,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         heartbeat=heartbeat_seconds(request.heartbeat) if request.heartbeat is not None else None,
         rules=made_from.rules,
         home=seen,
+        address=kept,
     )
 
 
@@ -264,8 +266,12 @@ def _refuse_files_in(root: Path) -> None:
         )
 
 
-def _admitted(settings: Settings, host: Host, request: CloneRequest, name: str, free: int) -> tuple[CloneLease, int]:
-    """Return the lease and the port of a new clone. PreflightError if a quota, the lease or the ports forbid it.
+def _admitted(
+    settings: Settings, host: Host, request: CloneRequest, name: str, free: int
+) -> tuple[CloneLease, int, Mapping[str, str]]:
+    """Return the lease of a new clone, the port of its server, and the property that says which port it keeps.
+
+    PreflightError if a quota, the lease or the ports forbid the clone.
 
     ExistsError if another clone is called so. `free`: the free bytes of its pool.
     """
@@ -278,4 +284,7 @@ def _admitted(settings: Settings, host: Host, request: CloneRequest, name: str, 
     admit(quota, request.owner, owners, free)
     lease = first_lease(request.ttl, policy(limits), host.now())
     used = {info.port for info in clones} | set(limits.reserved_ports)
-    return lease, choose_port(limits.first_port, limits.last_port, used, port_is_free)
+    port = choose_port(limits.first_port, limits.last_port, used, port_is_free)
+    if request.waits or request.is_ephemeral:
+        return lease, port, {}
+    return lease, port, address.facts_for(settings, clones, request.bind_address or limits.bind_address)

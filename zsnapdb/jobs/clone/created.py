@@ -50,4 +50,6 @@ class Created:
         """How a client reaches the clone; None if its server was not started yet."""
         if self.password is None:
             return None
-        return credentials.Login(self.info.host, self.info.port, self.info.process.socket, ACCOUNT, self.password)
+        return credentials.Login(
+            self.info.host, self.info.client_port, self.info.process.socket, ACCOUNT, self.password
+        )

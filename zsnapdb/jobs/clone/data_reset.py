@@ -15,6 +15,7 @@ from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.base.uninterrupted import uninterrupted
 from zsnapdb.jobs.clone import (
+    address,
     branch_heads,
     credentials,
     fetch,
@@ -26,7 +27,7 @@ from zsnapdb.jobs.clone import (
     room,
     volumes,
 )
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, home
+from zsnapdb.jobs.clone.catalogue import CloneInfo, home, of_dataset
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import start_locked
 from zsnapdb.jobs.clone.live_set import take_live
@@ -47,8 +48,7 @@ class ResetPlan:
     """What a reset does: the clone, and the snapshots (by role) whose data it gets.
 
     `snapshots` is empty if the snapshots must be taken or received first. `is_original`: the clone was created from
-    this data. `drops` is the live set that goes with the old data, unless another clone uses it ("": none). `undoes`:
-    the data stays, and so many changes of rows are undone (None: it is replaced, as `reason` says).
+    this data. `drops` is the live set that goes with the old data, unless another clone uses it ("": none).
     """
 
     info: CloneInfo
@@ -56,8 +56,6 @@ class ResetPlan:
     snapshots: Mapping[str, str]
     is_original: bool
     drops: str
-    undoes: int | None = None
-    reason: str = ""
 
 
 def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None, *, accepts_older: bool) -> ResetPlan:
@@ -209,7 +207,7 @@ def _replace_data(
         info.process.kill()
         hide_volumes(info)
         datasets.set_properties(info.top, facts)
-        changed = find(settings, host, info.name)
+        changed = of_dataset(settings, host, info.name)
     try:
         start_locked(settings, host, changed, password)
     except BaseException as error:
@@ -219,4 +217,4 @@ def _replace_data(
     foreign.warn_of_kept(drop_leftovers(changed), info.name, events)
     if info.source == SourceKind.LIVE:
         drop_unused_live(with_volumes(Instance.of(settings, info.instance).on_host(host)), info.backup_id)
-    return find(settings, host, info.name)
+    return address.open_to(settings, of_dataset(settings, host, info.name), events)

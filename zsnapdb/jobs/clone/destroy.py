@@ -13,8 +13,8 @@ from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LIVE
-from zsnapdb.jobs.clone import foreign, locks, meant
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, is_dataset, listing
+from zsnapdb.jobs.clone import address, foreign, locks, meant
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find, is_dataset, listing, of_dataset
 from zsnapdb.jobs.clone.properties import SOURCE_PART
 from zsnapdb.jobs.clone.removal import CloneRemoval, plan_removal, refuse_obstacles, remove_all
 from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CloneSource, Commit, commits_among
@@ -76,26 +76,33 @@ def destroy(settings: Settings, host: Host, name: str, also: Collection[GoesToo]
     if is_dataset(settings, name):
         # What is to be known of a clone is read under its lock, which needs no more than the name of its dataset.
         with locks.on_clone(name):
-            gone = destroy_locked(settings, host, name, also)
-        if gone or not is_dataset(settings, name):
+            gone = destroy_locked(settings, host, name, also, called=name)
+        if gone:
             return tuple(gone)
-        # The dataset of this name is no clone. A clone or a set can still be called so.
-    done, names = [], [info.name for info in named(settings, host, name)]
+    names = [info.name for info in named(settings, host, name)]
     if len(names) > 1:
         # What is refused of one clone of a set keeps all of them.
         plan(settings, host, name, also)
+    done = []
     for one in names:
         with locks.on_clone(one):
-            done += destroy_locked(settings, host, one, also)
+            done += destroy_locked(settings, host, one, also, called=name)
+    if names and not done:
+        # Meanwhile a reset gave the clone another dataset, or it was renamed.
+        return destroy(settings, host, name, also)
     return tuple(done)
 
 
-def destroy_locked(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = ()) -> list[DestroyPlan]:
-    """Destroy the clone whose dataset has this name, if it exists; the caller holds the clone's lock."""
+def destroy_locked(
+    settings: Settings, host: Host, name: str, also: Collection[GoesToo] = (), *, called: str | None = None
+) -> list[DestroyPlan]:
+    """Destroy the clone whose dataset has this name, if it exists; the caller holds the clone's lock.
+
+    `called`: nothing is destroyed unless people call the clone, or its set, so (None: whatever they call it).
+    """
     try:
-        found = find(settings, host, name)
-        if found.name != name:
-            # Another clone is called so, and its lock is not held.
+        found = of_dataset(settings, host, name)
+        if called is not None and not (found.is_called(called) or found.set_name == called):
             return []
     except NotThere:
         return []
@@ -111,6 +118,7 @@ def destroy_locked(settings: Settings, host: Host, name: str, also: Collection[G
         origins = [values["origin"].value for values in seen.values()]
     foreign.let_go(planned.foreign, name)
     remove_all(host, info.top, name, info.mount, None if planned.foreign else planned.removal)
+    address.close(settings, host, info)
     if origins:
         names = {origin.partition(f"@{SNAPSHOT_PREFIX}")[2] for origin in origins}
         for backup_id in sorted(names - {""}):

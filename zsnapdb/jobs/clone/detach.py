@@ -12,7 +12,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import branch_heads, foreign, masking_policy, properties, room, volumes
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, ready
+from zsnapdb.jobs.clone.catalogue import CloneInfo, held, of_dataset, ready
 from zsnapdb.jobs.clone.destroy import drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import server_settings, start_locked
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, clone_mark
@@ -112,14 +112,14 @@ def detach(settings: Settings, host: Host, name: str, events: Events) -> DetachP
         facts |= branch_heads.kept(info)
         hide_volumes(info)
         datasets.set_properties(info.top, facts)
-        changed = find(settings, host, info.name)
+        changed = of_dataset(settings, host, info.name)
         foreign.warn_of_kept(drop_leftovers(changed), info.name, events)
         volumes.mount_for_good(changed.volumes.values())
         if info.source == SourceKind.LIVE:
             drop_unused_live(with_volumes(Instance.of(settings, info.instance).on_host(host)), info.backup_id)
         if was_running:
             start_locked(settings, host, changed)
-        return replace(planned, info=find(settings, host, info.name))
+        return replace(planned, info=of_dataset(settings, host, info.name))
 
 
 def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> None:

@@ -58,7 +58,7 @@ def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Call
         return lines.has_ended
 
     if info.lease.heartbeat is not None:
-        return lifecycle.beat_until(settings, host, info.name, has_ended)
+        return lifecycle.beat_until(settings, host, info.id, has_ended)
     while not has_ended(_POLL_SECONDS):
         pass
     return info

@@ -25,6 +25,7 @@ from zsnapdb.base.errors import (
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import ServerSettings, Settings
+from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
@@ -37,6 +38,7 @@ from zsnapdb.jobs.base.set_properties import (
 )
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import (
+    address,
     branch_heads,
     contract,
     credentials,
@@ -48,7 +50,7 @@ from zsnapdb.jobs.clone import (
     properties,
     volumes,
 )
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, listing, ready, refuse_label
+from zsnapdb.jobs.clone.catalogue import CloneInfo, held, listing, of_dataset, ready, refuse_label
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.handed import HandedData
 from zsnapdb.jobs.clone.log_end import LogEnd
@@ -106,7 +108,7 @@ def server_of(settings: Settings, info: CloneInfo) -> CloneServer:
     )
 
 
-def start(settings: Settings, host: Host, name: str) -> CloneInfo:
+def start(settings: Settings, host: Host, name: str, events: Events) -> CloneInfo:
     """Start and check the clone's server: after a stop, after a reboot, or for the first time.
 
     A running server is left alone. Only the clone's datasets are needed: a lost option file or credentials file is
@@ -118,7 +120,7 @@ def start(settings: Settings, host: Host, name: str) -> CloneInfo:
             # An interrupted reset leaves its new data never started, beside the old.
             if info.leftovers:
                 drop_leftovers(info)
-        return find(settings, host, info.name)
+        return address.open_to(settings, of_dataset(settings, host, info.name), events)
 
 
 def start_locked(settings: Settings, host: Host, info: CloneInfo, password: SecretStr | None = None) -> None:
@@ -172,7 +174,7 @@ def stop(settings: Settings, host: Host, name: str) -> CloneInfo:
     """Shut the clone's server down cleanly, if it runs."""
     with held(settings, host, name) as info:
         info.process.stop(timeout=server_settings(settings, info).start_timeout)
-        return find(settings, host, info.name)
+        return of_dataset(settings, host, info.name)
 
 
 def extend(settings: Settings, host: Host, name: str, seconds: float | None) -> CloneInfo:
@@ -271,10 +273,11 @@ def login(settings: Settings, host: Host, name: str) -> credentials.Login:
     if info.pid is None:
         raise ServerError(f"the server of clone {name} does not run", hint=f"run `zsnapdb clone start {name}`")
     password = _password(info, info.client_file)
-    # The file is found by the clone's name. It was this clone's if the same one is still there.
-    if ready(settings, host, info.name).created != info.created:
+    # The file is in the folder of a dataset. It was this clone's if the clone still has the same one.
+    again = ready(settings, host, info.id)
+    if (again.name, again.guid) != (info.name, info.guid):
         raise UnknownNameError(f"the clone {name} is gone", hint="list the clones: another has its name by now")
-    return credentials.Login(info.host, info.port, info.process.socket, ACCOUNT, password)
+    return credentials.Login(info.host, info.client_port, info.process.socket, ACCOUNT, password)
 
 
 def _password(info: CloneInfo, file: Path) -> SecretStr:

@@ -42,7 +42,7 @@ class MeantClone(BaseModel):
         """Whether this clone is the one that is meant."""
         return (
             info.owner == owner_text(self.owner)
-            and self.id in (None, info.name)
+            and self.id in (None, info.id)
             and self.created in (None, info.created)
         )
 

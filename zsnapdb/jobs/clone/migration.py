@@ -230,7 +230,7 @@ def _again(clone: RunningClone, hook: Hook, before: Mapping[str, str]) -> Second
 def _own_bytes(settings: Settings, instance: Instance, clone: RunningClone) -> int:
     """Return the space that only the clone occupies, in bytes. What the server has not written yet does not count."""
     datasets.sync(pool_of(clone.info.top))
-    return catalogue.find(settings, instance.host, clone.info.name).own_bytes
+    return catalogue.of_dataset(settings, instance.host, clone.info.name).own_bytes
 
 
 @contextmanager

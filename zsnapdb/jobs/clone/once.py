@@ -12,7 +12,6 @@ from zsnapdb.jobs.clone.created import Created, CreateDurations
 from zsnapdb.jobs.clone.lifecycle import Committed
 from zsnapdb.jobs.copies.properties import HALF_MADE
 from zsnapdb.planning.clone.pool import PoolMark
-from zsnapdb.zfs import datasets
 
 _NO_SECONDS = CreateDurations(source=0.0, clone=0.0, identity=0.0, start=0.0)
 """How long it took is not known any more."""
@@ -31,7 +30,7 @@ def created(settings: Settings, instance: Instance) -> Created | None:
         if info.phase not in HALF_MADE:
             is_of_pool = info.pool is PoolMark.HANDED_OUT
             return Created(info, credentials.read(info.client_file), _NO_SECONDS, is_of_pool=is_of_pool)
-        destroy.destroy(settings, instance.host, info.name)
+        destroy.destroy(settings, instance.host, info.id)
     return None
 
 
@@ -55,4 +54,4 @@ def committed(settings: Settings, host: Host, name: str) -> Committed | None:
 def guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:
     """Return the GUIDs of the clones of that name: of one clone, or of those of a set. Each clone has another one."""
     named: list[CloneInfo] = destroy.named(settings, host, name)
-    return tuple(datasets.properties(info.top, ["guid"])["guid"].value for info in named)
+    return tuple(info.guid for info in named)

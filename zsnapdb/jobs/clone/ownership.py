@@ -5,7 +5,7 @@ from __future__ import annotations
 from zsnapdb.base.errors import NotAllowedError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone.catalogue import listing
+from zsnapdb.jobs.clone.catalogue import CloneInfo, listing
 from zsnapdb.jobs.clone.sources import find_commit
 from zsnapdb.jobs.copies.properties import owner_text
 
@@ -21,9 +21,7 @@ def require_owner(settings: Settings, host: Host, name: str, account: str) -> No
     if account == ROOT:
         return
     others = {
-        info.owner
-        for info in listing(settings, host)
-        if name in (info.name, info.label, info.set_name) and info.owner != owner_text(account)
+        info.owner for info in listing(settings, host) if _is_meant(info, name) and info.owner != owner_text(account)
     }
     if others:
         raise NotAllowedError(
@@ -32,15 +30,19 @@ def require_owner(settings: Settings, host: Host, name: str, account: str) -> No
         )
 
 
+def _is_meant(info: CloneInfo, name: str) -> bool:
+    return info.is_called(name) or info.set_name == name
+
+
 def instances_of(settings: Settings, host: Host, name: str) -> set[str]:
     """Return the instances of the clone, or of the clones of the set, of that name; none if nothing has the name."""
-    return {info.instance for info in listing(settings, host) if name in (info.name, info.label, info.set_name)}
+    return {info.instance for info in listing(settings, host) if _is_meant(info, name)}
 
 
 def names_of(settings: Settings, host: Host, name: str) -> set[str]:
     """Return every name of the clone, or of the clones of the set, of that name."""
-    clones = [info for info in listing(settings, host) if name in (info.name, info.label, info.set_name)]
-    return {word for info in clones for word in (info.name, info.label)}
+    clones = [info for info in listing(settings, host) if _is_meant(info, name)]
+    return {word for info in clones for word in (info.id, info.label)}
 
 
 def require_own_source(settings: Settings, source: str, account: str) -> None:

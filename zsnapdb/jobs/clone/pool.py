@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
+from pydantic import SecretStr
+
 from zsnapdb.base.errors import ConfigError, ConsistencyError, UnknownNameError, UsageError, ZsnapdbError
 from zsnapdb.base.model import backup_time, is_backup_id
 from zsnapdb.config.pool import PoolSettings
@@ -21,6 +23,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.set_properties import RUN_PROPERTY
 from zsnapdb.jobs.clone import (
+    address,
     catalogue,
     contract,
     credentials,
@@ -31,7 +34,7 @@ from zsnapdb.jobs.clone import (
     masking_policy,
     properties,
 )
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find
+from zsnapdb.jobs.clone.catalogue import CloneInfo, of_dataset
 from zsnapdb.jobs.clone.created import Created, CreateDurations
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import LATEST
@@ -46,6 +49,7 @@ from zsnapdb.planning.clone import pool as planning
 from zsnapdb.planning.clone.lease import Quota, admit, first_lease, heartbeat_seconds, policy, read_stamp, stamp
 from zsnapdb.planning.clone.pool import PoolMark, PoolSlot
 from zsnapdb.planning.clone.room import LEAST
+from zsnapdb.planning.clone.rights import AccountRights
 from zsnapdb.zfs import datasets
 
 OWNER = "the pool"
@@ -85,7 +89,7 @@ def hand_out(settings: Settings, instance: Instance, request: CloneRequest) -> C
             if not is_free:
                 continue
             with contextlib.suppress(UnknownNameError):
-                now_there = find(settings, instance.host, info.name)
+                now_there = of_dataset(settings, instance.host, info.name)
                 if _fits(settings, instance, request, now_there) is None:
                     _facts(settings, instance, request, now_there)
                     created = _hand_out(settings, instance, request, now_there)
@@ -96,30 +100,46 @@ def hand_out(settings: Settings, instance: Instance, request: CloneRequest) -> C
 
 def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> Created | None:
     began, host = time.monotonic(), instance.host
-    clone = replace(lifecycle.server_of(settings, info), rights=request.rights)
     password = fresh_password()
     try:
-        masking_policy.refuse_unmasked(settings, info)
-        with lifecycle.session(info) as session:
-            _refuse_used(instance, info, session)
-            contract.check(session, probe(session), clone)
-            contract.make_users(session, clone, password)
-        credentials.write(info.client_file, password, info.bind_address, info.port, clone.copy.settings.user)
+        give_login(settings, instance, info, request.rights, password)
     except ZsnapdbError as error:
-        datasets.set_properties(info.top, {properties.POOL_PROPERTY: PoolMark.NOT_GOOD})
-        instance.events.warn(f"clone {info.name} of the pool is not handed out: {error.message}")
+        set_aside(instance, info, error)
         return None
     if request.heartbeat is not None:
         heartbeat.beat(host, info.name)
     with locks.names_and_ports():
-        # Under this lock no two runs take the same name.
+        # Under this lock no two runs take the same name or port.
         facts = _facts(settings, instance, request, info)
         if request.quota is not None:
             # Before it is anybody's.
             datasets.set_properties(info.current, {"quota": str(min(request.quota, info.quota or request.quota))})
         datasets.set_properties(info.top, facts)
+        handed_out = address.lead(settings, of_dataset(settings, host, info.name), instance.events)
     seconds = CreateDurations(source=0.0, clone=0.0, identity=0.0, start=time.monotonic() - began)
-    return Created(find(settings, host, info.name), password, seconds, is_of_pool=True)
+    return Created(handed_out, password, seconds, is_of_pool=True)
+
+
+def give_login(
+    settings: Settings, instance: Instance, info: CloneInfo, rights: AccountRights, password: SecretStr
+) -> None:
+    """Give the account of the slot's users this password and these rights; the caller holds the slot's lock.
+
+    ZsnapdbError if the slot is not what it must be for that: masked, separate, and unused since it was made.
+    """
+    clone = replace(lifecycle.server_of(settings, info), rights=rights)
+    masking_policy.refuse_unmasked(settings, info)
+    with lifecycle.session(info) as session:
+        _refuse_used(instance, info, session)
+        contract.check(session, probe(session), clone)
+        contract.make_users(session, clone, password)
+    credentials.write(info.client_file, password, info.bind_address, info.port, clone.copy.settings.user)
+
+
+def set_aside(instance: Instance, info: CloneInfo, error: ZsnapdbError) -> None:
+    """Let nobody have the slot any more, and warn."""
+    datasets.set_properties(info.top, {properties.POOL_PROPERTY: PoolMark.NOT_GOOD})
+    instance.events.warn(f"clone {info.name} of the pool is not handed out: {error.message}")
 
 
 def _refuse_used(instance: Instance, info: CloneInfo, session: Session) -> None:
@@ -136,7 +156,7 @@ def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: 
     label = request.name or info.name
     if not properties.is_clone_name(label):
         raise UsageError(f"invalid clone name {label!r}", hint="use at most 32 of: small letters, digits, - and _")
-    _admit(settings, instance, request, info, label)
+    others = _admitted_beside(settings, instance, request, info, label)
     now = instance.host.now()
     lease = first_lease(request.ttl, policy(settings.clones), now)
     beats = heartbeat_seconds(request.heartbeat) if request.heartbeat is not None else properties.NO_HEARTBEAT
@@ -151,11 +171,14 @@ def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: 
         copy_properties.OWNER_PROPERTY: owner_text(request.owner),
         copy_properties.CREATED_PROPERTY: stamp(now),
         **copy_properties.lease_values(lease),
+        **address.facts_for(settings, others, info.bind_address),
     }
 
 
-def _admit(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo, label: str) -> None:
-    """Raise PreflightError or ExistsError if the owner may not have one more clone, or none of that name.
+def _admitted_beside(
+    settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo, label: str
+) -> list[CloneInfo]:
+    """Return the other clones. PreflightError or ExistsError if the owner may have no more, or none of that name.
 
     The slot exists already: it takes no more room of the pool, and is one of the clones that may exist.
     """
@@ -164,6 +187,7 @@ def _admit(settings: Settings, instance: Instance, request: CloneRequest, info: 
     catalogue.refuse_label(others, label)
     quota = Quota(settings.clones.per_owner, settings.clones.total, 0)
     admit(quota, request.owner, [*(other.owner for other in others), *("" for _ in known.unreadable)], 0)
+    return others
 
 
 def _candidates(settings: Settings, instance: Instance, request: CloneRequest) -> Iterator[CloneInfo]:

@@ -9,8 +9,8 @@ from zsnapdb.base.model import backup_time
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import exclusive, if_free
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import locks, masking_policy, pool_room
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find
+from zsnapdb.jobs.clone import address, locks, masking_policy, pool_room
+from zsnapdb.jobs.clone.catalogue import CloneInfo, of_dataset
 from zsnapdb.jobs.clone.create import create
 from zsnapdb.jobs.clone.create_plan import planned_source
 from zsnapdb.jobs.clone.destroy import destroy_locked
@@ -67,6 +67,7 @@ def fill(settings: Settings, instance: Instance) -> FilledPool:
                 OWNER, name=random_name(instance), ttl=_lease_seconds(settings, instance), waits=True
             )
             made.append(create(settings, instance, request).info)
+        address.follow_if_there(settings, instance.host)
         return FilledPool(plan, tuple(made), tuple(dropped))
 
 
@@ -81,7 +82,7 @@ def _drop(settings: Settings, instance: Instance, name: str) -> bool:
         if not is_free:
             return False
         try:
-            is_of_nobody = find(settings, instance.host, name).is_of_nobody
+            is_of_nobody = of_dataset(settings, instance.host, name).is_of_nobody
         except UnknownNameError:
             return False
         try:

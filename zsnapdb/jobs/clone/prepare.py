@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pydantic import SecretStr
 
 from zsnapdb.base import server_files
+from zsnapdb.base.errors import UnknownNameError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_server_id
@@ -20,8 +21,8 @@ from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.locate import locate
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
-from zsnapdb.jobs.clone.reusable_sets import PREPARED, anchor_of, facts_of, name_of, prepared_form
-from zsnapdb.jobs.clone.sources import CloneSource, with_volumes
+from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet, anchor_of, facts_of, name_of, prepared_form
+from zsnapdb.jobs.clone.sources import LATEST, CloneSource, with_volumes
 from zsnapdb.jobs.clone.volumes import (
     NOT_MOUNTED,
     clone_volumes,
@@ -91,6 +92,36 @@ def prepare_source(
             return _prepare(settings, instance, top, source, own, quota)
         finally:
             room.guard(settings)
+
+
+def forms_of(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
+    """Return the prepared forms of the set of that id, or of the newest that is prepared (`latest`), to remove them.
+
+    UnknownNameError if nothing of the instance is prepared so, PreflightError if one of them has clones.
+    """
+    known = [one for one in reusable_sets.listing(settings) if (one.kind, one.instance) == (PREPARED, instance.name)]
+    wanted = max((one.set_id for one in known), default="") if requested == LATEST else requested.removeprefix("@")
+    forms = [one for one in known if one.set_id == wanted]
+    if not forms:
+        ids = ", ".join(sorted({one.set_id for one in known})) or "none"
+        raise UnknownNameError(
+            f"no set {requested} of instance {instance.name} is prepared", hint=f"prepared are: {ids}"
+        )
+    for form in forms:
+        reusable_sets.refuse_clones(form)
+    return forms
+
+
+def remove_forms(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
+    """Destroy the prepared forms of that set, and return them. The errors are those of `forms_of` and `remove`."""
+    gone = forms_of(settings, instance, requested)
+    for form in gone:
+        with locks.on_reusable_set(PREPARED, form.name):
+            # Meanwhile a clone may have been made of it, or somebody else removed it.
+            for now_there in reusable_sets.listing(settings):
+                if now_there.anchor == form.anchor:
+                    reusable_sets.remove(now_there)
+    return gone
 
 
 def is_done(source: CloneSource, rules: str) -> bool:

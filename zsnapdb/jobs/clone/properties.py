@@ -16,6 +16,16 @@ from zsnapdb.zfs.owned import Mark
 CLONE_PROPERTY = f"{PROPERTY}:clone"
 LABEL_PROPERTY = f"{PROPERTY}:label"
 """On the anchor: what people call the clone. Not set: as its dataset, whose name never changes."""
+ID_PROPERTY = f"{PROPERTY}:id"
+"""On the anchor: what never changes for the holder of the clone. Not set: the name of its dataset.
+
+A reset may give the clone another dataset (`swap`); then this goes there too, in one transaction group.
+"""
+GUID_PROPERTY = f"{PROPERTY}:guid"
+"""On the anchor of a clone that was reset by a swap: the GUID of the anchor that its holder got first."""
+ADDRESS_PROPERTY = f"{PROPERTY}:address"
+"""On the anchor: the port that the clone keeps whatever its server is; `no` if it keeps none."""
+NO_ADDRESS = "no"
 ROLE_PROPERTY = f"{PROPERTY}:role"
 PORT_PROPERTY = f"{PROPERTY}:port"
 BIND_PROPERTY = f"{PROPERTY}:bind"

@@ -1,23 +1,74 @@
 """Resets a clone: gives it the data of a snapshot set again; its name, port, credentials and lease stay.
 
-What replaces the data takes longer to load than some rows to undo, so it is loaded only for that.
+The cheapest way that is right is taken: some rows are undone, else its user gets another clone that waits in the pool,
+else its data is replaced. What is more than some rows takes longer to load, so it is loaded only where it is needed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import UnknownNameError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone import handed, row_reset
+from zsnapdb.jobs.clone import address, handed, row_reset
 from zsnapdb.jobs.clone.catalogue import CloneInfo, held, ready
 from zsnapdb.jobs.clone.row_reset import UndoneRows
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.clone.data_reset import ResetPlan
+
+
+class ResetWay(StrEnum):
+    """How a reset gives a clone its data again."""
+
+    UNDO = "undo"
+    SWAP = "swap"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True)
+class ResetIntention:
+    """What a reset would do to the clone: undo so many changes of rows, take the place of a waiting clone, or replace.
+
+    `reason` says why it is none of the cheaper ways ("": it is the cheapest, or none was asked for).
+    """
+
+    info: CloneInfo
+    undoes: int | None = None
+    slot: CloneInfo | None = None
+    replaces: ResetPlan | None = None
+    reason: str = ""
+
+    @property
+    def way(self) -> ResetWay:
+        """How the clone would get its data again."""
+        if self.undoes is not None:
+            return ResetWay.UNDO
+        return ResetWay.SWAP if self.slot is not None else ResetWay.REPLACE
+
+
+@dataclass(frozen=True)
+class ResetClone:
+    """A clone that was reset: by undoing rows, by a swap that took so many seconds, or by replacing its data.
+
+    `reason` says why it was none of the cheaper ways ("": it is the cheapest, or none was asked for).
+    """
+
+    info: CloneInfo
+    undone: UndoneRows | None = None
+    swap_seconds: float | None = None
+    reason: str = ""
+
+    @property
+    def way(self) -> ResetWay:
+        """How the clone got its data again."""
+        if self.undone is not None:
+            return ResetWay.UNDO
+        return ResetWay.SWAP if self.swap_seconds is not None else ResetWay.REPLACE
 
 
 def reset_plan(
@@ -28,31 +79,27 @@ def reset_plan(
     *,
     accepts_older: bool = False,
     replaces: bool = False,
-) -> ResetPlan:
+) -> ResetIntention:
     """Return what `reset` would do; change nothing. What is written meanwhile may change it."""
-    from zsnapdb.jobs.clone import data_reset
+    from zsnapdb.jobs.clone import data_reset, swap
 
-    info, reason = ready(settings, host, name), ""
+    info, reasons = ready(settings, host, name), list[str]()
     if requested is None and not replaces:
         try:
-            undoes = row_reset.plan(settings, host, info)
-            return data_reset.ResetPlan(info, info.backup_id, {}, is_original=True, drops="", undoes=undoes)
+            return ResetIntention(info, undoes=row_reset.plan(settings, host, info))
         except (ZsnapdbError, OSError) as error:
-            reason = _reason(error)
-    return replace(data_reset.plan(settings, host, info, requested, accepts_older=accepts_older), reason=reason)
+            reasons.append(_reason(error))
+        if swap.is_offered(settings):
+            try:
+                return ResetIntention(info, slot=swap.plan(settings, host, info), reason=reasons[0])
+            except (ZsnapdbError, OSError) as error:
+                reasons.append(f"no swap: {_reason(error)}")
+    planned = data_reset.plan(settings, host, info, requested, accepts_older=accepts_older)
+    return ResetIntention(info, replaces=planned, reason="; ".join(reasons))
 
 
 def _reason(error: ZsnapdbError | OSError) -> str:
-    return error.message if isinstance(error, ZsnapdbError) else f"reading its binlog: {error.strerror}"
-
-
-@dataclass(frozen=True)
-class ResetClone:
-    """A clone that was reset: by undoing rows, or (None) by replacing its data, and why not by rows ("": not asked)."""
-
-    info: CloneInfo
-    undone: UndoneRows | None = None
-    reason: str = ""
+    return error.message if isinstance(error, ZsnapdbError) else f"reading its files: {error.strerror}"
 
 
 def reset(
@@ -69,22 +116,31 @@ def reset(
     """Give the clone its original data again (`requested` None), or the data of the requested snapshot set.
 
     The original data is that of the snapshot set that the clone was created from, whatever it was reset to since.
-    Port, credentials and lease stay. Afterwards the clone's server runs on that data. The data of before is gone, but
-    the clone's commits stay. What was changed in the original data is undone row by row if that is certain to give the
-    same, unless the data is to be replaced in any case (`replaces`). `accepts_older` is as for `locate`.
-    UnknownNameError if another clone has the name by now than the one that is `meant`.
+    Kept port, credentials and lease stay. Afterwards a server of the clone runs on that data. The data of before is
+    gone, or nobody's; the clone's commits stay. The way is the cheapest one that is certain to give the same, unless
+    the data is to be replaced in any case (`replaces`). `accepts_older` is as for `locate`. UnknownNameError if another
+    clone has the name by now than the one that is `meant`.
     """
     with held(settings, host, name) as info:
-        if meant is not None and (info.created, info.server_id) != (meant.created, meant.server_id):
+        if meant is not None and info.guid != meant.guid:
             raise UnknownNameError(f"clone {meant.label} is gone; another has its name", hint="nothing was changed")
-        reason = ""
+        reasons = list[str]()
         if requested is None and not replaces:
             try:
-                return ResetClone(info, row_reset.undo_rows(settings, host, info))
+                undone = row_reset.undo_rows(settings, host, info)
+                return ResetClone(address.open_to(settings, info, events), undone)
             except (ZsnapdbError, OSError) as error:
-                reason = _reason(error)
+                reasons.append(_reason(error))
         handed.forget(host, info.name)
+        from zsnapdb.jobs.clone import swap
+
+        if reasons and swap.is_offered(settings):
+            try:
+                swapped = swap.swap(settings, host, info, events)
+                return ResetClone(swapped.info, swap_seconds=swapped.seconds, reason=reasons[0])
+            except (ZsnapdbError, OSError) as error:
+                reasons.append(f"no swap: {_reason(error)}")
         from zsnapdb.jobs.clone import data_reset
 
         replaced = data_reset.replace_data(settings, host, info, requested, events, accepts_older=accepts_older)
-        return ResetClone(replaced, reason=reason)
+        return ResetClone(replaced, reason="; ".join(reasons))

@@ -228,16 +228,21 @@ def facts_of(
     }
 
 
-def remove(stored: ReusableSet) -> None:
-    """Destroy the set; every dataset is proved to carry the set's mark.
-
-    PreflightError, before anything is destroyed, if the set has clones.
-    """
+def refuse_clones(stored: ReusableSet) -> None:
+    """Raise PreflightError if clones were made of the set."""
     if stored.clones:
         raise PreflightError(
             f"{stored.anchor} has clones: {', '.join(stored.clones)}",
             hint="destroy the clones first; `zsnapdb clone list` shows them",
         )
+
+
+def remove(stored: ReusableSet) -> None:
+    """Destroy the set; every dataset is proved to carry the set's mark.
+
+    PreflightError, before anything is destroyed, if the set has clones.
+    """
+    refuse_clones(stored)
     members = owned.members(stored.anchor, *_marks(stored))
     # From now on no process makes a clone from the set. If this run is interrupted, the next sweep removes the set.
     datasets.set_properties(stored.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.DESTROYING})

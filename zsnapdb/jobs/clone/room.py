@@ -15,7 +15,7 @@ from zsnapdb.base.model import PROPERTY, pool_of
 from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, homes, listing
+from zsnapdb.jobs.clone.catalogue import CloneInfo, held, homes, listing, of_dataset
 from zsnapdb.jobs.copies.properties import HALF_MADE
 from zsnapdb.planning.clone.room import LEAST, clone_quota, form_quota, home_quota
 from zsnapdb.zfs import datasets
@@ -187,7 +187,7 @@ def extend(settings: Settings, host: Host, name: str, quota: int) -> CloneInfo:
         refuse(settings, info, quota)
         datasets.set_properties(info.current, {"quota": str(quota)})
         guard(settings)
-        return find(settings, host, info.name)
+        return of_dataset(settings, host, info.name)
 
 
 def refuse(settings: Settings, info: CloneInfo, quota: int) -> None:

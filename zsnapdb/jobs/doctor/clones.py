@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.quantities import counted
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import account, pool, room
+from zsnapdb.jobs.clone import account, address, haproxy, pool, room
 from zsnapdb.jobs.copies.sweeping import Leak
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, warning
 
@@ -18,6 +19,7 @@ def findings(settings: Settings, instance: Instance, clone_leaks: Sequence[Leak]
         *_account(settings, instance),
         *_room(settings, instance),
         *_pool(settings, instance),
+        *_addresses(settings, instance),
         *_left(instance, clone_leaks),
     ]
 
@@ -57,6 +59,29 @@ def _pool(settings: Settings, instance: Instance) -> list[FitnessFinding]:
         return [ok("clones", f"{good} clones wait in the pool")]
     fills = f"run `zsnapdb clone pool {instance.name}`, which says why one is not made"
     return [warning("clones", f"{good} of {wanted} clones wait in the pool", fills)]
+
+
+def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+    """Return whether HAProxy leads the ports that the clones keep where it must."""
+    if settings.clones.address is None or instance.settings.vm is not None:
+        return []
+    try:
+        known = address.look(settings, instance.host)
+    except ZsnapdbError:
+        # Without ZFS there are no clones.
+        return []
+    if known.error is not None:
+        text = (
+            f"clones are reached at ports that a reset may change, and are not reset by a swap: {known.error.message}"
+        )
+        return [warning("clones", text, known.error.hint)]
+    wrong = [kept for kept in known.wrong if kept.clone is None or kept.clone.instance == instance.name]
+    if wrong:
+        ports = ", ".join(str(kept.port) for kept in wrong)
+        is_listened_at = all(kept.is_listened_at for kept in wrong)
+        follows = "run `zsnapdb clone addresses --follow`, or `zsnapdb reap`" if is_listened_at else haproxy.HINT
+        return [warning("clones", f"HAProxy does not lead where it must: port {ports}", follows)]
+    return [ok("clones", f"HAProxy leads {counted(len(known.ports), 'port')} to clones")]
 
 
 def _left(instance: Instance, clone_leaks: Sequence[Leak]) -> list[FitnessFinding]:

@@ -24,6 +24,13 @@ class PoolMark(StrEnum):
     WAITS = "waits"
     HANDED_OUT = "handed out"
     NOT_GOOD = "not good"
+    REPLACED = "replaced"
+    """Somebody had it, and got another one of the pool by a reset."""
+
+    @property
+    def is_of_nobody(self) -> bool:
+        """Whether nobody has a login of the clone."""
+        return self is not PoolMark.HANDED_OUT
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,8 @@ class PoolPlan:
 
 def objection(slot: PoolSlot, terms: PoolSettings, rules: str, now: datetime) -> str | None:
     """Return why nobody may have the slot; None if it is good. `rules` are those by which it must be masked now."""
+    if slot.mark is PoolMark.REPLACED:
+        return "a reset gave its user another one"
     if slot.mark is not PoolMark.WAITS:
         return "it was refused when it was to be handed out"
     if not slot.runs:

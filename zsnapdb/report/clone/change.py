@@ -9,16 +9,15 @@ from typing_extensions import TypedDict
 
 from zsnapdb.base.quantities import size
 from zsnapdb.planning.clone.lease import stamp
-from zsnapdb.report.clone.fields import CloneFields, clone_fields, state
+from zsnapdb.report.clone.fields import CloneFields, clone_fields, port, state
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.clone.catalogue import CloneInfo
-    from zsnapdb.jobs.clone.data_reset import ResetPlan
     from zsnapdb.jobs.clone.detach import DetachPlan
     from zsnapdb.jobs.clone.lifecycle import Committed
     from zsnapdb.jobs.clone.plans import Intention
-    from zsnapdb.jobs.clone.reset import ResetClone
+    from zsnapdb.jobs.clone.reset import ResetClone, ResetIntention
 
 
 class ChangedDocument(TypedDict):
@@ -29,8 +28,13 @@ class ChangedDocument(TypedDict):
 
 
 class ResetDocument(ChangedDocument):
-    """A clone that was reset. `undone`: the changes of rows that were undone (null: the data was replaced)."""
+    """A clone that was reset. `way`: by `undo` of rows, `swap` for a waiting clone, or `replace` of its data.
 
+    `undone`: the changes of rows that were undone (null: it was another way). `reason`: why it was no cheaper way.
+    """
+
+    way: str
+    swap_seconds: float | None
     undone: int | None
     undone_seconds: float | None
     reason: str | None
@@ -45,9 +49,14 @@ class IntentionDocument(TypedDict):
 
 
 class ResetPlanDocument(TypedDict):
-    """What a reset would do. `backup_id` is null if the snapshot set is taken at the reset."""
+    """What a reset would do. `backup_id` is null if the snapshot set is taken at the reset.
+
+    `way` and `reason` are those of a reset. `slot` is the id of the waiting clone that would take the place.
+    """
 
     clone: CloneFields
+    way: str
+    slot: str | None
     backup_id: str | None
     snapshots: dict[str, str]
     original: bool
@@ -87,7 +96,7 @@ class ChangedView(View):
         protected = f", protected until {stamp(info.lease.protected_until)}" if info.lease.protected_until else ""
         done = "not protected" if self.done == "protected" and not protected else self.done
         return (
-            f"clone {info.label} is {done}: {state(info)}, port {info.port}, data of {info.backup_id}, lease until"
+            f"clone {info.label} is {done}: {state(info)}, {port(info)}, data of {info.backup_id}, lease until"
             f" {stamp(info.lease.expires)}{protected}"
         )
 
@@ -117,6 +126,9 @@ class ResetView(View):
             lines.append("  no row was changed since")
         elif undone is not None:
             lines.append(f"  {undone.rows} changes of rows were undone in {undone.seconds:.2f} s")
+        elif self.result.swap_seconds is not None:
+            lines.append(f"  a waiting clone took its place in {self.result.swap_seconds:.2f} s: {reason}")
+            lines.append(f"  its files are in {self.result.info.mount} now")
         elif reason:
             lines.append(f"  its data was replaced: {reason}")
         return "\n".join(lines)
@@ -125,6 +137,8 @@ class ResetView(View):
         undone = self.result.undone
         return {
             **self._changed.fields(),
+            "way": self.result.way.value,
+            "swap_seconds": round(self.result.swap_seconds, 3) if self.result.swap_seconds is not None else None,
             "undone": undone.rows if undone is not None else None,
             "undone_seconds": round(undone.seconds, 3) if undone is not None else None,
             "reason": self.result.reason or None,
@@ -155,16 +169,22 @@ class IntentionView(View):
 class ResetPlanView(View):
     """What a reset would do."""
 
-    plan: ResetPlan
+    intention: ResetIntention
     kind: ClassVar[str] = "clone-reset-plan"
 
     def text(self) -> str:
-        plan = self.plan
-        if plan.undoes is not None:
+        intention, plan = self.intention, self.intention.replaces
+        label, reason = intention.info.label, intention.reason
+        if intention.undoes is not None:
+            return f"end the sessions of clone {label}, and undo {intention.undoes} changes of rows; its data stays"
+        if intention.slot is not None:
+            slot = intention.slot
             return (
-                f"end the sessions of clone {plan.info.label}, and undo {plan.undoes} changes of rows; its data stays"
+                f"a waiting clone takes its place: {reason}\nend the server of clone {label}, and lead port"
+                f" {intention.info.address} to {slot.label} of the pool, data as of {slot.backup_id}"
             )
-        lines = [f"its data is replaced: {plan.reason}"] if plan.reason else []
+        assert plan is not None
+        lines = [f"its data is replaced: {reason}"] if reason else []
         lines += [f"zfs clone {name} ({role})" for role, name in sorted(plan.snapshots.items())]
         lines += (
             []
@@ -190,15 +210,18 @@ class ResetPlanView(View):
         )
 
     def fields(self) -> ResetPlanDocument:
-        plan = self.plan
+        intention, plan = self.intention, self.intention.replaces
+        stays = intention.slot or intention.info
         return {
-            "clone": clone_fields(plan.info),
-            "backup_id": plan.set_id or None,
-            "snapshots": dict(plan.snapshots),
-            "original": plan.is_original,
-            "drops": plan.drops or None,
-            "undoes": plan.undoes,
-            "reason": plan.reason or None,
+            "clone": clone_fields(intention.info),
+            "way": intention.way.value,
+            "slot": intention.slot.id if intention.slot is not None else None,
+            "backup_id": (plan.set_id or None) if plan is not None else stays.backup_id,
+            "snapshots": dict(plan.snapshots) if plan is not None else {},
+            "original": plan is None or plan.is_original,
+            "drops": (plan.drops or None) if plan is not None else None,
+            "undoes": intention.undoes,
+            "reason": intention.reason or None,
         }
 
 

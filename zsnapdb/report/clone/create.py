@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import planned_lines
 from zsnapdb.planning.clone.preparation import MaskingChoice, MaskingWay
-from zsnapdb.report.clone.fields import CloneFields, clone_fields
+from zsnapdb.report.clone.fields import CloneFields, clone_fields, port
 from zsnapdb.report.clone.masking import MaskingFields, masking_fields, masking_lines
 from zsnapdb.report.view import View
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.clone.created import Created
     from zsnapdb.jobs.clone.prepare import PreparedSet
     from zsnapdb.jobs.clone.request import CloneRequest
+    from zsnapdb.jobs.clone.reusable_sets import ReusableSet
 
 
 _WAYS = {
@@ -110,8 +111,8 @@ class CreatedView(View):
         info, took = result.info, result.seconds
         lines = [
             (
-                f"clone {info.label} of {info.instance} runs on port {info.port}"
-                + (f", out of the pool as {info.name}" if result.is_of_pool else "")
+                f"clone {info.label} of {info.instance} runs on {port(info)}"
+                + (f", out of the pool as {info.id}" if result.is_of_pool else "")
                 if result.login
                 else f"clone {info.label} of {info.instance} is made; its server is not started"
             ),
@@ -252,6 +253,33 @@ class ClonePlanView(View):
             "masked_source": bool(plan.rules),
             "masked_how": _way_fields(plan.masking),
         }
+
+
+class RemovedFormsDocument(TypedDict):
+    """Prepared forms that are removed, or would be (`done`)."""
+
+    removed: list[str]
+    done: bool
+
+
+@dataclass(frozen=True)
+class RemovedFormsView(View):
+    """Prepared forms that are removed, or would be."""
+
+    forms: tuple[ReusableSet, ...]
+    is_done: bool
+    kind: ClassVar[str] = "clone-prepared-removed"
+
+    def text(self) -> str:
+        doing = "was destroyed" if self.is_done else "is destroyed"
+        masked = [("masked " if form.rules else "") + "form" for form in self.forms]
+        return "\n".join(
+            f"the {what} {form.anchor} of set {form.set_id} {doing}"
+            for what, form in zip(masked, self.forms, strict=True)
+        )
+
+    def fields(self) -> RemovedFormsDocument:
+        return {"removed": [form.anchor for form in self.forms], "done": self.is_done}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,10 @@ from zsnapdb.planning.clone.pool import PoolMark
 
 
 class CloneFields(TypedDict):
-    """A clone. `name` is what people call it, `id` never changes.
+    """A clone. `name` is what people call it, `id` never changes. `port` is where clients reach it.
+
+    `kept_port`: the port that it keeps through a reset (null: none), `server_port` that of its server. They differ from
+    `port` where HAProxy is away, or leads the kept port elsewhere.
 
     `own_bytes` are those that it does not share with its source, `quota` how many it may have (0: any). `heartbeat`
     (seconds): the clone goes if its holder does not say so often that it is there (null: it need not). `waits`: it
@@ -32,6 +35,8 @@ class CloneFields(TypedDict):
     part: str | None
     phase: str
     port: int
+    kept_port: int | None
+    server_port: int
     bind_address: str
     server_id: int
     created: str
@@ -63,7 +68,12 @@ class CommitFields(TypedDict):
     clones: list[str]
 
 
-_POOL_STATES = {PoolMark.WAITS: "waiting", PoolMark.HANDED_OUT: "running", PoolMark.NOT_GOOD: "refused"}
+_POOL_STATES = {
+    PoolMark.WAITS: "waiting",
+    PoolMark.HANDED_OUT: "running",
+    PoolMark.NOT_GOOD: "refused",
+    PoolMark.REPLACED: "replaced",
+}
 
 
 def state(info: CloneInfo) -> str:
@@ -80,11 +90,20 @@ def masking(c: CloneInfo) -> str:
     return f"masked at {c.masked}" if c.masked is not None else "not masked"
 
 
+def port(c: CloneInfo) -> str:
+    """Return where clients reach the clone, in words."""
+    if c.address is None:
+        return f"port {c.port}"
+    if c.is_led_to:
+        return f"port {c.address}, which it keeps"
+    return f"port {c.port} of its server; HAProxy does not lead port {c.address}, which it keeps, there"
+
+
 def clone_fields(c: CloneInfo) -> CloneFields:
     """Return the JSON fields of a clone."""
     return {
         "name": c.label,
-        "id": c.name,
+        "id": c.id,
         "instance": c.instance,
         "backup_id": c.backup_id,
         "source": c.source,
@@ -95,7 +114,9 @@ def clone_fields(c: CloneInfo) -> CloneFields:
         "set": c.set_name or None,
         "part": c.part or None,
         "phase": c.phase.value,
-        "port": c.port,
+        "port": c.client_port,
+        "kept_port": c.address,
+        "server_port": c.port,
         "bind_address": c.bind_address,
         "server_id": c.server_id,
         "created": c.created,

@@ -15,7 +15,7 @@ from zsnapdb.jobs.clone.sources import Commit
 from zsnapdb.jobs.copies.catalogue import UnreadableCopy
 from zsnapdb.planning.clone.branches import current_of
 from zsnapdb.planning.clone.lease import remaining, stamp
-from zsnapdb.report.clone.fields import CloneFields, CommitFields, clone_fields, commit_fields, masking, state
+from zsnapdb.report.clone.fields import CloneFields, CommitFields, clone_fields, commit_fields, masking, port, state
 from zsnapdb.report.copies import UnreadableFields, unreadable_fields, unreadable_lines
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
@@ -66,7 +66,7 @@ class ClonesView(TabularView):
                     c.created,
                     remaining(c.lease, self.now),
                     protected,
-                    str(c.port),
+                    str(c.client_port),
                     state(c),
                     f"{size(c.own_bytes)} of {size(c.quota)}" if c.quota else size(c.own_bytes),
                 )
@@ -118,6 +118,7 @@ class CloneDetailView(View):
                 f"server    {info.origin.flavour} {info.origin.version}, {state(info)}, {info.bind_address}:"
                 f"{info.port}, server_id {info.server_id}"
             ),
+            *([f"address   {port(info)}"] if info.address is not None else []),
             f"data      as of {info.backup_id} ({info.source}), requested as {info.requested}: {info.position}",
             f"original  {info.original}, requested as {info.original_request}",
             f"masking   {masking(info)}",

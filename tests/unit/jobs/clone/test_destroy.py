@@ -172,7 +172,9 @@ def test_the_original_data_of_a_clone_is_what_it_was_created_from_whatever_it_wa
     monkeypatch.setattr(data_reset, "with_volumes", lambda instance: instance)
     monkeypatch.setattr(Instance, "of", lambda *words: SimpleNamespace(on_host=lambda host: None))
     info = catalogue.find(settings, THIS_HOST, "life")
-    plan = reset.reset_plan(settings, THIS_HOST, "life", None)
+    plan = reset.reset_plan(settings, THIS_HOST, "life", None).replaces
+    assert plan is not None
     assert (located, plan.set_id, plan.is_original) == ([FIRST], FIRST, True)
-    plan = reset.reset_plan(settings, THIS_HOST, "life", SECOND)
+    plan = reset.reset_plan(settings, THIS_HOST, "life", SECOND).replaces
+    assert plan is not None
     assert (plan.set_id, plan.is_original) == (SECOND, False)

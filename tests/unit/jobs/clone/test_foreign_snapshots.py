@@ -9,6 +9,7 @@ import pytest
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Snapshot
+from zsnapdb.config.settings import CloneSettings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import destroy as job
 from zsnapdb.jobs.clone import foreign
@@ -43,13 +44,13 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(owned, "destroy_snapshots_on", lambda names, *marks: made.extend(names))
     info: Any = SimpleNamespace(top=TOP, name="life", instance="main", source="backup", mount="/none", volumes={})
     monkeypatch.setattr(job, "plan_removal", lambda top, name, seen: CloneRemoval(removal({}, (), {})))
-    monkeypatch.setattr(job, "find", lambda settings, host, name: info)
+    monkeypatch.setattr(job, "of_dataset", lambda settings, host, name: info)
     monkeypatch.setattr(job, "commits_among", lambda seen: [])
     monkeypatch.setattr(job, "remove_all", lambda host, anchor, name, root, planned: made.append(f"remove {anchor}"))
     return made
 
 
-SETTINGS: Any = SimpleNamespace(instance={})
+SETTINGS: Any = SimpleNamespace(instance={}, clones=CloneSettings())
 
 
 def test_what_is_neither_a_commit_nor_of_a_detach_is_of_others(changes: list[str]) -> None:

@@ -45,7 +45,10 @@ def planned_preparation(host: PlanningHost, accepts_older: bool) -> str:
 
 
 def planned_reset(host: PlanningHost, accepts_older: bool) -> str:
-    return reset.reset_plan(host.settings, host.instance.host, "clone", "latest", accepts_older=accepts_older).set_id
+    settings, this_host = host.settings, host.instance.host
+    planned = reset.reset_plan(settings, this_host, "clone", "latest", accepts_older=accepts_older).replaces
+    assert planned is not None
+    return planned.set_id
 
 
 def reset_clone(host: PlanningHost, accepts_older: bool) -> str:

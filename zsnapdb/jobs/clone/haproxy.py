@@ -1,0 +1,87 @@
+"""Asks HAProxy, and tells it, by its admin socket. What it answers is read for numbers of ports, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import socket
+import stat
+from collections.abc import Sequence
+
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.config.address import AddressSettings
+from zsnapdb.planning.clone.addresses import STATE_COMMAND, KeptRoute, KeptRoutes, read_state, switching
+
+_SECONDS = 2.0
+_MOST_BYTES = 1 << 20
+HINT = "start HAProxy with the configuration that `zsnapdb clone addresses --haproxy FILE` writes"
+_ACCOUNT = "haproxy"
+"""The account that the package of Debian makes."""
+
+
+def routes(settings: AddressSettings) -> KeptRoutes:
+    """Return where HAProxy leads each port of clones at which it listens. PreflightError if it does not say."""
+    try:
+        return read_state(_ask(settings, (STATE_COMMAND,)), settings.ports)
+    except ValueError as error:
+        raise PreflightError(
+            f"the answer of HAProxy at {settings.socket} is not understood: {error}", hint=HINT
+        ) from error
+
+
+def lead(settings: AddressSettings, port: int, route: KeptRoute | None) -> None:
+    """Lead the port there (None: nowhere), and end all sessions of before. PreflightError if that is not so then."""
+    _ask(settings, switching(port, route))
+    seen = routes(settings)
+    if port not in seen:
+        raise PreflightError(f"HAProxy at {settings.socket} does not listen at port {port}", hint=HINT)
+    if seen[port] != route:
+        raise PreflightError(f"HAProxy at {settings.socket} does not lead port {port} where it was told to", hint=HINT)
+
+
+def account() -> str | None:
+    """Return the account to which HAProxy gives up root; None if this host has none."""
+    with contextlib.suppress(KeyError):
+        return pwd.getpwnam(_ACCOUNT).pw_name
+    return None
+
+
+def _ask(settings: AddressSettings, commands: Sequence[str]) -> str:
+    """Return what HAProxy answers to the commands, in their order (management guide of HAProxy, chapter 9.3)."""
+    place = settings.socket
+    try:
+        _refuse_foreign(settings)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as opened:
+            opened.settimeout(_SECONDS)
+            opened.connect(str(place))
+            opened.sendall((";".join(commands) + "\n").encode())
+            answer = bytearray()
+            while len(answer) < _MOST_BYTES and (block := opened.recv(1 << 16)):
+                answer += block
+    except OSError as error:
+        # A time that is over has no number.
+        reason = error.strerror or "no answer"
+        raise PreflightError(f"HAProxy does not answer at {place}: {reason}", hint=HINT) from error
+    return answer.decode(errors="replace")
+
+
+def _refuse_foreign(settings: AddressSettings) -> None:
+    """Raise PreflightError if others than root can put a socket there. OSError if there is none."""
+    place = settings.socket
+    trusted = (0, os.geteuid())
+    above, own = os.stat(place.parent), os.lstat(place)
+    if above.st_uid not in trusted or above.st_mode & 0o022 or own.st_uid not in trusted:
+        raise PreflightError(
+            f"others than root can replace {place}", hint=f"make {place.parent} a folder that only root can write"
+        )
+    if not stat.S_ISSOCK(own.st_mode):
+        raise PreflightError(f"{place} is no socket", hint=HINT)
+
+
+def routes_or_none(settings: AddressSettings | None) -> KeptRoutes:
+    """Return where HAProxy leads each port; nothing if it does not say, or if clones keep no ports."""
+    if settings is not None:
+        with contextlib.suppress(PreflightError):
+            return routes(settings)
+    return {}

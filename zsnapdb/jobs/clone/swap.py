@@ -1,0 +1,195 @@
+"""Resets a clone by giving its user another one, which waited in the pool with the same data: in tenths of a second.
+
+The waiting clone becomes the user's by one change of properties on both anchors, in one transaction group: it gets id,
+label, owner, lease and kept port, and what its user had becomes nobody's. HAProxy then leads the port to it. A process
+that is killed before leaves the clone with the data that it had, its server perhaps down, and a waiting clone that
+nobody gets; one that is killed after it leaves a port that leads to no server, until somebody lets HAProxy follow. The
+data of before goes with the next filling of the pool, or the next sweep.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import SecretStr
+
+from zsnapdb.base.errors import PreflightError, UnknownNameError, ZsnapdbError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.exclusion import if_free
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import RUN_PROPERTY
+from zsnapdb.jobs.base.uninterrupted import uninterrupted
+from zsnapdb.jobs.clone import (
+    address,
+    credentials,
+    haproxy,
+    heartbeat,
+    locks,
+    masking_policy,
+    pool,
+    properties,
+)
+from zsnapdb.jobs.clone.catalogue import CloneInfo, of_dataset
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.planning.clone import swap as planning
+from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.clone.pool import PoolMark
+from zsnapdb.planning.clone.swap import SwapCase, SwapSide
+from zsnapdb.zfs import datasets, snapshots
+
+_HINT = "its data is replaced instead"
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """The clone in its new place, and how long that took until its user reached it (seconds)."""
+
+    info: CloneInfo
+    seconds: float
+
+
+def is_offered(settings: Settings) -> bool:
+    """Whether clones keep ports here, so that another clone can take the place of one."""
+    return settings.clones.address is not None
+
+
+def plan(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
+    """Return the clone of the pool that `swap` would take; change nothing. PreflightError says why there is none."""
+    return next(_candidates(settings, host, info))
+
+
+def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Swapped:
+    """Give the user of the clone another one with its first data; the caller holds the clone's lock.
+
+    Afterwards every session of the user is ended, and the port that the clone keeps, and its password, lead to the new
+    data. PreflightError if that cannot be: then the clone has its old data, and its server may be down.
+    """
+    began = time.monotonic()
+    instance = Instance.of(settings, info.instance, events).on_host(host)
+    password = credentials.read(info.client_file)
+    if password is None:
+        raise PreflightError("its password is lost", hint=_HINT)
+    for slot in _candidates(settings, host, info):
+        with if_free(locks.name_of_clone(slot.name)) as is_free:
+            if not is_free or not _still_fits(settings, host, info, slot):
+                continue
+            # A user who can log in must not find it in the pool, nor who gets one of the pool a user in it.
+            if not datasets.set_together({slot.top: {properties.POOL_PROPERTY: PoolMark.NOT_GOOD}}):
+                raise PreflightError("this host cannot change two datasets in one transaction group", hint=_HINT)
+            try:
+                _make_ready(settings, instance, info, slot, password)
+            except ZsnapdbError as error:
+                pool.set_aside(instance, slot, error)
+                continue
+            return Swapped(_exchange(settings, host, info, slot, events), time.monotonic() - began)
+    raise PreflightError("no other clone of the pool is good", hint=_HINT)
+
+
+def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[CloneInfo]:
+    """Yield the clones of the pool that may take the place. PreflightError if there is none, and why."""
+    objection = planning.clone_objection(_case(settings, info))
+    if objection is not None:
+        raise PreflightError(objection, hint=_HINT)
+    found, reasons = False, []
+    for slot in pool.slots_of(settings, Instance.of(settings, info.instance).on_host(host)):
+        reason = _objection(settings, info, slot)
+        if reason is None:
+            found = True
+            yield slot
+        elif slot.waits:
+            reasons.append(f"{slot.name}: {reason}")
+    if not found:
+        raise PreflightError("; ".join(["no clone of the pool can take its place", *reasons]), hint=_HINT)
+
+
+def _case(settings: Settings, info: CloneInfo) -> SwapCase:
+    instance, configured = settings.instance.get(info.instance), settings.clones.address
+    return SwapCase(
+        has_pool=instance is not None and instance.pool is not None,
+        address=info.address,
+        is_listened_at=configured is not None and info.address in haproxy.routes_or_none(configured),
+        is_of_set=bool(info.set_name) or info.follows is not None,
+        has_commits=bool(info.branches) or bool(snapshots.below(info.top, ())),
+    )
+
+
+def _objection(settings: Settings, info: CloneInfo, slot: CloneInfo) -> str | None:
+    if not slot.waits:
+        return "it is not in the pool any more"
+    rules = masking_policy.rules_of(settings.instance[info.instance].masking, requested=info.asks_for_masking)
+    wanted = SwapSide(info.original.removeprefix("@"), rules, info.profile, info.bind_address)
+    runs = slot.pid is not None and slot.phase is CopyPhase.READY
+    return planning.slot_objection(
+        wanted, SwapSide(slot.original.removeprefix("@"), slot.rules, slot.profile, slot.bind_address), runs=runs
+    )
+
+
+def _still_fits(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo) -> bool:
+    try:
+        return _objection(settings, info, of_dataset(settings, host, slot.name)) is None
+    except UnknownNameError:
+        return False
+
+
+def _make_ready(settings: Settings, instance: Instance, info: CloneInfo, slot: CloneInfo, password: SecretStr) -> None:
+    """Give the clone, which nobody else gets any more, the password and the quota of the user's."""
+    pool.give_login(settings, instance, slot, info.rights, password)
+    if info.quota != slot.quota:
+        datasets.set_properties(slot.current, {"quota": str(info.quota) if info.quota else "none"})
+    if info.lease.heartbeat is not None:
+        heartbeat.beat(instance.host, slot.name)
+
+
+def _exchange(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo, events: Events) -> CloneInfo:
+    """End the server of before, make the other clone the user's, and lead the port to it."""
+    with locks.names_and_ports(), uninterrupted(events.warn):
+        # From here nobody reads the old data; and a file in the old folder is no login any more.
+        info.process.kill()
+        changed = datasets.set_together({slot.top: _of_user(host, info), info.top: _of_nobody(slot)})
+        if not changed:
+            raise PreflightError("the properties of both clones could not be changed", hint=_HINT)
+        taken = address.lead(settings, of_dataset(settings, host, slot.name), events)
+    heartbeat.forget(host, info.name)
+    return taken
+
+
+def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
+    """Return the properties by which the clone of the pool becomes the user's."""
+    beats = info.lease.heartbeat
+    return {
+        properties.POOL_PROPERTY: PoolMark.HANDED_OUT,
+        properties.ID_PROPERTY: info.id,
+        properties.GUID_PROPERTY: info.guid,
+        RUN_PROPERTY: info.run_id,
+        properties.LABEL_PROPERTY: info.label,
+        properties.ADDRESS_PROPERTY: str(info.address),
+        properties.RIGHTS_PROPERTY: info.rights,
+        properties.MASK_PROPERTY: "yes" if info.asks_for_masking else "no",
+        properties.ORIGINAL_PROPERTY: f"{info.original} {info.original_request}",
+        properties.REQUESTED_PROPERTY: properties.requested_text(info.original_request),
+        properties.HEARTBEAT_PROPERTY: str(beats.every) if beats is not None else properties.NO_HEARTBEAT,
+        properties.USED_PROPERTY: stamp(host.now()),
+        copy_properties.OWNER_PROPERTY: info.owner,
+        copy_properties.CREATED_PROPERTY: info.created,
+        **copy_properties.lease_values(info.lease),
+    }
+
+
+def _of_nobody(slot: CloneInfo) -> dict[str, str]:
+    """Return the properties by which the clone that the user had becomes nobody's, called as the other one was."""
+    return {
+        properties.POOL_PROPERTY: PoolMark.REPLACED,
+        properties.ID_PROPERTY: slot.id,
+        properties.GUID_PROPERTY: slot.guid,
+        RUN_PROPERTY: slot.run_id,
+        properties.LABEL_PROPERTY: slot.label,
+        properties.ADDRESS_PROPERTY: properties.NO_ADDRESS,
+        properties.HEARTBEAT_PROPERTY: properties.NO_HEARTBEAT,
+        copy_properties.OWNER_PROPERTY: slot.owner,
+        **copy_properties.lease_values(slot.lease),
+    }

@@ -1,0 +1,108 @@
+"""Ports that clones keep: where HAProxy must lead them, what it says of itself, and what it is told. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from zsnapdb.config.address import AddressSettings
+
+_BACKEND = "zsnapdb_"
+_SERVER = "clone"
+_RUNS, _IS_READY = "2", "0"
+_COLUMNS = ("be_name", "srv_name", "srv_addr", "srv_op_state", "srv_admin_state", "srv_port")
+
+
+@dataclass(frozen=True)
+class KeptRoute:
+    """Where a port leads: the address and the port of a server on this host."""
+
+    host: str
+    port: int
+
+
+KeptRoutes = Mapping[int, KeptRoute | None]
+"""Where each port at which HAProxy listens leads. None: nowhere."""
+
+
+def choose(ports: Collection[int], taken: Collection[int]) -> int | None:
+    """Return the lowest port that no clone keeps; None if there is none."""
+    return min(set(ports) - set(taken), default=None)
+
+
+def read_state(answer: str, ports: Collection[int]) -> dict[int, KeptRoute | None]:
+    """Return where HAProxy leads each of these ports, by its answer to `show servers state`.
+
+    ValueError if the answer has another form. The form is that of the management guide of HAProxy (chapter 9.3), in
+    which the second line names the columns; those of version 1, which HAProxy 2.6 and 3.0 print, are understood.
+    """
+    lines = [line for line in answer.split("\n") if line.strip()]
+    if len(lines) < 2 or lines[0].strip() != "1" or not lines[1].startswith("# "):
+        raise ValueError("it is no state of servers of version 1")
+    columns = lines[1][2:].split()
+    places = {name: columns.index(name) for name in _COLUMNS if name in columns}
+    if len(places) != len(_COLUMNS):
+        raise ValueError("the state of servers lacks a column")
+    routes: dict[int, KeptRoute | None] = {}
+    for line in lines[2:]:
+        words = line.split()
+        if len(words) <= max(places.values()):
+            raise ValueError("a line of the state of servers is cut")
+        value = {name: words[place] for name, place in places.items()}
+        port = _number(value["be_name"].removeprefix(_BACKEND))
+        if not value["be_name"].startswith(_BACKEND) or value["srv_name"] != _SERVER or port not in ports:
+            continue
+        leads = (value["srv_op_state"], value["srv_admin_state"]) == (_RUNS, _IS_READY)
+        routes[port] = KeptRoute(value["srv_addr"], _number(value["srv_port"])) if leads else None
+    return routes
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 5 else -1
+
+
+STATE_COMMAND = "show servers state"
+
+
+def switching(port: int, route: KeptRoute | None) -> Sequence[str]:
+    """Return what HAProxy is told so that the port leads there (None: nowhere), and every session of before ends."""
+    server = f"{_BACKEND}{port}/{_SERVER}"
+    away = (f"set server {server} state maint", f"shutdown sessions server {server}")
+    if route is None:
+        return away
+    return (
+        *away,
+        f"set server {server} addr {route.host} port {route.port}",
+        f"set server {server} state ready",
+    )
+
+
+def configuration(
+    settings: AddressSettings, listens_at: str, wanted: Mapping[int, KeptRoute], account: str | None
+) -> str:
+    """Return the configuration of a HAProxy of its own for these ports, which lead where they must now.
+
+    It gives up root for the account (None: it stays who starts it).
+
+    A server is not asked whether it is well: each question would be a failed login for it, and it blocks a host after
+    some (max_connect_errors).
+    """
+    lines = [
+        "# Written by `zsnapdb clone addresses --haproxy FILE`. Later changes come by the admin socket.",
+        "global",
+        f"    stats socket {settings.socket} mode 600 level admin",
+        "    stats timeout 10s",
+        *([f"    user {account}", f"    group {account}"] if account is not None else []),
+        "defaults",
+        "    mode tcp",
+        "    timeout connect 5s",
+        "    timeout client 24h",
+        "    timeout server 24h",
+        "    option clitcpka",
+        "    option srvtcpka",
+    ]
+    for port in settings.ports:
+        route = wanted.get(port)
+        leads = f"{route.host}:{route.port}" if route is not None else "127.0.0.1:1 disabled"
+        lines += [f"listen {_BACKEND}{port}", f"    bind {listens_at}:{port}", f"    server {_SERVER} {leads}"]
+    return "\n".join(lines) + "\n"
