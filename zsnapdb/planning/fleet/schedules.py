@@ -1,0 +1,184 @@
+"""Which schedules and limits the engine must have, and what differs from what it has, with the reason. Pure."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pydantic import ValidationError
+
+from zsnapdb.config.engine import FleetVerb
+from zsnapdb.config.fleet_jobs import FleetInstanceSettings, FleetJobsSettings, FleetScheduleSettings
+from zsnapdb.planning.fleet.messages import FleetJob
+from zsnapdb.planning.fleet.windows import windows_of
+
+PREFIX = "zsnapdb/"
+"""The ids of schedules that are ours begin so. Others are left alone."""
+
+
+class FleetSchedule(FleetScheduleSettings):
+    """A schedule of the engine, and the job that it begins."""
+
+    job: FleetJob
+
+    @property
+    def name(self) -> str:
+        """Its id in the engine."""
+        return f"{PREFIX}{self.job.verb}/{self.job.instance}"
+
+
+class ChangeKind(StrEnum):
+    """What is done to a schedule or a limit."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True)
+class PresentSchedule:
+    """A schedule that the engine has. `document` describes it as it was applied; "" if that is not known."""
+
+    name: str
+    document: str
+    is_paused: bool
+    note: str
+
+    @property
+    def schedule(self) -> FleetSchedule | None:
+        """What it was applied as; None if that cannot be read."""
+        try:
+            return FleetSchedule.model_validate_json(self.document)
+        except ValidationError:
+            return None
+
+
+@dataclass(frozen=True)
+class PresentLimit:
+    """The limit of a bucket that the engine keeps."""
+
+    bucket: str
+    limit: int
+
+
+@dataclass(frozen=True)
+class FleetChange:
+    """A change, why it is made, and the wave of the rollout in which it is (from 1 on)."""
+
+    kind: ChangeKind
+    name: str
+    reason: str
+    wave: int
+    schedule: FleetSchedule | None = None
+    limit: int | None = None
+    """For a limit: the new one; `name` is the bucket then."""
+
+    @property
+    def is_limit(self) -> bool:
+        return not self.name.startswith(PREFIX)
+
+
+def wanted(settings: FleetJobsSettings) -> tuple[FleetSchedule, ...]:
+    """Return every schedule of the fleet, by its name."""
+    found = [one for name, instance in settings.instance.items() for one in _of_instance(settings, name, instance)]
+    return tuple(sorted(found, key=lambda one: one.name))
+
+
+def _of_instance(settings: FleetJobsSettings, name: str, own: FleetInstanceSettings) -> Iterator[FleetSchedule]:
+    for verb, schedule in (
+        (FleetVerb.BACKUP, own.backup or settings.defaults.backup),
+        (FleetVerb.VERIFY, own.verify or settings.defaults.verify),
+        (FleetVerb.DRILL, _drills(settings)),
+    ):
+        if schedule is None or verb in own.skip:
+            continue
+        job = job_of(settings, verb, name)
+        yield FleetSchedule(**schedule.model_dump(), job=job.model_copy(update={"timeout": schedule.timeout}))
+
+
+def _drills(settings: FleetJobsSettings) -> FleetScheduleSettings | None:
+    drills = settings.drills
+    if drills is None:
+        return None
+    return FleetScheduleSettings(every=drills.every, jitter=drills.jitter, timeout=drills.timeout)
+
+
+def job_of(settings: FleetJobsSettings, verb: FleetVerb, instance: str) -> FleetJob:
+    """Return the job of a verb on a known instance. A drill may be done by any host, and no window holds it up."""
+    own = settings.instance[instance]
+    host = None if verb is FleetVerb.DRILL else own.host
+    return FleetJob(
+        verb=verb,
+        instance=instance,
+        host=host,
+        bucket=own.bucket,
+        limit=settings.bucket[own.bucket].limit if own.bucket is not None else 1,
+        windows=windows_of(host, settings.window) if host is not None else (),
+    )
+
+
+def changes(
+    settings: FleetJobsSettings, present: Sequence[PresentSchedule], limits: Sequence[PresentLimit]
+) -> tuple[FleetChange, ...]:
+    """Return what makes the engine's schedules and limits those of the settings, in the order of the rollout."""
+    known, needed = {one.name: one for one in present}, {one.name: one for one in wanted(settings)}
+    found = [
+        *_limit_changes(settings, {one.bucket: one.limit for one in limits}),
+        *(change for name, one in needed.items() if (change := _change(settings, one, known.get(name))) is not None),
+        *(
+            FleetChange(ChangeKind.DELETE, name, "the jobs of the fleet do not name it any more", _last(settings))
+            for name in known
+            if name.startswith(PREFIX) and name not in needed
+        ),
+    ]
+    return tuple(sorted(found, key=lambda one: (one.wave, not one.is_limit, one.name)))
+
+
+def _change(
+    settings: FleetJobsSettings, needed: FleetSchedule, known: PresentSchedule | None
+) -> FleetChange | None:
+    wave = _wave(settings, needed.job.instance)
+    if known is None:
+        return FleetChange(ChangeKind.CREATE, needed.name, "the engine does not have it", wave, needed)
+    before = known.schedule
+    if before is None:
+        return FleetChange(ChangeKind.UPDATE, needed.name, "what the engine has cannot be read", wave, needed)
+    if before == needed:
+        return None
+    reason = f"other than before: {', '.join(_differences(before, needed))}"
+    return FleetChange(ChangeKind.UPDATE, needed.name, reason, wave, needed)
+
+
+def _differences(before: FleetSchedule, needed: FleetSchedule) -> Iterator[str]:
+    for key in FleetScheduleSettings.model_fields:
+        if getattr(before, key) != getattr(needed, key):
+            yield key
+    for key in FleetJob.model_fields:
+        if key != "timeout" and getattr(before.job, key) != getattr(needed.job, key):
+            yield key
+
+
+def _limit_changes(settings: FleetJobsSettings, known: Mapping[str, int]) -> Iterator[FleetChange]:
+    for bucket, own in settings.bucket.items():
+        if bucket not in known:
+            reason = f"at most {own.limit} jobs at once"
+            yield FleetChange(ChangeKind.CREATE, bucket, reason, 1, limit=own.limit)
+        elif known[bucket] != own.limit:
+            reason = f"at most {own.limit} jobs at once, before {known[bucket]}"
+            yield FleetChange(ChangeKind.UPDATE, bucket, reason, 1, limit=own.limit)
+    for bucket in sorted(set(known) - set(settings.bucket)):
+        yield FleetChange(ChangeKind.DELETE, bucket, "the jobs of the fleet do not name it any more", _last(settings))
+
+
+def _wave(settings: FleetJobsSettings, instance: str) -> int:
+    host = settings.instance[instance].host
+    for number, pattern in enumerate(settings.rollout):
+        if fnmatch.fnmatchcase(host, pattern):
+            return number + 1
+    return _last(settings)
+
+
+def _last(settings: FleetJobsSettings) -> int:
+    return len(settings.rollout) + 1
