@@ -64,9 +64,10 @@ class WorkerSettings(EngineSettings):
     """What this host does for a fleet (`zsnapdb fleet worker`).
 
     `host` is its name there. `verbs` are what it does; whatever else is asked of it is refused here. `drills`: it also
-    takes drills of configured instances that any host may do, if so much memory is available. `at_once`: how many jobs
-    of its own run at once. `fallback` agent: a backup that the agent has a schedule for, and that the fleet has not
-    begun `fallback_after` later, is begun by the agent; none: the agent's own schedules hold as if there were no fleet.
+    takes drills of configured instances that any host may do, if so much `memory` is available. `at_once`: how many
+    jobs of its own run at once. `spacing`: seconds between the beginnings of two runs of the same job, whoever wants
+    more. `fallback` agent: a backup that the agent has a schedule for, and that the fleet has not begun
+    `fallback_after` later, is begun by the agent; none: the agent's own schedules hold as if there were no fleet.
     """
 
     host: FleetHostName
@@ -74,6 +75,7 @@ class WorkerSettings(EngineSettings):
     drills: bool = False
     memory: Annotated[Size, Field(ge=0)] = 1 << 30
     at_once: Annotated[int, Field(ge=1, le=16)] = 2
+    spacing: Annotated[Seconds, Field(ge=0, le=86400)] = 60.0
     fallback: Literal["agent", "none"] = "agent"
     fallback_after: Annotated[Seconds, Field(ge=60, le=31 * 86400.0)] = 7200.0
 

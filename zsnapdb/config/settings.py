@@ -17,6 +17,7 @@ from zsnapdb.base.text_files import password_in, read_text
 from zsnapdb.config.agent import AgentSettings, InstanceAgentSettings
 from zsnapdb.config.control import ControlSettings
 from zsnapdb.config.doctor import DoctorSettings
+from zsnapdb.config.engine import WorkerSettings
 from zsnapdb.config.errors import every_error, explain
 from zsnapdb.config.migration import MigrationSettings
 from zsnapdb.config.notifications import NotificationSettings
@@ -337,14 +338,8 @@ class Settings(ConfigSection):
 
     instance: dict[str, InstanceSettings]
     repository: dict[str, RepositorySettings]
-    clones: CloneSettings = CloneSettings.model_construct()
-    vms: MachineSettings = MachineSettings.model_construct()
-    restore: RestoreSettings = RestoreSettings.model_construct()
-    site: SiteSettings = SiteSettings.model_construct()
-    doctor: DoctorSettings = DoctorSettings.model_construct()
     agent: AgentSettings = AgentSettings.model_construct()
-    notifications: NotificationSettings = NotificationSettings.model_construct()
-    serve: ServeSettings = ServeSettings.model_construct()
+    fleet: WorkerSettings | None = None
 
     @model_validator(mode="after")
     def _notified_instances_exist(self) -> Settings:

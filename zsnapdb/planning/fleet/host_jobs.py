@@ -24,6 +24,11 @@ def job_name(verb: FleetVerb, instance: str) -> JobName:
     return JobName(instance, _KINDS[verb])
 
 
+def is_shared(name: JobName, own: WorkerSettings) -> bool:
+    """Whether both the fleet and the agent of this host begin the job: the agent only if the fleet does not."""
+    return name.kind is JobKind.BACKUP and own.fallback == "agent" and FleetVerb.BACKUP in own.verbs
+
+
 def words(request: JobRequest) -> tuple[str, ...]:
     """Return the words of the command after `zsnapdb`. Only the two names in it are the engine's."""
     once = ("--once", request.run_id) if request.verb in _ONCE else ()
@@ -41,6 +46,13 @@ def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: d
     if not is_timely(request.scheduled, now):
         return f"it was planned for {request.scheduled:%Y-%m-%d %H:%M:%S} UTC, which is not now"
     return ""
+
+
+def is_too_soon(request: JobRequest, last: RunRecord | None, own: WorkerSettings, now: datetime) -> bool:
+    """Whether the job began a moment ago as another run. A run that is tried again is never too soon."""
+    if last is None or last.run_id == request.run_id:
+        return False
+    return 0 <= (now - last.started).total_seconds() < own.spacing
 
 
 def served_by(request: JobRequest, last: RunRecord | None) -> str:

@@ -1,4 +1,7 @@
-"""Whether a command that ended with an exit code is worth another attempt. Pure; the page of exit codes is made of it."""
+"""Whether another attempt of a command is worth it, by its exit code. Pure.
+
+The page of exit codes is made of it.
+"""
 
 from __future__ import annotations
 

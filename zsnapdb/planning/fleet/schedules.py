@@ -136,9 +136,7 @@ def changes(
     return tuple(sorted(found, key=lambda one: (one.wave, not one.is_limit, one.name)))
 
 
-def _change(
-    settings: FleetJobsSettings, needed: FleetSchedule, known: PresentSchedule | None
-) -> FleetChange | None:
+def _change(settings: FleetJobsSettings, needed: FleetSchedule, known: PresentSchedule | None) -> FleetChange | None:
     wave = _wave(settings, needed.job.instance)
     if known is None:
         return FleetChange(ChangeKind.CREATE, needed.name, "the engine does not have it", wave, needed)
