@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli import fleet_engine
+from zsnapdb.cli import fleet_engine, fleet_orders
 from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.options import AsJson
 from zsnapdb.cli.output import show, show_errors
@@ -35,6 +35,13 @@ FleetFile = Annotated[
 
 app.command("worker")(fleet_engine.worker)
 app.command("control")(fleet_engine.control)
+app.command("dev")(fleet_engine.dev)
+app.command("apply")(fleet_orders.apply)
+app.command("run")(fleet_orders.run)
+app.command("pause")(fleet_orders.pause)
+app.command("resume")(fleet_orders.resume)
+app.command("cancel")(fleet_orders.cancel)
+app.command("history")(fleet_orders.history)
 
 
 @app.command("status")

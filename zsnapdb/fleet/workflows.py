@@ -26,6 +26,8 @@ from zsnapdb.planning.fleet.windows import closed_until
 
 CLOSED, SERVED = "zsnapdb-closed", "zsnapdb-served"
 """The activities of control."""
+LIMIT = "zsnapdb_limit"
+"""The key of the memo that says how many slots a bucket has."""
 _SCHEDULED = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
 _ASKED = timedelta(seconds=30)
 _ASK_AGAIN = timedelta(minutes=10)
@@ -189,6 +191,7 @@ class SlotsWorkflow:
     def resize(self, limit: int) -> None:
         """Change the limit. Who holds a slot keeps it."""
         self._change(limit=max(1, min(1000, limit)))
+        workflow.upsert_memo({LIMIT: self._state.limit})
 
     @workflow.signal
     def close(self) -> None:
@@ -203,6 +206,7 @@ class SlotsWorkflow:
     @workflow.run
     async def run(self, state: SlotsState) -> None:  # noqa: ARG002 - __init__ has it
         """Give slots until there are too many events; then go on as a new run."""
+        workflow.upsert_memo({LIMIT: self._state.limit})
         while not self._is_closed:
             await self._grant()
             if _is_long():
