@@ -55,9 +55,9 @@ class FleetEngine:
     client: Client
 
     async def schedules(self) -> tuple[PresentSchedule, ...]:
-        """Return our schedules."""
+        """Return our schedules, by their names."""
         names = [one.id async for one in await self.client.list_schedules() if one.id.startswith(PREFIX)]
-        found = await each(names, self._schedule)
+        found = await each(sorted(names), self._schedule)
         return tuple(one for one in found if one is not None)
 
     async def _schedule(self, name: str) -> PresentSchedule | None:
