@@ -338,8 +338,15 @@ class Settings(ConfigSection):
 
     instance: dict[str, InstanceSettings]
     repository: dict[str, RepositorySettings]
+    clones: CloneSettings = CloneSettings.model_construct()
+    vms: MachineSettings = MachineSettings.model_construct()
+    restore: RestoreSettings = RestoreSettings.model_construct()
+    site: SiteSettings = SiteSettings.model_construct()
+    doctor: DoctorSettings = DoctorSettings.model_construct()
     agent: AgentSettings = AgentSettings.model_construct()
     fleet: WorkerSettings | None = None
+    notifications: NotificationSettings = NotificationSettings.model_construct()
+    serve: ServeSettings = ServeSettings.model_construct()
 
     @model_validator(mode="after")
     def _notified_instances_exist(self) -> Settings:

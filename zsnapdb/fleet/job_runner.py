@@ -23,7 +23,7 @@ from zsnapdb.planning.agent.jobs import JobName
 from zsnapdb.planning.agent.runs import RunRecord, is_good
 from zsnapdb.planning.fleet.host_jobs import is_too_soon, job_name, refusal, served_by, words
 from zsnapdb.planning.fleet.messages import JobAnswer, JobProgress, JobRequest
-from zsnapdb.planning.fleet.retry import RetryClass
+from zsnapdb.planning.fleet.retry import JobVerdict
 
 UNWIND = 300.0
 """How many seconds a command has to end after it was told to: it releases locks and removes what is incomplete."""
@@ -35,7 +35,7 @@ _BEAT = 2.0
 class JobRefused(Exception):
     """This host does not do it, and has changed nothing. `kind` says what becomes of the job."""
 
-    def __init__(self, reason: str, kind: RetryClass) -> None:
+    def __init__(self, reason: str, kind: JobVerdict) -> None:
         super().__init__(reason)
         self.kind = kind
 
@@ -66,7 +66,7 @@ class JobRunner:
         why = refusal(request, settings, own, self.now())
         if why:
             elsewhere = request.host is None and request.instance not in settings.instance
-            raise JobRefused(why, RetryClass.ELSEWHERE if elsewhere else RetryClass.NEVER)
+            raise JobRefused(why, JobVerdict.ELSEWHERE if elsewhere else JobVerdict.NEVER)
         name, records = job_name(request.verb, request.instance), Records(settings.agent.state)
         # Whoever is refused now was asked all the same: the fleet is there.
         self._keep_given(records, name)
@@ -74,10 +74,10 @@ class JobRunner:
         if served:
             return JobAnswer(host=self.host, exit_code=0, served=served)
         if is_too_soon(request, records.run(name), own, self.now()):
-            raise JobRefused(f"{name} began a moment ago on {self.host}", RetryClass.AGAIN)
+            raise JobRefused(f"{name} began a moment ago on {self.host}", JobVerdict.AGAIN)
         self._refuse_for_now(request, settings, own, records)
         if name in self._running:
-            raise JobRefused(f"{name} is at work on {self.host} already", RetryClass.AGAIN)
+            raise JobRefused(f"{name} is at work on {self.host} already", JobVerdict.AGAIN)
         self._running.add(name)
         try:
             return await self._command(request, name, records, beat)
@@ -90,20 +90,20 @@ class JobRunner:
         except ZsnapdbError as error:
             # Its text may name what only this host knows.
             self.tell(f"a job is refused: {error}")
-            raise JobRefused(f"the configuration of {self.host} cannot be read", RetryClass.AGAIN) from error
+            raise JobRefused(f"the configuration of {self.host} cannot be read", JobVerdict.AGAIN) from error
         if settings.fleet is None or settings.fleet.host != self.host:
-            raise JobRefused(f"{self.host} has left the fleet", RetryClass.AGAIN)
+            raise JobRefused(f"{self.host} has left the fleet", JobVerdict.AGAIN)
         return settings, settings.fleet
 
     def _refuse_for_now(self, request: JobRequest, settings: Settings, own: WorkerSettings, records: Records) -> None:
         if request.host is None and request.verb is FleetVerb.DRILL and self.available() < own.memory:
-            raise JobRefused(f"{self.host} has too little memory for a drill now", RetryClass.ELSEWHERE)
+            raise JobRefused(f"{self.host} has too little memory for a drill now", JobVerdict.ELSEWHERE)
         if request.verb is not FleetVerb.BACKUP:
             return
         if records.is_paused(request.instance, self.now()):
-            raise JobRefused(f"{request.instance} is paused on {self.host}", RetryClass.AGAIN)
+            raise JobRefused(f"{request.instance} is paused on {self.host}", JobVerdict.AGAIN)
         if request.instance in held_back(settings):
-            raise JobRefused(f"the server of {request.instance} is being replaced", RetryClass.AGAIN)
+            raise JobRefused(f"the server of {request.instance} is being replaced", JobVerdict.AGAIN)
 
     def _keep_given(self, records: Records, name: JobName) -> None:
         try:
@@ -127,7 +127,7 @@ class JobRunner:
             child = self.start(words(request), log, request.run_id)
         except OSError as error:
             self.tell(f"{name} cannot be started: {error}")
-            raise JobRefused(f"{name} cannot be started on {self.host}", RetryClass.AGAIN) from error
+            raise JobRefused(f"{name} cannot be started on {self.host}", JobVerdict.AGAIN) from error
         self.tell(f"{name} begins for the fleet, run {request.run_id}")
         reader = LogReader(log, self.host, self.environment)
         code: int | None = None
