@@ -32,10 +32,10 @@ def test_what_opens_no_repository_loads_no_module_of_one(module: str) -> None:
     assert [name for name in loaded if name.startswith(OF_REPOSITORIES)] == []
 
 
-OF_EXTRAS = ("fastapi", "jinja2", "starlette", "uvicorn", "joserfc", "httpx", "mcp")
+OF_EXTRAS = ("fastapi", "jinja2", "starlette", "uvicorn", "joserfc", "httpx", "mcp", "temporalio")
 
 
-def test_no_command_but_serve_and_mcp_loads_what_is_in_their_extras() -> None:
+def test_no_command_but_serve_mcp_and_fleet_loads_what_is_in_their_extras() -> None:
     modules = "zsnapdb.cli.app, zsnapdb.cli.delegated, zsnapdb.report.schemas, zsnapdb.serve.helper"
     # The agent's fork server imports all that jobs load.
     fork_server = "from zsnapdb.cli.fork_server import import_all; import_all()"
@@ -47,15 +47,15 @@ def test_no_command_but_serve_and_mcp_loads_what_is_in_their_extras() -> None:
 OF_TALKS = ("apscheduler", "boto3", "botocore", "libvirt", "lxml", "pytest", "requests", "rich", "urllib3")
 """What only some runs of a command need: it is loaded where such a run comes to it."""
 COMMANDS = {
-    "snapshot": ((("snapshot", "snapshot"),), ("pyrage",), 235),
-    "backup": ((("backup", "backup"),), (), 279),
-    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), (), 347),
-    "clone create": ((("clone.create", "create"),), (), 278),
-    "clone list": ((("clone.inventory", "list_clones"),), OF_REPOSITORIES, 237),
-    "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone"), 254),
-    "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone"), 207),
-    "doctor": ((("doctor", "_diagnoses"),), (), 443),
-    "query": ((("query", "query"),), (), 407),
+    "snapshot": ((("snapshot", "snapshot"),), ("pyrage",), 238),
+    "backup": ((("backup", "backup"),), (), 282),
+    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), (), 350),
+    "clone create": ((("clone.create", "create"),), (), 281),
+    "clone list": ((("clone.inventory", "list_clones"),), OF_REPOSITORIES, 240),
+    "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone"), 257),
+    "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone"), 210),
+    "doctor": ((("doctor", "_diagnoses"),), (), 446),
+    "query": ((("query", "query"),), (), 410),
 }
 """For each command its functions, modules that it does not load, and how many of the package it loads at most.
 

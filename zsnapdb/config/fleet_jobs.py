@@ -101,13 +101,15 @@ class WindowSettings(ConfigSection):
 class FleetJobsSettings(ConfigSection):
     """All jobs of a fleet. Names of instances are unique in it.
 
-    `rollout` are patterns of hosts: changes are made in this order, hosts that no pattern names last.
+    `rollout` are patterns of hosts: changes are made in this order, hosts that no pattern names last. With
+    `verify_anywhere` any host that takes drills verifies an instance: that needs its repository alone.
     """
 
     engine: EngineSettings
     instance: Annotated[dict[InstanceName, FleetInstanceSettings], Field(min_length=1, max_length=20_000)]
-    defaults: FleetDefaultsSettings = FleetDefaultsSettings()
+    defaults: FleetDefaultsSettings = FleetDefaultsSettings.model_construct()
     drills: DrillPoolSettings | None = None
+    verify_anywhere: bool = False
     bucket: Annotated[dict[BucketName, BucketSettings], Field(max_length=100)] = Field({})
     window: Annotated[tuple[WindowSettings, ...], Field(max_length=50)] = ()
     rollout: Annotated[tuple[HostPattern, ...], Field(max_length=50)] = ()

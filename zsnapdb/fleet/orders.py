@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import TypeVar
 
 from temporalio.service import RPCError
@@ -19,7 +20,7 @@ from zsnapdb.fleet.connection import connect, refused
 from zsnapdb.fleet.engine import FleetEngine, each
 from zsnapdb.planning.fleet.answers import FleetPlan, JobRun, PausedJob
 from zsnapdb.planning.fleet.messages import FleetJob
-from zsnapdb.planning.fleet.schedules import ChangeKind, FleetChange, changes, job_of, wanted
+from zsnapdb.planning.fleet.schedules import FleetChange, FleetChangeKind, changes, job_of, wanted
 from zsnapdb.planning.fleet.selection import JobFilter, is_meant
 
 _NAME = "operator"
@@ -53,10 +54,14 @@ def apply(settings: FleetJobsSettings, waves: int | None, tell: Callable[[str], 
     _check(settings)
 
     async def applied(engine: FleetEngine) -> FleetPlan:
-        planned = await _planned(engine, settings, waves)
-        for change in planned.changes:
+        async def make(change: FleetChange) -> None:
             await _make(engine, change)
             tell(f"{change.kind} {change.name}: {change.reason}")
+
+        planned = await _planned(engine, settings, waves)
+        # Limits before the schedules whose jobs they hold, a wave only when the one before is whole.
+        for _, together in groupby(planned.changes, lambda change: (change.wave, not change.is_limit)):
+            await each(list(together), make)
         return planned
 
     return _ask(settings, "applying the jobs of the fleet", applied)
@@ -72,7 +77,7 @@ def _check(settings: FleetJobsSettings) -> None:
 async def _planned(engine: FleetEngine, settings: FleetJobsSettings, waves: int | None) -> FleetPlan:
     found = changes(settings, await engine.schedules(), await engine.limits())
     now = tuple(one for one in found if waves is None or one.wave <= waves)
-    touched = sum(one.kind is not ChangeKind.DELETE for one in found)
+    touched = sum(one.kind is not FleetChangeKind.DELETE for one in found)
     return FleetPlan(now, len(wanted(settings)) + len(settings.bucket) - touched, len(found) - len(now))
 
 

@@ -41,8 +41,8 @@ class Yard:
 
     def host(self, name: str, *, machine: str = "a", verbs: str = "backup,verify") -> subprocess.Popen[bytes]:
         """Start a worker."""
-        words = ("-m", "tests.unit.support.fleet_host", str(self.folder), str(self.port), name, machine, verbs)
-        process = trial_engine.python(*words, log=self.folder / f"{name}.log")
+        words = (str(self.folder), str(self.port), name, machine, verbs, "4")
+        process = trial_engine.python("-m", "tests.unit.support.fleet_host", *words, log=self.folder / f"{name}.log")
         self.stack.callback(trial_engine.end, process)
         return process
 

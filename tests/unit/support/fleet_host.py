@@ -15,7 +15,8 @@ from zsnapdb.fleet import worker
 from zsnapdb.fleet.job_runner import JobRunner
 
 FAKE = Path(__file__).with_name("fake_job.py")
-INSTANCES = ("quick", "other", "slow-one", "slow-two", "holds-one", "fails-4-one", "fails-6-one", "fails-12-one")
+HOLDING = tuple(f"holds-{number}" for number in range(16))
+INSTANCES = ("quick", "other", "slow-one", "holds-one", "fails-4-one", "fails-6-one", "fails-12-one", *HOLDING)
 
 
 def settings(folder: Path, port: int, host: str, **fleet: object) -> Settings:
@@ -50,9 +51,10 @@ def runner(folder: Path, port: int, host: str, **fleet: object) -> JobRunner:
 
 
 def main() -> None:
-    """Serve: FOLDER PORT HOST MACHINE VERBS (with commas)."""
-    folder, port, host, machine, verbs = sys.argv[1:]
-    made = runner(Path(folder), int(port), host, verbs=tuple(verbs.split(",")), drills="drill" in verbs)
+    """Serve: FOLDER PORT HOST MACHINE VERBS (with commas) AT-ONCE."""
+    folder, port, host, machine, verbs, at_once = sys.argv[1:]
+    more = {"drills": "drill" in verbs, "at_once": int(at_once)}
+    made = runner(Path(folder), int(port), host, verbs=tuple(verbs.split(",")), **more)
     own = made.load().fleet
     assert own is not None
     with mock.patch.object(worker, "machine", return_value=machine):

@@ -16,6 +16,7 @@ from zsnapdb.planning.fleet.windows import windows_of
 
 PREFIX = "zsnapdb/"
 """The ids of schedules that are ours begin so. Others are left alone."""
+_UNNAMED = "the jobs of the fleet do not name it any more"
 
 
 class FleetSchedule(FleetScheduleSettings):
@@ -29,7 +30,7 @@ class FleetSchedule(FleetScheduleSettings):
         return f"{PREFIX}{self.job.verb}/{self.job.instance}"
 
 
-class ChangeKind(StrEnum):
+class FleetChangeKind(StrEnum):
     """What is done to a schedule or a limit."""
 
     CREATE = "create"
@@ -67,7 +68,7 @@ class PresentLimit:
 class FleetChange:
     """A change, why it is made, and the wave of the rollout in which it is (from 1 on)."""
 
-    kind: ChangeKind
+    kind: FleetChangeKind
     name: str
     reason: str
     wave: int
@@ -106,9 +107,10 @@ def _drills(settings: FleetJobsSettings) -> FleetScheduleSettings | None:
 
 
 def job_of(settings: FleetJobsSettings, verb: FleetVerb, instance: str) -> FleetJob:
-    """Return the job of a verb on a known instance. A drill may be done by any host, and no window holds it up."""
+    """Return the job of a verb on a known instance. No window holds up what any host may do, such as a drill."""
     own = settings.instance[instance]
-    host = None if verb is FleetVerb.DRILL else own.host
+    is_anywhere = verb is FleetVerb.DRILL or (verb is FleetVerb.VERIFY and settings.verify_anywhere)
+    host = None if is_anywhere else own.host
     return FleetJob(
         verb=verb,
         instance=instance,
@@ -128,7 +130,7 @@ def changes(
         *_limit_changes(settings, {one.bucket: one.limit for one in limits}),
         *(change for name, one in needed.items() if (change := _change(settings, one, known.get(name))) is not None),
         *(
-            FleetChange(ChangeKind.DELETE, name, "the jobs of the fleet do not name it any more", _last(settings))
+            FleetChange(FleetChangeKind.DELETE, name, _UNNAMED, _last(settings))
             for name in known
             if name.startswith(PREFIX) and name not in needed
         ),
@@ -139,14 +141,14 @@ def changes(
 def _change(settings: FleetJobsSettings, needed: FleetSchedule, known: PresentSchedule | None) -> FleetChange | None:
     wave = _wave(settings, needed.job.instance)
     if known is None:
-        return FleetChange(ChangeKind.CREATE, needed.name, "the engine does not have it", wave, needed)
+        return FleetChange(FleetChangeKind.CREATE, needed.name, "the engine does not have it", wave, needed)
     before = known.schedule
     if before is None:
-        return FleetChange(ChangeKind.UPDATE, needed.name, "what the engine has cannot be read", wave, needed)
+        return FleetChange(FleetChangeKind.UPDATE, needed.name, "what the engine has cannot be read", wave, needed)
     if before == needed:
         return None
     reason = f"other than before: {', '.join(_differences(before, needed))}"
-    return FleetChange(ChangeKind.UPDATE, needed.name, reason, wave, needed)
+    return FleetChange(FleetChangeKind.UPDATE, needed.name, reason, wave, needed)
 
 
 def _differences(before: FleetSchedule, needed: FleetSchedule) -> Iterator[str]:
@@ -162,12 +164,12 @@ def _limit_changes(settings: FleetJobsSettings, known: Mapping[str, int]) -> Ite
     for bucket, own in settings.bucket.items():
         if bucket not in known:
             reason = f"at most {own.limit} jobs at once"
-            yield FleetChange(ChangeKind.CREATE, bucket, reason, 1, limit=own.limit)
+            yield FleetChange(FleetChangeKind.CREATE, bucket, reason, 1, limit=own.limit)
         elif known[bucket] != own.limit:
             reason = f"at most {own.limit} jobs at once, before {known[bucket]}"
-            yield FleetChange(ChangeKind.UPDATE, bucket, reason, 1, limit=own.limit)
+            yield FleetChange(FleetChangeKind.UPDATE, bucket, reason, 1, limit=own.limit)
     for bucket in sorted(set(known) - set(settings.bucket)):
-        yield FleetChange(ChangeKind.DELETE, bucket, "the jobs of the fleet do not name it any more", _last(settings))
+        yield FleetChange(FleetChangeKind.DELETE, bucket, _UNNAMED, _last(settings))
 
 
 def _wave(settings: FleetJobsSettings, instance: str) -> int:

@@ -56,6 +56,8 @@ def test_each_instance_has_its_schedules_or_those_of_all() -> None:
     assert len(known["zsnapdb/backup/shop"].job.windows) == 1
     drill = known["zsnapdb/drill/shop"].job
     assert (drill.queue, drill.host, drill.bucket, drill.windows) == ("drill", None, "store", ())
+    anywhere = {one.name: one.job.queue for one in wanted(settings(f"verify_anywhere = true\n{JOBS}"))}
+    assert (anywhere["zsnapdb/verify/shop"], anywhere["zsnapdb/backup/shop"]) == ("any", "host.db1")
 
 
 def test_an_empty_engine_gets_everything_canaries_first() -> None:
