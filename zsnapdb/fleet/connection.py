@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import inspect
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DefaultFailureConverter, PayloadConverter
 from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError, TLSConfig
 
 from zsnapdb.base.errors import ServerError, UnreachableError
@@ -38,6 +42,15 @@ class SilentFailures(DefaultFailureConverter):
 _CONVERTER = replace(pydantic_data_converter, failure_converter_class=SilentFailures)
 
 
+@functools.cache
+def _runtime() -> Runtime:
+    """Return the machinery of the client. It tells the engine nothing of this machine, nor how busy it is."""
+    wanted: dict[str, Any] = {"worker_heartbeat_interval": None, "disable_environment_info": True}
+    # An older client has no such options, and tells none of it.
+    known = inspect.signature(Runtime).parameters
+    return Runtime(telemetry=TelemetryConfig(), **{name: value for name, value in wanted.items() if name in known})
+
+
 async def connect(settings: EngineSettings, identity: str) -> Client:
     """Return a connection under this name. UnreachableError if there is none, ConfigError if a file cannot be read."""
     tls = _tls(settings)
@@ -49,6 +62,7 @@ async def connect(settings: EngineSettings, identity: str) -> Client:
             tls=tls,
             identity=identity,
             connect_timeout=_PATIENCE,
+            runtime=_runtime(),
         )
     except (RuntimeError, RPCError) as error:
         raise UnreachableError(

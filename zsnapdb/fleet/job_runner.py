@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from zsnapdb.agent.children import Child, StartChild
 from zsnapdb.agent.held import held_back
@@ -21,7 +21,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.fleet.child_log import LogReader
 from zsnapdb.planning.agent.jobs import JobName
 from zsnapdb.planning.agent.runs import RunRecord, is_good
-from zsnapdb.planning.fleet.host_jobs import is_too_soon, job_name, refusal, served_by, words
+from zsnapdb.planning.fleet.host_jobs import is_too_soon, job_name, refusal, served_by, served_until, words
 from zsnapdb.planning.fleet.messages import JobAnswer, JobProgress, JobRequest
 from zsnapdb.planning.fleet.retry import JobVerdict
 
@@ -117,7 +117,7 @@ class JobRunner:
         before, began, at = records.run(name), time.monotonic(), self.now()
         record = RunRecord(
             run_id=request.run_id,
-            scheduled=max(at, request.scheduled),
+            scheduled=served_until(request, at),
             started=at,
             failures=before.failures if before is not None else 0,
             succeeded=before.succeeded if before is not None else None,
@@ -136,21 +136,32 @@ class JobRunner:
         except asyncio.CancelledError:
             self.tell(f"{name} is ended: the fleet says so, or this worker ends")
             await _end(child, reader, beat, self.unwind)
+            code = child.poll()
             raise
         finally:
-            self._keep(records, name, record, child, code)
+            self._keep(records, name, before, record.ended(self.now(), code, child.tail(), is_good=_is_good(code)))
         self.tell(f"{name} ended with {code}")
         said, message = reader.error() if code else ("", "")
         seconds = time.monotonic() - began
         return JobAnswer(host=self.host, exit_code=code, seconds=seconds, error=said, message=message)
 
-    def _keep(self, records: Records, name: JobName, record: RunRecord, child: Child, code: int | None) -> None:
-        """Keep the run where the agent keeps its own. A full disk ends no job."""
-        good = is_good(code, warns_with_one=False)
+    def _keep(self, records: Records, name: JobName, before: RunRecord | None, record: RunRecord) -> None:
+        """Keep the run where the agent keeps its own. A full disk ends no job.
+
+        One that was not good serves no time of the schedule: else a fleet that begins backups and ends them at once
+        would keep the agent from making any.
+        """
+        if not _is_good(record.exit_code):
+            served = before.scheduled if before is not None else record.scheduled - timedelta(seconds=1)
+            record = record.model_copy(update={"scheduled": min(served, record.scheduled)})
         try:
-            records.set_run(name, record.ended(self.now(), code, child.tail(), is_good=good))
+            records.set_run(name, record)
         except OSError as error:
             self.tell(f"the result of {name} cannot be kept: {error}")
+
+
+def _is_good(code: int | None) -> bool:
+    return is_good(code, warns_with_one=False)
 
 
 async def _ended(child: Child, reader: LogReader, beat: Callable[[JobProgress], None]) -> int:

@@ -83,6 +83,21 @@ def test_when_the_fleet_is_away_the_agent_begins_within_the_limit_and_goes_on_at
     assert len(backups(agent)) <= count + 1
 
 
+def test_a_fleet_that_gives_backups_and_ends_them_at_once_keeps_no_agent_from_making_them(tmp_path: Path) -> None:
+    agent = month(tmp_path)
+    agent.live(hours=1)
+    give(agent)
+    for _ in range(48):
+        agent.live(minutes=30)
+        agent.records.set_given(BACKUP, agent.time)
+        before = agent.records.run(BACKUP)
+        assert before is not None
+        record = RunRecord(run_id="of-the-fleet", scheduled=before.scheduled, started=agent.time)
+        agent.records.set_run(BACKUP, record.ended(agent.time, 130, "", is_good=False))
+    times = [run.began for run in agent.runs if run.words[0] == "backup"]
+    assert max(later - earlier for earlier, later in pairwise(times)) <= 3 * HOUR + timedelta(minutes=1)
+
+
 def test_each_of_its_runs_has_the_id_that_the_fleet_gives_to_the_same_time(tmp_path: Path) -> None:
     agent = month(tmp_path)
     agent.live(hours=12)

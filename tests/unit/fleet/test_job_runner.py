@@ -27,7 +27,8 @@ from zsnapdb.planning.fleet.retry import JobVerdict
 
 
 def request(instance: str, verb: FleetVerb = FleetVerb.BACKUP, **more: Any) -> JobRequest:
-    fields = {"host": "db1", "run_id": run_id.new(), "scheduled": datetime.now(UTC), **more}
+    at = datetime.now(UTC).replace(microsecond=0)
+    fields = {"host": "db1", "run_id": run_id.new(), "scheduled": at, **more}
     return JobRequest.model_validate({"verb": verb, "instance": instance, **fields})
 
 
@@ -62,7 +63,7 @@ def test_a_job_is_kept_where_the_agent_keeps_its_own_and_serves_the_time_for_whi
     kept = records.run(name)
     assert kept is not None
     assert (kept.run_id, kept.exit_code) == (asked.run_id, 0)
-    assert kept.scheduled >= asked.scheduled
+    assert kept.scheduled == asked.scheduled
     assert records.given(name) is not None
     assert beats
     # The answer was lost: the same is asked again, also as another run for the same time.
@@ -119,6 +120,17 @@ def test_a_host_that_cannot_now_says_whether_another_may(tmp_path: Path) -> None
     assert begun(tmp_path) == []
 
 
+def test_a_run_that_was_not_good_serves_no_time_of_the_schedule(tmp_path: Path) -> None:
+    runner, name = made(tmp_path), job_name(FleetVerb.BACKUP, "fails-6-one")
+    asked = request("fails-6-one")
+    for failures in (1, 2):
+        assert done(runner, asked).exit_code == 6
+        kept = Records(tmp_path / "db1").run(name)
+        assert kept is not None
+        # The agent's time is not served: it begins the backup itself, if the fleet does not have it made.
+        assert (kept.scheduled, kept.failures) == (asked.scheduled - timedelta(seconds=1), failures)
+
+
 def test_what_left_the_fleet_does_nothing_for_it(tmp_path: Path) -> None:
     runner = made(tmp_path)
     left = runner.load().model_copy(update={"fleet": None})
@@ -146,5 +158,5 @@ def test_a_command_that_will_not_end_is_killed_when_its_time_is_over(tmp_path: P
     assert time.monotonic() - at < 20
     kept = Records(tmp_path / "db1").run(job_name(FleetVerb.BACKUP, "slow-one"))
     assert kept is not None
-    assert kept.is_lost
+    assert (kept.exit_code, kept.is_lost) == (-signal.SIGKILL, False)
     assert not Path(f"/proc/{begun(tmp_path)[0]['pid']}").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from zsnapdb.base import run_id
 from zsnapdb.config.engine import FleetVerb, WorkerSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.planning.agent.jobs import JobKind, JobName
@@ -43,8 +44,8 @@ def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: d
         return f"no instance of that name is configured on {own.host}"
     if request.host is not None and request.host != own.host:
         return f"the job is for another host than {own.host}"
-    if not is_timely(request.scheduled, now):
-        return f"it was planned for {request.scheduled:%Y-%m-%d %H:%M:%S} UTC, which is not now"
+    if not is_timely(request.scheduled, now) or not is_timely(run_id.time_of(request.run_id), now):
+        return f"run {request.run_id}, planned for {request.scheduled:%Y-%m-%d %H:%M:%S} UTC, is not one of now"
     return ""
 
 
@@ -53,6 +54,14 @@ def is_too_soon(request: JobRequest, last: RunRecord | None, own: WorkerSettings
     if last is None or last.run_id == request.run_id:
         return False
     return 0 <= (now - last.started).total_seconds() < own.spacing
+
+
+def served_until(request: JobRequest, now: datetime) -> datetime:
+    """Return up to which time of its schedule the run serves, if it is good.
+
+    Not beyond the time in its id: a run that was done long ago is answered for now, and makes nothing.
+    """
+    return min(now, request.scheduled, run_id.time_of(request.run_id))
 
 
 def served_by(request: JobRequest, last: RunRecord | None) -> str:

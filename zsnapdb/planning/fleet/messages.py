@@ -26,7 +26,7 @@ ANY = "any"
 """The queues that several hosts serve: drills, and what needs a repository alone."""
 OLDEST = timedelta(days=8)
 """How long ago a run can have been planned that a host still does."""
-_CLOCKS = timedelta(hours=1)
+_CLOCKS = timedelta(minutes=5)
 """How far clocks may be apart."""
 
 

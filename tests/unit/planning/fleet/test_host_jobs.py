@@ -14,7 +14,7 @@ from zsnapdb.base import run_id
 from zsnapdb.config.engine import FleetVerb
 from zsnapdb.config.settings import Settings
 from zsnapdb.planning.agent.runs import RunRecord
-from zsnapdb.planning.fleet.host_jobs import is_too_soon, refusal, served_by, words
+from zsnapdb.planning.fleet.host_jobs import is_too_soon, refusal, served_by, served_until, words
 from zsnapdb.planning.fleet.messages import JobRequest, is_timely, run_id_of
 
 NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
@@ -53,8 +53,17 @@ def test_a_host_does_what_its_own_configuration_allows() -> None:
 
 @pytest.mark.parametrize("days", [-9, 1])
 def test_an_order_of_another_time_is_none(days: int) -> None:
-    assert "not now" in refused(request(scheduled=(NOW + timedelta(days=days)).isoformat()))
+    other = NOW + timedelta(days=days)
+    assert "not one of now" in refused(request(scheduled=other.isoformat()))
+    assert "not one of now" in refused(request(run_id=run_id_of(FleetVerb.BACKUP, "main", other)))
+    assert "not one of now" in refused(request(run_id="99999999T999999Z-00000000"))
     assert is_timely(NOW - timedelta(days=7), NOW)
+
+
+def test_a_run_of_long_ago_that_is_answered_again_serves_no_time_of_today() -> None:
+    old = NOW - timedelta(days=3)
+    assert served_until(request(run_id=run_id_of(FleetVerb.BACKUP, "main", old)), NOW) == old
+    assert served_until(request(), NOW + timedelta(minutes=9)) == NOW
 
 
 @pytest.mark.parametrize(
