@@ -18,7 +18,6 @@ JobsFile = Annotated[
         metavar="FILE",
         help="The jobs of the fleet.",
         readable=False,  # whoever may not read it is told so by `fleet_jobs.load`
-        envvar="ZSNAPDB_FLEET_JOBS",
         show_default="/etc/zsnapdb/fleet-jobs.toml",
     ),
 ]

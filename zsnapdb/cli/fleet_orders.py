@@ -29,7 +29,6 @@ def apply(
         typer.Argument(
             metavar="FILE",
             help="The jobs of the fleet.",
-            envvar="ZSNAPDB_FLEET_JOBS",
             show_default="/etc/zsnapdb/fleet-jobs.toml",
         ),
     ] = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,7 +18,6 @@ from zsnapdb.config.errors import every_error, explain
 from zsnapdb.config.repository import ConfigSection
 
 DEFAULT_PATH = Path("/etc/zsnapdb/fleet-jobs.toml")
-VARIABLE = "ZSNAPDB_FLEET_JOBS"
 _EXAMPLE = "`zsnapdb example fleet-jobs.toml` prints an example"
 BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
 HostPattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.*?\[\]!-]{1,100}$")]
@@ -136,7 +134,7 @@ def parse(text: str, name: str) -> FleetJobsSettings:
 
 
 def load(path: Path | None = None) -> FleetJobsSettings:
-    """Return the settings of the file (default: $ZSNAPDB_FLEET_JOBS, else /etc/zsnapdb/fleet-jobs.toml)."""
-    chosen = path or Path(os.environ.get(VARIABLE, str(DEFAULT_PATH)))
+    """Return the settings of the file (default: /etc/zsnapdb/fleet-jobs.toml)."""
+    chosen = path or DEFAULT_PATH
     hint = "write one as `zsnapdb example fleet-jobs.toml` shows, or name another file with --jobs"
     return parse(read_text(chosen, "the jobs of the fleet", hint), str(chosen))

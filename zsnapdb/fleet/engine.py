@@ -10,19 +10,16 @@ from datetime import timedelta
 from typing import TypeVar
 
 from pydantic import ValidationError
-from temporalio.api.common.v1 import Payload
 from temporalio.client import (
     Client,
     Schedule,
     ScheduleActionStartWorkflow,
-    ScheduleDescription,
+    ScheduleAlreadyRunningError,
     ScheduleIntervalSpec,
     ScheduleOverlapPolicy,
     SchedulePolicy,
     ScheduleSpec,
     ScheduleState,
-    ScheduleUpdate,
-    ScheduleUpdateInput,
     WorkflowExecution,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
@@ -55,33 +52,14 @@ class FleetEngine:
     client: Client
 
     async def schedules(self) -> tuple[PresentSchedule, ...]:
-        """Return our schedules, by their names."""
-        names = [one.id async for one in await self.client.list_schedules() if one.id.startswith(PREFIX)]
-        found = await each(sorted(names), self._schedule)
-        return tuple(one for one in found if one is not None)
-
-    async def _schedule(self, name: str) -> PresentSchedule | None:
-        try:
-            known = await self.client.get_schedule_handle(name).describe()
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return None
-            raise
-        state = known.schedule.state
-        return PresentSchedule(name, await self._document(known), state.paused, state.note or "")
-
-    async def _document(self, known: ScheduleDescription) -> str:
-        action = known.schedule.action
-        kept = (action.memo or {}).get(_DOCUMENT) if isinstance(action, ScheduleActionStartWorkflow) else None
-        return await self._text(kept)
-
-    async def _text(self, kept: object) -> str:
-        if isinstance(kept, Payload):
-            try:
-                kept = (await self.client.data_converter.decode([kept], [str]))[0]
-            except (RuntimeError, ValueError):
-                return ""
-        return kept if isinstance(kept, str) else ""
+        """Return our schedules, by their ids. Of one that was changed a moment ago this may not know yet."""
+        found = []
+        async for one in await self.client.list_schedules():
+            if one.id.startswith(PREFIX):
+                kept = await one.memo_value(_DOCUMENT, "")
+                paused = one.schedule is not None and one.schedule.state.paused
+                found.append(PresentSchedule(one.id, kept if isinstance(kept, str) else "", paused))
+        return tuple(sorted(found, key=lambda one: one.schedule_id))
 
     async def limits(self) -> tuple[PresentLimit, ...]:
         """Return the limits of the buckets that have slots."""
@@ -93,28 +71,36 @@ class FleetEngine:
                 found.append(PresentLimit(one.id.removeprefix(begin), limit if isinstance(limit, int) else 0))
         return tuple(found)
 
-    async def keep_schedule(self, schedule: FleetSchedule) -> None:
-        """Make the schedule what it is to be. Whether it is paused stays as it is."""
-        made = _made(schedule)
-        handle = self.client.get_schedule_handle(schedule.name)
+    async def make_schedule(self, schedule: FleetSchedule, stale: Sequence[str]) -> None:
+        """Make the schedule, then remove those that it replaces. It is paused if one of them is.
 
-        def changed(known: ScheduleUpdateInput) -> ScheduleUpdate:
-            return ScheduleUpdate(replace(made, state=known.description.schedule.state))
+        Whenever this is interrupted, one of them is there: what they begin at one time has one id.
+        """
+        states = [await self._state(name) for name in stale]
+        state = next((one for one in states if one is not None and one.paused), ScheduleState())
+        document = {_DOCUMENT: schedule.model_dump_json()}
+        with contextlib.suppress(ScheduleAlreadyRunningError):
+            await self.client.create_schedule(schedule.schedule_id, _made(schedule, state), memo=document)
+        await self.remove_schedules(stale)
 
+    async def _state(self, name: str) -> ScheduleState | None:
+        """Return the state of a schedule, as it is now; None if it is gone."""
         try:
-            await handle.update(changed)
+            known = await self.client.get_schedule_handle(name).describe()
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
-            await self.client.create_schedule(schedule.name, made)
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+        return known.schedule.state
 
-    async def remove_schedule(self, name: str) -> None:
-        """Remove the schedule, if it is there. Its run goes on."""
-        try:
-            await self.client.get_schedule_handle(name).delete()
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
+    async def remove_schedules(self, names: Sequence[str]) -> None:
+        """Remove the schedules that are there. Their runs go on."""
+        for name in names:
+            try:
+                await self.client.get_schedule_handle(name).delete()
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
 
     async def pause(self, name: str, reason: str) -> None:
         """Let the schedule begin nothing. Its run goes on."""
@@ -215,7 +201,7 @@ def _cause(error: BaseException) -> str:
     return first_line(error)
 
 
-def _made(schedule: FleetSchedule) -> Schedule:
+def _made(schedule: FleetSchedule, state: ScheduleState) -> Schedule:
     job = schedule.job
     return Schedule(
         action=ScheduleActionStartWorkflow(
@@ -223,11 +209,11 @@ def _made(schedule: FleetSchedule) -> Schedule:
             job,
             id=f"job/{job.verb}/{job.instance}",
             task_queue=CONTROL,
-            memo={_DOCUMENT: schedule.model_dump_json(), _JOB: job.model_dump_json()},
+            memo={_JOB: job.model_dump_json()},
         ),
         spec=_spec(schedule),
         policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=CATCH_UP),
-        state=ScheduleState(),
+        state=state,
     )
 
 

@@ -88,9 +88,9 @@ async def _make(engine: FleetEngine, change: FleetChange) -> None:
         else:
             await engine.keep_limit(change.name, change.limit)
     elif change.schedule is None:
-        await engine.remove_schedule(change.name)
+        await engine.remove_schedules(change.stale)
     else:
-        await engine.keep_schedule(change.schedule)
+        await engine.make_schedule(change.schedule, change.stale)
 
 
 def run(
@@ -134,7 +134,7 @@ async def _paused(
         schedule = one.schedule
         if schedule is None or one.is_paused == is_wanted or not _is_meant(settings, filters, schedule.job):
             continue
-        await (engine.pause(one.name, reason) if is_wanted else engine.resume(one.name, reason))
+        await (engine.pause if is_wanted else engine.resume)(one.schedule_id, reason)
         done.append(PausedJob(one.name, schedule.job.verb, schedule.job.instance, reason))
     return tuple(done)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import subprocess
 import sys
@@ -20,7 +19,6 @@ import pytest
 from tests.unit.support import trial_engine
 from zsnapdb.base import run_id
 from zsnapdb.config.engine import EngineSettings, FleetVerb
-from zsnapdb.config.fleet_jobs import load
 from zsnapdb.planning.fleet.messages import CONTROL, JOB, FleetJob, JobAnswer, queue_of
 
 pytestmark = pytest.mark.skipif(
@@ -286,26 +284,34 @@ def test_what_an_operator_applies_is_there_and_comes_back_when_the_engine_lost_i
     )
     jobs = trial_engine.jobs_file(yard.folder, yard.port, text)
     assert len(fleet("apply", str(jobs))["changes"]) == 3
-    assert fleet("apply", str(jobs), "--plan")["changes"] == []
-    assert [one["verb"] for one in fleet("pause", "--jobs", str(jobs), "--reason", "a move")["schedules"]] == [
-        "backup",
-        "drill",
-    ]
-    for name in ("zsnapdb/backup/quick", "slots/small"):
-        asked(yard, functools.partial(_lose, name=name))
-    until(lambda: len(fleet("apply", str(jobs), "--plan")["changes"]) == 2)
+    until(lambda: planned(jobs) == [])
+    paused = fleet("pause", "--jobs", str(jobs), "--reason", "a move", "--where", "verb=backup")
+    assert [one["verb"] for one in paused["schedules"]] == ["backup"]
+    # A changed schedule stays paused.
+    trial_engine.jobs_file(yard.folder, yard.port, text.replace("5 3", "6 3"))
+    assert [one["reason"] for one in fleet("apply", str(jobs))["changes"]] == ["other than before: cron"]
+    until(lambda: planned(jobs) == [])
+    asked(yard, _lose)
+    until(lambda: planned(jobs) == ["small", "zsnapdb/drill/quick"])
     fleet("apply", str(jobs))
-    until(lambda: fleet("apply", str(jobs), "--plan")["changes"] == [])
-    assert [one["verb"] for one in fleet("resume", "--jobs", str(jobs))["schedules"]] == ["drill"]
+    until(lambda: planned(jobs) == [])
+    assert [one["verb"] for one in fleet("resume", "--jobs", str(jobs))["schedules"]] == ["backup"]
     assert [one["state"] for one in fleet("run", "backup", "--jobs", str(jobs), "--wait")["runs"]] == ["completed"]
-    assert load(jobs).instance["quick"].host == "db1"
+    (newest, *_) = fleet("history", "--jobs", str(jobs), "--where", "instance=quick")["runs"]
+    assert (newest["state"], newest["host"]) == ("completed", "db1")
 
 
-async def _lose(client: Any, *, name: str) -> None:
-    if name.startswith("slots"):
-        await client.get_workflow_handle(name).terminate()
-    else:
-        await client.get_schedule_handle(name).delete()
+def planned(jobs: Path) -> list[str]:
+    """Return what would be changed."""
+    return [one["name"] for one in fleet("apply", str(jobs), "--plan")["changes"]]
+
+
+async def _lose(client: Any) -> None:
+    """Remove the slots of a bucket, and a schedule."""
+    await client.get_workflow_handle("slots/small").terminate()
+    async for one in await client.list_schedules():
+        if one.id.startswith("zsnapdb/drill"):
+            await client.get_schedule_handle(one.id).delete()
 
 
 def fleet(*words: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,8 +27,14 @@ class FleetSchedule(FleetScheduleSettings):
 
     @property
     def name(self) -> str:
-        """Its id in the engine."""
+        """What it is called, however it is changed."""
         return f"{PREFIX}{self.job.verb}/{self.job.instance}"
+
+    @property
+    def schedule_id(self) -> str:
+        """Its id in the engine: its name and a digest of all that it says. So what is there is known from ids alone."""
+        digest = hashlib.blake2b(self.model_dump_json().encode(), digest_size=6).hexdigest()
+        return f"{self.name}/{digest}"
 
 
 class FleetChangeKind(StrEnum):
@@ -42,10 +49,14 @@ class FleetChangeKind(StrEnum):
 class PresentSchedule:
     """A schedule that the engine has. `document` describes it as it was applied; "" if that is not known."""
 
-    name: str
+    schedule_id: str
     document: str
     is_paused: bool
-    note: str
+
+    @property
+    def name(self) -> str:
+        """The name in its id."""
+        return self.schedule_id.rpartition("/")[0]
 
     @property
     def schedule(self) -> FleetSchedule | None:
@@ -73,6 +84,8 @@ class FleetChange:
     reason: str
     wave: int
     schedule: FleetSchedule | None = None
+    stale: tuple[str, ...] = ()
+    """The ids of schedules that go when the new one is there. The new one is paused if one of them is."""
     limit: int | None = None
     """For a limit: the new one; `name` is the bucket then."""
 
@@ -125,30 +138,48 @@ def changes(
     settings: FleetJobsSettings, present: Sequence[PresentSchedule], limits: Sequence[PresentLimit]
 ) -> tuple[FleetChange, ...]:
     """Return what makes the engine's schedules and limits those of the settings, in the order of the rollout."""
-    known, needed = {one.name: one for one in present}, {one.name: one for one in wanted(settings)}
+    known: dict[str, list[PresentSchedule]] = {}
+    for there in present:
+        known.setdefault(there.name, []).append(there)
+    needed = {one.name: one for one in wanted(settings)}
     found = [
         *_limit_changes(settings, {one.bucket: one.limit for one in limits}),
-        *(change for name, one in needed.items() if (change := _change(settings, one, known.get(name))) is not None),
         *(
-            FleetChange(FleetChangeKind.DELETE, name, _UNNAMED, _last(settings))
-            for name in known
-            if name.startswith(PREFIX) and name not in needed
+            change
+            for name, one in needed.items()
+            if (change := _change(settings, one, known.get(name, []))) is not None
+        ),
+        *(
+            FleetChange(FleetChangeKind.DELETE, name, _UNNAMED, _last(settings), stale=_ids(others))
+            for name, others in known.items()
+            if name not in needed
         ),
     ]
     return tuple(sorted(found, key=lambda one: (one.wave, not one.is_limit, one.name)))
 
 
-def _change(settings: FleetJobsSettings, needed: FleetSchedule, known: PresentSchedule | None) -> FleetChange | None:
-    wave = _wave(settings, needed.job.instance)
-    if known is None:
+def _change(settings: FleetJobsSettings, needed: FleetSchedule, known: Sequence[PresentSchedule]) -> FleetChange | None:
+    wave, others = _wave(settings, needed.job.instance), [one for one in known if not _is(one, needed)]
+    if not known:
         return FleetChange(FleetChangeKind.CREATE, needed.name, "the engine does not have it", wave, needed)
-    before = known.schedule
-    if before is None:
-        return FleetChange(FleetChangeKind.UPDATE, needed.name, "what the engine has cannot be read", wave, needed)
-    if before == needed:
+    if not others:
         return None
-    reason = f"other than before: {', '.join(_differences(before, needed))}"
-    return FleetChange(FleetChangeKind.UPDATE, needed.name, reason, wave, needed)
+    stale = _ids(others)
+    if len(others) < len(known):
+        reason = "an older form of it is still there"
+        return FleetChange(FleetChangeKind.DELETE, needed.name, reason, wave, stale=stale)
+    before = next((one.schedule for one in others if one.schedule is not None), None)
+    differing = ", ".join(_differences(before, needed)) if before is not None else ""
+    reason = f"other than before: {differing}" if differing else "what the engine has cannot be read"
+    return FleetChange(FleetChangeKind.UPDATE, needed.name, reason, wave, needed, stale)
+
+
+def _is(known: PresentSchedule, needed: FleetSchedule) -> bool:
+    return known.schedule_id == needed.schedule_id
+
+
+def _ids(known: Sequence[PresentSchedule]) -> tuple[str, ...]:
+    return tuple(one.schedule_id for one in known)
 
 
 def _differences(before: FleetSchedule, needed: FleetSchedule) -> Iterator[str]:

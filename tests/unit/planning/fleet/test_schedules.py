@@ -42,7 +42,7 @@ def settings(text: str = JOBS) -> FleetJobsSettings:
 
 def present(known: FleetJobsSettings) -> list[PresentSchedule]:
     """Return an engine to which the jobs were applied."""
-    return [PresentSchedule(one.name, one.model_dump_json(), False, "") for one in wanted(known)]
+    return [PresentSchedule(one.schedule_id, one.model_dump_json(), False) for one in wanted(known)]
 
 
 LIMITS = [PresentLimit("store", 3)]
@@ -86,12 +86,20 @@ def test_a_change_names_what_is_other_and_what_is_gone() -> None:
     ]
 
 
-def test_what_others_made_in_the_engine_is_left_alone_and_what_cannot_be_read_is_replaced() -> None:
-    others = [PresentSchedule("reports/daily", "", False, "")]
-    spoiled = [PresentSchedule(one.name, "{" + one.document, one.is_paused, "") for one in present(settings())]
-    found = changes(settings(), others + spoiled, LIMITS)
-    assert {one.kind for one in found} == {"update"}
-    assert "reports/daily" not in {one.name for one in found}
+def test_what_cannot_be_read_is_replaced() -> None:
+    spoiled = [PresentSchedule(f"{one.name}/0", "{", True) for one in present(settings())]
+    found = changes(settings(), spoiled, LIMITS)
+    assert {(one.kind, one.reason) for one in found} == {("update", "what the engine has cannot be read")}
+    assert [one.stale for one in found] == [(f"{one.name}/0",) for one in found]
+
+
+def test_what_an_interrupted_change_left_is_removed() -> None:
+    old = present(settings(JOBS.replace('every = "1h"', 'every = "2h"')))
+    found = changes(settings(), [*present(settings()), *old], LIMITS)
+    assert [(one.kind, one.name, one.reason) for one in found] == [
+        ("delete", "zsnapdb/backup/shop", "an older form of it is still there")
+    ]
+    assert found[0].stale == (old[0].schedule_id,)
 
 
 @given(st.lists(st.sampled_from(present(settings())), unique=True), st.sampled_from([[], LIMITS]))
