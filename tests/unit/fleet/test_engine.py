@@ -18,6 +18,7 @@ import pytest
 
 from tests.unit.support import trial_engine
 from zsnapdb.base import run_id
+from zsnapdb.config import fleet_jobs
 from zsnapdb.config.engine import EngineSettings, FleetVerb
 from zsnapdb.planning.fleet.messages import CONTROL, JOB, FleetJob, JobAnswer, queue_of
 
@@ -294,7 +295,6 @@ def test_what_an_operator_applies_is_there_and_comes_back_when_the_engine_lost_i
     asked(yard, _lose)
     until(lambda: planned(jobs) == ["small", "zsnapdb/drill/quick"])
     fleet("apply", str(jobs))
-    until(lambda: planned(jobs) == [])
     assert [one["verb"] for one in fleet("resume", "--jobs", str(jobs))["schedules"]] == ["backup"]
     assert [one["state"] for one in fleet("run", "backup", "--jobs", str(jobs), "--wait")["runs"]] == ["completed"]
     (newest, *_) = fleet("history", "--jobs", str(jobs), "--where", "instance=quick")["runs"]
@@ -303,7 +303,9 @@ def test_what_an_operator_applies_is_there_and_comes_back_when_the_engine_lost_i
 
 def planned(jobs: Path) -> list[str]:
     """Return what would be changed."""
-    return [one["name"] for one in fleet("apply", str(jobs), "--plan")["changes"]]
+    from zsnapdb.fleet import orders
+
+    return [one.name for one in orders.plan(fleet_jobs.load(jobs), None).changes]
 
 
 async def _lose(client: Any) -> None:
