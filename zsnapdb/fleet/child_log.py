@@ -42,7 +42,7 @@ class _Line(BaseModel):
 class _ProgressLine(_Line):
     event: Literal["progress"]
     step: str
-    done: int
+    done: int = 0
     total: int | None = None
 
 
