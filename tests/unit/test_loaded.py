@@ -32,10 +32,10 @@ def test_what_opens_no_repository_loads_no_module_of_one(module: str) -> None:
     assert [name for name in loaded if name.startswith(OF_REPOSITORIES)] == []
 
 
-OF_EXTRAS = ("fastapi", "jinja2", "starlette", "uvicorn", "joserfc", "httpx", "mcp")
+OF_EXTRAS = ("fastapi", "jinja2", "starlette", "uvicorn", "joserfc", "httpx", "mcp", "temporalio")
 
 
-def test_no_command_but_serve_and_mcp_loads_what_is_in_their_extras() -> None:
+def test_no_command_but_serve_mcp_and_fleet_loads_what_is_in_their_extras() -> None:
     modules = "zsnapdb.cli.app, zsnapdb.cli.delegated, zsnapdb.report.schemas, zsnapdb.serve.helper"
     # The agent's fork server imports all that jobs load.
     fork_server = "from zsnapdb.cli.fork_server import import_all; import_all()"

@@ -14,14 +14,17 @@ from pydantic import BaseModel, ValidationError
 
 from zsnapdb.base import whole_file
 from zsnapdb.planning.agent.jobs import JobName
-from zsnapdb.planning.agent.runs import PauseRecord, RunRecord
+from zsnapdb.planning.agent.runs import GivenRecord, PauseRecord, RunRecord
 
 R = TypeVar("R", bound=BaseModel)
 
 
 @dataclass(frozen=True)
 class Records:
-    """The files of the agent below a folder: `<instance>/<job>.json`, `<job>.log`, and `pause.json`."""
+    """The files of the agent below a folder: `<instance>/<job>.json`, `<job>.log`, and `pause.json`.
+
+    A worker of a fleet keeps the runs of its jobs here too, with `<job>.fleet.json` and `<job>.fleet.log`.
+    """
 
     folder: Path
 
@@ -35,9 +38,20 @@ class Records:
 
     def log(self, name: JobName) -> Path:
         """Return the file for what the job prints. Its folder exists afterwards."""
-        file = self._file(name, ".log")
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return file
+        return self._made(self._file(name, ".log"))
+
+    def fleet_log(self, name: JobName) -> Path:
+        """Return the file for what the job prints if the fleet has it done. Its folder exists afterwards."""
+        return self._made(self._file(name, ".fleet.log"))
+
+    def given(self, name: JobName) -> datetime | None:
+        """Return when the fleet gave this host the job last (UTC); None if it is not known that it ever did."""
+        record = _read(self._file(name, ".fleet.json"), GivenRecord)
+        return record.given if record is not None else None
+
+    def set_given(self, name: JobName, at: datetime) -> None:
+        """Keep when the fleet gave this host the job last. OSError if the disk refuses."""
+        _write(self._file(name, ".fleet.json"), GivenRecord(given=at))
 
     def pause(self, instance: str) -> PauseRecord | None:
         """Return the pause of the instance, also one that is over; None if there is none."""
@@ -54,6 +68,10 @@ class Records:
         """Whether no job of the instance begins now."""
         pause = self.pause(instance)
         return pause is not None and pause.until > now
+
+    def _made(self, file: Path) -> Path:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return file
 
     def _file(self, name: JobName, suffix: str) -> Path:
         return self.folder / name.instance / f"{name.kind.value}{suffix}"

@@ -19,6 +19,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHIFT = timedelta(hours=3)
 """More than clocks are set forward or back at once anywhere."""
 _MOST_STEPS = 2000
+_LOOKED_BACK = tuple(timedelta(days=days) for days in (1 / 24, 1, 7, 32, 367))
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,16 @@ class Schedule:
             if best is not None and not self.is_hourly and min(times) > moment:
                 break
         return best
+
+    def until(self, moment: datetime) -> datetime | None:
+        """Return the last time that is not after the moment (both UTC); None if there was none for a year."""
+        for back in _LOOKED_BACK:
+            at, last = moment - back, None
+            while (following := self.after(at)) is not None and following <= moment:
+                at = last = following
+            if last is not None:
+                return last
+        return None
 
     @property
     def _folds(self) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from zsnapdb.agent.killed_jobs import notify_of_killed
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.base import run_id
+from zsnapdb.config.engine import FleetVerb
 from zsnapdb.config.settings import Settings
 from zsnapdb.planning.agent.jobs import ASIDE, HOST, JobKind, JobName, PlannedJob, jobs_of
 from zsnapdb.planning.agent.runs import (
@@ -22,9 +23,13 @@ from zsnapdb.planning.agent.runs import (
     again_after,
     before_clock,
     is_good,
+    is_later,
     jitter,
+    left_to_fleet,
     to_begin,
 )
+from zsnapdb.planning.fleet.host_jobs import is_shared
+from zsnapdb.planning.fleet.messages import run_id_of
 
 _KEPT_AGAIN = 1.0
 """After how many seconds a record that the disk refused is written again."""
@@ -179,9 +184,22 @@ class Supervisor:
             scheduled = self._next(name, record.scheduled if record is not None else self._begun[name])
             settings = self._jobs[name].schedule
             if scheduled is not None and settings is not None:
-                late = timedelta(seconds=jitter(name, scheduled, settings.jitter))
-                due.append(DueJob(name, scheduled, scheduled + late))
+                late = jitter(name, scheduled, settings.jitter) + self._left_to_fleet(name, record)
+                due.append(DueJob(name, scheduled, scheduled + timedelta(seconds=late)))
         return due
+
+    def _left_to_fleet(self, name: JobName, record: RunRecord | None) -> float:
+        fleet = self.settings.fleet
+        if fleet is None or not is_shared(name, fleet):
+            return 0.0
+        return left_to_fleet(record, self.records.given(name), fleet.fallback_after)
+
+    def _run_id(self, name: JobName, now: datetime) -> str:
+        """Return the id of a run that begins now: of a job that the fleet has too, that of the schedule's time."""
+        fleet = self.settings.fleet
+        if fleet is None or not is_shared(name, fleet):
+            return run_id.new()
+        return run_id_of(FleetVerb.BACKUP, name.instance, self._schedules[name].until(now) or now)
 
     def _next(self, name: JobName, served: datetime) -> datetime | None:
         """Return the next time of the job's schedule after this one."""
@@ -203,14 +221,14 @@ class Supervisor:
     def _run(self, name: JobName, now: datetime, stop_at: float | None) -> None:
         before = self._record(name)
         record = RunRecord(
-            run_id=run_id.new(),
+            run_id=self._run_id(name, now),
             scheduled=now,
             started=now,
             failures=before.failures if before is not None else 0,
             succeeded=before.succeeded if before is not None else None,
         )
         try:
-            child = self.start(self._jobs[name].words, self.records.log(name), record.run_id)
+            child = self.start(self._words(name, record.run_id), self.records.log(name), record.run_id)
         except OSError as error:
             self.tell(f"{name} cannot be started: {error}")
             self.notify(self.settings, name, f"cannot be started: {error}", now, self.tell)
@@ -220,12 +238,17 @@ class Supervisor:
         self._running[name] = _Running(child, record, stop_at, child.work(), self.steady())
         self._keep(name, record)
 
+    def _words(self, name: JobName, run: str) -> tuple[str, ...]:
+        """Return the words of the command. What the fleet may have done meanwhile is not done a second time."""
+        fleet, own = self.settings.fleet, self._jobs[name].words
+        return (*own, "--once", run) if fleet is not None and is_shared(name, fleet) else own
+
     def _record(self, name: JobName) -> RunRecord | None:
-        """Return the last run: what this agent knows, or a later run that `zsnapdb agent run` kept."""
+        """Return the last run: what this agent knows, or a later one of `zsnapdb agent run` or of the fleet."""
         kept, known = self.records.run(name), self._known.get(name)
         if kept is not None and kept != self._seen.get(name):
             self._seen[name] = kept
-            known = kept if known is None or kept.started > known.started else known
+            known = kept if known is None or is_later(kept, known) else known
         if known is None:
             return None
         self._known[name] = before_clock(known, self.now())

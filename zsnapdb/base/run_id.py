@@ -23,6 +23,14 @@ def is_one(text: str) -> bool:
     return re.fullmatch(PATTERN, text) is not None
 
 
+def time_of(text: str) -> datetime:
+    """Return the time (UTC) in an id of a run; the end of all times if it names none that exists."""
+    try:
+        return datetime.strptime(text[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
 def adopt(given: str) -> None:
     """Make `given`, which has the form of an id, the id of this process's run and of the programs that it starts."""
     os.environ[VARIABLE] = given

@@ -162,7 +162,7 @@ def main() -> None:
     exit_codes.own_umask()
     exit_codes.interrupt_on_signals()
     completion.answer_shells()
-    sys.exit(exit_codes.exit_code_of(_run))
+    exit_codes.leave(exit_codes.exit_code_of(_run))
 
 
 def _run() -> object:

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from zsnapdb.base.errors import CLOSED_PIPE, INTERNAL, INTERRUPTED, ZsnapdbError
 from zsnapdb.cli.groups import CommandGroup
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _STREAMS = 3
+_CLIENT_OF_FLEET = "temporalio.bridge.temporal_sdk_bridge"
 _PassedOn = (KeyboardInterrupt, EOFError, OSError)
 """What typer would turn into an exit code or a message of its own."""
 
@@ -183,6 +184,17 @@ def exit_code_of(command: Callable[[], object]) -> int:
     _log_end(code, time.monotonic() - began)
     _settle_stderr()
     return code
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with the code of `exit_code_of`: all output is written.
+
+    Threads of the fleet's client library use objects of Python while the interpreter takes itself apart, now and then,
+    which aborts it. So it is not taken apart where that library was used.
+    """
+    if _CLIENT_OF_FLEET in sys.modules:
+        os._exit(code)
+    sys.exit(code)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""`zsnapdb fleet`: all instances of all hosts."""
+"""`zsnapdb fleet`: all instances of all hosts, and the jobs that move between hosts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli import fleet_engine, fleet_orders
 from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.options import AsJson
 from zsnapdb.cli.output import show, show_errors
@@ -14,7 +15,7 @@ from zsnapdb.cli.output import show, show_errors
 app = typer.Typer(
     name="fleet",
     cls=CommandGroup,
-    help="Look at all instances of all hosts.",
+    help="Look at all instances of all hosts, and run their jobs.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -30,6 +31,17 @@ FleetFile = Annotated[
         show_default="/etc/zsnapdb/fleet.toml",
     ),
 ]
+
+
+app.command("worker")(fleet_engine.worker)
+app.command("control")(fleet_engine.control)
+app.command("dev")(fleet_engine.dev)
+app.command("apply")(fleet_orders.apply)
+app.command("run")(fleet_orders.run)
+app.command("pause")(fleet_orders.pause)
+app.command("resume")(fleet_orders.resume)
+app.command("cancel")(fleet_orders.cancel)
+app.command("history")(fleet_orders.history)
 
 
 @app.command("status")

@@ -33,6 +33,7 @@ _NOT_OF_JOBS = (
     "zsnapdb.__main__",
     "zsnapdb.agent.",
     "zsnapdb.client.",
+    "zsnapdb.fleet.",
     "zsnapdb.jobs.fleet.",
     "zsnapdb.jobs.setup.",
     "zsnapdb.mcp.",

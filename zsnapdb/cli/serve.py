@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -94,7 +93,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.exclusion import exclusive
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.clone import catalogue, heartbeat, sources
+    from zsnapdb.jobs.clone import catalogue, lifecycle, sources
     from zsnapdb.report.clone.list import ClonesView
     from zsnapdb.report.fleet.look import FleetLook
     from zsnapdb.serve.children import ChildRunner
@@ -128,6 +127,10 @@ def serve_helper(config: ConfigFile = None) -> None:
         seen = [one for top in catalogue.homes(load(config)) for one in sources.commits(top)]
         return [SeenCommit(one.set.backup_id, one.owner) for one in seen]
 
+    def beat(clone: str) -> None:
+        # A reset by a swap gives the clone another dataset, by whose name its heartbeats are noted.
+        lifecycle.beat(load(config), THIS_HOST, clone)
+
     recent = RecentAnswers()
     with exclusive("serve-helper", doing="the helper of `zsnapdb serve`", folder=THIS_HOST.run):
         operations = Operations(THIS_HOST.serve / "operations", THIS_HOST.now)
@@ -144,7 +147,7 @@ def serve_helper(config: ConfigFile = None) -> None:
             commits=commits,
             run=runner,
             protection=ProtectionReader(reader, recent),
-            beat=partial(heartbeat.beat, THIS_HOST),
+            beat=beat,
             now=THIS_HOST.now,
             fleet=FleetLook(THIS_HOST),
             logins=LoginDesk(

@@ -18,6 +18,7 @@ from zsnapdb.config.address import AddressSettings
 from zsnapdb.config.agent import AgentSettings, InstanceAgentSettings
 from zsnapdb.config.control import ControlSettings
 from zsnapdb.config.doctor import DoctorSettings
+from zsnapdb.config.engine import WorkerSettings
 from zsnapdb.config.errors import every_error, explain
 from zsnapdb.config.migration import MigrationSettings
 from zsnapdb.config.notifications import NotificationSettings
@@ -354,6 +355,7 @@ class Settings(ConfigSection):
     site: SiteSettings = SiteSettings.model_construct()
     doctor: DoctorSettings = DoctorSettings.model_construct()
     agent: AgentSettings = AgentSettings.model_construct()
+    fleet: WorkerSettings | None = None
     notifications: NotificationSettings = NotificationSettings.model_construct()
     serve: ServeSettings = ServeSettings.model_construct()
 

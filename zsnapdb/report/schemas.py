@@ -46,6 +46,7 @@ from zsnapdb.report.clone import (
 from zsnapdb.report.clone import list as clones
 from zsnapdb.report.clone import query as answers
 from zsnapdb.report.document import VERSION, ErrorDocument
+from zsnapdb.report.fleet import orders as fleet_orders
 from zsnapdb.report.fleet import status as fleet_status
 from zsnapdb.report.repository import copy, evidence, forget, init, keys, pin, prune, show, status, verify
 from zsnapdb.report.repository import list as backups
@@ -150,6 +151,12 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "drill": _types(drill.DrillView, drill.DrillPlanView, machine_drill.MachineDrillPlanView),
     "drills": _types(drill.DrillsView, drill.EvidenceView),
     "example": _types(examples.ExampleView, examples.ExamplesView),
+    "fleet apply": _types(fleet_orders.FleetAppliedView, fleet_orders.FleetApplyPlanView),
+    "fleet cancel": _types(fleet_orders.CancelledRunsView),
+    "fleet history": _types(fleet_orders.FleetHistoryView),
+    "fleet pause": _types(fleet_orders.FleetPausedView),
+    "fleet resume": _types(fleet_orders.FleetResumedView),
+    "fleet run": _types(fleet_orders.JobRunsView),
     "fleet status": _types(fleet_status.FleetView),
     "grants": _types(examples.GrantsView),
     "init": _types(init.InitView, init.InitPlanView),

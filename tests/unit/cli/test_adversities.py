@@ -23,13 +23,8 @@ repository = "here"
 url = "file://{folder}/backups"
 """
 ENDLESS = {
-    ("agent",),
-    ("clone", "hold"),
-    ("agent", "run"),
-    ("binlog", "archive"),
-    ("mcp",),
-    ("serve",),
-    ("serve-helper",),
+    *(("agent",), ("agent", "run"), ("binlog", "archive"), ("clone", "hold"), ("mcp",), ("serve",), ("serve-helper",)),
+    *(("fleet", "control"), ("fleet", "dev"), ("fleet", "worker")),
 }
 """These work until they are told to end."""
 PLANNED: dict[tuple[str, ...], tuple[str, ...]] = {("setup",): ("--plan",)}

@@ -38,7 +38,10 @@ VALUES = (
 """Numbers, paths and texts that are right for few options."""
 ALWAYS: dict[tuple[str, ...], tuple[str, ...]] = {("binlog", "archive"): ("--once",), ("setup",): ("--plan",)}
 """What keeps a command from working without end, or on this machine."""
-WITHOUT = {("agent",), ("agent", "run"), ("clone", "hold"), ("mcp",), ("serve",), ("serve-helper",)}
+WITHOUT = {
+    *(("agent",), ("agent", "run"), ("clone", "hold"), ("mcp",), ("serve",), ("serve-helper",)),
+    *(("fleet", "control"), ("fleet", "dev"), ("fleet", "worker")),
+}
 """These work until they are told to end."""
 FUZZED = [command for command in commands() if not command.is_group and command.words not in WITHOUT]
 ROOT: Any = get_command(app)

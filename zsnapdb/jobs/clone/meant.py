@@ -41,9 +41,7 @@ class MeantClone(BaseModel):
     def is_this(self, info: CloneInfo) -> bool:
         """Whether this clone is the one that is meant."""
         return (
-            info.owner == owner_text(self.owner)
-            and self.id in (None, info.id)
-            and self.created in (None, info.created)
+            info.owner == owner_text(self.owner) and self.id in (None, info.id) and self.created in (None, info.created)
         )
 
 

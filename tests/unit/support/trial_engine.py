@@ -1,0 +1,87 @@
+"""A real engine (Temporal's server for development) on this machine, with control, for tests and measurements."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[3]
+PATIENCE = 60.0
+
+
+def temporal() -> str | None:
+    """Return the program `temporal`, None if it is not here."""
+    beside = Path(sys.executable).with_name("temporal")
+    return shutil.which("temporal") or (str(beside) if beside.exists() else None)
+
+
+def free_port() -> int:
+    """Return a port that nobody uses now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of programs of the checkout."""
+    return {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def python(*words: str, log: Path) -> subprocess.Popen[bytes]:
+    """Start a program of the checkout. What it prints goes to the file."""
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [sys.executable, *words], stdout=out, stderr=subprocess.STDOUT, cwd=CHECKOUT, env=environment()
+        )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a program, at last by force."""
+    process.terminate()
+    try:
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def engine(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the server while the block runs; it answers when the block begins. Its files lie in the folder."""
+    program = temporal()
+    assert program is not None
+    words = ["server", "start-dev", "--ip", "127.0.0.1", "--port", str(port), "--headless", "--namespace", "fleet"]
+    words += ["--db-filename", str(folder / "engine.db"), "--log-level", "error"]
+    with (folder / "engine.log").open("ab") as out:
+        process = subprocess.Popen([program, *words], stdout=out, stderr=subprocess.STDOUT)
+    try:
+        wait_for_port(port, process)
+        yield process
+    finally:
+        end(process)
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Return when somebody listens on the port."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "the engine ended"
+        with socket.socket() as one:
+            if one.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"nobody listens on port {port}")
+
+
+def jobs_file(folder: Path, port: int, text: str = '[instance.quick]\nhost = "db1"\n') -> Path:
+    """Write the jobs of a fleet that this engine runs."""
+    file = folder / "fleet-jobs.toml"
+    file.write_text(f'[engine]\nserver = "127.0.0.1:{port}"\n{text}')
+    return file

@@ -1,0 +1,118 @@
+"""The connection to the engine: Temporal, by its own client."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.failure.v1 import Failure
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.converter import DefaultFailureConverter, PayloadConverter
+from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.runtime import Runtime, TelemetryConfig
+from temporalio.service import RPCError, TLSConfig
+
+from zsnapdb.base.errors import ServerError, UnreachableError
+from zsnapdb.base.text_files import read_text, secret_in
+from zsnapdb.config.engine import EngineSettings
+
+_PATIENCE = timedelta(seconds=10)
+
+
+class SilentFailures(DefaultFailureConverter):
+    """Tells the engine only of errors that were made for it: of others the class, of none the code that it came from.
+
+    An error that nobody expected may quote what only this host knows.
+    """
+
+    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+        """Describe the error."""
+        told = exception if isinstance(exception, FailureError) else ApplicationError(type(exception).__name__)
+        told.__cause__ = told.__context__ = None
+        super().to_failure(told, payload_converter, failure)
+        failure.stack_trace = ""
+
+
+_CONVERTER = replace(pydantic_data_converter, failure_converter_class=SilentFailures)
+
+
+@functools.cache
+def _runtime() -> Runtime:
+    """Return the machinery of the client. It tells the engine nothing of this machine, nor how busy it is."""
+    wanted: dict[str, Any] = {"worker_heartbeat_interval": None, "disable_environment_info": True}
+    # An older client has no such options, and tells none of it.
+    known = inspect.signature(Runtime).parameters
+    return Runtime(telemetry=TelemetryConfig(), **{name: value for name, value in wanted.items() if name in known})
+
+
+async def connect(settings: EngineSettings, identity: str) -> Client:
+    """Return a connection under this name. UnreachableError if there is none, ConfigError if a file cannot be read."""
+    tls = _tls(settings)
+    try:
+        return await Client.connect(
+            settings.server,
+            namespace=settings.namespace,
+            data_converter=_CONVERTER,
+            tls=tls,
+            identity=identity,
+            connect_timeout=_PATIENCE,
+            runtime=_runtime(),
+        )
+    except (RuntimeError, RPCError) as error:
+        raise UnreachableError(
+            f"the engine of the fleet at {settings.server} cannot be reached: {first_line(error)}",
+            hint="check that it runs, its address, and the certificates",
+        ) from error
+
+
+def _tls(settings: EngineSettings) -> TLSConfig | bool:
+    if settings.certificate is None or settings.key is None:
+        return False
+    mend = "name a file that this account can read"
+    certificate = read_text(settings.certificate, "the certificate for the fleet", mend)
+    ca = read_text(settings.ca, "the authority of the fleet", mend) if settings.ca is not None else None
+    return TLSConfig(
+        server_root_ca_cert=ca.encode() if ca is not None else None,
+        domain=settings.server_name,
+        client_cert=certificate.encode(),
+        client_private_key=secret_in(settings.key, "the key for the fleet", mend),
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error of the client, cut."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+
+
+def refused(error: RPCError, doing: str) -> ServerError:
+    """Return the error for what the engine refused."""
+    return ServerError(
+        f"{doing}: the engine of the fleet answers {error.status.name}: {first_line(error)}",
+        hint="check the rights of this certificate, and that `zsnapdb fleet control` runs",
+    )
+
+
+def machine() -> str:
+    """Return what tells this machine apart from others, without saying what it is: 16 hexadecimal digits.
+
+    Source: machine-id(5), which asks programs not to give the id itself to others.
+    """
+    for file in (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")):
+        try:
+            known = file.read_text().strip()
+        except OSError:
+            continue
+        if known:
+            return hashlib.blake2b(known.encode(), key=b"zsnapdb fleet", digest_size=8).hexdigest()
+    return "0" * 16
+
+
+def identity_of(host: str, machine_id: str) -> str:
+    """Return how a worker is called in the engine: the host, and the machine that says so."""
+    return f"{host}/{machine_id}"

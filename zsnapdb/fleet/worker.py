@@ -1,0 +1,111 @@
+"""The worker of a host: takes jobs from its own queue and from those of several hosts, until it is told to end.
+
+It starts no workflow and asks the engine for nothing but work. A server that is away is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from zsnapdb.base.errors import ConfigError, UnreachableError
+from zsnapdb.config.engine import FleetVerb, WorkerSettings
+from zsnapdb.fleet.activities import HostActivities
+from zsnapdb.fleet.connection import connect, first_line, identity_of, machine
+from zsnapdb.fleet.job_runner import JobRunner
+from zsnapdb.planning.fleet.messages import ANY, DRILL, queue_of
+
+_AGAIN = 10.0
+"""After how many seconds a server that is away is looked for again."""
+_THROTTLE = timedelta(seconds=2)
+"""How long a word about a job waits at most: the answer to it tells of a cancellation."""
+
+
+@dataclass(frozen=True)
+class HostQueue:
+    """A queue that a host serves, and how many jobs of it run at once."""
+
+    name: str
+    at_once: int
+
+
+def queues(own: WorkerSettings) -> tuple[HostQueue, ...]:
+    """Return the queues that this host serves."""
+    found = [HostQueue(queue_of(own.host), own.at_once)]
+    if own.drills:
+        found.append(HostQueue(DRILL, 1))
+        if FleetVerb.VERIFY in own.verbs:
+            found.append(HostQueue(ANY, 1))
+    return tuple(found)
+
+
+def workers(client: Client, runner: JobRunner, own: WorkerSettings, identity: str) -> list[Worker]:
+    """Return a worker for each queue of the host."""
+    activities = HostActivities(runner)
+    return [
+        Worker(
+            client,
+            task_queue=queue.name,
+            activities=[activities.job],
+            identity=identity,
+            max_concurrent_activities=queue.at_once,
+            max_concurrent_activity_task_polls=1,
+            max_heartbeat_throttle_interval=_THROTTLE,
+            default_heartbeat_throttle_interval=_THROTTLE,
+        )
+        for queue in queues(own)
+    ]
+
+
+def serve(own: WorkerSettings, runner: JobRunner, tell: Callable[[str], None], ready: Callable[[], None]) -> None:
+    """Serve until SIGTERM or SIGINT. Commands that run then are ended, and have ended when this returns."""
+    asyncio.run(_serve(own, runner, tell, ready))
+
+
+async def _serve(
+    own: WorkerSettings, runner: JobRunner, tell: Callable[[str], None], ready: Callable[[], None]
+) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    identity = identity_of(own.host, machine())
+    ready()
+    while not stop.is_set():
+        try:
+            client = await connect(own, identity)
+            tell(f"{own.host} takes jobs of {own.server}: {', '.join(queue.name for queue in queues(own))}")
+            await until_stopped(workers(client, runner, own, identity), stop)
+        except (UnreachableError, ConfigError) as error:
+            tell(str(error))
+        except RuntimeError as error:
+            tell(f"the engine of the fleet at {own.server} refused this worker: {first_line(error)}")
+        await pause(stop, _AGAIN)
+
+
+async def until_stopped(running: list[Worker], stop: asyncio.Event) -> None:
+    """Run the workers until the stop is set, or one of them fails; then all have ended. RuntimeError if one failed."""
+    tasks = [asyncio.create_task(worker.run()) for worker in running]
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({*tasks, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+        await asyncio.gather(*(worker.shutdown() for worker in running if worker.is_running), return_exceptions=True)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise RuntimeError(first_line(result)) from result
+
+
+async def pause(stop: asyncio.Event, seconds: float) -> None:
+    """Wait so many seconds, or until the stop is set."""
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return

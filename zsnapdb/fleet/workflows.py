@@ -1,0 +1,250 @@
+"""The workflows of a fleet: a job, and the slots of a bucket. They run in `zsnapdb fleet control`, on no host.
+
+What they decide is decided by pure functions of `planning/fleet`, so that a history can be replayed. Neither grows
+without end: a job has a bounded number of attempts and waits, and slots are continued as a new run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy, SearchAttributeKey
+from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlreadyStartedError
+
+from zsnapdb.planning.fleet import messages
+from zsnapdb.planning.fleet.messages import (
+    CONTROL,
+    FleetJob,
+    JobAnswer,
+    JobRequest,
+    SlotsState,
+    run_id_of,
+)
+from zsnapdb.planning.fleet.windows import closed_until
+
+CLOSED, SERVED = "zsnapdb-closed", "zsnapdb-served"
+"""The activities of control."""
+LIMIT = "zsnapdb_limit"
+"""The key of the memo that says how many slots a bucket has."""
+_SCHEDULED = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
+_ASKED = timedelta(seconds=30)
+_ASK_AGAIN = timedelta(minutes=10)
+_FIRST_PAUSE, _LONGEST_PAUSE = 60.0, 900.0
+_WAITED_FOR_MACHINE = 12
+"""How often a host of which there are two machines is looked at again before its job fails."""
+_LOOK_AT_HOLDERS = timedelta(seconds=30)
+_MOST_EVENTS = 4000
+"""A history of slots is continued as a new one after so many events."""
+
+
+@workflow.defn(name=messages.JOB)
+class JobWorkflow:
+    """One run of one job: waits for the end of a window and for a slot, and has a host do it."""
+
+    def __init__(self) -> None:
+        self._is_granted = False
+
+    @workflow.signal
+    def granted(self) -> None:
+        """Hear that this run has a slot."""
+        self._is_granted = True
+
+    @workflow.run
+    async def run(self, job: FleetJob) -> JobAnswer:
+        """Return how the job ended. ApplicationError if it failed for good."""
+        scheduled = workflow.info().typed_search_attributes.get(_SCHEDULED) or workflow.now()
+        run_id = job.run_id or run_id_of(job.verb, job.instance, scheduled)
+        request = JobRequest(verb=job.verb, instance=job.instance, run_id=run_id, scheduled=scheduled, host=job.host)
+        while (until := closed_until(job.windows, workflow.now())) is not None:
+            workflow.set_current_details(f"waits for the end of a window at {until:%Y-%m-%d %H:%M} UTC")
+            await asyncio.sleep((until - workflow.now()).total_seconds())
+        if job.host is not None:
+            await _one_machine(job.host)
+        if job.bucket is None:
+            return await _on_host(job, request)
+        try:
+            await self._take_slot(job)
+            return await _on_host(job, request)
+        finally:
+            # What is awaited now must not be cut off by the cancellation that led here.
+            await asyncio.shield(_release(job))
+
+    async def _take_slot(self, job: FleetJob) -> None:
+        """Return when this run has a slot of the bucket. A bucket whose slots are gone gets new ones."""
+        workflow.set_current_details(f"waits for a slot of bucket {job.bucket}")
+        while not self._is_granted:
+            try:
+                await _slots(job).signal("acquire", workflow.info().workflow_id)
+            except FailureError:
+                await _start_slots(job)
+                continue
+            try:
+                await workflow.wait_condition(lambda: self._is_granted, timeout=_ASK_AGAIN)
+            except TimeoutError:
+                continue
+
+
+def slots_id(bucket: str) -> str:
+    """Return the id of the workflow that keeps the slots of a bucket."""
+    return f"slots/{bucket}"
+
+
+def _slots(job: FleetJob) -> workflow.ExternalWorkflowHandle[object]:
+    assert job.bucket is not None
+    return workflow.get_external_workflow_handle(slots_id(job.bucket))
+
+
+async def _release(job: FleetJob) -> None:
+    try:
+        await _slots(job).signal("release", workflow.info().workflow_id)
+    except FailureError:
+        # Slots that are gone are held by nobody.
+        return
+
+
+async def _start_slots(job: FleetJob) -> None:
+    assert job.bucket is not None
+    try:
+        await workflow.start_child_workflow(
+            messages.SLOTS,
+            SlotsState(bucket=job.bucket, limit=job.limit),
+            id=slots_id(job.bucket),
+            task_queue=CONTROL,
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+        )
+    except WorkflowAlreadyStartedError:
+        return
+
+
+async def _one_machine(host: str) -> None:
+    """Return when one machine, or none, says that it is this host. ApplicationError if two go on saying so.
+
+    A machine that took the place of another is not mistaken for a second one: the first is forgotten after minutes.
+    """
+    seconds = _FIRST_PAUSE
+    for _ in range(_WAITED_FOR_MACHINE):
+        known: list[str] = await workflow.execute_activity(
+            SERVED, host, result_type=list[str], start_to_close_timeout=_ASKED, task_queue=CONTROL
+        )
+        if len(known) < 2:
+            return
+        workflow.set_current_details(f"two machines call themselves {host}: {', '.join(known)}")
+        await asyncio.sleep(seconds)
+        seconds = min(_LONGEST_PAUSE, 2 * seconds)
+    raise ApplicationError(f"two machines call themselves {host}", type="two-machines", non_retryable=True)
+
+
+async def _on_host(job: FleetJob, request: JobRequest) -> JobAnswer:
+    workflow.set_current_details(f"on queue {job.queue}, run {request.run_id}")
+    answer: JobAnswer = await workflow.execute_activity(
+        messages.JOB,
+        request,
+        result_type=JobAnswer,
+        task_queue=job.queue,
+        schedule_to_close_timeout=timedelta(seconds=job.timeout),
+        heartbeat_timeout=timedelta(seconds=job.heartbeat),
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        retry_policy=RetryPolicy(
+            initial_interval=timedelta(seconds=2),
+            backoff_coefficient=2.0,
+            maximum_interval=timedelta(minutes=10),
+        ),
+    )
+    return answer
+
+
+@workflow.defn(name=messages.SLOTS)
+class SlotsWorkflow:
+    """The slots of a bucket: at most `limit` holders at once, over all hosts, in the order in which they came.
+
+    It survives the server, control and every holder. A holder that is gone without a word is found by asking.
+    """
+
+    @workflow.init
+    def __init__(self, state: SlotsState) -> None:
+        self._state = state
+        self._is_changed = True
+        self._is_closed = False
+
+    @workflow.signal
+    def acquire(self, workflow_id: str) -> None:
+        """Let the run wait for a slot; one that holds it is told again."""
+        state = self._state
+        if workflow_id in state.holders:
+            # Its answer may have been lost.
+            self._change(holders=tuple(one for one in state.holders if one != workflow_id))
+            self._change(waiting=(workflow_id, *state.waiting))
+        elif workflow_id not in state.waiting:
+            self._change(waiting=(*state.waiting, workflow_id))
+
+    @workflow.signal
+    def release(self, workflow_id: str) -> None:
+        """Take the slot back."""
+        self._change(
+            holders=tuple(one for one in self._state.holders if one != workflow_id),
+            waiting=tuple(one for one in self._state.waiting if one != workflow_id),
+        )
+
+    @workflow.signal
+    def resize(self, limit: int) -> None:
+        """Change the limit. Who holds a slot keeps it."""
+        self._change(limit=max(1, min(1000, limit)))
+        workflow.upsert_memo({LIMIT: self._state.limit})
+
+    @workflow.signal
+    def close(self) -> None:
+        """End the slots; who still waits gets new ones."""
+        self._is_closed = self._is_changed = True
+
+    @workflow.query
+    def state(self) -> SlotsState:
+        """Return who holds and who waits."""
+        return self._state
+
+    @workflow.run
+    async def run(self, state: SlotsState) -> None:  # noqa: ARG002 - __init__ has it
+        """Give slots until there are too many events; then go on as a new run."""
+        workflow.upsert_memo({LIMIT: self._state.limit})
+        while not self._is_closed:
+            await self._grant()
+            if _is_long():
+                workflow.continue_as_new(self._state)
+            try:
+                waits = _LOOK_AT_HOLDERS if self._state.waiting else None
+                await workflow.wait_condition(lambda: self._is_changed, timeout=waits)
+            except TimeoutError:
+                await self._look_at_holders()
+
+    def _change(self, **changes: object) -> None:
+        self._state = self._state.model_copy(update=changes)
+        self._is_changed = True
+
+    async def _grant(self) -> None:
+        self._is_changed = False
+        while self._state.waiting and len(self._state.holders) < self._state.limit:
+            first, *others = self._state.waiting
+            holders = (*self._state.holders, first)
+            self._change(waiting=tuple(others), holders=holders, most=max(self._state.most, len(holders)))
+            try:
+                await workflow.get_external_workflow_handle(first).signal("granted")
+            except FailureError:
+                self.release(first)
+
+    async def _look_at_holders(self) -> None:
+        """Take slots back from runs that have ended without a word."""
+        gone: list[str] = await workflow.execute_activity(
+            CLOSED,
+            list(self._state.holders),
+            result_type=list[str],
+            start_to_close_timeout=_ASKED,
+            task_queue=CONTROL,
+        )
+        for workflow_id in gone:
+            self.release(workflow_id)
+
+
+def _is_long() -> bool:
+    info = workflow.info()
+    return info.is_continue_as_new_suggested() or info.get_current_history_length() >= _MOST_EVENTS

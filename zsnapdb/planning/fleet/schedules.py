@@ -1,0 +1,215 @@
+"""Which schedules and limits the engine must have, and what differs from what it has, with the reason. Pure."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pydantic import ValidationError
+
+from zsnapdb.config.engine import FleetVerb
+from zsnapdb.config.fleet_jobs import FleetInstanceSettings, FleetJobsSettings, FleetScheduleSettings
+from zsnapdb.planning.fleet.messages import FleetJob
+from zsnapdb.planning.fleet.windows import windows_of
+
+PREFIX = "zsnapdb/"
+"""The ids of schedules that are ours begin so. Others are left alone."""
+_UNNAMED = "the jobs of the fleet do not name it any more"
+
+
+class FleetSchedule(FleetScheduleSettings):
+    """A schedule of the engine, and the job that it begins."""
+
+    job: FleetJob
+
+    @property
+    def name(self) -> str:
+        """What it is called, however it is changed."""
+        return f"{PREFIX}{self.job.verb}/{self.job.instance}"
+
+    @property
+    def schedule_id(self) -> str:
+        """Its id in the engine: its name and a digest of all that it says. So what is there is known from ids alone."""
+        digest = hashlib.blake2b(self.model_dump_json().encode(), digest_size=6).hexdigest()
+        return f"{self.name}/{digest}"
+
+
+class FleetChangeKind(StrEnum):
+    """What is done to a schedule or a limit."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True)
+class PresentSchedule:
+    """A schedule that the engine has. `document` describes it as it was applied; "" if that is not known."""
+
+    schedule_id: str
+    document: str
+    is_paused: bool
+
+    @property
+    def name(self) -> str:
+        """The name in its id."""
+        return self.schedule_id.rpartition("/")[0]
+
+    @property
+    def schedule(self) -> FleetSchedule | None:
+        """What it was applied as; None if that cannot be read."""
+        try:
+            return FleetSchedule.model_validate_json(self.document)
+        except ValidationError:
+            return None
+
+
+@dataclass(frozen=True)
+class PresentLimit:
+    """The limit of a bucket that the engine keeps."""
+
+    bucket: str
+    limit: int
+
+
+@dataclass(frozen=True)
+class FleetChange:
+    """A change, why it is made, and the wave of the rollout in which it is (from 1 on)."""
+
+    kind: FleetChangeKind
+    name: str
+    reason: str
+    wave: int
+    schedule: FleetSchedule | None = None
+    stale: tuple[str, ...] = ()
+    """The ids of schedules that go when the new one is there. The new one is paused if one of them is."""
+    limit: int | None = None
+    """For a limit: the new one; `name` is the bucket then."""
+
+    @property
+    def is_limit(self) -> bool:
+        return not self.name.startswith(PREFIX)
+
+
+def wanted(settings: FleetJobsSettings) -> tuple[FleetSchedule, ...]:
+    """Return every schedule of the fleet, by its name."""
+    found = [one for name, instance in settings.instance.items() for one in _of_instance(settings, name, instance)]
+    return tuple(sorted(found, key=lambda one: one.name))
+
+
+def _of_instance(settings: FleetJobsSettings, name: str, own: FleetInstanceSettings) -> Iterator[FleetSchedule]:
+    for verb, schedule in (
+        (FleetVerb.BACKUP, own.backup or settings.defaults.backup),
+        (FleetVerb.VERIFY, own.verify or settings.defaults.verify),
+        (FleetVerb.DRILL, _drills(settings)),
+    ):
+        if schedule is None or verb in own.skip:
+            continue
+        job = job_of(settings, verb, name)
+        yield FleetSchedule(**schedule.model_dump(), job=job.model_copy(update={"timeout": schedule.timeout}))
+
+
+def _drills(settings: FleetJobsSettings) -> FleetScheduleSettings | None:
+    drills = settings.drills
+    if drills is None:
+        return None
+    return FleetScheduleSettings(every=drills.every, jitter=drills.jitter, timeout=drills.timeout)
+
+
+def job_of(settings: FleetJobsSettings, verb: FleetVerb, instance: str) -> FleetJob:
+    """Return the job of a verb on a known instance. No window holds up what any host may do, such as a drill."""
+    own = settings.instance[instance]
+    is_anywhere = verb is FleetVerb.DRILL or (verb is FleetVerb.VERIFY and settings.verify_anywhere)
+    host = None if is_anywhere else own.host
+    return FleetJob(
+        verb=verb,
+        instance=instance,
+        host=host,
+        bucket=own.bucket,
+        limit=settings.bucket[own.bucket].limit if own.bucket is not None else 1,
+        windows=windows_of(host, settings.window) if host is not None else (),
+    )
+
+
+def changes(
+    settings: FleetJobsSettings, present: Sequence[PresentSchedule], limits: Sequence[PresentLimit]
+) -> tuple[FleetChange, ...]:
+    """Return what makes the engine's schedules and limits those of the settings, in the order of the rollout."""
+    known: dict[str, list[PresentSchedule]] = {}
+    for there in present:
+        known.setdefault(there.name, []).append(there)
+    needed = {one.name: one for one in wanted(settings)}
+    found = [
+        *_limit_changes(settings, {one.bucket: one.limit for one in limits}),
+        *(
+            change
+            for name, one in needed.items()
+            if (change := _change(settings, one, known.get(name, []))) is not None
+        ),
+        *(
+            FleetChange(FleetChangeKind.DELETE, name, _UNNAMED, _last(settings), stale=_ids(others))
+            for name, others in known.items()
+            if name not in needed
+        ),
+    ]
+    return tuple(sorted(found, key=lambda one: (one.wave, not one.is_limit, one.name)))
+
+
+def _change(settings: FleetJobsSettings, needed: FleetSchedule, known: Sequence[PresentSchedule]) -> FleetChange | None:
+    wave, others = _wave(settings, needed.job.instance), [one for one in known if not _is(one, needed)]
+    if not known:
+        return FleetChange(FleetChangeKind.CREATE, needed.name, "the engine does not have it", wave, needed)
+    if not others:
+        return None
+    stale = _ids(others)
+    if len(others) < len(known):
+        reason = "an older form of it is still there"
+        return FleetChange(FleetChangeKind.DELETE, needed.name, reason, wave, stale=stale)
+    before = next((one.schedule for one in others if one.schedule is not None), None)
+    differing = ", ".join(_differences(before, needed)) if before is not None else ""
+    reason = f"other than before: {differing}" if differing else "what the engine has cannot be read"
+    return FleetChange(FleetChangeKind.UPDATE, needed.name, reason, wave, needed, stale)
+
+
+def _is(known: PresentSchedule, needed: FleetSchedule) -> bool:
+    return known.schedule_id == needed.schedule_id
+
+
+def _ids(known: Sequence[PresentSchedule]) -> tuple[str, ...]:
+    return tuple(one.schedule_id for one in known)
+
+
+def _differences(before: FleetSchedule, needed: FleetSchedule) -> Iterator[str]:
+    for key in FleetScheduleSettings.model_fields:
+        if getattr(before, key) != getattr(needed, key):
+            yield key
+    for key in FleetJob.model_fields:
+        if key != "timeout" and getattr(before.job, key) != getattr(needed.job, key):
+            yield key
+
+
+def _limit_changes(settings: FleetJobsSettings, known: Mapping[str, int]) -> Iterator[FleetChange]:
+    for bucket, own in settings.bucket.items():
+        if bucket not in known:
+            reason = f"at most {own.limit} jobs at once"
+            yield FleetChange(FleetChangeKind.CREATE, bucket, reason, 1, limit=own.limit)
+        elif known[bucket] != own.limit:
+            reason = f"at most {own.limit} jobs at once, before {known[bucket]}"
+            yield FleetChange(FleetChangeKind.UPDATE, bucket, reason, 1, limit=own.limit)
+    for bucket in sorted(set(known) - set(settings.bucket)):
+        yield FleetChange(FleetChangeKind.DELETE, bucket, _UNNAMED, _last(settings))
+
+
+def _wave(settings: FleetJobsSettings, instance: str) -> int:
+    host = settings.instance[instance].host
+    for number, pattern in enumerate(settings.rollout):
+        if fnmatch.fnmatchcase(host, pattern):
+            return number + 1
+    return _last(settings)
+
+
+def _last(settings: FleetJobsSettings) -> int:
+    return len(settings.rollout) + 1
