@@ -232,6 +232,7 @@ class _Created(_Facts):
 
 class _Reset(_Facts):
     undone: int | None = None
+    way: str = ""
     reason: str | None = None
 
 
@@ -272,7 +273,8 @@ def result_of(document: Document, person: Person, now: datetime) -> ResultCard:
     if reset.undone is not None:
         sentence = f"{counted(reset.undone, 'change')} of rows were undone." if reset.undone else "No row was changed."
     elif reset.reason:
-        sentence = f"Its data was replaced: {reset.reason}"
+        done = "A waiting clone took its place" if reset.way == "swap" else "Its data was replaced"
+        sentence = f"{done}: {reset.reason}"
     committed = read(_Committed, document) if document.get("kind") == "clone-commit" else _Committed()
     return ResultCard(clone, _login(document, clone), sentence, committed.id)
 

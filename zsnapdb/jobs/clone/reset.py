@@ -6,6 +6,7 @@ else its data is replaced. What is more than some rows takes longer to load, so 
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -124,20 +125,21 @@ def reset(
     with held(settings, host, name) as info:
         if meant is not None and info.guid != meant.guid:
             raise UnknownNameError(f"clone {meant.label} is gone; another has its name", hint="nothing was changed")
-        reasons = list[str]()
+        reasons, began = list[str](), time.monotonic()
         if requested is None and not replaces:
             try:
                 undone = row_reset.undo_rows(settings, host, info)
-                return ResetClone(address.open_to(settings, info, events), undone)
             except (ZsnapdbError, OSError) as error:
                 reasons.append(_reason(error))
+            else:
+                return ResetClone(address.open_to(settings, info, events), undone)
         handed.forget(host, info.name)
         from zsnapdb.jobs.clone import swap
 
         if reasons and swap.is_offered(settings):
             try:
                 swapped = swap.swap(settings, host, info, events)
-                return ResetClone(swapped.info, swap_seconds=swapped.seconds, reason=reasons[0])
+                return ResetClone(swapped, swap_seconds=time.monotonic() - began, reason=reasons[0])
             except (ZsnapdbError, OSError) as error:
                 reasons.append(f"no swap: {_reason(error)}")
         from zsnapdb.jobs.clone import data_reset

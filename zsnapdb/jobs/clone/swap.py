@@ -9,9 +9,7 @@ data of before goes with the next filling of the pool, or the next sweep.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pydantic import SecretStr
 
@@ -45,14 +43,6 @@ from zsnapdb.zfs import datasets, snapshots
 _HINT = "its data is replaced instead"
 
 
-@dataclass(frozen=True)
-class Swapped:
-    """The clone in its new place, and how long that took until its user reached it (seconds)."""
-
-    info: CloneInfo
-    seconds: float
-
-
 def is_offered(settings: Settings) -> bool:
     """Whether clones keep ports here, so that another clone can take the place of one."""
     return settings.clones.address is not None
@@ -63,13 +53,13 @@ def plan(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
     return next(_candidates(settings, host, info))
 
 
-def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Swapped:
+def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
     """Give the user of the clone another one with its first data; the caller holds the clone's lock.
 
     Afterwards every session of the user is ended, and the port that the clone keeps, and its password, lead to the new
-    data. PreflightError if that cannot be: then the clone has its old data, and its server may be down.
+    data. Return the clone in its new place. PreflightError if that cannot be: then the clone has its old data, and its
+    server may be down.
     """
-    began = time.monotonic()
     instance = Instance.of(settings, info.instance, events).on_host(host)
     password = credentials.read(info.client_file)
     if password is None:
@@ -86,7 +76,7 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Swa
             except ZsnapdbError as error:
                 pool.set_aside(instance, slot, error)
                 continue
-            return Swapped(_exchange(settings, host, info, slot, events), time.monotonic() - began)
+            return _exchange(settings, host, info, slot, events)
     raise PreflightError("no other clone of the pool is good", hint=_HINT)
 
 
