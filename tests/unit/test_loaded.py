@@ -47,15 +47,15 @@ def test_no_command_but_serve_and_mcp_loads_what_is_in_their_extras() -> None:
 OF_TALKS = ("apscheduler", "boto3", "botocore", "libvirt", "lxml", "pytest", "requests", "rich", "urllib3")
 """What only some runs of a command need: it is loaded where such a run comes to it."""
 COMMANDS = {
-    "snapshot": ((("snapshot", "snapshot"),), ("pyrage",), 235),
-    "backup": ((("backup", "backup"),), (), 279),
-    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), (), 347),
-    "clone create": ((("clone.create", "create"),), (), 278),
-    "clone list": ((("clone.inventory", "list_clones"),), OF_REPOSITORIES, 237),
-    "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone"), 254),
-    "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone"), 207),
-    "doctor": ((("doctor", "_diagnoses"),), (), 443),
-    "query": ((("query", "query"),), (), 407),
+    "snapshot": ((("snapshot", "snapshot"),), ("pyrage",), 242),
+    "backup": ((("backup", "backup"),), (), 286),
+    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), (), 353),
+    "clone create": ((("clone.create", "create"),), (), 285),
+    "clone list": ((("clone.inventory", "list_clones"),), OF_REPOSITORIES, 244),
+    "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone"), 262),
+    "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone"), 214),
+    "doctor": ((("doctor", "_diagnoses"),), (), 454),
+    "query": ((("query", "query"),), (), 414),
 }
 """For each command its functions, modules that it does not load, and how many of the package it loads at most.
 
