@@ -400,7 +400,7 @@ def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
         with locks.on_clone(dataset):
             info = _of_dataset(settings, host, dataset)
             if info is not None and info.is_called(name):
-                yield _refuse_incomplete(info, name)
+                yield _refuse_unusable(info, name)
                 return
         # It was renamed, or has another dataset since a reset, or this dataset is no clone: another lock counts.
         dataset = find(settings, host, name).name
@@ -425,12 +425,11 @@ def ready(settings: Settings, host: Host, name: str) -> CloneInfo:
 
     UnknownNameError also if another clone is meant (`meant.require`).
     """
-    info = find(settings, host, name)
+    return _refuse_unusable(find(settings, host, name), name)
+
+
+def _refuse_unusable(info: CloneInfo, name: str) -> CloneInfo:
     meant.require(info, name)
-    return _refuse_incomplete(info, name)
-
-
-def _refuse_incomplete(info: CloneInfo, name: str) -> CloneInfo:
     info = copies.complete("clone", info)
     if info.is_of_nobody and not info.waits:
         why = (
