@@ -66,7 +66,7 @@ def resolve(seen: CloneBranches, text: str) -> Commit:
     head = seen.branches.heads.get(text, text)
     if head in seen.commits:
         return seen.commits[head]
-    if not head:
+    if text in seen.branches.heads and not head:
         raise PreflightError(
             f"branch {text} of clone {seen.info.label} has no commit yet",
             hint=f"run `zsnapdb clone commit {seen.info.label}`",
