@@ -372,6 +372,13 @@ def _of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo | None:
     return copies.find_or_none(one, name)
 
 
+def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
+    """Return the clone as it is now. UnknownNameError if it is another one, which has the name of the one meant."""
+    if now.guid != meant.guid:
+        raise UnknownNameError(f"clone {meant.label} is gone; another has its name", hint="nothing was changed")
+    return now
+
+
 def refuse_label(others: Iterable[CloneInfo], label: str) -> None:
     """Raise ExistsError if one of these clones is called so, or has a dataset of that name."""
     other = next((info for info in others if info.is_called(label) or info.name == label), None)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from zsnapdb.base.errors import UnknownNameError, ZsnapdbError
+from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import address, handed, row_reset
-from zsnapdb.jobs.clone.catalogue import CloneInfo, held, ready
+from zsnapdb.jobs.clone.catalogue import CloneInfo, held, ready, refuse_other
 from zsnapdb.jobs.clone.row_reset import UndoneRows
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ def reset(
     clone has the name by now than the one that is `meant`.
     """
     with held(settings, host, name) as info:
-        if meant is not None and info.guid != meant.guid:
-            raise UnknownNameError(f"clone {meant.label} is gone; another has its name", hint="nothing was changed")
+        if meant is not None:
+            refuse_other(meant, info)
         reasons, began = list[str](), time.monotonic()
         if requested is None and not replaces:
             try:
