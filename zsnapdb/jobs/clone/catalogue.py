@@ -400,6 +400,7 @@ def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
         with locks.on_clone(dataset):
             info = _of_dataset(settings, host, dataset)
             if info is not None and info.is_called(name):
+                meant.require(info, name)
                 yield _refuse_incomplete(info, name)
                 return
         # It was renamed, or has another dataset since a reset, or this dataset is no clone: another lock counts.
