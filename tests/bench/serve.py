@@ -81,7 +81,8 @@ class Sites:
             connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
             body = answer.read()
-        if answer.status != 200:
+        # A page whose part is not known says so, and is no page of that part.
+        if answer.status != 200 or b'class="code"' in body:
             raise SystemExit(f"{path} answered {answer.status}: {body[:500]!r}")
         return time.monotonic() - began
 
@@ -144,7 +145,10 @@ def percentile(samples: Sequence[float], share: float) -> float:
 
 
 def stand_in(folder: Path, count: int) -> None:
-    """Write a program `zfs` that prints what `zfs get` would print of so many clones; it refuses everything else."""
+    """Write a program `zfs` that prints what `zfs get` would print of so many clones, and that there are no snapshots.
+
+    It refuses everything else.
+    """
     from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 
     pool, base = ClonePool(), f"{SOURCE}@zsnapdb-20261120T100000Z-0001"
@@ -175,9 +179,8 @@ def stand_in(folder: Path, count: int) -> None:
         (folder / f"{number}.txt").write_text(f"{text}\n")
         cases.append(f"'{words}') exec cat {folder}/{number}.txt ;;")
     program = folder / "zfs"
-    program.write_text(
-        '#!/bin/sh\ncase "$*" in\n' + "\n".join(cases) + '\nesac\necho "no such dataset: $*" >&2\nexit 1\n'
-    )
+    cases.append("'list -H -p -d 1 -t snapshot '*) exit 0 ;;")
+    program.write_text("\n".join(("#!/bin/sh", 'case "$*" in', *cases, "esac", 'echo "refused: $*" >&2', "exit 1", "")))
     program.chmod(0o755)
     zpool = folder / "zpool"
     zpool.write_text("#!/bin/sh\nexit 0\n")
