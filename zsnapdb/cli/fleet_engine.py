@@ -137,7 +137,7 @@ def dev(
         from zsnapdb.fleet.dev import TrialFleet, program, serve
         from zsnapdb.fleet.job_runner import JobRunner
         from zsnapdb.fleet.memory import available
-    trial, environment = TrialFleet(folder, port, socket.gethostname()), _environment(config)
+    trial, environment = TrialFleet(folder, port, socket.gethostname()[:63]), _environment(config)
     chosen = program(temporal)
     runner = JobRunner(
         trial.host,

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from zsnapdb.agent.children import Child, StartChild
-from zsnapdb.agent.held import held_back
 from zsnapdb.agent.records import Records
-from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.errors import BusyError, ZsnapdbError
 from zsnapdb.config.engine import FleetVerb, WorkerSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.fleet.child_log import LogReader
@@ -75,7 +74,7 @@ class JobRunner:
             return JobAnswer(host=self.host, exit_code=0, served=served)
         if is_too_soon(request, records.run(name), own, self.now()):
             raise JobRefused(f"{name} began a moment ago on {self.host}", JobVerdict.AGAIN)
-        self._refuse_for_now(request, settings, own, records)
+        self._refuse_for_now(request, own, records)
         if name in self._running:
             raise JobRefused(f"{name} is at work on {self.host} already", JobVerdict.AGAIN)
         self._running.add(name)
@@ -95,15 +94,11 @@ class JobRunner:
             raise JobRefused(f"{self.host} has left the fleet", JobVerdict.AGAIN)
         return settings, settings.fleet
 
-    def _refuse_for_now(self, request: JobRequest, settings: Settings, own: WorkerSettings, records: Records) -> None:
+    def _refuse_for_now(self, request: JobRequest, own: WorkerSettings, records: Records) -> None:
         if request.host is None and request.verb is FleetVerb.DRILL and self.available() < own.memory:
             raise JobRefused(f"{self.host} has too little memory for a drill now", JobVerdict.ELSEWHERE)
-        if request.verb is not FleetVerb.BACKUP:
-            return
-        if records.is_paused(request.instance, self.now()):
+        if request.verb is FleetVerb.BACKUP and records.is_paused(request.instance, self.now()):
             raise JobRefused(f"{request.instance} is paused on {self.host}", JobVerdict.AGAIN)
-        if request.instance in held_back(settings):
-            raise JobRefused(f"the server of {request.instance} is being replaced", JobVerdict.AGAIN)
 
     def _keep_given(self, records: Records, name: JobName) -> None:
         try:
@@ -148,9 +143,12 @@ class JobRunner:
     def _keep(self, records: Records, name: JobName, before: RunRecord | None, record: RunRecord) -> None:
         """Keep the run where the agent keeps its own. A full disk ends no job.
 
+        One that found another at work did nothing: the agent would begin it again by itself, the fleet does so too.
         One that was not good serves no time of the schedule: else a fleet that begins backups and ends them at once
         would keep the agent from making any.
         """
+        if record.exit_code == BusyError.exit_code:
+            return
         if not _is_good(record.exit_code):
             served = before.scheduled if before is not None else record.scheduled - timedelta(seconds=1)
             record = record.model_copy(update={"scheduled": min(served, record.scheduled)})

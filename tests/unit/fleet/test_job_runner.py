@@ -131,6 +131,11 @@ def test_a_run_that_was_not_good_serves_no_time_of_the_schedule(tmp_path: Path) 
         assert (kept.scheduled, kept.failures) == (asked.scheduled - timedelta(seconds=1), failures)
 
 
+def test_a_run_that_found_another_at_work_is_not_kept_so_the_agent_leaves_it_to_the_fleet(tmp_path: Path) -> None:
+    assert done(made(tmp_path), request("fails-75-one")).exit_code == 75
+    assert Records(tmp_path / "db1").run(job_name(FleetVerb.BACKUP, "fails-75-one")) is None
+
+
 def test_what_left_the_fleet_does_nothing_for_it(tmp_path: Path) -> None:
     runner = made(tmp_path)
     left = runner.load().model_copy(update={"fleet": None})
