@@ -80,7 +80,8 @@ def worker(config: ConfigFile = None) -> None:
     own = load(config).fleet
     if own is None:
         raise ConfigError(
-            "the configuration names no fleet", hint="write [fleet] with server and host, as `zsnapdb example` shows"
+            "the configuration names no fleet",
+            hint="write [fleet] with server and host, as `zsnapdb example zsnapdb.toml` shows",
         )
     with extra():
         from zsnapdb.fleet.job_runner import JobRunner
