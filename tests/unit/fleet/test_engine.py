@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.unit.support import trial_engine
+from tests.unit.support import certificates, tls_front, trial_engine
 from zsnapdb.base import run_id
+from zsnapdb.base.errors import UnreachableError
 from zsnapdb.config import fleet_jobs
 from zsnapdb.config.engine import EngineSettings, FleetVerb
 from zsnapdb.planning.fleet.messages import CONTROL, JOB, FleetJob, JobAnswer, queue_of
@@ -299,6 +300,28 @@ def test_what_an_operator_applies_is_there_and_comes_back_when_the_engine_lost_i
     assert [one["state"] for one in fleet("run", "backup", "--jobs", str(jobs), "--wait")["runs"]] == ["completed"]
     (newest, *_) = fleet("history", "--jobs", str(jobs), "--where", "instance=quick")["runs"]
     assert (newest["state"], newest["host"]) == ("completed", "db1")
+
+
+def test_certificates_are_shown_and_an_engine_of_another_authority_is_told_nothing(yard: Yard, tmp_path: Path) -> None:
+    from zsnapdb.fleet.connection import connect
+
+    own, other = (certificates.make(tmp_path / name, "host.db1", "temporal") for name in ("own", "other"))
+    own.key.chmod(0o600)
+    with tls_front.front(own, yard.port) as there:
+        settings = {
+            "server": f"127.0.0.1:{there.port}",
+            "certificate": own.cert,
+            "key": own.key,
+            "server_name": "temporal",
+        }
+        good = EngineSettings.model_validate({**settings, "ca": own.ca})
+        assert asyncio.run(connect(good, "a test")).namespace == "fleet"
+        assert set(there.shown) == {"host.db1"}
+        there.shown.clear()
+        for wrong in ({"ca": other.ca}, {"ca": own.ca, "server_name": "elsewhere"}):
+            with pytest.raises(UnreachableError, match="cannot be reached"):
+                asyncio.run(connect(EngineSettings.model_validate({**settings, **wrong}), "a test"))
+        assert there.shown == []
 
 
 def planned(jobs: Path) -> list[str]:
