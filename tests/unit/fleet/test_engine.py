@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.unit.support import certificates, tls_front, trial_engine
+from tests.unit.support import certificates, trial_engine
 from zsnapdb.base import run_id
 from zsnapdb.base.errors import UnreachableError
 from zsnapdb.config import fleet_jobs
@@ -307,21 +307,19 @@ def test_certificates_are_shown_and_an_engine_of_another_authority_is_told_nothi
 
     own, other = (certificates.make(tmp_path / name, "host.db1", "temporal") for name in ("own", "other"))
     own.key.chmod(0o600)
-    with tls_front.front(own, yard.port) as there:
-        settings = {
-            "server": f"127.0.0.1:{there.port}",
-            "certificate": own.cert,
-            "key": own.key,
-            "server_name": "temporal",
-        }
-        good = EngineSettings.model_validate({**settings, "ca": own.ca})
-        assert asyncio.run(connect(good, "a test")).namespace == "fleet"
-        assert set(there.shown) == {"host.db1"}
-        there.shown.clear()
-        for wrong in ({"ca": other.ca}, {"ca": own.ca, "server_name": "elsewhere"}):
-            with pytest.raises(UnreachableError, match="cannot be reached"):
-                asyncio.run(connect(EngineSettings.model_validate({**settings, **wrong}), "a test"))
-        assert there.shown == []
+    front, words = tmp_path / "front", (str(own.ca), str(own.cert), str(own.key), str(yard.port))
+    process = trial_engine.python("-m", "tests.unit.support.tls_front", *words, log=front)
+    yard.stack.callback(trial_engine.end, process)
+    until(lambda: front.read_text().endswith("\n"))
+    port, files = front.read_text().strip(), {"certificate": own.cert, "key": own.key}
+    settings = {"server": f"127.0.0.1:{port}", "server_name": "temporal", "ca": own.ca, **files}
+    assert asyncio.run(connect(EngineSettings.model_validate(settings), "a test")).namespace == "fleet"
+    shown = front.read_text().split()[1:]
+    assert set(shown) == {"host.db1"}
+    for wrong in ({"ca": other.ca}, {"server_name": "elsewhere"}):
+        with pytest.raises(UnreachableError, match="cannot be reached"):
+            asyncio.run(connect(EngineSettings.model_validate({**settings, **wrong}), "a test"))
+    assert front.read_text().split()[1:] == shown
 
 
 def planned(jobs: Path) -> list[str]:
