@@ -166,8 +166,13 @@ class FleetEngine:
             yield await self._run(one)
 
     async def told(self, run: JobRun) -> JobRun:
-        """Return the run with where and how it ended, or how its last attempt failed."""
-        return await self._told(await self.client.get_workflow_handle(run.workflow_id).describe())
+        """Return the run with where and how it ended, or how its last attempt failed; as it is if it is gone by now."""
+        try:
+            return await self._told(await self.client.get_workflow_handle(run.workflow_id).describe())
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return run
 
     async def _told(self, execution: WorkflowExecutionDescription) -> JobRun:
         run = await self._run(execution)
