@@ -107,6 +107,16 @@ def test_a_log_that_says_anything_tells_nothing(tmp_path: Path) -> None:
     assert said.step.isprintable()
 
 
+def test_what_a_command_told_people_stays_on_the_host(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    told = {"event": "progress", "step": "clone: zfs clone tank/secret@x tank/y", "seconds": 5.1}
+    log.write_text(json.dumps({"event": "progress", "step": "verify", "done": 3, "total": 9}) + "\n")
+    reader = LogReader(log, "db1", {})
+    assert reader.progress() == JobProgress(host="db1", step="verify", done=3, total=9)
+    log.write_text(log.read_text() + json.dumps(told) + "\n")
+    assert reader.progress() == JobProgress(host="db1")
+
+
 def test_a_host_that_cannot_now_says_whether_another_may(tmp_path: Path) -> None:
     runner = made(tmp_path, verbs=("backup", "drill"))
     assert refused(runner, request("unknown"))[0] is JobVerdict.NEVER
