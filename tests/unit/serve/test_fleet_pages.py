@@ -145,6 +145,15 @@ def test_no_text_of_an_export_is_a_formula(fleet_host: ServeHost) -> None:
         assert text.startswith('"verdict","instance"'), "each cell is quoted"
 
 
+def test_a_repository_with_huge_names_fills_no_answer(fleet_host: ServeHost, yard: FleetYard) -> None:
+    yard.backup("huge", 200, host="h" * 1_000_000, objectives=OBJECTIVES)
+    yard.status()
+    token = fleet_host.token("user:anna@example.org", Role.VIEWER)
+    document = fleet_host.done(token, ListFleetVerb()).document
+    assert document["total"] == 5
+    assert len(json.dumps(document)) < 100_000
+
+
 def test_parts_of_many_rows_follow_each_other(fleet_host: ServeHost) -> None:
     token = fleet_host.token("user:anna@example.org", Role.AUDITOR)
     seen = []
