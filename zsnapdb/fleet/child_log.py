@@ -42,8 +42,16 @@ class _Line(BaseModel):
 class _ProgressLine(_Line):
     event: Literal["progress"]
     step: str
-    done: int = 0
+    done: int | None = None
     total: int | None = None
+
+    @property
+    def measured_step(self) -> str:
+        """The step, if it has a measure of itself: those are named by zsnapdb alone.
+
+        Of others a line says what was told last, which can name datasets, files and hosts.
+        """
+        return self.step if self.done is not None else ""
 
 
 class _ErrorPart(_Line):
@@ -71,9 +79,8 @@ class LogReader:
             with contextlib.suppress(ValidationError):
                 said = _ProgressLine.model_validate_json(line)
                 total = max(0, said.total) if said.total is not None else None
-                return JobProgress(
-                    host=self._host, step=self._clean(said.step, 80), done=max(0, said.done), total=total
-                )
+                step = self._clean(said.measured_step, 80)
+                return JobProgress(host=self._host, step=step, done=max(0, said.done or 0), total=total)
         return JobProgress(host=self._host)
 
     def error(self) -> tuple[str, str]:

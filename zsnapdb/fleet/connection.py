@@ -103,19 +103,25 @@ def refused(error: RPCError, doing: str) -> ServerError | UnreachableError:
     )
 
 
-def machine() -> str:
+def machine(
+    own: Path = Path("/etc/machine-id"),
+    firmware: Path = Path("/sys/class/dmi/id/product_uuid"),
+    boot: Path = Path("/proc/sys/kernel/random/boot_id"),
+) -> str:
     """Return what tells this machine apart from others, without saying what it is: 16 hexadecimal digits.
 
-    Source: machine-id(5), which asks programs not to give the id itself to others.
+    A copy of a virtual machine has the id of the first in its files, but a firmware of its own. Source: machine-id(5),
+    which asks programs not to give the id itself to others.
     """
-    for file in (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")):
-        try:
-            known = file.read_text().strip()
-        except OSError:
-            continue
-        if known:
-            return hashlib.blake2b(known.encode(), key=b"zsnapdb fleet", digest_size=8).hexdigest()
-    return "0" * 16
+    known = [text for file in (own, firmware) if (text := _content(file))] or [_content(boot)]
+    return hashlib.blake2b("\n".join(known).encode(), key=b"zsnapdb fleet", digest_size=8).hexdigest()
+
+
+def _content(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
 
 
 def identity_of(host: str, machine_id: str) -> str:

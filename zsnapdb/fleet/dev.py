@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from zsnapdb.planning.fleet.messages import CONTROL
 
 _PATIENCE = 60.0
 """How many seconds the engine has to start, and then to end."""
+_LOOK = 0.5
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,27 @@ def serve(
 ) -> None:
     """Run the trial until SIGTERM or Ctrl-C. The jobs of the trial are written if there are none yet.
 
-    CommandError if the engine does not start.
+    CommandError if the engine does not start, or ends. What answers on the port already is none of this: another
+    account can have started it, and whoever asks it is asked as root.
     """
+    _require_free(trial.port)
     trial.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not trial.jobs_file.exists():
         whole_file.replace(trial.jobs_file, trial.jobs(settings).encode())
     with _engine(trial, temporal) as process:
         asyncio.run(_serve(trial, process, runner, tell))
+
+
+def _require_free(port: int) -> None:
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise CommandError(
+                f"listening on port {port} of 127.0.0.1: {error.strerror}",
+                hint="end the engine that has it, perhaps of a trial that was killed, or name another port with --port",
+            ) from error
 
 
 @contextlib.contextmanager
@@ -111,10 +127,7 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     identity, deadline = identity_of(trial.host, machine()), time.monotonic() + _PATIENCE
     while not stop.is_set():
-        if process.poll() is not None:
-            raise CommandError(
-                f"the engine ended with {process.returncode}", hint=f"check that port {trial.port} is free, or --port"
-            )
+        _require_alive(trial, process)
         try:
             client, own = await connect(trial.engine, CONTROL), await connect(trial.worker, identity)
         except UnreachableError:
@@ -123,5 +136,24 @@ async def _serve(
             await pause(stop, 0.2)
             continue
         tell(f"the fleet of this machine works; in another terminal: zsnapdb fleet run backup --jobs {trial.jobs_file}")
-        await until_stopped([control_worker(client), *workers(own, runner, trial.worker, identity)], stop)
+        watching = asyncio.create_task(_stop_after(process, stop))
+        try:
+            await until_stopped([control_worker(client), *workers(own, runner, trial.worker, identity)], stop)
+        finally:
+            watching.cancel()
+        _require_alive(trial, process)
         return
+
+
+def _require_alive(trial: TrialFleet, process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        raise CommandError(
+            f"the engine ended with {process.returncode}", hint=f"check that port {trial.port} is free, or --port"
+        )
+
+
+async def _stop_after(process: subprocess.Popen[bytes], stop: asyncio.Event) -> None:
+    """Set the stop when the engine has ended: what answers in its place is not asked for jobs."""
+    while process.poll() is None:
+        await asyncio.sleep(_LOOK)
+    stop.set()

@@ -98,19 +98,18 @@ class FleetEngine:
     async def remove_schedules(self, names: Sequence[str]) -> None:
         """Remove the schedules that are there. Their runs go on."""
         for name in names:
-            try:
-                await self.client.get_schedule_handle(name).delete()
-            except RPCError as error:
-                if error.status is not RPCStatusCode.NOT_FOUND:
-                    raise
+            await _is_there(self.client.get_schedule_handle(name).delete())
 
-    async def pause(self, name: str, reason: str) -> None:
-        """Let the schedule begin nothing. Its run goes on."""
-        await self.client.get_schedule_handle(name).pause(note=reason)
+    async def pause(self, name: str, reason: str) -> bool:
+        """Let the schedule begin nothing. Its run goes on. Return whether it is there still."""
+        return await _is_there(self.client.get_schedule_handle(name).pause(note=reason))
 
-    async def resume(self, name: str, reason: str) -> None:
-        """Let the schedule begin its jobs again; what was missed in a pause is not made up for."""
-        await self.client.get_schedule_handle(name).unpause(note=reason)
+    async def resume(self, name: str, reason: str) -> bool:
+        """Let the schedule begin its jobs again; what was missed in a pause is not made up for.
+
+        Return whether it is there still.
+        """
+        return await _is_there(self.client.get_schedule_handle(name).unpause(note=reason))
 
     async def keep_limit(self, bucket: str, limit: int) -> None:
         """Let so many jobs of the bucket run at once from now on."""
@@ -127,11 +126,7 @@ class FleetEngine:
 
     async def remove_limit(self, bucket: str) -> None:
         """Let jobs of the bucket wait for nothing. Jobs that name it make new slots when they need one."""
-        try:
-            await self.client.get_workflow_handle(slots_id(bucket)).signal("close")
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
+        await _is_there(self.client.get_workflow_handle(slots_id(bucket)).signal("close"))
 
     async def begin(self, job: FleetJob) -> str:
         """Begin a run of the job now, which has an id of its own. Return the id of the workflow.
@@ -160,9 +155,9 @@ class FleetEngine:
             await handle.result()
         return await self._told(await handle.describe())
 
-    async def cancel(self, workflow_id: str) -> None:
-        """Ask the run to end."""
-        await self.client.get_workflow_handle(workflow_id).cancel()
+    async def cancel(self, workflow_id: str) -> bool:
+        """Ask the run to end. Return whether it had not ended already: what is listed can be a moment old."""
+        return await _is_there(self.client.get_workflow_handle(workflow_id).cancel())
 
     async def runs(self, most: int, *, only_running: bool) -> AsyncIterator[JobRun]:
         """Yield the newest runs, at most so many, without how they ended."""
@@ -171,8 +166,13 @@ class FleetEngine:
             yield await self._run(one)
 
     async def told(self, run: JobRun) -> JobRun:
-        """Return the run with where and how it ended, or how its last attempt failed."""
-        return await self._told(await self.client.get_workflow_handle(run.workflow_id).describe())
+        """Return the run with where and how it ended, or how its last attempt failed; as it is if it is gone by now."""
+        try:
+            return await self._told(await self.client.get_workflow_handle(run.workflow_id).describe())
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return run
 
     async def _told(self, execution: WorkflowExecutionDescription) -> JobRun:
         run = await self._run(execution)
@@ -194,6 +194,17 @@ class FleetEngine:
         except ValidationError:
             job = None
         return JobRun(execution.id, job, state, execution.start_time, execution.close_time)
+
+
+async def _is_there(asked: Awaitable[None]) -> bool:
+    """Return whether what something was asked of is there, or runs."""
+    try:
+        await asked
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return False
+    return True
 
 
 def _under_way(execution: WorkflowExecutionDescription) -> str:

@@ -20,7 +20,15 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.fleet.child_log import LogReader
 from zsnapdb.planning.agent.jobs import JobName
 from zsnapdb.planning.agent.runs import RunRecord, is_good
-from zsnapdb.planning.fleet.host_jobs import is_too_soon, job_name, refusal, served_by, served_until, words
+from zsnapdb.planning.fleet.host_jobs import (
+    is_too_soon,
+    job_name,
+    of_the_past,
+    refusal,
+    served_by,
+    served_until,
+    words,
+)
 from zsnapdb.planning.fleet.messages import JobAnswer, JobProgress, JobRequest
 from zsnapdb.planning.fleet.retry import JobVerdict, verdict
 
@@ -69,10 +77,11 @@ class JobRunner:
         name, records = job_name(request.verb, request.instance), Records(settings.agent.state)
         # Whoever is refused now was asked all the same: the fleet is there.
         self._keep_given(records, name)
-        served = served_by(request, records.run(name))
+        last = of_the_past(records.run(name), self.now())
+        served = served_by(request, last)
         if served:
             return JobAnswer(host=self.host, exit_code=0, served=served)
-        if is_too_soon(request, records.run(name), own, self.now()):
+        if is_too_soon(request, last, own, self.now()):
             raise JobRefused(f"{name} began a moment ago on {self.host}", JobVerdict.AGAIN)
         self._refuse_for_now(request, own, records)
         if name in self._running:
@@ -97,8 +106,9 @@ class JobRunner:
     def _refuse_for_now(self, request: JobRequest, own: WorkerSettings, records: Records) -> None:
         if request.host is None and request.verb is FleetVerb.DRILL and self.available() < own.memory:
             raise JobRefused(f"{self.host} has too little memory for a drill now", JobVerdict.ELSEWHERE)
-        if request.verb is FleetVerb.BACKUP and records.is_paused(request.instance, self.now()):
-            raise JobRefused(f"{request.instance} is paused on {self.host}", JobVerdict.AGAIN)
+        if records.is_paused(request.instance, self.now()):
+            kind = JobVerdict.AGAIN if request.host is not None else JobVerdict.ELSEWHERE
+            raise JobRefused(f"{request.instance} is paused on {self.host}", kind)
 
     def _keep_given(self, records: Records, name: JobName) -> None:
         try:
@@ -109,7 +119,8 @@ class JobRunner:
     async def _command(
         self, request: JobRequest, name: JobName, records: Records, beat: Callable[[JobProgress], None]
     ) -> JobAnswer:
-        before, began, at = records.run(name), time.monotonic(), self.now()
+        began, at = time.monotonic(), self.now()
+        before = of_the_past(records.run(name), at)
         record = RunRecord(
             run_id=request.run_id,
             scheduled=served_until(request, at),
@@ -147,7 +158,7 @@ class JobRunner:
         One that was not good serves no time of the schedule: else a fleet that begins backups and ends them at once
         would keep the agent from making any.
         """
-        before = records.run(name)
+        before = of_the_past(records.run(name), self.now())
         served = before.scheduled if before is not None else record.scheduled - timedelta(seconds=1)
         scheduled = max(served, record.scheduled) if _is_good(record.exit_code) else served
         try:

@@ -134,8 +134,8 @@ async def _paused(
         schedule = one.schedule
         if schedule is None or one.is_paused == is_wanted or not _is_meant(settings, filters, schedule.job):
             continue
-        await (engine.pause if is_wanted else engine.resume)(one.schedule_id, reason)
-        done.append(PausedJob(one.name, schedule.job.verb, schedule.job.instance, reason))
+        if await (engine.pause if is_wanted else engine.resume)(one.schedule_id, reason):
+            done.append(PausedJob(one.name, schedule.job.verb, schedule.job.instance, reason))
     return tuple(done)
 
 
@@ -144,9 +144,9 @@ def cancel(settings: FleetJobsSettings, filters: Sequence[JobFilter]) -> tuple[J
 
     async def cancelled(engine: FleetEngine) -> tuple[JobRun, ...]:
         meant = await _runs(engine, settings, filters, _LOOKED_AT, only_running=True)
-        for one in meant:
-            await engine.cancel(one.workflow_id)
-        return meant
+        # One that has just ended keeps no other from being asked.
+        asked = await each(meant, lambda one: engine.cancel(one.workflow_id))
+        return tuple(one for one, runs in zip(meant, asked, strict=True) if runs)
 
     return _ask(settings, "cancelling", cancelled)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,8 +18,11 @@ from zsnapdb.serve.verbs import FleetQuery
 
 _STALE_SECONDS = 3600.0
 """How old a reading may be before the page says so."""
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What lets a spreadsheet take the text of a cell for a formula (OWASP, CSV injection)."""
+_FORMULA = re.compile(r"(^|;)(?=\s*[=+@\uff1d\uff0b\uff0d\uff20-]|[\t\r\n])")
+"""What lets a spreadsheet take the text of a cell for a formula (OWASP, CSV injection).
+
+Some part lines at semicolons too.
+"""
 COLUMNS = (
     *("verdict", "instance", "host", "repository", "since", "why", "newest_point", "oldest_point", "drill"),
     *("drill_passed", "drill_due", "heard", "backups", "backup_bytes", "binlog_bytes", "tool_version", "server"),
@@ -216,7 +220,7 @@ def fleet_of(document: Document, asked: FleetQuery, now: datetime) -> FleetCard:
 def csv_of(card: FleetCard) -> str:
     """Return the rows as a table for spreadsheets (RFC 4180), in which no text is a formula."""
     out = io.StringIO()
-    writer = csv.writer(out)
+    writer = csv.writer(out, quoting=csv.QUOTE_ALL)
     writer.writerow(COLUMNS)
     for row in card.rows:
         told = row.told
@@ -238,5 +242,4 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    text = str(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return _FORMULA.sub(r"\1'", str(value))

@@ -26,6 +26,11 @@ class _Recent:
     asked: float
     answer: ResultAnswer | None = None
     began: float = 0.0
+    tried: float = 0.0
+    """When the newest reading began, also one that failed."""
+    readings: int = 0
+    failure: RefusedRequest | ZsnapdbError | OSError | None = None
+    """What the newest reading ended with, if it failed."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -35,7 +40,7 @@ class RecentAnswers:
 
     One that is older than `oldest` is given to nobody: whoever asks waits for a reading, which all who wait for it
     share. One older than `fresh` is read anew, and so is each after `every` that somebody asked for in the last `warm`.
-    An error is kept for nobody.
+    An error is shared in the same way, and kept for nobody else.
     """
 
     fresh: float = 10.0
@@ -51,14 +56,17 @@ class RecentAnswers:
         with self._lock:
             known = self._known.setdefault(asked, _Recent(read, self.now()))
             known.read, known.asked = read, self.now()
+            before = known.readings
         age = self._age(known)
         if known.answer is not None and age <= self.oldest:
-            if age > self.fresh:
+            if age > self.fresh and self._may_try(known, self.fresh):
                 threading.Thread(target=self._refresh, args=(known, self.fresh), daemon=True).start()
             return known.answer
         with known.lock:
-            # Whoever waited for the lock may find what another has just read.
+            # Whoever waited for the lock may find what another has just read, or why that failed.
             if known.answer is None or self._age(known) > self.oldest:
+                if known.failure is not None and known.readings > before:
+                    raise known.failure
                 self._read(known)
             assert known.answer is not None
             return known.answer
@@ -74,12 +82,16 @@ class RecentAnswers:
         with self._lock:
             for asked in [one for one, known in self._known.items() if self.now() - known.asked > self.warm]:
                 del self._known[asked]
-            due = [one for one in self._known.values() if self._age(one) > self.every]
-        for known in due:
+            known_now = list(self._known.values())
+        for known in known_now:
             self._refresh(known, self.every)
 
     def _age(self, known: _Recent) -> float:
         return self.now() - known.began
+
+    def _may_try(self, known: _Recent, seconds: float) -> bool:
+        """Whether so many seconds have passed since the newest reading began: what fails is no reason to hurry."""
+        return self.now() - known.tried > seconds
 
     def _refresh(self, known: _Recent, than: float) -> None:
         """Read it anew if it is older than so many seconds, unless somebody does so just now."""
@@ -87,11 +99,17 @@ class RecentAnswers:
             try:
                 # What goes wrong is told to whoever asks when the answer is too old.
                 with contextlib.suppress(RefusedRequest, ZsnapdbError, OSError):
-                    if self._age(known) > than:
+                    if self._age(known) > than and self._may_try(known, than):
                         self._read(known)
             finally:
                 known.lock.release()
 
     def _read(self, known: _Recent) -> None:
-        began = self.now()
-        known.answer, known.began = known.read(), began
+        began = known.tried = self.now()
+        try:
+            known.answer, known.began, known.failure = known.read(), began, None
+        except (RefusedRequest, ZsnapdbError, OSError) as error:
+            known.failure = error
+            raise
+        finally:
+            known.readings += 1

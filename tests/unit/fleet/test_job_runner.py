@@ -20,7 +20,7 @@ from zsnapdb.base import run_id
 from zsnapdb.config.engine import FleetVerb
 from zsnapdb.fleet.child_log import LogReader
 from zsnapdb.fleet.job_runner import JobRefused, JobRunner
-from zsnapdb.planning.agent.runs import PauseRecord
+from zsnapdb.planning.agent.runs import PauseRecord, RunRecord
 from zsnapdb.planning.fleet.host_jobs import job_name
 from zsnapdb.planning.fleet.messages import JobAnswer, JobProgress, JobRequest, run_id_of
 from zsnapdb.planning.fleet.retry import JobVerdict
@@ -107,6 +107,16 @@ def test_a_log_that_says_anything_tells_nothing(tmp_path: Path) -> None:
     assert said.step.isprintable()
 
 
+def test_what_a_command_told_people_stays_on_the_host(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    told = {"event": "progress", "step": "clone: zfs clone tank/secret@x tank/y", "seconds": 5.1}
+    log.write_text(json.dumps({"event": "progress", "step": "verify", "done": 3, "total": 9}) + "\n")
+    reader = LogReader(log, "db1", {})
+    assert reader.progress() == JobProgress(host="db1", step="verify", done=3, total=9)
+    log.write_text(log.read_text() + json.dumps(told) + "\n")
+    assert reader.progress() == JobProgress(host="db1")
+
+
 def test_a_host_that_cannot_now_says_whether_another_may(tmp_path: Path) -> None:
     runner = made(tmp_path, verbs=("backup", "drill"))
     assert refused(runner, request("unknown"))[0] is JobVerdict.NEVER
@@ -148,6 +158,39 @@ def test_a_run_of_long_ago_takes_nothing_from_what_is_served(tmp_path: Path) -> 
     kept = Records(tmp_path / "db1").run(name)
     assert kept is not None
     assert (kept.run_id, kept.scheduled) == (later.run_id, now.scheduled)
+
+
+def test_a_run_of_the_future_by_a_clock_that_was_wrong_serves_nothing(tmp_path: Path) -> None:
+    name, records = job_name(FleetVerb.BACKUP, "quick"), Records(tmp_path / "db1")
+    future = datetime.now(UTC) + timedelta(days=300)
+    ahead = RunRecord(run_id="of-the-agent", scheduled=future, started=future, finished=future, exit_code=0)
+    records.set_run(name, ahead)
+    asked = request("quick")
+    assert done(made(tmp_path), asked).served == "", "a backup is made"
+    kept = records.run(name)
+    assert kept is not None
+    assert (kept.run_id, kept.scheduled) == (asked.run_id, asked.scheduled)
+
+
+def test_a_bad_run_after_one_of_the_future_serves_no_time_either(tmp_path: Path) -> None:
+    name, records = job_name(FleetVerb.BACKUP, "fails-6-one"), Records(tmp_path / "db1")
+    future = datetime.now(UTC) + timedelta(days=300)
+    records.set_run(name, RunRecord(scheduled=future, started=future, finished=future, exit_code=0))
+    asked = request("fails-6-one")
+    assert done(made(tmp_path), asked).exit_code == 6
+    kept = records.run(name)
+    assert kept is not None
+    assert kept.scheduled < asked.scheduled
+
+
+def test_a_pause_of_an_instance_holds_every_job_of_it(tmp_path: Path) -> None:
+    runner = made(tmp_path)
+    until = datetime.now(UTC) + timedelta(hours=1)
+    Records(tmp_path / "db1").set_pause("quick", PauseRecord(until=until, reason="a move"))
+    assert refused(runner, request("quick", FleetVerb.VERIFY))[0] is JobVerdict.AGAIN
+    # What any host may do waits for no pause of this one.
+    assert refused(runner, request("quick", FleetVerb.DRILL, host=None))[0] is JobVerdict.ELSEWHERE
+    assert begun(tmp_path) == []
 
 
 def test_what_left_the_fleet_does_nothing_for_it(tmp_path: Path) -> None:

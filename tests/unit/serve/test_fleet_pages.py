@@ -129,9 +129,29 @@ def test_no_text_of_an_export_is_a_formula(fleet_host: ServeHost) -> None:
     token = fleet_host.token("user:anna@example.org", Role.AUDITOR)
     document = dict(fleet_host.done(token, ListFleetVerb()).document)
     rows = json.loads(json.dumps(document["instances"]))
-    rows[0]["server"] = "=HYPERLINK(1)"
-    text = csv_of(fleet_of({**document, "instances": rows}, FleetQuery(), NOW))
-    assert ",'=HYPERLINK(1)" in text
+    for hostile, cell in (
+        ("=HYPERLINK(1)", "'=HYPERLINK(1)"),
+        ("  =HYPERLINK(1)", "'  =HYPERLINK(1)"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+        # Where a decimal has a comma, spreadsheets part the cells of a line at semicolons.
+        ("8.4;=HYPERLINK(1)", "8.4;'=HYPERLINK(1)"),
+        ('8.4";=HYPERLINK(1)', "8.4\";'=HYPERLINK(1)"),
+        ("8.4-community", "8.4-community"),
+    ):
+        rows[0]["server"] = hostile
+        text = csv_of(fleet_of({**document, "instances": rows}, FleetQuery(), NOW))
+        (first, *_) = csv.DictReader(io.StringIO(text))
+        assert first["server"] == cell
+        assert text.startswith('"verdict","instance"'), "each cell is quoted"
+
+
+def test_a_repository_with_huge_names_fills_no_answer(fleet_host: ServeHost, yard: FleetYard) -> None:
+    yard.backup("huge", 200, host="h" * 1_000_000, objectives=OBJECTIVES)
+    yard.status()
+    token = fleet_host.token("user:anna@example.org", Role.VIEWER)
+    document = fleet_host.done(token, ListFleetVerb()).document
+    assert document["total"] == 5
+    assert len(json.dumps(document)) < 100_000
 
 
 def test_parts_of_many_rows_follow_each_other(fleet_host: ServeHost) -> None:

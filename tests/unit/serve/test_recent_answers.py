@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -37,8 +38,12 @@ class Reading:
 @dataclass
 class Clock:
     seconds: float = 1000.0
+    looks: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self) -> float:
+        with self.lock:
+            self.looks += 1
         return self.seconds
 
 
@@ -110,3 +115,42 @@ def test_a_reading_that_fails_in_the_background_leaves_the_answer_until_it_is_to
     clock.seconds += 31
     answers.refresh_due()
     assert number(answers, reading) == 1
+
+
+def test_who_waits_for_a_reading_that_fails_shares_its_error() -> None:
+    clock, reading = Clock(), Reading(fails=True)
+    answers = RecentAnswers(now=clock)
+    reading.gate.clear()
+    attempts = 0
+
+    def ask() -> str:
+        with pytest.raises(RefusedRequest) as raised:
+            number(answers, reading)
+        return raised.value.failure.message
+
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(ask) for _ in range(8)]
+        assert reading.began.acquire(timeout=20)
+        while clock.looks < 8 * 3:  # all have begun to ask
+            time.sleep(0.001)
+        reading.gate.set()
+        assert {one.result() for one in asked} == {"away"}
+    while reading.began.acquire(blocking=False):
+        attempts += 1
+    assert attempts == 0, "one reading for all"
+    reading.fails = False
+    assert number(answers, reading) == 1, "an error is kept for nobody"
+
+
+def test_a_reading_that_fails_is_tried_again_no_more_often_than_one_that_does_not() -> None:
+    clock, reading = Clock(), Reading()
+    answers = RecentAnswers(now=clock)
+    assert number(answers, reading) == 1
+    reading.fails = True
+    for _ in range(120):
+        clock.seconds += 1
+        answers.refresh_due()
+    attempts = 0
+    while reading.began.acquire(blocking=False):
+        attempts += 1
+    assert 1 < attempts <= 5

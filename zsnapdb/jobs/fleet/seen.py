@@ -34,6 +34,10 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
+_LONGEST = 255
+"""How many characters of a name that others wrote are shown: no host has a longer one."""
+
+
 class SeenInstance(_Part):
     """An instance as it was read at a time. `evidence` is the number of the newest record of evidence; 0: none.
 
@@ -55,13 +59,13 @@ class SeenInstance(_Part):
     health: HealthFacts
 
     def facts(self) -> InstanceFacts:
-        """Return what it says about the instance."""
+        """Return what it says about the instance. Long names are cut: one repository fills no answer about all."""
         return InstanceFacts(
             instance=self.health.instance,
             repository=self.health.repository,
-            host=self.host,
-            tool_version=self.tool_version,
-            server=self.server,
+            host=self.host[:_LONGEST],
+            tool_version=self.tool_version[:_LONGEST],
+            server=self.server[:_LONGEST],
             objectives=self.objectives,
             heard=self.heard,
             oldest_point=self.oldest_point,

@@ -9,7 +9,7 @@ from zsnapdb.config.engine import FleetVerb, WorkerSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.planning.agent.jobs import JobKind, JobName
 from zsnapdb.planning.agent.runs import RunRecord, is_good
-from zsnapdb.planning.fleet.messages import JobRequest, is_timely
+from zsnapdb.planning.fleet.messages import CLOCKS, JobRequest, is_timely
 
 _KINDS = {
     FleetVerb.BACKUP: JobKind.BACKUP,
@@ -44,6 +44,14 @@ def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: d
     if not is_timely(request.scheduled, now) or not is_timely(run_id.time_of(request.run_id), now):
         return f"run {request.run_id}, planned for {request.scheduled:%Y-%m-%d %H:%M:%S} UTC, is not one of now"
     return ""
+
+
+def of_the_past(last: RunRecord | None, now: datetime) -> RunRecord | None:
+    """Return the last run, None if it is of the future: a clock that was ahead wrote it, and it says nothing of now.
+
+    Else no backup would be made until that time has come.
+    """
+    return last if last is not None and max(last.scheduled, last.started) <= now + CLOCKS else None
 
 
 def is_too_soon(request: JobRequest, last: RunRecord | None, own: WorkerSettings, now: datetime) -> bool:

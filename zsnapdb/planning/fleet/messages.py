@@ -26,7 +26,7 @@ ANY = "any"
 """The queues that several hosts serve: drills, and what needs a repository alone."""
 OLDEST = timedelta(days=8)
 """How long ago a run can have been planned that a host still does."""
-_CLOCKS = timedelta(minutes=5)
+CLOCKS = timedelta(minutes=5)
 """How far clocks may be apart."""
 
 
@@ -118,4 +118,4 @@ def run_id_of(verb: FleetVerb, instance: str, scheduled: datetime) -> str:
 
 def is_timely(scheduled: datetime, now: datetime) -> bool:
     """Whether a host still does what was planned for this time. A server's past is no order."""
-    return now - OLDEST <= scheduled <= now + _CLOCKS
+    return now - OLDEST <= scheduled <= now + CLOCKS
