@@ -378,7 +378,7 @@ def refuse_label(others: Iterable[CloneInfo], label: str) -> None:
     if other is not None:
         raise ExistsError(
             f"the clone {label} exists: {other.top}",
-            hint=f"choose another name, or run `zsnapdb clone destroy {label}`",
+            hint=f"choose another name, or run `zsnapdb clone destroy {other.label}`",
         )
 
 
@@ -393,6 +393,7 @@ def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
         with locks.on_clone(dataset):
             info = _of_dataset(settings, host, dataset)
             if info is not None and info.is_called(name):
+                meant.require(info, name)
                 yield _refuse_incomplete(info, name)
                 return
         # It was renamed, or has another dataset since a reset, or this dataset is no clone: another lock counts.
