@@ -97,6 +97,12 @@ def resident(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
+def own_pages(pid: int) -> float:
+    """Return the memory of a process that no file backs, in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in status if line.startswith("RssAnon")).split()[1]) / 1024
+
+
 def processor(pid: int) -> float:
     """Return the processor seconds of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -232,6 +238,7 @@ def cancel(bench: FleetBench, count: int) -> None:
     longest, left = 0.0, 0
     with bench.host("db1", "backup") as worker:
         bench.note("a worker's memory", resident(worker.pid), "MiB", "at most 60")
+        bench.note("of it not of files that others share", own_pages(worker.pid), "MiB")
         for _ in range(count):
             bench.forget()
             (name,) = begin(bench, [FleetJob(verb=FleetVerb.BACKUP, instance="slow-one", host="db1")])

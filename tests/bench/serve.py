@@ -81,9 +81,18 @@ class Sites:
             connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
             body = answer.read()
-        if answer.status != 200:
+        # A page whose part is not known says so, and is no page of that part.
+        if answer.status != 200 or b'class="code"' in body:
             raise SystemExit(f"{path} answered {answer.status}: {body[:500]!r}")
         return time.monotonic() - began
+
+    def cpu(self) -> float:
+        """Return the processor seconds that both processes have used, without those of the helper's commands."""
+        ticks = 0
+        for pid in (self.helper, self.web):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -136,7 +145,10 @@ def percentile(samples: Sequence[float], share: float) -> float:
 
 
 def stand_in(folder: Path, count: int) -> None:
-    """Write a program `zfs` that prints what `zfs get` would print of so many clones; it refuses everything else."""
+    """Write a program `zfs` that prints what `zfs get` would print of so many clones, and that there are no snapshots.
+
+    It refuses everything else.
+    """
     from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 
     pool, base = ClonePool(), f"{SOURCE}@zsnapdb-20261120T100000Z-0001"
@@ -167,9 +179,8 @@ def stand_in(folder: Path, count: int) -> None:
         (folder / f"{number}.txt").write_text(f"{text}\n")
         cases.append(f"'{words}') exec cat {folder}/{number}.txt ;;")
     program = folder / "zfs"
-    program.write_text(
-        '#!/bin/sh\ncase "$*" in\n' + "\n".join(cases) + '\nesac\necho "no such dataset: $*" >&2\nexit 1\n'
-    )
+    cases.append("'list -H -p -d 1 -t snapshot '*) exit 0 ;;")
+    program.write_text("\n".join(("#!/bin/sh", 'case "$*" in', *cases, "esac", 'echo "refused: $*" >&2', "exit 1", "")))
     program.chmod(0o755)
     zpool = folder / "zpool"
     zpool.write_text("#!/bin/sh\nexit 0\n")
@@ -262,15 +273,17 @@ def measure(config: Path, folder: Path, options: argparse.Namespace) -> dict[str
     with running(config, folder) as site:
         for path in PAGES:
             name = {"/": "overview", "/clones": "clones", "/new?instance=main": "new_clone"}[path]
-            first = site.get(path)
+            first, before = site.get(path), site.cpu()
             times = [site.get(path) for _ in range(options.looks)]
-            p95 = percentile(times, 0.95)
+            cpu = (site.cpu() - before) / len(times)
+            p95, middle = percentile(times, 0.95), statistics.median(times)
             print(
-                f"{path:<20} first {first:6.2f} s   median {statistics.median(times):6.3f} s   p95 {p95:6.3f} s",
+                f"{path:<20} first {first:6.2f} s   median {middle:6.3f} s   p95 {p95:6.3f} s   processor {cpu:6.3f} s",
                 flush=True,
             )
             figures[f"page_{name}_p95"] = Figure(p95, "s", f"< {LIMIT:g}")
             figures[f"page_{name}_first"] = Figure(first, "s")
+            figures[f"page_{name}_cpu"] = Figure(cpu, "s")
         rate = per_second(lambda: site.get("/api/v1/clones"), options.seconds)
         print(f"GET /clones from {CLIENTS} clients: {rate:.1f} a second", flush=True)
         figures["clones_per_second"] = Figure(rate, "1/s")

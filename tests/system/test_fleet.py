@@ -57,6 +57,8 @@ def trial(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]
     assert process.returncode == 0, said.read_text()
 
 
+# The engine takes minutes to start in a guest; tests/unit/fleet/test_engine.py has a real one and fakes of commands.
+@pytest.mark.seldom
 def test_the_fleet_has_a_backup_made_and_a_drill_done_and_neither_is_done_twice(lab: Lab, trial: Trial) -> None:
     (backed_up,) = trial.fleet("run", "backup", "--wait")["runs"]
     assert (backed_up["state"], backed_up["instance"]) == ("completed", "main"), trial.said.read_text()

@@ -359,7 +359,7 @@ def test_the_view_of_a_fleet_has_every_host_of_a_bucket_and_says_which_is_silent
         document: dict[str, Any] = json.loads(done.stdout)
         return document
 
-    named = lab.changed(("[instance.main]", "[instance.other]"))
+    named = lab.changed(("[instance.main", "[instance.other"))
     script = f"hostname db-2 && exec {sys.executable} -m zsnapdb backup other --config {named}"
     assert run("unshare", "--uts", "sh", "-c", script).code == 0
     first = look()

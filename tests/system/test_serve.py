@@ -157,6 +157,7 @@ def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(
         ("create", ""),
         ("reset", ""),
         ("extend", issuer.url),
+        ("destroy", ""),  # refused: the clone had become another person's
         ("destroy", ""),
     ]
 

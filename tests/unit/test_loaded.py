@@ -47,15 +47,15 @@ def test_no_command_but_serve_mcp_and_fleet_loads_what_is_in_their_extras() -> N
 OF_TALKS = ("apscheduler", "boto3", "botocore", "libvirt", "lxml", "pytest", "requests", "rich", "urllib3")
 """What only some runs of a command need: it is loaded where such a run comes to it."""
 COMMANDS = {
-    "snapshot": ((("snapshot", "snapshot"),), ("pyrage",), 242),
-    "backup": ((("backup", "backup"),), (), 286),
-    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), (), 365),
-    "clone create": ((("clone.create", "create"),), (), 297),
-    "clone list": ((("clone.inventory", "list_clones"),), OF_REPOSITORIES, 244),
-    "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone"), 263),
-    "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone"), 214),
-    "doctor": ((("doctor", "_diagnoses"),), (), 454),
-    "query": ((("query", "query"),), (), 415),
+    "snapshot": ((("snapshot", "snapshot"),), ("pyrage",), 246),
+    "backup": ((("backup", "backup"),), (), 290),
+    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), (), 361),
+    "clone create": ((("clone.create", "create"),), (), 299),
+    "clone list": ((("clone.inventory", "list_clones"),), OF_REPOSITORIES, 252),
+    "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone"), 268),
+    "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone"), 218),
+    "doctor": ((("doctor", "_diagnoses"),), (), 462),
+    "query": ((("query", "query"),), (), 422),
 }
 """For each command its functions, modules that it does not load, and how many of the package it loads at most.
 

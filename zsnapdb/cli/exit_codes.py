@@ -187,12 +187,15 @@ def exit_code_of(command: Callable[[], object]) -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process with the code of `exit_code_of`: all output is written.
+    """End the process with the code of `exit_code_of`. All output is written, as far as somebody reads it.
 
     Threads of the fleet's client library use objects of Python while the interpreter takes itself apart, now and then,
     which aborts it. So it is not taken apart where that library was used.
     """
     if _CLIENT_OF_FLEET in sys.modules:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
         os._exit(code)
     sys.exit(code)
 

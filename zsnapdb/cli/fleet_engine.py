@@ -80,7 +80,8 @@ def worker(config: ConfigFile = None) -> None:
     own = load(config).fleet
     if own is None:
         raise ConfigError(
-            "the configuration names no fleet", hint="write [fleet] with server and host, as `zsnapdb example` shows"
+            "the configuration names no fleet",
+            hint="write [fleet] with server and host, as `zsnapdb example zsnapdb.toml` shows",
         )
     with extra():
         from zsnapdb.fleet.job_runner import JobRunner
@@ -137,7 +138,7 @@ def dev(
         from zsnapdb.fleet.dev import TrialFleet, program, serve
         from zsnapdb.fleet.job_runner import JobRunner
         from zsnapdb.fleet.memory import available
-    trial, environment = TrialFleet(folder, port, socket.gethostname()), _environment(config)
+    trial, environment = TrialFleet(folder, port, socket.gethostname()[:63]), _environment(config)
     chosen = program(temporal)
     runner = JobRunner(
         trial.host,

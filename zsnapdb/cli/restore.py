@@ -118,7 +118,6 @@ def restore(
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore import continued as continuing
     from zsnapdb.jobs.restore import give_up as giving_up
-    from zsnapdb.jobs.restore import once as of_run
     from zsnapdb.jobs.restore import run as job
     from zsnapdb.report.restore import result as report
 
@@ -162,6 +161,8 @@ def restore(
         return CommandAnswer(report.RestoreView(result))
 
     def made() -> CommandAnswer | None:
+        from zsnapdb.jobs.restore import once as of_run
+
         known = of_run.restored(settings, chosen, confirm, stop_after)
         terminal.end()
         return CommandAnswer(report.RestoreView(known)) if known is not None else None

@@ -37,7 +37,6 @@ class MachineOptions:
 def restore_machine(settings: Settings, instance: Instance, options: MachineOptions, json: bool) -> None:
     """Restore, resume, abandon, or show the plan, as the options say."""
     from zsnapdb.jobs.restore import machine_run as job
-    from zsnapdb.jobs.restore import once as of_run
     from zsnapdb.jobs.restore.machine_plan import MachineRestoreRequest
     from zsnapdb.report.restore import machine as report
 
@@ -61,6 +60,8 @@ def restore_machine(settings: Settings, instance: Instance, options: MachineOpti
         return CommandAnswer(report.MachineRestoreView(result))
 
     def made() -> CommandAnswer | None:
+        from zsnapdb.jobs.restore import once as of_run
+
         known = of_run.restored_machine(settings, instance, confirm, options.stop_after)
         return CommandAnswer(report.MachineRestoreView(known)) if known is not None else None
 

@@ -19,7 +19,7 @@ _ADDRESS = r"^(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9][A-Za-z0-9.-]{0,252}):[0-9]{1,
 
 
 class FleetVerb(StrEnum):
-    """What the engine may have a host do. Each can be repeated: the run is done at most once, or only reads."""
+    """What the engine may have a host do. Each can be repeated: what a run has done is shown, not done again."""
 
     BACKUP = "backup"
     DRILL = "drill"

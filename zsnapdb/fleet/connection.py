@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import inspect
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,13 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DefaultFailureConverter, PayloadConverter
 from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.runtime import Runtime, TelemetryConfig
-from temporalio.service import RPCError, TLSConfig
+from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from zsnapdb.base.errors import ServerError, UnreachableError
 from zsnapdb.base.text_files import read_text, secret_in
 from zsnapdb.config.engine import EngineSettings
 
-_PATIENCE = timedelta(seconds=10)
+_PATIENCE = 20.0
 
 
 class SilentFailures(DefaultFailureConverter):
@@ -55,18 +55,19 @@ async def connect(settings: EngineSettings, identity: str) -> Client:
     """Return a connection under this name. UnreachableError if there is none, ConfigError if a file cannot be read."""
     tls = _tls(settings)
     try:
-        return await Client.connect(
+        connecting = Client.connect(
             settings.server,
             namespace=settings.namespace,
             data_converter=_CONVERTER,
             tls=tls,
             identity=identity,
-            connect_timeout=_PATIENCE,
             runtime=_runtime(),
         )
-    except (RuntimeError, RPCError) as error:
+        return await asyncio.wait_for(connecting, _PATIENCE)
+    except (RuntimeError, RPCError, TimeoutError) as error:
+        why = f"no answer in {_PATIENCE:.0f} s" if isinstance(error, TimeoutError) else first_line(error)
         raise UnreachableError(
-            f"the engine of the fleet at {settings.server} cannot be reached: {first_line(error)}",
+            f"the engine of the fleet at {settings.server} cannot be reached: {why}",
             hint="check that it runs, its address, and the certificates",
         ) from error
 
@@ -90,8 +91,12 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:300]
 
 
-def refused(error: RPCError, doing: str) -> ServerError:
-    """Return the error for what the engine refused."""
+def refused(error: RPCError, doing: str) -> ServerError | UnreachableError:
+    """Return the error for what the engine refused, or did not answer in time."""
+    if error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.UNAVAILABLE):
+        return UnreachableError(
+            f"{doing}: the engine of the fleet did not answer: {first_line(error)}", hint="try again: it may be busy"
+        )
     return ServerError(
         f"{doing}: the engine of the fleet answers {error.status.name}: {first_line(error)}",
         hint="check the rights of this certificate, and that `zsnapdb fleet control` runs",

@@ -41,6 +41,8 @@ CATCH_UP = timedelta(hours=24)
 _DOCUMENT, _JOB = "zsnapdb_schedule", "zsnapdb_job"
 """The keys of memos: a schedule as it was applied, and a job."""
 _AT_ONCE = 32
+_ASKED = 5
+"""How often an engine that is slow to answer is asked."""
 T = TypeVar("T")
 A = TypeVar("A")
 
@@ -131,15 +133,24 @@ class FleetEngine:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
 
-    async def begin(self, job: FleetJob) -> str | None:
-        """Begin a run of the job now. Return its id, None if that very run is under way or done."""
+    async def begin(self, job: FleetJob) -> str:
+        """Begin a run of the job now, which has an id of its own. Return the id of the workflow.
+
+        An engine that is slow to answer is asked again: what it has begun it does not begin twice.
+        """
         workflow_id = f"run/{job.verb}/{job.instance}/{job.run_id}"
-        try:
-            await self.client.start_workflow(
-                JOB, job, id=workflow_id, task_queue=CONTROL, memo={_JOB: job.model_dump_json()}
-            )
-        except WorkflowAlreadyStartedError:
-            return None
+        for left in reversed(range(_ASKED)):
+            try:
+                await self.client.start_workflow(
+                    JOB, job, id=workflow_id, task_queue=CONTROL, memo={_JOB: job.model_dump_json()}
+                )
+            except WorkflowAlreadyStartedError:
+                break
+            except RPCError as error:
+                if error.status is not RPCStatusCode.DEADLINE_EXCEEDED or not left:
+                    raise
+            else:
+                break
         return workflow_id
 
     async def ended(self, workflow_id: str) -> JobRun:

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from zsnapdb.agent.children import Child, StartChild
-from zsnapdb.agent.held import held_back
 from zsnapdb.agent.records import Records
-from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.errors import BusyError, ZsnapdbError
 from zsnapdb.config.engine import FleetVerb, WorkerSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.fleet.child_log import LogReader
@@ -23,7 +22,7 @@ from zsnapdb.planning.agent.jobs import JobName
 from zsnapdb.planning.agent.runs import RunRecord, is_good
 from zsnapdb.planning.fleet.host_jobs import is_too_soon, job_name, refusal, served_by, served_until, words
 from zsnapdb.planning.fleet.messages import JobAnswer, JobProgress, JobRequest
-from zsnapdb.planning.fleet.retry import JobVerdict
+from zsnapdb.planning.fleet.retry import JobVerdict, verdict
 
 UNWIND = 300.0
 """How many seconds a command has to end after it was told to: it releases locks and removes what is incomplete."""
@@ -75,7 +74,7 @@ class JobRunner:
             return JobAnswer(host=self.host, exit_code=0, served=served)
         if is_too_soon(request, records.run(name), own, self.now()):
             raise JobRefused(f"{name} began a moment ago on {self.host}", JobVerdict.AGAIN)
-        self._refuse_for_now(request, settings, own, records)
+        self._refuse_for_now(request, own, records)
         if name in self._running:
             raise JobRefused(f"{name} is at work on {self.host} already", JobVerdict.AGAIN)
         self._running.add(name)
@@ -95,15 +94,11 @@ class JobRunner:
             raise JobRefused(f"{self.host} has left the fleet", JobVerdict.AGAIN)
         return settings, settings.fleet
 
-    def _refuse_for_now(self, request: JobRequest, settings: Settings, own: WorkerSettings, records: Records) -> None:
+    def _refuse_for_now(self, request: JobRequest, own: WorkerSettings, records: Records) -> None:
         if request.host is None and request.verb is FleetVerb.DRILL and self.available() < own.memory:
             raise JobRefused(f"{self.host} has too little memory for a drill now", JobVerdict.ELSEWHERE)
-        if request.verb is not FleetVerb.BACKUP:
-            return
-        if records.is_paused(request.instance, self.now()):
+        if request.verb is FleetVerb.BACKUP and records.is_paused(request.instance, self.now()):
             raise JobRefused(f"{request.instance} is paused on {self.host}", JobVerdict.AGAIN)
-        if request.instance in held_back(settings):
-            raise JobRefused(f"the server of {request.instance} is being replaced", JobVerdict.AGAIN)
 
     def _keep_given(self, records: Records, name: JobName) -> None:
         try:
@@ -133,31 +128,43 @@ class JobRunner:
         code: int | None = None
         try:
             code = await _ended(child, reader, beat)
-        except asyncio.CancelledError:
+        except BaseException:
             self.tell(f"{name} is ended: the fleet says so, or this worker ends")
             await _end(child, reader, beat, self.unwind)
             code = child.poll()
             raise
         finally:
-            self._keep(records, name, before, record.ended(self.now(), code, child.tail(), is_good=_is_good(code)))
+            if not _did_nothing(request, code):
+                self._keep(records, name, record.ended(self.now(), code, child.tail(), is_good=_is_good(code)))
         self.tell(f"{name} ended with {code}")
         said, message = reader.error() if code else ("", "")
         seconds = time.monotonic() - began
         return JobAnswer(host=self.host, exit_code=code, seconds=seconds, error=said, message=message)
 
-    def _keep(self, records: Records, name: JobName, before: RunRecord | None, record: RunRecord) -> None:
+    def _keep(self, records: Records, name: JobName, record: RunRecord) -> None:
         """Keep the run where the agent keeps its own. A full disk ends no job.
 
         One that was not good serves no time of the schedule: else a fleet that begins backups and ends them at once
         would keep the agent from making any.
         """
-        if not _is_good(record.exit_code):
-            served = before.scheduled if before is not None else record.scheduled - timedelta(seconds=1)
-            record = record.model_copy(update={"scheduled": min(served, record.scheduled)})
+        before = records.run(name)
+        served = before.scheduled if before is not None else record.scheduled - timedelta(seconds=1)
+        scheduled = max(served, record.scheduled) if _is_good(record.exit_code) else served
         try:
-            records.set_run(name, record)
+            records.set_run(name, record.model_copy(update={"scheduled": scheduled}))
         except OSError as error:
             self.tell(f"the result of {name} cannot be kept: {error}")
+
+
+def _did_nothing(request: JobRequest, code: int | None) -> bool:
+    """Whether a command found another one at work, or that this host cannot do what another may.
+
+    The agent would begin it again by itself; the fleet does so too.
+    """
+    if code is None:
+        return False
+    is_elsewhere = verdict(code, "", anywhere=request.host is None) is JobVerdict.ELSEWHERE
+    return code == BusyError.exit_code or is_elsewhere
 
 
 def _is_good(code: int | None) -> bool:

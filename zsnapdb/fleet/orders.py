@@ -108,10 +108,10 @@ def run(
 
     async def begun(engine: FleetEngine) -> tuple[JobRun, ...]:
         names = await each(chosen, engine.begin)
-        known = [(job, name) for job, name in zip(chosen, names, strict=True) if name is not None]
         if waits:
-            return tuple(await asyncio.gather(*(engine.ended(name) for _, name in known)))
-        return tuple(JobRun(name, job, "running", datetime.now(UTC), None) for job, name in known)
+            return tuple(await asyncio.gather(*(engine.ended(name) for name in names)))
+        at = datetime.now(UTC)
+        return tuple(JobRun(name, job, "running", at, None) for job, name in zip(chosen, names, strict=True))
 
     return _ask(settings, f"beginning {verb}", begun)
 

@@ -87,12 +87,16 @@ class Zygote:
         self._path.unlink(missing_ok=True)
 
 
+_NOT_IMPORTED = ("zsnapdb.serve.web_", "zsnapdb.fleet.")
+"""Few commands need them, and the client's library has threads."""
+
+
 def import_all() -> None:
-    """Import every module of the package but those that serve HTTP to people, and what they import late."""
+    """Import every module of the package, and what they import late; but not what serves HTTP, nor a fleet's client."""
     import zsnapdb
 
     for module in pkgutil.walk_packages(zsnapdb.__path__, "zsnapdb."):
-        if not module.name.endswith("__main__") and not module.name.startswith("zsnapdb.serve.web_"):
+        if not module.name.endswith("__main__") and not module.name.startswith(_NOT_IMPORTED):
             importlib.import_module(module.name)
     _make_a_client()
     # What was made until here is never looked at by the collector again: a child that did would copy every page of it.

@@ -59,6 +59,9 @@ def test_people_get_none(words: tuple[str, ...], variable: str, is_wanted: bool)
 
 WITHOUT_DOCUMENT = {
     ("agent",): "it works until it is told to end",
+    ("fleet", "control"): "it works until it is told to end",
+    ("fleet", "dev"): "it works until it is told to end",
+    ("fleet", "worker"): "it works until it is told to end",
     ("mcp",): "its stdout speaks the protocol",
     ("serve",): "it works until it is told to end",
     ("serve-helper",): "it works until it is told to end",

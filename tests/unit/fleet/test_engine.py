@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.unit.support import trial_engine
+from tests.unit.support import certificates, trial_engine
 from zsnapdb.base import run_id
+from zsnapdb.base.errors import UnreachableError
 from zsnapdb.config import fleet_jobs
 from zsnapdb.config.engine import EngineSettings, FleetVerb
 from zsnapdb.planning.fleet.messages import CONTROL, JOB, FleetJob, JobAnswer, queue_of
@@ -299,6 +300,26 @@ def test_what_an_operator_applies_is_there_and_comes_back_when_the_engine_lost_i
     assert [one["state"] for one in fleet("run", "backup", "--jobs", str(jobs), "--wait")["runs"]] == ["completed"]
     (newest, *_) = fleet("history", "--jobs", str(jobs), "--where", "instance=quick")["runs"]
     assert (newest["state"], newest["host"]) == ("completed", "db1")
+
+
+def test_certificates_are_shown_and_an_engine_of_another_authority_is_told_nothing(yard: Yard, tmp_path: Path) -> None:
+    from zsnapdb.fleet.connection import connect
+
+    own, other = (certificates.make(tmp_path / name, "host.db1", "temporal") for name in ("own", "other"))
+    own.key.chmod(0o600)
+    front, words = tmp_path / "front", (str(own.ca), str(own.cert), str(own.key), str(yard.port))
+    process = trial_engine.python("-m", "tests.unit.support.tls_front", *words, log=front)
+    yard.stack.callback(trial_engine.end, process)
+    until(lambda: front.read_text().endswith("\n"))
+    port, files = front.read_text().strip(), {"certificate": own.cert, "key": own.key}
+    settings = {"server": f"127.0.0.1:{port}", "server_name": "temporal", "ca": own.ca, **files}
+    assert asyncio.run(connect(EngineSettings.model_validate(settings), "a test")).namespace == "fleet"
+    shown = front.read_text().split()[1:]
+    assert set(shown) == {"host.db1"}
+    for wrong in ({"ca": other.ca}, {"server_name": "elsewhere"}):
+        with pytest.raises(UnreachableError, match="cannot be reached"):
+            asyncio.run(connect(EngineSettings.model_validate({**settings, **wrong}), "a test"))
+    assert front.read_text().split()[1:] == shown
 
 
 def planned(jobs: Path) -> list[str]:

@@ -22,7 +22,7 @@ from zsnapdb.fleet.child_log import LogReader
 from zsnapdb.fleet.job_runner import JobRefused, JobRunner
 from zsnapdb.planning.agent.runs import PauseRecord
 from zsnapdb.planning.fleet.host_jobs import job_name
-from zsnapdb.planning.fleet.messages import JobAnswer, JobProgress, JobRequest
+from zsnapdb.planning.fleet.messages import JobAnswer, JobProgress, JobRequest, run_id_of
 from zsnapdb.planning.fleet.retry import JobVerdict
 
 
@@ -129,6 +129,25 @@ def test_a_run_that_was_not_good_serves_no_time_of_the_schedule(tmp_path: Path) 
         assert kept is not None
         # The agent's time is not served: it begins the backup itself, if the fleet does not have it made.
         assert (kept.scheduled, kept.failures) == (asked.scheduled - timedelta(seconds=1), failures)
+
+
+def test_a_run_that_found_another_at_work_is_not_kept_so_the_agent_leaves_it_to_the_fleet(tmp_path: Path) -> None:
+    assert done(made(tmp_path), request("fails-75-one")).exit_code == 75
+    assert Records(tmp_path / "db1").run(job_name(FleetVerb.BACKUP, "fails-75-one")) is None
+    assert done(made(tmp_path), request("fails-4-one", FleetVerb.DRILL, host=None)).exit_code == 4
+    assert Records(tmp_path / "db1").run(job_name(FleetVerb.DRILL, "fails-4-one")) is None
+
+
+def test_a_run_of_long_ago_takes_nothing_from_what_is_served(tmp_path: Path) -> None:
+    runner, name, now = made(tmp_path), job_name(FleetVerb.BACKUP, "quick"), request("quick")
+    done(runner, now)
+    old = now.scheduled - timedelta(days=3)
+    again = request("quick", run_id=run_id_of(FleetVerb.BACKUP, "quick", old), scheduled=now.scheduled)
+    later = again.model_copy(update={"scheduled": now.scheduled + timedelta(seconds=1)})
+    assert done(runner, later).exit_code == 0
+    kept = Records(tmp_path / "db1").run(name)
+    assert kept is not None
+    assert (kept.run_id, kept.scheduled) == (later.run_id, now.scheduled)
 
 
 def test_what_left_the_fleet_does_nothing_for_it(tmp_path: Path) -> None:

@@ -183,8 +183,7 @@ def test_every_verb_of_every_role_gives_exactly_the_table(host: ServeHost, role:
             expected = "allowed" if role in MAY[kind] else "forbidden"
         assert outcome(host.ask(token, verb)) == expected, kind
     if belonging is Belonging.OWN:
-        # Who sees the fleet, test_fleet_pages.py shows: this host has none.
-        assert {*verbs, *ABOUT_NOTHING} == set(VerbKind) - {VerbKind.FLEET_LIST}
+        assert {*verbs, *ABOUT_NOTHING} == set(VerbKind)
 
 
 def test_points_are_times_and_sets_and_tell_no_more(host: ServeHost) -> None:

@@ -16,7 +16,8 @@ from zsnapdb.fleet.job_runner import JobRunner
 
 FAKE = Path(__file__).with_name("fake_job.py")
 HOLDING = tuple(f"holds-{number}" for number in range(16))
-INSTANCES = ("quick", "other", "slow-one", "holds-one", "fails-4-one", "fails-6-one", "fails-12-one", *HOLDING)
+FAILING = tuple(f"fails-{code}-one" for code in (4, 6, 12, 75))
+INSTANCES = ("quick", "other", "slow-one", "holds-one", *FAILING, *HOLDING)
 
 
 def settings(folder: Path, port: int, host: str, **fleet: object) -> Settings:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.clone.options import CloneName
+from zsnapdb.cli.clone.options import CloneName, clone_guids
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import AsJson, ConfigFile, Once, PlanOnly
 from zsnapdb.cli.output import show
@@ -26,7 +26,6 @@ def commit(
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import lifecycle, plans
-    from zsnapdb.jobs.clone import once as of_run
     from zsnapdb.report.clone import change as report
 
     settings = load(config)
@@ -38,8 +37,10 @@ def commit(
         return CommandAnswer(report.CommittedView(lifecycle.commit(settings, THIS_HOST, name, message)))
 
     def made() -> CommandAnswer | None:
+        from zsnapdb.jobs.clone import once as of_run
+
         known = of_run.committed(settings, THIS_HOST, name)
         return CommandAnswer(report.CommittedView(known)) if known is not None else None
 
-    command = Repeatable("clone commit", name, aim=lambda: of_run.guids(settings, THIS_HOST, name), made=made)
+    command = Repeatable("clone commit", name, aim=lambda: clone_guids(settings, THIS_HOST, name), made=made)
     show_once(THIS_HOST, once, command, make, json)

@@ -189,7 +189,6 @@ def create(
         from zsnapdb.cli.progress import Terminal
         from zsnapdb.config.settings import load
         from zsnapdb.jobs.base.instance import Instance
-        from zsnapdb.jobs.clone import once as of_run
         from zsnapdb.jobs.clone import pool as job
         from zsnapdb.jobs.clone import request as requests
         from zsnapdb.report.clone import create as report
@@ -235,6 +234,8 @@ def create(
     else:
 
         def made() -> CommandAnswer | None:
+            from zsnapdb.jobs.clone import once as of_run
+
             known = of_run.created(settings, chosen)
             return _answer(known) if known is not None else None
 
@@ -246,6 +247,8 @@ def create(
             return _answer(result)
 
         def revealed(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+            from zsnapdb.jobs.clone import once as of_run
+
             return {**recorded, "password": of_run.password_of(settings, chosen.host, recorded["clone"]["id"])}
 
         about = f"{chosen.name} {f'at {at}' if at is not None else f'from {source}'} as {name or 'any name'}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.cli.clone.options import CloneName
+from zsnapdb.cli.clone.options import CloneName, clone_guids
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import AsJson, ConfigFile, Once, PlanOnly, WithForeignSnapshots
 from zsnapdb.cli.output import show
@@ -24,7 +24,6 @@ def destroy(
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import destroy as job
-    from zsnapdb.jobs.clone import once as of_run
     from zsnapdb.jobs.copies.sweeping import GoesToo
     from zsnapdb.report.clone import destroy as report
 
@@ -40,7 +39,7 @@ def destroy(
     command = Repeatable(
         "clone destroy",
         name,
-        aim=lambda: of_run.guids(settings, THIS_HOST, name),
+        aim=lambda: clone_guids(settings, THIS_HOST, name),
         gone=lambda: CommandAnswer(report.DestroyedView((), name)),
     )
     show_once(THIS_HOST, once, command, make, json)

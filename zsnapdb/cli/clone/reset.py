@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.clone.options import SOURCE_HELP, CloneName
+from zsnapdb.cli.clone.options import SOURCE_HELP, CloneName, clone_guids
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, Once, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
@@ -43,7 +43,6 @@ def reset(
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import catalogue
-    from zsnapdb.jobs.clone import once as of_run
     from zsnapdb.jobs.clone import reset as job
     from zsnapdb.report.clone import change as report
 
@@ -60,5 +59,5 @@ def reset(
         return CommandAnswer(report.ResetView(done))
 
     about = f"{name} to {source}" if source is not None else name
-    command = Repeatable("clone reset", about, aim=lambda: of_run.guids(settings, THIS_HOST, name), tell=terminal.tell)
+    command = Repeatable("clone reset", about, aim=lambda: clone_guids(settings, THIS_HOST, name), tell=terminal.tell)
     show_once(THIS_HOST, once, command, make, json)

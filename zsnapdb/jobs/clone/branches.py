@@ -15,7 +15,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import branch_heads, data_reset, foreign, handed, log_end
+from zsnapdb.jobs.clone import address, branch_heads, data_reset, foreign, handed, log_end
 from zsnapdb.jobs.clone.catalogue import CloneInfo, held, of_dataset, ready
 from zsnapdb.jobs.clone.lifecycle import commit_locked, end_of_log, server_of, server_settings, start_locked
 from zsnapdb.jobs.clone.log_end import LogEnd
@@ -66,7 +66,7 @@ def resolve(seen: CloneBranches, text: str) -> Commit:
     head = seen.branches.heads.get(text, text)
     if head in seen.commits:
         return seen.commits[head]
-    if not head:
+    if text in seen.branches.heads and not head:
         raise PreflightError(
             f"branch {text} of clone {seen.info.label} has no commit yet",
             hint=f"run `zsnapdb clone commit {seen.info.label}`",
@@ -188,7 +188,8 @@ def switch(settings: Settings, host: Host, name: str, branch: str, events: Event
                 # A switch to it, or from it, may have been interrupted.
                 start_locked(settings, host, info)
                 foreign.warn_of_kept(mend(info), info.name, events)
-            return SwitchedBranch(of_dataset(settings, host, info.name), known, left, known.head, is_new_commit=False)
+            now = address.open_to(settings, of_dataset(settings, host, info.name), events)
+            return SwitchedBranch(now, known, left, known.head, is_new_commit=False)
         target = resolve(seen, branch)
         settings_of_server = server_settings(settings, info)
         end = _end_of_head(host, info, known)

@@ -372,6 +372,13 @@ def _of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo | None:
     return copies.find_or_none(one, name)
 
 
+def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
+    """Return the clone as it is now. UnknownNameError if it is another one, which has the name of the one meant."""
+    if now.guid != meant.guid:
+        raise UnknownNameError(f"clone {meant.label} is gone; another has its name", hint="nothing was changed")
+    return now
+
+
 def refuse_label(others: Iterable[CloneInfo], label: str) -> None:
     """Raise ExistsError if one of these clones is called so, or has a dataset of that name."""
     other = next((info for info in others if info.is_called(label) or info.name == label), None)
@@ -393,8 +400,7 @@ def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
         with locks.on_clone(dataset):
             info = _of_dataset(settings, host, dataset)
             if info is not None and info.is_called(name):
-                meant.require(info, name)
-                yield _refuse_incomplete(info, name)
+                yield _refuse_unusable(info, name)
                 return
         # It was renamed, or has another dataset since a reset, or this dataset is no clone: another lock counts.
         dataset = find(settings, host, name).name
@@ -419,12 +425,11 @@ def ready(settings: Settings, host: Host, name: str) -> CloneInfo:
 
     UnknownNameError also if another clone is meant (`meant.require`).
     """
-    info = find(settings, host, name)
+    return _refuse_unusable(find(settings, host, name), name)
+
+
+def _refuse_unusable(info: CloneInfo, name: str) -> CloneInfo:
     meant.require(info, name)
-    return _refuse_incomplete(info, name)
-
-
-def _refuse_incomplete(info: CloneInfo, name: str) -> CloneInfo:
     info = copies.complete("clone", info)
     if info.is_of_nobody and not info.waits:
         why = (

@@ -50,7 +50,7 @@ from zsnapdb.jobs.clone import (
     properties,
     volumes,
 )
-from zsnapdb.jobs.clone.catalogue import CloneInfo, held, listing, of_dataset, ready, refuse_label
+from zsnapdb.jobs.clone.catalogue import CloneInfo, held, listing, of_dataset, ready, refuse_label, refuse_other
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.handed import HandedData
 from zsnapdb.jobs.clone.log_end import LogEnd
@@ -248,7 +248,7 @@ def beat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[f
         with contextlib.suppress(PreflightError):
             heartbeat.beat(host, info.name)
         try:
-            info = ready(settings, host, name)
+            now = ready(settings, host, name)
         except UnknownNameError:
             heartbeat.forget(host, info.name)
             raise
@@ -256,6 +256,7 @@ def beat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[f
             raise
         except ZsnapdbError:
             continue
+        info = refuse_other(info, now)
     return info
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from zsnapdb.base.errors import PreflightError, UnknownNameError, ZsnapdbError
+from zsnapdb.base.errors import PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import address, handed, heartbeat, row_reset
-from zsnapdb.jobs.clone.catalogue import CloneInfo, held, of_dataset, ready
+from zsnapdb.jobs.clone.catalogue import CloneInfo, held, of_dataset, ready, refuse_other
 from zsnapdb.jobs.clone.row_reset import UndoneRows
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ def reset(
     clone has the name by now than the one that is `meant`.
     """
     with held(settings, host, name) as info:
-        if meant is not None and info.guid != meant.guid:
-            raise UnknownNameError(f"clone {meant.label} is gone; another has its name", hint="nothing was changed")
+        if meant is not None:
+            refuse_other(meant, info)
         done = _reset(settings, host, info, requested, events, accepts_older=accepts_older, replaces=replaces)
         if done.info.lease.heartbeat is not None:
             # Whoever waited for this did not beat meanwhile. No sweep judges the clone before the lock is free.

@@ -16,8 +16,6 @@ _KINDS = {
     FleetVerb.DRILL: JobKind.DRILL,
     FleetVerb.VERIFY: JobKind.VERIFY,
 }
-_ONCE = frozenset({FleetVerb.BACKUP, FleetVerb.DRILL})
-"""Verbs that answer a repeated run from the repository. The others only read, and are simply repeated."""
 
 
 def job_name(verb: FleetVerb, instance: str) -> JobName:
@@ -32,8 +30,7 @@ def is_shared(name: JobName, own: WorkerSettings) -> bool:
 
 def words(request: JobRequest) -> tuple[str, ...]:
     """Return the words of the command after `zsnapdb`. Only the two names in it are the engine's."""
-    once = ("--once", request.run_id) if request.verb in _ONCE else ()
-    return (request.verb.value, request.instance, "--json", *once)
+    return (request.verb.value, request.instance, "--json", "--once", request.run_id)
 
 
 def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: datetime) -> str:

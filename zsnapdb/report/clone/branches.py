@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import TypedDict
 
 from zsnapdb.base.printed import printed
-from zsnapdb.report.clone.fields import CloneFields, clone_fields, state
+from zsnapdb.report.clone.fields import CloneFields, clone_fields, port, state
 from zsnapdb.report.clone.query import ChangeFields, change_fields, change_lines
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
@@ -148,7 +148,7 @@ class SwitchedView(View):
     def text(self) -> str:
         result = self.result
         info, known = result.info, result.branches
-        lines = [f"clone {info.label} is on branch {known.current}: {state(info)}, port {info.port}"]
+        lines = [f"clone {info.label} is on branch {known.current}: {state(info)}, {port(info)}"]
         if result.is_new_commit:
             lines.append(f"  what was written on branch {result.left} is commit {result.left_head}")
         elif result.left != known.current:

@@ -1,0 +1,84 @@
+"""After a swap a clone lies in another dataset: its label and id lead there, and nobody reaches what it had before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
+from zsnapdb.base.errors import ExistsError, NotAllowedError, PreflightError, UnknownNameError
+from zsnapdb.config.settings import CloneSettings, Settings
+from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.clone import catalogue, destroy, once, ownership, reaper
+from zsnapdb.jobs.clone.swap import _of_nobody, _of_user
+from zsnapdb.planning.clone.lease import LeaseVerdict
+from zsnapdb.planning.clone.pool import PoolMark
+
+SET = "20261120T100000Z-0001"
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME))
+
+
+@pytest.fixture
+def swapped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: Settings) -> ClonePool:
+    """The clone `dev` of ada, that was made as the dataset `dev`, was reset by a swap for the slot `main-x`."""
+    pool = ClonePool()
+    pool.install(monkeypatch)
+    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
+    base = pool.snapshot(f"{SOURCE}@zsnapdb-{SET}")
+    pool.clone("dev", base, address="23170", protected="2026-12-01T00:00:00Z", heartbeat="60")
+    pool.clone("main-x", base, pool="waits", owner="the pool", port="23071")
+    for number, name in enumerate(("dev", "main-x")):
+        pool.things[f"{HOME}/{name}"].txg = 100 + number
+    user, slot = (catalogue.of_dataset(settings, THIS_HOST, name) for name in ("dev", "main-x"))
+
+    def put(dataset: str, values: Mapping[str, str]) -> None:
+        pool.things[dataset].properties.update({key: str(value) for key, value in values.items()})
+
+    put(slot.top, _of_user(THIS_HOST, user))
+    put(user.top, _of_nobody(slot))
+    return pool
+
+
+def test_label_id_and_all_that_is_the_holders_lead_to_the_new_dataset(swapped: ClonePool, settings: Settings) -> None:
+    found = catalogue.find(settings, THIS_HOST, "dev")
+    assert (found.name, found.label, found.id, found.owner) == ("main-x", "dev", "dev", "ada")
+    assert (found.address, found.port, found.pool, found.guid) == (23170, 23071, PoolMark.HANDED_OUT, "100")
+    assert (found.lease.protected_until is not None, found.lease.heartbeat is not None) == (True, True)
+    with catalogue.held(settings, THIS_HOST, "dev") as held:
+        assert held.name == "main-x"
+    assert once.guids(settings, THIS_HOST, "dev") == ("100",)
+
+
+def test_what_the_holder_had_is_nobodys_and_not_called_as_the_clone(swapped: ClonePool, settings: Settings) -> None:
+    old = catalogue.find(settings, THIS_HOST, "main-x")
+    assert (old.name, old.owner, old.pool, old.address) == ("dev", "the pool", PoolMark.REPLACED, None)
+    assert (old.lease.protected_until, old.lease.heartbeat) == (None, None)
+    with pytest.raises(PreflightError, match="replaced by a reset"):
+        catalogue.ready(settings, THIS_HOST, "main-x")
+    ownership.require_owner(settings, THIS_HOST, "dev", "ada")
+    with pytest.raises(NotAllowedError):
+        ownership.require_owner(settings, THIS_HOST, "main-x", "ada")
+    outcomes = {one.name: one.verdict for one in reaper.plan(settings, replace(THIS_HOST))}
+    assert outcomes["dev"] is LeaseVerdict.REAP
+
+
+def test_destroying_by_the_name_takes_the_clone_and_not_what_lay_there(swapped: ClonePool, settings: Settings) -> None:
+    destroy.destroy(settings, THIS_HOST, "dev")
+    assert f"{HOME}/main-x" not in swapped.things
+    assert f"{HOME}/dev" in swapped.things
+    with pytest.raises(UnknownNameError):
+        catalogue.find(settings, THIS_HOST, "dev")
+
+
+def test_no_other_clone_gets_a_name_that_is_a_label_an_id_or_a_dataset(swapped: ClonePool, settings: Settings) -> None:
+    known = catalogue.listing(settings, THIS_HOST)
+    for name in ("dev", "main-x"):
+        with pytest.raises(ExistsError):
+            catalogue.refuse_label(known, name)
