@@ -72,7 +72,7 @@ def clones(incomplete: str) -> list[str]:
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone.catalogue import listing
 
-    return _names(lambda: [clone.name for clone in listing(load(None), THIS_HOST)], incomplete)
+    return _names(lambda: [clone.label for clone in listing(load(None), THIS_HOST)], incomplete)
 
 
 def backups(incomplete: str) -> list[str]:

@@ -251,7 +251,7 @@ def create(
 
             return {**recorded, "password": of_run.password_of(settings, chosen.host, recorded["clone"]["id"])}
 
-        about = f"{chosen.name} as {name or 'any name'}"
+        about = f"{chosen.name} {f'at {at}' if at is not None else f'from {source}'} as {name or 'any name'}"
         command = Repeatable("clone create", about, made=made, revealed=revealed, tell=terminal.tell)
         show_once(chosen.host, once, command, make, json)
 

@@ -29,9 +29,9 @@ def hold(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> No
     from zsnapdb.report.clone import change as report
 
     def reset(meant: CloneInfo) -> None:
-        # The rules of masking, for example, are those of now.
-        settings = load(config)
         try:
+            # The rules of masking, for example, are those of now.
+            settings = load(config)
             with evidence_of_clone(settings, meant.id):
                 done = resetting.reset(settings, THIS_HOST, meant.id, None, Terminal(), meant=meant)
         except ZsnapdbError as error:

@@ -67,5 +67,6 @@ def prepare(
         terminal.end()
         return CommandAnswer(PreparedView(prepared))
 
-    command = Repeatable("clone prepare", f"{chosen.name} from {source}", tell=terminal.tell)
+    about = f"{chosen.name} from {source}{', masked' if mask else ''}"
+    command = Repeatable("clone prepare", about, tell=terminal.tell)
     show_once(chosen.host, once, command, make, json)

@@ -58,5 +58,6 @@ def reset(
         terminal.end()
         return CommandAnswer(report.ResetView(done))
 
-    command = Repeatable("clone reset", name, aim=lambda: clone_guids(settings, THIS_HOST, name), tell=terminal.tell)
+    about = f"{name} to {source}" if source is not None else name
+    command = Repeatable("clone reset", about, aim=lambda: clone_guids(settings, THIS_HOST, name), tell=terminal.tell)
     show_once(THIS_HOST, once, command, make, json)

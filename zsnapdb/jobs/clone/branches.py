@@ -136,13 +136,14 @@ def _record(info: CloneInfo, known: Branches) -> None:
 
 
 def _usable(info: CloneInfo) -> CloneInfo:
-    """Return the clone. PreflightError if it is one of a set, or was never started and so has no commit."""
+    """Return the clone. PreflightError if it is one of a set, or was never started with data that is no commit."""
     if info.set_name:
         raise PreflightError(
             f"clone {info.label} is one of the set {info.set_name}",
             hint="branches are of clones that replicate nothing",
         )
-    if info.phase is CopyPhase.NEW and not branch_heads.read(info).head:
+    # One whose reset was interrupted was never started either, and has other data than the head of its branch.
+    if info.phase is CopyPhase.NEW and branch_heads.read(info).head != info.backup_id:
         raise PreflightError(
             f"the server of clone {info.label} was never started", hint=f"run `zsnapdb clone start {info.label}`"
         )

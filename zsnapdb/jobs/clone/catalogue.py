@@ -385,7 +385,7 @@ def refuse_label(others: Iterable[CloneInfo], label: str) -> None:
     if other is not None:
         raise ExistsError(
             f"the clone {label} exists: {other.top}",
-            hint=f"choose another name, or run `zsnapdb clone destroy {label}`",
+            hint=f"choose another name, or run `zsnapdb clone destroy {other.label}`",
         )
 
 

@@ -11,7 +11,7 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import account, address, catalogue, fetch, masking_policy, room
+from zsnapdb.jobs.clone import account, address, catalogue, fetch, haproxy, masking_policy, room
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
@@ -283,7 +283,7 @@ def _admitted(
     owners = [*(info.owner for info in clones), *("" for _ in known.unreadable)]
     admit(quota, request.owner, owners, free)
     lease = first_lease(request.ttl, policy(limits), host.now())
-    used = {info.port for info in clones} | set(limits.reserved_ports)
+    used = {info.port for info in clones} | set(limits.reserved_ports) | haproxy.ports_led_to(limits.address)
     port = choose_port(limits.first_port, limits.last_port, used, port_is_free)
     if request.waits or request.is_ephemeral:
         return lease, port, {}

@@ -211,7 +211,9 @@ def _replace_data(
     try:
         start_locked(settings, host, changed, password)
     except BaseException as error:
-        error.add_note(f"clone {info.name} has its new data and is not started: `zsnapdb clone start {info.name}` does")
+        error.add_note(
+            f"clone {info.label} has its new data and is not started: `zsnapdb clone start {info.label}` does"
+        )
         raise
     datasets.set_on_all(list(changed.volumes.values()), {"canmount": "on"})
     foreign.warn_of_kept(drop_leftovers(changed), info.name, events)

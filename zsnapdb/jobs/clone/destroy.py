@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from zsnapdb.base.errors import NotThere
+from zsnapdb.base.errors import NotThere, ZsnapdbError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, SnapshotSet
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import if_free
@@ -20,6 +20,7 @@ from zsnapdb.jobs.clone.removal import CloneRemoval, plan_removal, refuse_obstac
 from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CloneSource, Commit, commits_among
 from zsnapdb.jobs.copies.sweeping import GoesToo
 from zsnapdb.jobs.host.local_sets import described_sets
+from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
 from zsnapdb.zfs import datasets, owned, snapshots
@@ -107,6 +108,24 @@ def destroy_locked(
     except NotThere:
         return []
     meant.require(found, name)
+    gone = _destroy(settings, host, found, also)
+    if gone and found.id != found.name:
+        _drop_replaced(settings, host, found.id)
+    return gone
+
+
+def _drop_replaced(settings: Settings, host: Host, name: str) -> None:
+    """Destroy what a clone of this unchanging name had before a swap, if it is there: a clone may have the name again.
+
+    What cannot be destroyed goes with the next sweep, which says why it cannot.
+    """
+    with if_free(locks.name_of_clone(name)) as is_free, contextlib.suppress(ZsnapdbError):
+        if is_free and (before := of_dataset(settings, host, name)).pool is PoolMark.REPLACED:
+            _destroy(settings, host, before, ())
+
+
+def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[GoesToo]) -> list[DestroyPlan]:
+    name = found.name
     try:
         planned = _plan_one(found, also)
     except NotThere:

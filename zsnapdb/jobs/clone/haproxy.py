@@ -79,6 +79,11 @@ def _refuse_foreign(settings: AddressSettings) -> None:
         raise PreflightError(f"{place} is no socket", hint=HINT)
 
 
+def ports_led_to(settings: AddressSettings | None) -> set[int]:
+    """Return the ports of servers to which HAProxy leads, rightly or not: no other server may get one of these."""
+    return {route.port for route in routes_or_none(settings).values() if route is not None}
+
+
 def routes_or_none(settings: AddressSettings | None) -> KeptRoutes:
     """Return where HAProxy leads each port; nothing if it does not say, or if clones keep no ports."""
     if settings is not None:

@@ -86,7 +86,7 @@ def server_settings(settings: Settings, info: CloneInfo) -> ServerSettings:
     instance = settings.instance.get(info.instance)
     if instance is None:
         raise ConfigError(
-            f"the instance {info.instance} of clone {info.name} is not configured",
+            f"the instance {info.instance} of clone {info.label} is not configured",
             hint=f"add [instance.{info.instance}] to the configuration: the clone needs its server program and options",
         )
     return instance.server.model_copy(update={"options": (*instance.server.options, *info.profile.options)})
@@ -286,7 +286,7 @@ def _password(info: CloneInfo, file: Path) -> SecretStr:
     if password is None:
         raise ServerError(
             f"the credentials file {file} is gone",
-            hint=f"run `zsnapdb clone stop {info.name}`, then `zsnapdb clone start {info.name}` for a new password",
+            hint=f"run `zsnapdb clone stop {info.label}`, then `zsnapdb clone start {info.label}` for a new password",
         )
     return password
 
@@ -406,7 +406,7 @@ def _enter_lock(stack: contextlib.ExitStack, info: CloneInfo) -> None:
             if time.monotonic() + pause > give_up:
                 raise LockNotGranted(
                     error.message,
-                    hint=f"end the statement on clone {info.name} (`KILL QUERY`) or wait until it ends; commit again",
+                    hint=f"end the statement on clone {info.label} (`KILL QUERY`) or wait until it ends; commit again",
                 ) from error
             time.sleep(pause)
 

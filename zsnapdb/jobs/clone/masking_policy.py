@@ -176,6 +176,6 @@ def refuse_unmasked(settings: Settings, info: CloneInfo) -> None:
     marks = datasets.properties_of(list(info.volumes.values()), [MASKED_PROPERTY])
     if not all(values[MASKED_PROPERTY].is_local for values in marks.values()):
         raise PreflightError(
-            f"clone {info.name} is not masked, and instance {info.instance} requires it",
-            hint=f"run `zsnapdb clone reset {info.name}`: it masks the clone",
+            f"clone {info.label} is not masked, and instance {info.instance} requires it",
+            hint=f"run `zsnapdb clone reset {info.label}`: it masks the clone",
         )

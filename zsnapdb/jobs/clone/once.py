@@ -6,8 +6,8 @@ from zsnapdb.base.errors import UnknownNameError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import credentials, destroy, sources
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, listing
+from zsnapdb.jobs.clone import address, credentials, destroy, sources
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find, held, listing
 from zsnapdb.jobs.clone.created import Created, CreateDurations
 from zsnapdb.jobs.clone.lifecycle import Committed
 from zsnapdb.jobs.copies.properties import HALF_MADE
@@ -28,6 +28,10 @@ def created(settings: Settings, instance: Instance) -> Created | None:
         if (info.run_id, info.instance) != (run, instance.name) or info.is_of_nobody or info.is_ephemeral:
             continue
         if info.phase not in HALF_MADE:
+            if info.address is not None and not info.is_led_to:
+                # The run was killed before HAProxy was told.
+                with held(settings, instance.host, info.id) as now_there:
+                    info = address.open_to(settings, now_there, instance.events)
             is_of_pool = info.pool is PoolMark.HANDED_OUT
             return Created(info, credentials.read(info.client_file), _NO_SECONDS, is_of_pool=is_of_pool)
         destroy.destroy(settings, instance.host, info.id)

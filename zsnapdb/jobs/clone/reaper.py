@@ -182,7 +182,7 @@ def _remove_clone(settings: Settings, host: Host, info: CloneInfo, also: Collect
         and beats.is_over(host.now())
         and not heartbeat.heartbeat(host, info.name, beats.every, beats.last).is_over(host.now())
     ):
-        raise PreflightError(f"the holder of clone {info.name} is there again", hint="nothing was removed")
+        raise PreflightError(f"the holder of clone {info.label} is there again", hint="nothing was removed")
     else:
         destroy_locked(settings, host, info.name, also)
 

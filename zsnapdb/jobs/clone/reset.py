@@ -6,17 +6,18 @@ else its data is replaced. What is more than some rows takes longer to load, so 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.errors import PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone import address, handed, row_reset
-from zsnapdb.jobs.clone.catalogue import CloneInfo, held, ready, refuse_other
+from zsnapdb.jobs.clone import address, handed, heartbeat, row_reset
+from zsnapdb.jobs.clone.catalogue import CloneInfo, held, of_dataset, ready, refuse_other
 from zsnapdb.jobs.clone.row_reset import UndoneRows
 
 if TYPE_CHECKING:
@@ -125,24 +126,46 @@ def reset(
     with held(settings, host, name) as info:
         if meant is not None:
             refuse_other(meant, info)
-        reasons, began = list[str](), time.monotonic()
-        if requested is None and not replaces:
-            try:
-                undone = row_reset.undo_rows(settings, host, info)
-            except (ZsnapdbError, OSError) as error:
-                reasons.append(_reason(error))
-            else:
-                return ResetClone(address.open_to(settings, info, events), undone)
-        handed.forget(host, info.name)
-        from zsnapdb.jobs.clone import swap
+        done = _reset(settings, host, info, requested, events, accepts_older=accepts_older, replaces=replaces)
+        if done.info.lease.heartbeat is not None:
+            # Whoever waited for this did not beat meanwhile. No sweep judges the clone before the lock is free.
+            with contextlib.suppress(PreflightError):
+                heartbeat.beat(host, done.info.name)
+        return done
 
-        if reasons and swap.is_offered(settings):
-            try:
-                swapped = swap.swap(settings, host, info, events)
-                return ResetClone(swapped, swap_seconds=time.monotonic() - began, reason=reasons[0])
-            except (ZsnapdbError, OSError) as error:
-                reasons.append(f"no swap: {_reason(error)}")
-        from zsnapdb.jobs.clone import data_reset
 
-        replaced = data_reset.replace_data(settings, host, info, requested, events, accepts_older=accepts_older)
-        return ResetClone(replaced, reason="; ".join(reasons))
+def _reset(
+    settings: Settings,
+    host: Host,
+    info: CloneInfo,
+    requested: str | None,
+    events: Events,
+    *,
+    accepts_older: bool,
+    replaces: bool,
+) -> ResetClone:
+    """Reset the clone in the cheapest way; the caller holds its lock."""
+    reasons, began = list[str](), time.monotonic()
+    if requested is None and not replaces:
+        try:
+            undone = row_reset.undo_rows(settings, host, info)
+        except (ZsnapdbError, OSError) as error:
+            reasons.append(_reason(error))
+        else:
+            return ResetClone(address.open_to(settings, info, events), undone)
+    handed.forget(host, info.name)
+    from zsnapdb.jobs.clone import swap
+
+    if reasons and swap.is_offered(settings):
+        try:
+            swapped = swap.swap(settings, host, info, events)
+            return ResetClone(swapped, swap_seconds=time.monotonic() - began, reason=reasons[0])
+        except (ZsnapdbError, OSError) as error:
+            if of_dataset(settings, host, info.name).guid != info.guid:
+                # The error came after the exchange: what this dataset has is nobody's by now.
+                raise
+            reasons.append(f"no swap: {_reason(error)}")
+    from zsnapdb.jobs.clone import data_reset
+
+    replaced = data_reset.replace_data(settings, host, info, requested, events, accepts_older=accepts_older)
+    return ResetClone(replaced, reason="; ".join(reasons))

@@ -42,8 +42,8 @@ def objections(settings: Settings, host: Host, instance: str) -> list[RoomObject
     for info in own:
         # One that is being made gets its quota with its first volume.
         if settings.clones.quota and not info.quota and info.phase not in HALF_MADE:
-            hint = f"run `zsnapdb clone extend {info.name} --quota {settings.clones.quota}`"
-            found.append(RoomObjection(f"clone {info.name} has no quota: it may write until its pool is full", hint))
+            hint = f"run `zsnapdb clone extend {info.label} --quota {settings.clones.quota}`"
+            found.append(RoomObjection(f"clone {info.label} has no quota: it may write until its pool is full", hint))
     pools = {pool_of(info.top) for info in own}
     return found + [room.objection for room in _rooms(settings, pools) if room.objection is not None]
 
@@ -194,13 +194,13 @@ def refuse(settings: Settings, info: CloneInfo, quota: int) -> None:
     """Raise UsageError if the clone has more of its own already, PreflightError if the pool has not as much free."""
     if quota < info.own_bytes:
         raise UsageError(
-            f"clone {info.name} has {size(info.own_bytes)} of its own, which is more than {size(quota)}",
+            f"clone {info.label} has {size(info.own_bytes)} of its own, which is more than {size(quota)}",
             hint="name a larger quota",
         )
     free, floor = datasets.available(pool_of(info.top)), settings.clones.free_floor
     if quota - info.own_bytes > free - floor:
         raise PreflightError(
-            f"the pool has {size(free)} free and must keep {size(floor)}, so clone {info.name} cannot have"
+            f"the pool has {size(free)} free and must keep {size(floor)}, so clone {info.label} cannot have"
             f" {size(quota)} of its own",
             hint="free space in the pool, or lower clones.free_floor",
         )

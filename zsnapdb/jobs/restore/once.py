@@ -32,8 +32,8 @@ def restored(
     left = _under_way(journals, instance)
     if left is None:
         return None
-    _refuse_exchange(left)
-    return run.resume(settings, instance, left.top, confirm, stop_after)
+    # Judged under the lock of the restore: somebody may just have gone on with it, and been killed.
+    return run.resume(settings, instance, left.top, confirm, stop_after, judge=_refuse_exchange)
 
 
 def restored_machine(

@@ -212,13 +212,16 @@ def resume(
     *,
     with_foreign_snapshots: bool = False,
     in_place: Callable[[], None] = lambda: None,
+    judge: Callable[[RestoreJournal], None] = lambda _: None,
 ) -> RestoreResult:
     """Continue an interrupted restore. The interrupted step begins anew. `in_place` is that of `Work`.
 
-    PreflightError, before anything is changed, if others made snapshots on its datasets and they are not let go.
+    PreflightError, before anything is changed, if others made snapshots on its datasets and they are not let go, or if
+    `judge` raises it of the journal as it is now that nobody else works on the restore.
     """
     journals = Journals(settings.restore.journal)
     with alone_with_journal(instance, journals, top) as journal:
+        judge(journal)
         clear_foreign(journal.plan, may_go=with_foreign_snapshots)
         instance = instance.with_repository_of(settings, journal.plan.repository_name)
         work = ServerWork(settings, instance, reopen(instance, journal.plan), journal.plan, in_place)

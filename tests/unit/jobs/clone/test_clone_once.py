@@ -10,10 +10,12 @@ import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.config import settings as config
+from zsnapdb.config.address import AddressSettings
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import destroy, once
+from zsnapdb.jobs.clone import destroy, haproxy, once
+from zsnapdb.planning.clone.addresses import KeptRoute
 
 FIRST, SECOND = "20261120T100000Z-0001", "20261120T110000Z-0002"
 RUN, OTHER = "20261127T080000Z-0123abcd", "20261127T090000Z-0123abcd"
@@ -59,6 +61,20 @@ def test_the_clone_of_the_run_is_found_and_no_other(pool: ClonePool, settings: S
     found = once.created(settings, instance)
     assert found is not None
     assert (found.info.name, found.is_of_pool) == ("web", False)
+
+
+def test_a_run_that_was_killed_before_haproxy_was_told_has_a_clone_behind_its_kept_port(
+    pool: ClonePool, settings: Settings, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its user is told a port that the next swap takes away."""
+    settings = settings.model_copy(update={"clones": settings.clones.model_copy(update={"address": AddressSettings()})})
+    told: list[tuple[int, KeptRoute | None]] = []
+    monkeypatch.setattr(haproxy, "routes_or_none", lambda _: {})
+    monkeypatch.setattr(haproxy, "lead", lambda _, port, route: told.append((port, route)))
+    made(pool, "web", run=RUN, address="23170", pool="handed out")
+    found = once.created(settings, Instance.of(settings, "main").on_host(host))
+    assert found is not None
+    assert (found.info.client_port, told) == (23170, [(23170, KeptRoute("127.0.0.1", 33070))])
 
 
 def test_what_the_killed_run_left_half_made_goes_first(pool: ClonePool, settings: Settings, host: Host) -> None:

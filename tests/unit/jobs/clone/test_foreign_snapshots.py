@@ -42,7 +42,9 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(datasets, "set_properties", lambda name, values: made.append(f"set {name}"))
     monkeypatch.setattr(owned, "members", lambda top, *marks: [top])
     monkeypatch.setattr(owned, "destroy_snapshots_on", lambda names, *marks: made.extend(names))
-    info: Any = SimpleNamespace(top=TOP, name="life", instance="main", source="backup", mount="/none", volumes={})
+    info: Any = SimpleNamespace(
+        top=TOP, name="life", id="life", instance="main", source="backup", mount="/none", volumes={}
+    )
     monkeypatch.setattr(job, "plan_removal", lambda top, name, seen: CloneRemoval(removal({}, (), {})))
     monkeypatch.setattr(job, "of_dataset", lambda settings, host, name: info)
     monkeypatch.setattr(job, "commits_among", lambda seen: [])
