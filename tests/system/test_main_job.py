@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
@@ -183,7 +184,9 @@ def a_clone_from_its_making_to_its_end(lab: Lab, config: Path) -> None:
     assert lab.zsnapdb("clone", "destroy", "nobody", config=config).code == 0
     assert lab.zsnapdb("clone", "list", config=config).code == 0
     assert lab.zsnapdb("clone", "destroy", "seen", config=config).code == 0
-    assert lab.zsnapdb(*create, "unseen", "--ttl", "1s", config=config).code == 0
+    unseen = lab.zsnapdb(*create, "unseen", "--ttl", "1s", "--json", config=config).json["clone"]
+    left = datetime.fromisoformat(unseen["expires"]) - datetime.now(UTC)
+    time.sleep(max(0.0, left.total_seconds()) + 0.01)  # Until it has expired, which a create may end before.
     swept = lab.zsnapdb("reap", "--json", config=config).json["swept"]
     assert [item["verdict"] for item in swept if item["name"] == "unseen"] == ["reap"]
 

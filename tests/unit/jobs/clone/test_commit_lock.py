@@ -14,6 +14,7 @@ from zsnapdb.jobs.clone import lifecycle
 class FakeInfo:
     pid: int | None = 1
     name = "c1"
+    label = "c1"
 
 
 def sessions_of(monkeypatch: pytest.MonkeyPatch, *fakes: Fake) -> None:

@@ -69,10 +69,12 @@ def test_what_the_holder_had_is_nobodys_and_not_called_as_the_clone(swapped: Clo
     assert outcomes["dev"] is LeaseVerdict.REAP
 
 
-def test_destroying_by_the_name_takes_the_clone_and_not_what_lay_there(swapped: ClonePool, settings: Settings) -> None:
+def test_destroying_by_the_name_takes_the_clone_and_what_lay_there_which_is_nobodys(
+    swapped: ClonePool, settings: Settings
+) -> None:
     destroy.destroy(settings, THIS_HOST, "dev")
     assert f"{HOME}/main-x" not in swapped.things
-    assert f"{HOME}/dev" in swapped.things
+    assert f"{HOME}/dev" not in swapped.things
     with pytest.raises(UnknownNameError):
         catalogue.find(settings, THIS_HOST, "dev")
 
