@@ -412,6 +412,9 @@ def test_the_account_of_the_web_process_reads_nothing_and_nobody_else_is_answere
 ASKED, MOST = 20, 10
 
 
+# Ten masked clones take minutes in a guest. tests/unit/serve/test_limits.py has the same requests with a stand-in for
+# the command, and tests/system/test_masking.py shows that no clone is handed out before it is masked.
+@pytest.mark.seldom
 def test_twenty_requests_at_once_over_a_quota_of_ten_give_ten_of_which_none_is_unmasked(
     service: Service, tmp_path: Path
 ) -> None:
