@@ -2,12 +2,17 @@
 
 A finished restore is the answer. An interrupted one goes on, as by --resume, while it stands beside the server. One
 that may have begun to exchange the datasets of production goes on only if a person says so: since then somebody may
-have looked at the server, mended it, or written to it.
+have looked at the server, mended it, or written to it. So does one that would replace the server with a state that was
+chosen long ago.
 """
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from functools import partial
+
 from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import backup_time
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.restore import machine_run, run
@@ -17,13 +22,16 @@ from zsnapdb.jobs.restore.run import RestoreResult
 from zsnapdb.jobs.steps.journal import J, JournalFolder
 from zsnapdb.jobs.steps.restore_journal import Journals, MachineJournals, RestoreJournal
 
+_RECENT = timedelta(hours=1)
+"""For so long after it was planned a repeated command may go on to replace the server with what was chosen then."""
+
 
 def restored(
     settings: Settings, instance: Instance, confirm: Confirm = always, stop_after: str | None = None
 ) -> RestoreResult | None:
     """Return the restore that the run of this id made, or go on with it. None if it left nothing.
 
-    PreflightError if it was interrupted in the exchange of the server's datasets.
+    PreflightError if it was interrupted in the exchange of the server's datasets, or replaces them and is not recent.
     """
     journals = Journals(settings.restore.journal)
     done = _of_run(journals.finished(), instance)
@@ -33,7 +41,9 @@ def restored(
     if left is None:
         return None
     # Judged under the lock of the restore: somebody may just have gone on with it, and been killed.
-    return run.resume(settings, instance, left.top, confirm, stop_after, judge=_refuse_exchange)
+    return run.resume(
+        settings, instance, left.top, confirm, stop_after, judge=partial(_refuse_exchange, instance.host.now())
+    )
 
 
 def restored_machine(
@@ -57,11 +67,17 @@ def _under_way(journals: JournalFolder[J], instance: Instance) -> J | None:
     return _of_run(journals.readable(instance.name), instance)
 
 
-def _refuse_exchange(journal: RestoreJournal) -> None:
+def _refuse_exchange(now: datetime, journal: RestoreJournal) -> None:
     promotion, following = journal.plan.promotion, journal.next_step
-    if promotion is not None and following is not None and following.name == promotion.name:
-        raise PreflightError(
-            f"the restore that run {journal.run_id} began was interrupted when it was about to replace the server of"
-            f" {journal.plan.instance}, or while it did",
-            hint=f"look at the server; then `zsnapdb restore {journal.plan.instance} --resume --target {journal.top}`",
-        )
+    if promotion is None:
+        return
+    if following is not None and following.name == promotion.name:
+        when = "was interrupted when it was about to replace the server, or while it did"
+    elif now - backup_time(journal.plan.restore_id) > _RECENT:
+        when = "would replace the server with a state that was chosen more than an hour ago"
+    else:
+        return
+    raise PreflightError(
+        f"the restore of {journal.plan.instance} that run {journal.run_id} began {when}",
+        hint=f"look at the server; then `zsnapdb restore {journal.plan.instance} --resume --target {journal.top}`",
+    )

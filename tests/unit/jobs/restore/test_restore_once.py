@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import backup_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record.once_record import Deed, OnceRecords
 from zsnapdb.jobs.restore import give_up, once
@@ -100,6 +102,21 @@ def test_an_exchange_of_production_that_was_interrupted_waits_for_a_person(host:
         once.restored(host.settings, of_run(host))
     assert refused.value.hint.endswith(f"`zsnapdb restore main --resume --target {journal.top}`")
     assert host.executed == []
+
+
+@pytest.mark.parametrize(("hours", "is_refused"), [(0.9, False), (1.1, True), (700, True)])
+def test_a_state_that_was_chosen_long_ago_replaces_the_server_only_if_a_person_says_so(
+    host: PlanningHost, hours: float, is_refused: bool
+) -> None:
+    journal = replace(exchanging(host), done=())
+    Journals(host.settings.restore.journal).write(journal)
+    later = backup_time(journal.plan.restore_id) + timedelta(hours=hours)
+    instance = of_run(host)
+    instance = replace(instance, host=replace(instance.host, now=lambda: later))
+    refusal = pytest.raises(PreflightError, match="more than an hour ago") if is_refused else contextlib.nullcontext()
+    with refusal:
+        once.restored(host.settings, instance)
+    assert (host.executed == []) == is_refused
 
 
 def test_a_restore_that_was_given_up_is_not_begun_again(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> None:
