@@ -300,20 +300,18 @@ def test_a_clone_made_without_a_start_is_masked_at_its_first(lab: Lab, private: 
 
 
 @pytest.mark.any_server
-def test_a_script_that_fails_leaves_no_clone_either(lab: Lab, private: None) -> None:
-    before = everything()
-    done = lab.zsnapdb(
-        "clone",
-        "create",
-        "main",
-        "--name",
-        "half",
-        "--mask",
-        config=configured(lab, 'run = [["/bin/sh", "-c", "echo no key; exit 3"]]'),
+def test_a_script_that_fails_leaves_no_clone_and_no_slot_of_a_pool(lab: Lab, private: None) -> None:
+    before, fails = everything(), 'run = [["/bin/sh", "-c", "echo no key; exit 3"]]'
+    pool = ("required = true", "", "[instance.main.pool]", "size = 1")
+    makes = (
+        (("clone", "create", "main", "--name", "half", "--mask"), configured(lab, fails)),
+        (("clone", "pool", "main"), configured(lab, fails, *pool)),
     )
-    assert done.code == 12, done.stderr
-    assert "no key" in done.stderr
-    assert everything() == before
+    for words, config in makes:
+        done = lab.zsnapdb(*words, config=config)
+        assert (done.code, "no key" in done.stderr) == (12, True), done.stderr
+        assert everything() == before
+    assert "0 of 1 clones wait in the pool" in lab.zsnapdb("doctor", "main", config=makes[1][1]).stdout
 
 
 @pytest.mark.any_server

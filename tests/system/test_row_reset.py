@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from .in_guest import Lab, ask, connect, everything
+from .in_guest import CONFIG, Lab, ask, connect, everything
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -150,6 +152,7 @@ def test_a_reset_undoes_rows_to_the_same_state_and_replaces_the_data_where_that_
         assert done["clone"]["port"] == made["clone"]["port"]
         assert state(made) == original
     the_binlog_is_reset_by_its_user(lab, made, original)
+    the_server_dies_when_the_undo_commits(lab, made, original)
     # After that a reset is by rows again.
     with connect(made) as here:
         ask(here, "INSERT INTO `rows`.counted (word) VALUES ('again')")
@@ -178,6 +181,40 @@ def the_binlog_is_reset_by_its_user(lab: Lab, made: dict[str, Any], original: di
         ask(here, "UPDATE `rows`.counted SET n = 5")
     done = lab.zsnapdb("clone", "reset", "undone", "--json").json
     assert (done["undone"], "another file than it was" in done["reason"]) == (None, True), done["reason"]
+    assert state(made) == original
+
+
+DIES = """
+import os, signal, sys
+from pathlib import Path
+from zsnapdb.config.settings import load
+from zsnapdb.jobs.base.events import SILENT
+from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.clone import catalogue, reset
+from zsnapdb.mysql.session import Session
+
+settings, query, killed = load(Path(sys.argv[1])), Session.query, []
+pid = catalogue.find(settings, THIS_HOST, "undone").pid
+
+def dies(session, sql, *parameters):
+    if sql == "COMMIT" and not killed:
+        killed.append(pid)
+        os.kill(pid, signal.SIGKILL)
+    return query(session, sql, *parameters)
+
+Session.query = dies
+done = reset.reset(settings, THIS_HOST, "undone", None, SILENT)
+sys.exit(0 if (killed, done.undone, done.reason != "") == ([pid], None, True) else f"{killed} {done}")
+"""
+"""A reset whose server is killed when the undo commits."""
+
+
+def the_server_dies_when_the_undo_commits(lab: Lab, made: dict[str, Any], original: dict[str, Any]) -> None:
+    """Nobody knows then what the server will find in its log: the data is replaced."""
+    with connect(made) as here:
+        ask(here, "UPDATE `rows`.counted SET n = 6")
+    done = subprocess.run([sys.executable, "-c", DIES, str(CONFIG)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
     assert state(made) == original
 
 
