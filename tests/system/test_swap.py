@@ -152,6 +152,7 @@ def test_a_swap_that_is_killed_leaves_one_clone_with_one_owner_and_the_same_comm
 
     haproxy.start()
     made = zsnapdb("clone", "create", "main", "--name", "dev", "--owner", "ada")
+    assert made["clone"]["port"] == made["clone"]["kept_port"], "HAProxy was there before the clone"
     kept = made["clone"]["kept_port"]
     zsnapdb("clone", "pool", "main")
     ways = []

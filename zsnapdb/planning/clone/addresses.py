@@ -9,7 +9,9 @@ from zsnapdb.config.address import AddressSettings
 
 _BACKEND = "zsnapdb_"
 _SERVER = "clone"
-_RUNS, _IS_READY = "2", "0"
+_RUNS = "2"
+_DISABLED_AT_START = 0x04
+"""A bit of srv_admin_state that stays when a server that the configuration disables is made ready (HAProxy 3.0)."""
 _COLUMNS = ("be_name", "srv_name", "srv_addr", "srv_op_state", "srv_admin_state", "srv_port")
 
 
@@ -52,7 +54,7 @@ def read_state(answer: str, ports: Collection[int]) -> dict[int, KeptRoute | Non
         port = _number(value["be_name"].removeprefix(_BACKEND))
         if not value["be_name"].startswith(_BACKEND) or value["srv_name"] != _SERVER or port not in ports:
             continue
-        leads = (value["srv_op_state"], value["srv_admin_state"]) == (_RUNS, _IS_READY)
+        leads = value["srv_op_state"] == _RUNS and _number(value["srv_admin_state"]) & ~_DISABLED_AT_START == 0
         routes[port] = KeptRoute(value["srv_addr"], _number(value["srv_port"])) if leads else None
     return routes
 

@@ -30,6 +30,18 @@ def test_a_port_leads_where_haproxy_says_if_its_server_is_in_use() -> None:
     assert read_state(text, SETTINGS.ports) == {24000: KeptRoute("127.0.0.1", 23070), 24001: None}
 
 
+@pytest.mark.parametrize(
+    ("run", "admin", "leads"),
+    [(2, 4, True), (0, 5, False), (2, 5, False), (2, 1, False), (0, 4, False), (1, 0, False), (2, 8, False)],
+)
+def test_a_port_that_was_disabled_at_the_start_leads_once_its_server_is_ready(
+    run: int, admin: int, leads: bool
+) -> None:
+    """HAProxy 3.0.11 printed 2 and 4 for a server that was made ready, and 0 and 5 before."""
+    route = KeptRoute("127.0.0.1", 23070) if leads else None
+    assert read_state(HEAD + line(run=run, admin=admin, port=23070), SETTINGS.ports) == {24000: route}
+
+
 def test_ports_of_another_range_are_not_looked_at() -> None:
     assert read_state(HEAD + line("zsnapdb_25000") + line("zsnapdb_1e3") + line("zsnapdb_"), SETTINGS.ports) == {}
 
