@@ -10,7 +10,7 @@ from zsnapdb.cli.options import AsJson, ConfigFile
 from zsnapdb.cli.output import show, show_at_once
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.clone.catalogue import CloneInfo
+    from zsnapdb.jobs.clone.clone_info import CloneInfo
 
 
 def hold(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:

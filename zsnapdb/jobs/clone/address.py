@@ -18,7 +18,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import catalogue, haproxy, locks
-from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.properties import ADDRESS_PROPERTY, NO_ADDRESS
 from zsnapdb.planning.clone import addresses
 from zsnapdb.planning.clone.addresses import KeptRoute

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Mapping
 
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.properties import BRANCHES_PROPERTY
 from zsnapdb.jobs.clone.sources import Commit, commits
 from zsnapdb.planning.clone.branches import Branches, decode

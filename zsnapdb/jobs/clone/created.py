@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from zsnapdb.jobs.clone import credentials
-from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.planning.clone.contract import ACCOUNT
 
 if TYPE_CHECKING:

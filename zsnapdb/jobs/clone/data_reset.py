@@ -27,7 +27,8 @@ from zsnapdb.jobs.clone import (
     room,
     volumes,
 )
-from zsnapdb.jobs.clone.catalogue import CloneInfo, home, of_dataset
+from zsnapdb.jobs.clone.catalogue import home, of_dataset
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import start_locked
 from zsnapdb.jobs.clone.live_set import take_live

@@ -14,7 +14,8 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LIVE
 from zsnapdb.jobs.clone import address, foreign, locks, meant
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, is_dataset, listing, of_dataset
+from zsnapdb.jobs.clone.catalogue import find, is_dataset, listing, of_dataset
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.properties import SOURCE_PART
 from zsnapdb.jobs.clone.removal import CloneRemoval, plan_removal, refuse_obstacles, remove_all
 from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CloneSource, Commit, commits_among

@@ -12,7 +12,8 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import branch_heads, foreign, masking_policy, properties, room, volumes
-from zsnapdb.jobs.clone.catalogue import CloneInfo, held, of_dataset, ready
+from zsnapdb.jobs.clone.catalogue import held, of_dataset, ready
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.destroy import drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import server_settings, start_locked
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, clone_mark

@@ -14,7 +14,7 @@ from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import create, credentials, destroy, locks
-from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.mysql.process.server import ServerProcess

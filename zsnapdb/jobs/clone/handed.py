@@ -18,7 +18,7 @@ from zsnapdb.base import whole_file
 from zsnapdb.base.errors import PreflightError, ZsnapdbError
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.private_folder import make_private
-from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.mysql.binlog.known_tail import digest_of
 from zsnapdb.mysql.binlog.opening import open_binlog

@@ -14,7 +14,8 @@ from zsnapdb.base.errors import UsageError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import lifecycle
-from zsnapdb.jobs.clone.catalogue import CloneInfo, ready
+from zsnapdb.jobs.clone.catalogue import ready
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 
 _LONGEST = 1000
 """Bytes of a line. Each that is known is shorter."""

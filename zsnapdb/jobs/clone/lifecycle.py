@@ -50,7 +50,8 @@ from zsnapdb.jobs.clone import (
     properties,
     volumes,
 )
-from zsnapdb.jobs.clone.catalogue import CloneInfo, held, listing, of_dataset, ready, refuse_label, refuse_other
+from zsnapdb.jobs.clone.catalogue import held, listing, of_dataset, ready, refuse_label, refuse_other
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.handed import HandedData
 from zsnapdb.jobs.clone.log_end import LogEnd

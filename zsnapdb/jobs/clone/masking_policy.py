@@ -13,7 +13,7 @@ from zsnapdb.base.model import Position
 from zsnapdb.config.settings import MaskingSettings, Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import masking, masking_rules
-from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.properties import MASKED_PROPERTY, NOT_MASKED, RULES_PROPERTY

@@ -17,7 +17,7 @@ from zsnapdb.base.errors import UnknownNameError, UsageError
 from zsnapdb.jobs.copies.properties import owner_text
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.clone.catalogue import CloneInfo
+    from zsnapdb.jobs.clone.clone_info import CloneInfo
 
 VARIABLE = "ZSNAPDB_MEANT_CLONE"
 

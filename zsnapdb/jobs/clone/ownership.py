@@ -5,7 +5,8 @@ from __future__ import annotations
 from zsnapdb.base.errors import NotAllowedError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone.catalogue import CloneInfo, listing
+from zsnapdb.jobs.clone.catalogue import listing
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.sources import find_commit
 from zsnapdb.jobs.copies.properties import owner_text
 

@@ -14,7 +14,8 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import lifecycle, masking_policy, room
 from zsnapdb.jobs.clone import prepare as job
-from zsnapdb.jobs.clone.catalogue import CloneInfo, home, ready
+from zsnapdb.jobs.clone.catalogue import home, ready
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.locate import locate
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, with_volumes
 from zsnapdb.jobs.copies.properties import CopyPhase

@@ -34,7 +34,8 @@ from zsnapdb.jobs.clone import (
     masking_policy,
     properties,
 )
-from zsnapdb.jobs.clone.catalogue import CloneInfo, of_dataset
+from zsnapdb.jobs.clone.catalogue import of_dataset
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.created import Created, CreateDurations
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import LATEST

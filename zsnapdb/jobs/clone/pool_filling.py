@@ -10,7 +10,8 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import exclusive, if_free
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import address, locks, masking_policy, pool_room
-from zsnapdb.jobs.clone.catalogue import CloneInfo, of_dataset
+from zsnapdb.jobs.clone.catalogue import of_dataset
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.create import create
 from zsnapdb.jobs.clone.create_plan import planned_source
 from zsnapdb.jobs.clone.destroy import destroy_locked

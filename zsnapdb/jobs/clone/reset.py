@@ -17,7 +17,8 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import address, handed, heartbeat, row_reset
-from zsnapdb.jobs.clone.catalogue import CloneInfo, held, of_dataset, ready, refuse_other
+from zsnapdb.jobs.clone.catalogue import held, of_dataset, ready, refuse_other
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.row_reset import UndoneRows
 
 if TYPE_CHECKING:

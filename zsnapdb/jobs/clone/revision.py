@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from zsnapdb.jobs.clone import foreign, properties, volumes
-from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.properties import clone_mark
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase

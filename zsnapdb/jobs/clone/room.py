@@ -15,7 +15,8 @@ from zsnapdb.base.model import PROPERTY, pool_of
 from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone.catalogue import CloneInfo, held, homes, listing, of_dataset
+from zsnapdb.jobs.clone.catalogue import held, homes, listing, of_dataset
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.copies.properties import HALF_MADE
 from zsnapdb.planning.clone.room import LEAST, clone_quota, form_quota, home_quota
 from zsnapdb.zfs import datasets

@@ -19,7 +19,7 @@ from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import handed, masking_policy
-from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.handed import HandedState
 from zsnapdb.jobs.clone.lifecycle import server_of, session
 from zsnapdb.jobs.clone.properties import SOURCE_PART

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import meant
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find
+from zsnapdb.jobs.clone.catalogue import find
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ from zsnapdb.jobs.clone import (
     pool,
     properties,
 )
-from zsnapdb.jobs.clone.catalogue import CloneInfo, of_dataset
+from zsnapdb.jobs.clone.catalogue import of_dataset
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone import swap as planning

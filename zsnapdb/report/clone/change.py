@@ -13,7 +13,7 @@ from zsnapdb.report.clone.fields import CloneFields, clone_fields, port, state
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.clone.catalogue import CloneInfo
+    from zsnapdb.jobs.clone.clone_info import CloneInfo
     from zsnapdb.jobs.clone.detach import DetachPlan
     from zsnapdb.jobs.clone.lifecycle import Committed
     from zsnapdb.jobs.clone.plans import Intention

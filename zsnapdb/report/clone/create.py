@@ -15,7 +15,7 @@ from zsnapdb.report.clone.masking import MaskingFields, masking_fields, masking_
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.clone.catalogue import CloneInfo
+    from zsnapdb.jobs.clone.clone_info import CloneInfo
     from zsnapdb.jobs.clone.create_plan import ClonePlan
     from zsnapdb.jobs.clone.created import Created
     from zsnapdb.jobs.clone.prepare import PreparedSet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict
 
-from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.sources import Commit
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone.lease import stamp

@@ -10,7 +10,7 @@ from typing import ClassVar
 from typing_extensions import TypedDict
 
 from zsnapdb.base.quantities import size
-from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.sources import Commit
 from zsnapdb.jobs.copies.catalogue import UnreadableCopy
 from zsnapdb.planning.clone.branches import current_of

@@ -26,6 +26,7 @@ from zsnapdb.jobs.clone import (
     row_reset,
     swap,
 )
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.planning.clone.addresses import KeptRoute
 
@@ -105,9 +106,7 @@ def resets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def refuse(*_: object) -> None:
         raise PreflightError("a table is defined otherwise")
 
-    def replace_data(
-        settings: Settings, host: Host, info: catalogue.CloneInfo, *_: object, **__: object
-    ) -> catalogue.CloneInfo:
+    def replace_data(settings: Settings, host: Host, info: CloneInfo, *_: object, **__: object) -> CloneInfo:
         replaced.append(info.name)
         return info
 

@@ -12,7 +12,8 @@ from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
 from zsnapdb.config.settings import CloneSettings, parse
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import branch_heads, branches
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find
+from zsnapdb.jobs.clone.catalogue import find
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.planning.clone.branches import Branches
 
 BASE, FIRST, SECOND = (f"2026112{day}T000000Z-000{day}" for day in (1, 2, 3))

@@ -15,6 +15,7 @@ from zsnapdb.base.errors import CommandError, NotThere, PreflightError, ZsnapdbE
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.clone import catalogue, destroy, heartbeat, lifecycle, reaper
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.planning.clone import lease
 from zsnapdb.planning.clone.lease import LeaseVerdict, stamp
 from zsnapdb.report.clone.list import ClonesView
@@ -157,7 +158,7 @@ def test_while_zfs_does_not_answer_the_holder_is_there_all_the_same(
     holder = subprocess.Popen(["sleep", "1.2"])
     looks = []
 
-    def fails_after_the_first(settings: Settings, host: Host, name: str) -> catalogue.CloneInfo:
+    def fails_after_the_first(settings: Settings, host: Host, name: str) -> CloneInfo:
         looks.append(name)
         if len(looks) > 1:
             raise CommandError("zfs did not answer", hint="")
