@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import copy
 import difflib
+import tomllib
 from collections.abc import Iterable, Mapping
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+
+from zsnapdb.base.errors import ConfigError
+
+S = TypeVar("S", bound=BaseModel)
 
 
 def _section_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel] | None:
@@ -84,3 +89,21 @@ def explain(errors: Iterable[ErrorDetails], settings: type[BaseModel]) -> tuple[
         else:
             lines.append(f"{where}: {item['msg'].removeprefix('Value error, ')}")
     return "; ".join(lines), "; ".join(dict.fromkeys(hints))
+
+
+def read_toml(text: str, name: str, example: str) -> dict[str, Any]:
+    """Return the tables of a TOML text. ConfigError with `name` and, as its hint, the example if it is no TOML."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name} is not valid TOML: {error}", hint=example) from error
+
+
+def settings_in(text: str, name: str, model: type[S], example: str) -> S:
+    """Return the settings in the TOML text. ConfigError, by this name, lists all errors."""
+    raw = read_toml(text, name, example)
+    try:
+        return model.model_validate(raw)
+    except ValidationError:
+        message, hint = explain(every_error(raw, model), model)
+        raise ConfigError(f"{name}: {message}", hint=hint or example) from None

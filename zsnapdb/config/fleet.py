@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
-from zsnapdb.base.errors import ConfigError
 from zsnapdb.base.patterns import INSTANCE
 from zsnapdb.base.quantities import Seconds
 from zsnapdb.base.text_files import read_text
-from zsnapdb.config.errors import every_error, explain
+from zsnapdb.config.errors import settings_in
 from zsnapdb.config.objectives import ObjectiveSettings
 from zsnapdb.config.repository import ConfigSection, RepositorySettings
 
@@ -55,15 +53,7 @@ class FleetSettings(ConfigSection):
 
 def parse(text: str, name: str) -> FleetSettings:
     """Return the settings in the TOML text. `name` is its name in errors. ConfigError lists all errors in the text."""
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name} is not valid TOML: {error}", hint=_EXAMPLE) from error
-    try:
-        return FleetSettings.model_validate(raw)
-    except ValidationError:
-        message, hint = explain(every_error(raw, FleetSettings), FleetSettings)
-        raise ConfigError(f"{name}: {message}", hint=hint or _EXAMPLE) from None
+    return settings_in(text, name, FleetSettings, _EXAMPLE)
 
 
 def load(path: Path | None = None) -> FleetSettings:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from zsnapdb.base.errors import ConfigError
 from zsnapdb.base.patterns import InstanceName
 from zsnapdb.base.quantities import Seconds
 from zsnapdb.base.text_files import read_text
 from zsnapdb.config.agent import CRON, Zone
 from zsnapdb.config.engine import EngineSettings, FleetHostName, FleetVerb
-from zsnapdb.config.errors import every_error, explain
+from zsnapdb.config.errors import settings_in
 from zsnapdb.config.repository import ConfigSection
 
 DEFAULT_PATH = Path("/etc/zsnapdb/fleet-jobs.toml")
@@ -122,15 +120,7 @@ class FleetJobsSettings(ConfigSection):
 
 def parse(text: str, name: str) -> FleetJobsSettings:
     """Return the settings in the TOML text. `name` is its name in errors. ConfigError lists all errors in the text."""
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name} is not valid TOML: {error}", hint=_EXAMPLE) from error
-    try:
-        return FleetJobsSettings.model_validate(raw)
-    except ValidationError:
-        message, hint = explain(every_error(raw, FleetJobsSettings), FleetJobsSettings)
-        raise ConfigError(f"{name}: {message}", hint=hint or _EXAMPLE) from None
+    return settings_in(text, name, FleetJobsSettings, _EXAMPLE)
 
 
 def load(path: Path | None = None) -> FleetJobsSettings:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,7 +18,7 @@ from zsnapdb.config.agent import AgentSettings, InstanceAgentSettings
 from zsnapdb.config.control import ControlSettings
 from zsnapdb.config.doctor import DoctorSettings
 from zsnapdb.config.engine import WorkerSettings
-from zsnapdb.config.errors import every_error, explain
+from zsnapdb.config.errors import every_error, explain, read_toml
 from zsnapdb.config.migration import MigrationSettings
 from zsnapdb.config.notifications import NotificationSettings
 from zsnapdb.config.objectives import ObjectiveSettings
@@ -390,10 +389,7 @@ class Settings(ConfigSection):
 
 def parse(text: str, name: str) -> Settings:
     """Return the settings in the TOML text. `name` is its name in errors. ConfigError lists all errors in the text."""
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name} is not valid TOML: {error}", hint=_EXAMPLE) from error
+    raw = read_toml(text, name, _EXAMPLE)
     unknown = unknown_names(raw)
     try:
         settings = Settings.model_validate(raw)
