@@ -238,7 +238,8 @@ def test_the_reaper_takes_what_is_expired_and_spares_what_is_used_protected_or_w
     before = everything()
     config = with_terms(lab, 'grace = "1h"\nreap_limit = 1\nper_owner = 3')
     words = ("clone", "create", "main", "--no-start", "--ttl", "1s", "--owner", "eve", "--name")
-    for name in ("guarded", "worked-on", "third"):
+    # A sweep takes the oldest first, and of those of the same second by name.
+    for name in ("guarded", "locked", "used"):
         assert lab.zsnapdb(*words, name, config=config).code == 0
     refused = lab.zsnapdb(*words, "fourth", config=config)
     assert refused.code == 4
@@ -246,29 +247,29 @@ def test_the_reaper_takes_what_is_expired_and_spares_what_is_used_protected_or_w
     assert lab.zsnapdb("clone", "create", "main", "--ttl", "400d").code == 4
     assert lab.zsnapdb("clone", "protect", "guarded", "--for", "400d").code == 4
     assert lab.zsnapdb("clone", "protect", "guarded", "--for", "1h").code == 0
-    assert lab.zsnapdb("clone", "start", "third").code == 0
+    assert lab.zsnapdb("clone", "start", "used").code == 0
 
-    with connected(lab, "third"), open("/run/zsnapdb/clone-worked-on.lock", "a") as lock:
+    with connected(lab, "used"), open("/run/zsnapdb/clone-locked.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         outcomes = swept(lab, config=config)
         assert {name: item["verdict"] for name, item in outcomes.items()} == {
             "guarded": "keep",
-            "worked-on": "keep",
-            "third": "keep",
+            "locked": "keep",
+            "used": "keep",
         }
         assert "protected" in outcomes["guarded"]["reason"]
-        assert "working on it" in outcomes["worked-on"]["reason"]
-        assert "clients are connected" in outcomes["third"]["reason"]
+        assert "working on it" in outcomes["locked"]["reason"]
+        assert "clients are connected" in outcomes["used"]["reason"]
     planned = swept(lab, "--plan", config=config)
-    assert planned["worked-on"]["verdict"] == "reap"
+    assert planned["locked"]["verdict"] == "reap"
     assert len(lab.zsnapdb("clone", "list", "--json").json["clones"]) == 3, "a plan takes nothing"
     # One at most in a sweep; an extended one stays.
-    assert lab.zsnapdb("clone", "extend", "third", "--ttl", "1h").code == 0
-    assert swept(lab, config=config)["worked-on"]["verdict"] == "reap"
-    assert {c["name"] for c in lab.zsnapdb("clone", "list", "--json").json["clones"]} == {"guarded", "third"}
+    assert lab.zsnapdb("clone", "extend", "used", "--ttl", "1h").code == 0
+    assert swept(lab, config=config)["locked"]["verdict"] == "reap"
+    assert {c["name"] for c in lab.zsnapdb("clone", "list", "--json").json["clones"]} == {"guarded", "used"}
     assert lab.zsnapdb("clone", "protect", "guarded", "--for", "0s").code == 0
     assert swept(lab, config=config)["guarded"]["verdict"] == "reap"
-    assert lab.zsnapdb("clone", "destroy", "third").code == 0
+    assert lab.zsnapdb("clone", "destroy", "used").code == 0
     assert everything() == before
 
 
