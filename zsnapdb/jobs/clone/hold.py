@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from zsnapdb.base.errors import UsageError
@@ -28,19 +28,23 @@ class RequestLines:
     """The lines that a descriptor gives, as they come. `has_ended`: there are no more."""
 
     descriptor: int
-    has_ended: bool = False
+    _is_closed: bool = field(init=False, default=False)
     _begun: bytes = field(init=False, default=b"")
+    _whole: list[bytes] = field(init=False, default_factory=list)
 
-    def within(self, seconds: float) -> Iterator[bytes]:
-        """Yield the lines that come within so many seconds, or the first ones. UsageError if one is too long."""
-        if self.has_ended or not select.select([self.descriptor], [], [], seconds)[0]:
-            return
-        part = os.read(self.descriptor, 4096)
-        self.has_ended = not part
-        *whole, self._begun = (self._begun + part).split(b"\n")
-        if max(map(len, (*whole, self._begun))) > _LONGEST:
-            raise UsageError("a line of stdin is too long", hint="write `reset` on a line of its own")
-        yield from whole
+    @property
+    def has_ended(self) -> bool:
+        return self._is_closed and not self._whole
+
+    def within(self, seconds: float) -> bytes | None:
+        """Return the next line; None if none comes within so many seconds. UsageError if one is too long."""
+        if not self._whole and not self._is_closed and select.select([self.descriptor], [], [], seconds)[0]:
+            part = os.read(self.descriptor, 4096)
+            self._is_closed = not part
+            *self._whole, self._begun = (self._begun + part).split(b"\n")
+            if max(map(len, (*self._whole, self._begun))) > _LONGEST:
+                raise UsageError("a line of stdin is too long", hint="write `reset` on a line of its own")
+        return self._whole.pop(0) if self._whole else None
 
 
 def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Callable[[CloneInfo], None]) -> CloneInfo:
@@ -52,7 +56,9 @@ def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Call
     info, lines = ready(settings, host, name), RequestLines(descriptor)
 
     def has_ended(seconds: float) -> bool:
-        for line in lines.within(seconds):
+        # One line, then a beat if one is due: what takes many resets at once is no dead holder.
+        line = lines.within(seconds)
+        if line is not None:
             if line.strip() != _RESET:
                 raise UsageError(f"stdin asks for {line[:80]!r}", hint="write `reset` on a line of its own")
             reset(info)

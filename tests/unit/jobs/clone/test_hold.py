@@ -21,22 +21,25 @@ def pipe() -> Iterator[tuple[RequestLines, IO[bytes]]]:
     os.close(reading)
 
 
-def test_lines_come_as_they_are_written_until_there_are_no_more(pipe: tuple[RequestLines, IO[bytes]]) -> None:
+def test_lines_come_one_by_one_as_they_are_written_until_there_are_no_more(
+    pipe: tuple[RequestLines, IO[bytes]],
+) -> None:
     lines, file = pipe
-    assert (list(lines.within(0)), lines.has_ended) == ([], False)
+    assert (lines.within(0), lines.has_ended) == (None, False)
     file.write(b"reset\nres")
-    assert list(lines.within(5)) == [b"reset"]
+    assert (lines.within(5), lines.within(0)) == (b"reset", None)
     file.write(b"et\n\nreset\n")
-    assert list(lines.within(5)) == [b"reset", b"", b"reset"]
+    assert [lines.within(5), lines.within(5)] == [b"reset", b""]
     file.close()
-    assert (list(lines.within(5)), lines.has_ended) == ([], True)
+    assert (lines.within(5), lines.has_ended) == (b"reset", False)
+    assert (lines.within(5), lines.has_ended) == (None, True)
 
 
 def test_a_line_without_end_is_refused(pipe: tuple[RequestLines, IO[bytes]]) -> None:
     lines, file = pipe
     file.write(b"x" * 1001)
     with pytest.raises(UsageError, match="too long"):
-        list(lines.within(5))
+        lines.within(5)
 
 
 def test_the_end_of_a_binlog_is_read_as_it_is_recorded() -> None:
