@@ -1,9 +1,10 @@
 """Measures what commands cost where `zsnapdb snapshot` has made thousands of sets, against a host with a few.
 
-    python3 tests/bench/snapshots.py [--json FILE] [--flavour mysql|mariadb] [--sets N]
+    python3 tests/bench/snapshots.py [--json FILE] [--flavour mysql|mariadb] [--sets N] [--clones N]
 
 inside/snapshots.py has the method. A host with N sets has 2 N snapshots. What is compared are the processor seconds of
-the programs that a command starts: `zfs list` takes about as long for each snapshot.
+the programs that a command starts: `zfs list` takes about as long for each snapshot. With --clones it is measured once
+more with so many clones besides.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ INSIDE = "/checkout/tests/bench/inside/snapshots.py"
 GOAL = 1.3
 
 
-def measure(lab: Lab, flavour: str, sets: int) -> dict[str, Any]:
+def measure(lab: Lab, flavour: str, sets: int, clones: int) -> dict[str, Any]:
     """Return what each command used with few sets and with many, measured in a guest of its own."""
     with Guest.boot(lab, flavour) as guest:
         environment = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "/checkout"}
-        done = guest.run([PYTHON, INSIDE, str(sets)], timeout=1800, env=environment)
+        done = guest.run([PYTHON, INSIDE, str(sets), str(clones)], timeout=3600, env=environment)
         if done.code != 0:
             raise LabError(f"{flavour}: the measurement ended with exit status {done.code}: {done.stderr}")
         measured: dict[str, Any] = json.loads((guest.out / "snapshots.json").read_text())
@@ -45,6 +46,10 @@ def figures(flavour: str, measured: dict[str, Any]) -> dict[str, Figure]:
         result[f"{name}_children_few"] = Figure(few["children"], "s")
         result[f"{name}_children_many"] = Figure(many["children"], "s")
         result[f"{name}_ratio"] = Figure(many["all"] / few["all"], "ratio", f"<= {GOAL}")
+        if "clones" in measured:
+            with_clones = measured["clones"][command]["all"]
+            result[f"{name}_clones"] = Figure(with_clones, "s")
+            result[f"{name}_clones_ratio"] = Figure(with_clones / few["all"], "ratio", f"<= {GOAL}")
     return result
 
 
@@ -54,12 +59,13 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--flavour", choices=FLAVOURS, help="only this one (default: both)")
     parser.add_argument("--sets", type=int, default=1000, metavar="N", help="how many sets more (default: 1000)")
+    parser.add_argument("--clones", type=int, default=0, metavar="N", help="how many clones more (default: none)")
     options = parser.parse_args()
     everything: dict[str, Figure] = {}
     try:
         lab = Lab.ready()
         for flavour in [options.flavour] if options.flavour else FLAVOURS:
-            everything |= figures(flavour, measure(lab, flavour, options.sets))
+            everything |= figures(flavour, measure(lab, flavour, options.sets, options.clones))
     except LabError as error:
         print(f"snapshots: {error}", file=sys.stderr)
         return 1

@@ -1,19 +1,23 @@
-"""In the guest: what commands cost in their children, with a few snapshot sets on the host and with many.
+"""In the guest: what commands cost in their children, with a few snapshot sets on the host, with many, and with clones.
 
-`snapshots.py MANY` writes /out/snapshots.json: for each command the processor seconds of the programs that it started,
-and of it all, first with a few sets and then with MANY more.
+`snapshots.py MANY CLONES` writes /out/snapshots.json: for each command the processor seconds of the programs that it
+started, and of it all, first with a few sets ("few"), then with MANY more ("many"), then with so many clones besides
+("clones": only if there are any). No server of those clones runs.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 from tests.bench.inside.programs import trace
+from tests.lab.inside.zygote import Zygote
 from zsnapdb.zfs import core, snapshots
 
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
@@ -70,14 +74,33 @@ def add(count: int) -> None:
         library.snapshot(names, {**properties, "zsnapdb:backup": backup_id})
 
 
+def add_clones(count: int) -> None:
+    """Make so many clones of the newest moment, with commands forked from one process."""
+    with tempfile.TemporaryDirectory() as folder:
+        zygote = Zygote(Path(folder) / "zygote", os.environ)
+        try:
+            for number in range(count):
+                words = ["clone", "create", "main", "--no-start", "--name", f"many-{number}"]
+                code, _, errors = zygote.run(words, os.environ, 300)
+                if code != 0:
+                    raise SystemExit(f"clone {number} ended with {code}: {errors}")
+        finally:
+            zygote.close()
+
+
 def main() -> None:
     """Measure with few, add many, measure again, and write it."""
-    CONFIG.write_text(CONFIG.read_text() + "\n[instance.main.local]\nlast = 100000\n")
+    terms = "\n[clones]\nper_owner = 0\ntotal = 0\n\n[instance.main.local]\nlast = 100000\n"
+    CONFIG.write_text(CONFIG.read_text() + terms)
     subprocess.run(["zsnapdb", "backup", "main"], check=True, capture_output=True)
     few = {name: measured(words) for name, words in MEASURED.items()}
     add(int(sys.argv[1]))
     many = {name: measured(words) for name, words in MEASURED.items()}
-    Path("/out/snapshots.json").write_text(json.dumps({"few": few, "many": many}))
+    result = {"few": few, "many": many}
+    if int(sys.argv[2]):
+        add_clones(int(sys.argv[2]))
+        result["clones"] = {name: measured(words) for name, words in MEASURED.items()}
+    Path("/out/snapshots.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":
