@@ -41,17 +41,19 @@ def _chunks_and_cipher(key: str):  # type: ignore[no-untyped-def]
 def upload_stdin(rows: Path, key: str) -> None:
     """Store what comes in on stdin, as a backup does."""
     from zsnapdb.stream.chunks import Codec
+    from zsnapdb.stream.in_flight import FIRST_CHUNK
     from zsnapdb.stream.upload import UploadSettings, upload
 
     settings, chunks, cipher = _chunks_and_cipher(key)
     stream = settings.stream
     adaptive = stream.level == "auto"
     level = 3 if adaptive else stream.level
+    codec, first = Codec.ZSTD if level else Codec.NONE, min(FIRST_CHUNK, stream.chunk_size)
     with open(0, "rb", buffering=0) as pipe:
         done = upload(
             pipe,
             chunks,
-            UploadSettings(stream.chunk_size, Codec.ZSTD if level else Codec.NONE, level, stream.concurrency, adaptive),
+            UploadSettings(stream.chunk_size, codec, level, stream.concurrency, adaptive, first_chunk=first),
             lambda _: None,
             cipher=cipher,
         )

@@ -48,12 +48,16 @@ class StartedVolume(Part):
 
 
 class StreamFormat(Part):
-    """How the streams are cut into chunks and compressed. All runs of one backup use the same format."""
+    """How the streams are cut into chunks and compressed. All runs of one backup use the same format.
+
+    Chunks grow from `first_chunk` to `chunk_size` (None: all have that, as those of a run of an earlier version).
+    """
 
     chunk_size: int
     codec: Codec
     level: int
     adaptive: bool = False
+    first_chunk: int | None = None
 
 
 class StartedBackup(Part):

@@ -39,7 +39,7 @@ from zsnapdb.store.s3_parts import (
     S3Options,
     credentials_of,
 )
-from zsnapdb.store.s3_ranges import PARTS, RangedReader
+from zsnapdb.store.s3_ranges import MOST, PARTS, RangedReader
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -75,7 +75,7 @@ class S3Store:
         self._options = options or S3Options()
         self._checksums = self._options.checksum != "none"
         self._client = self._connect()
-        self._reader = RangedReader(self._read, connections)
+        self._reader = RangedReader(self._read)
 
     def _connect(self) -> S3Client:
         style: dict[str, Any] = {"addressing_style": self._addressing}
@@ -86,7 +86,7 @@ class S3Store:
             retries={"mode": "standard", "total_max_attempts": 1},
             connect_timeout=10,
             read_timeout=60,
-            max_pool_connections=self._connections * PARTS + 2,
+            max_pool_connections=max(self._connections * PARTS, MOST) + 2,
             s3=cast(Any, style),
             # The checksum is computed in this module, so the client computes none.
             request_checksum_calculation="when_required",

@@ -25,6 +25,8 @@ PARTS = 4
 """The most connections for one object."""
 LEAST = 4 << 20
 """A shorter part (bytes) costs more by its request than it gains."""
+MOST = 32
+"""The most connections for all objects together."""
 _FAST = 100e6
 """Bytes per second of one connection from which the line is not what a reader waits for."""
 _BLOCK = 1 << 20
@@ -59,10 +61,9 @@ Get = Callable[[str, Mapping[str, str]], "GetObjectOutputTypeDef"]
 
 @dataclass(frozen=True)
 class RangedReader:
-    """Reads objects into memory with `get`. `connections`: how many objects are read at once."""
+    """Reads objects into memory with `get`. Threads may share it."""
 
     get: Get
-    connections: int
     pace: Pace = field(default_factory=Pace)
     _pools: list[ThreadPoolExecutor] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -154,5 +155,5 @@ class RangedReader:
     def _pool(self) -> ThreadPoolExecutor:
         with self._lock:
             if not self._pools:
-                self._pools.append(ThreadPoolExecutor(self.connections * (PARTS - 1), thread_name_prefix="range"))
+                self._pools.append(ThreadPoolExecutor(MOST - MOST // PARTS, thread_name_prefix="range"))
             return self._pools[0]

@@ -1,12 +1,14 @@
 """Fetches, proves and decompresses chunks ahead of the reader, and writes them to a pipe in order.
 
-Memory: `concurrency` slices, each plain or in its stored form, and for each worker that decompresses both forms. The
+Memory: `concurrency` slices, each plain or in its stored form, and for each worker that decompresses both forms. More
+slices are on their way at once where one connection of the store is slow, within the memory that `InFlight` allows. The
 length of the stream does not matter.
 """
 
 from __future__ import annotations
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +19,7 @@ from zsnapdb.base.errors import ConfigError, DamagedError, NotThere
 from zsnapdb.stream.chunks import Body, Chunk, ChunkSource, Codec, Workspace, unseal, unseal_in_place
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.expected import ExpectedStream
+from zsnapdb.stream.in_flight import InFlight
 from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.stream.records import RECORD_BYTES, Walker, parse_begin
 from zsnapdb.stream.resume_point import ResumePoint
@@ -76,6 +79,7 @@ def download(
     expected: ExpectedStream | None = None,
     memory: TransferMemory | None = None,
     resumption: Resumption | None = None,
+    widens: bool = True,
 ) -> int:
     """Write the plain stream to `pipe`. Return the number of bytes of it that are behind the reader.
 
@@ -85,11 +89,15 @@ def download(
     sends never make; no byte of that chunk is written. `expected` is what the stream's BEGIN record must say. The last
     chunk is written only if it ends with the END record.
     `ciphers` has the ciphers by key id. ConfigError, before anything is fetched, if a chunk needs another one.
-    `memory` is what several streams use one after the other.
+    `memory` is what several streams use one after the other. `widens`: more chunks may be fetched at once where the
+    line is slow.
     BrokenPipeError if the pipe's reader has ended. While a call of the store waits, the reader waits too; it sees no
     end of the stream.
     """
-    fetcher = _Fetcher(store, chunks, codec, name, dict(ciphers or {}), memory or TransferMemory(), len(chunks))
+    in_flight = InFlight(concurrency, waiting=0, widens=widens)
+    fetcher = _Fetcher(
+        store, chunks, codec, name, dict(ciphers or {}), memory or TransferMemory(), len(chunks), in_flight
+    )
     fetcher.refuse_missing_keys()
     passage: Passage = WholeStream(expected)
     total, written = 0, 0
@@ -98,14 +106,13 @@ def download(
     elif not chunks:
         WholeStream(expected).finish()
     pending: deque[Future[_Fetched]] = deque()
-    following = iter(range(written + 1, len(chunks) + 1))
-    pool = ThreadPoolExecutor(concurrency, thread_name_prefix="fetch")
+    asked = written
+    pool = ThreadPoolExecutor(in_flight.most_workers, thread_name_prefix="fetch")
     try:
-        for index in following:
-            pending.append(pool.submit(fetcher.fetch, index))
-            if len(pending) == concurrency:
-                break
-        while pending:
+        while written < len(chunks):
+            while asked < len(chunks) and in_flight.try_take(chunks[asked].plain_size):
+                asked += 1
+                pending.append(pool.submit(fetcher.fetch, asked))
             fetched = pending.popleft().result()
             plain = _writable(fetched.plain)
             written += 1
@@ -113,9 +120,7 @@ def download(
             for piece in _passed(passage, plain, name(written), last=written == len(chunks)):
                 _write_all(pipe, piece)
             fetcher.memory.plain.give(fetched.slot)
-            for index in following:
-                pending.append(pool.submit(fetcher.fetch, index))
-                break
+            in_flight.give(chunks[written - 1].plain_size)
             on_bytes(total)
     except BaseException:
         store.give_up()
@@ -217,6 +222,7 @@ class _Fetcher:
     keys: Mapping[str, ChunkCipher]
     memory: TransferMemory
     length: int
+    in_flight: InFlight | None = None
     workspace: Workspace = field(default_factory=Workspace)
 
     def refuse_missing_keys(self) -> None:
@@ -240,7 +246,10 @@ class _Fetcher:
         stored = slots.take(max(chunk.plain_size, chunk.stored_size), filled=chunk.stored_size)
         slot = stored
         try:
+            began = time.monotonic()
             size = self.store.read_chunk(index, stored)
+            if self.in_flight is not None:
+                self.in_flight.transferred(size, time.monotonic() - began)
             if not is_plain:
                 slot = self.memory.plain.take(chunk.plain_size, filled=chunk.plain_size)
             try:

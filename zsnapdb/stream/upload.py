@@ -1,12 +1,13 @@
 """Reads a stream to its END record, and compresses, hashes and stores its chunks in parallel to the reading.
 
 Memory: `concurrency + 1` slices, each plain or in its stored form, and for each worker that compresses both forms. More
-slices are on their way at once where one connection of the store is slow, as long as all of them fit into
-`_MOST_IN_FLIGHT`. The length of the stream does not matter.
+slices are on their way at once where one connection of the store is slow, within the memory that `InFlight` allows. The
+length of the stream does not matter.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -19,26 +20,12 @@ from zsnapdb.planning.backup.level import next_level
 from zsnapdb.stream.chunks import Chunk, ChunkSink, Codec, Workspace, plain_hash, room_for, seal, stream_hash
 from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
 from zsnapdb.stream.expected import BeginRecord, ExpectedStream
+from zsnapdb.stream.in_flight import InFlight, chunk_size
 from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.stream.records import Walker
 
 _AHEAD_BYTES = 512
 """The number of bytes read ahead of a slice. It is less than the smallest chunk."""
-
-_MOST_IN_FLIGHT = 192 << 20
-"""The most bytes of slices at once where the line is what the upload waits for: their plain size.
-
-Their stored forms come to that, as large as they are; no worker has more than one.
-"""
-
-_MOST_CONNECTIONS = 16
-"""More at once bring nothing: the line is full, or the server refuses."""
-
-_SLOW = 100e6
-"""Bytes per second of one connection below which others beside it bring more."""
-
-_TELLING_BYTES = 1 << 20
-"""A shorter object says nothing of the line: its time is that of the request."""
 
 _READ_BYTES = 256 << 10
 """The number of bytes read at once. It is less than the cache of a processor."""
@@ -49,6 +36,7 @@ class UploadSettings:
     """Chunk size in bytes, codec, level, and number of parallel workers.
 
     `adaptive`: the level may change; `level` is the first one. `widens`: more workers may begin where the line is slow.
+    `first_chunk`: the size of the first chunks; later ones grow to `chunk_size` (None: all have that).
     """
 
     chunk_size: int
@@ -57,6 +45,11 @@ class UploadSettings:
     concurrency: int
     adaptive: bool = False
     widens: bool = True
+    first_chunk: int | None = None
+
+    def size_of(self, index: int) -> int:
+        """Return the size of the chunk with that number (from 1), unless the stream ends in it."""
+        return chunk_size(index, self.first_chunk or self.chunk_size, self.chunk_size)
 
 
 @dataclass(frozen=True)
@@ -93,24 +86,31 @@ class Uploaded:
 
 @dataclass(frozen=True)
 class _Slice:
-    """A slice of the stream in its slot: the bytes, their plain hash in hexadecimal, and whether it is the last."""
+    """A slice of the stream in its slot: the bytes, their plain hash in hexadecimal, and whether it is the last.
+
+    `room` is how many bytes of it might have been.
+    """
 
     slot: memoryview
     plain: memoryview
     hash: str
     last: bool
+    room: int
 
 
-def _slices(pipe: BinaryIO, take: Callable[[], memoryview], chunk_size: int) -> Iterator[_Slice]:
-    """Yield the stream, slice by slice, in slots.
+def _slices(pipe: BinaryIO, take: Callable[[int], memoryview], size_of: Callable[[int], int]) -> Iterator[_Slice]:
+    """Yield the stream, slice by slice, in slots. `size_of` says how large the slice with a number (from 1) is.
 
     To recognize the last slice, only a few bytes are read ahead: a complete slice would need another slot. A slice is
     hashed in small parts while it is read, because the parts are then still in the processor's cache. This takes a
     third less time than hashing it from memory.
     """
     ahead = pipe.read(_AHEAD_BYTES)
-    while ahead:
-        slot = take()
+    for index in itertools.count(1):
+        if not ahead:
+            return
+        chunk_size = size_of(index)
+        slot = take(chunk_size)
         room = slot[NONCE_BYTES : NONCE_BYTES + chunk_size]
         size = len(ahead)
         room[:size] = ahead
@@ -123,7 +123,7 @@ def _slices(pipe: BinaryIO, take: Callable[[], memoryview], chunk_size: int) -> 
             digest.update(block[:count])
             size += count
         ahead = pipe.read(_AHEAD_BYTES) if size == chunk_size else b""
-        yield _Slice(slot, room[:size], digest.hexdigest(), not ahead)
+        yield _Slice(slot, room[:size], digest.hexdigest(), not ahead, chunk_size)
 
 
 class _Level:
@@ -153,29 +153,6 @@ class _Level:
                 self._since, self._sealing, self._sealed = now, 0.0, 0
 
 
-class InFlight:
-    """How many slices are neither stored nor failed, and how many of them are worked on; more after slow transfers."""
-
-    def __init__(self, settings: UploadSettings) -> None:
-        room = min(_MOST_CONNECTIONS, _MOST_IN_FLIGHT // settings.chunk_size - 1)
-        self.most_workers = max(settings.concurrency, room if settings.widens else 0)
-        self.workers = settings.concurrency
-        self.slices = threading.Semaphore(self.workers + 1)
-        self.working = threading.Semaphore(self.workers)
-        self._lock = threading.Lock()
-
-    def transferred(self, size: int, seconds: float) -> None:
-        """Note that one connection took so many bytes in so many seconds. A slow one lets another worker begin."""
-        if size < _TELLING_BYTES or size >= _SLOW * seconds:
-            return
-        with self._lock:
-            if self.workers == self.most_workers:
-                return
-            self.workers += 1
-        self.slices.release()
-        self.working.release()
-
-
 class _Work:
     """The state that the workers of one upload share. `do` turns a slice in a slot into a stored chunk."""
 
@@ -194,16 +171,15 @@ class _Work:
         self.known = known
         self.on_stored = on_stored
         self.failed = threading.Event()
-        self._room = room_for(settings.chunk_size)
         self._memory = memory
-        self.in_flight = InFlight(settings)
+        self.in_flight = InFlight(settings.concurrency, waiting=1, widens=settings.widens)
         self._level = _Level(settings)
         self._workspace = Workspace()
 
-    def take(self) -> memoryview:
+    def take(self, size: int) -> memoryview:
         """Return a slot for the next slice, when so few slices are on their way that another may be."""
-        self.in_flight.slices.acquire()
-        return self._memory.plain.take(self._room)
+        self.in_flight.take(size)
+        return self._memory.plain.take(room_for(size))
 
     def do(self, index: int, part: _Slice) -> Chunk:
         """Seal and store one slice, unless an earlier run did so. Its slot is free afterwards."""
@@ -211,7 +187,7 @@ class _Work:
             if self.failed.is_set():
                 # It waited for its turn, and nothing more is to be stored.
                 self._memory.plain.give(part.slot)
-                self.in_flight.slices.release()
+                self.in_flight.give(part.room)
                 raise CancelledError
             return self._done(index, part)
 
@@ -223,7 +199,7 @@ class _Work:
                 return earlier.chunk
             began = time.monotonic()
             if self.settings.codec is not Codec.NONE:
-                slot = self._memory.stored.take(self._room)
+                slot = self._memory.stored.take(room_for(part.room))
             body, chunk = seal(
                 part.plain,
                 self.settings.codec,
@@ -249,7 +225,7 @@ class _Work:
             raise
         finally:
             (self._memory.plain if slot is part.slot else self._memory.stored).give(slot)
-            self.in_flight.slices.release()
+            self.in_flight.give(part.room)
 
 
 def upload(
@@ -279,7 +255,7 @@ def upload(
     walker, total = Walker(expected), 0
     pool = ThreadPoolExecutor(work.in_flight.most_workers, thread_name_prefix="chunk")
     try:
-        for part in _slices(pipe, work.take, settings.chunk_size):
+        for part in _slices(pipe, work.take, settings.size_of):
             if work.failed.is_set():
                 break
             walker.feed(part.plain)

@@ -81,7 +81,7 @@ def fast() -> Pace:
 def test_what_is_read_is_the_object_as_far_as_it_fits_and_its_size(size: int, room: int) -> None:
     there = object_of(size)
     target = bytearray(max(0, size + room))
-    assert RangedReader(there.get, 2).read_into("k", memoryview(target)) == size
+    assert RangedReader(there.get).read_into("k", memoryview(target)) == size
     fitting = min(size, len(target))
     assert target[:fitting] == there.body[:fitting]
     assert len(there.requests) <= PARTS + (size == 0)
@@ -90,16 +90,16 @@ def test_what_is_read_is_the_object_as_far_as_it_fits_and_its_size(size: int, ro
 def test_a_slow_line_is_shared_by_several_connections_and_a_fast_one_is_not() -> None:
     there = object_of(4 * LEAST)
     target = memoryview(bytearray(4 * LEAST))
-    RangedReader(there.get, 2).read_into("k", target)
+    RangedReader(there.get).read_into("k", target)
     assert len(there.requests) == PARTS
     there.requests.clear()
-    RangedReader(there.get, 2, fast()).read_into("k", target)
+    RangedReader(there.get, fast()).read_into("k", target)
     assert there.requests == [{}]
 
 
 def test_a_small_object_is_one_request() -> None:
     there = object_of(LEAST)
-    RangedReader(there.get, 2).read_into("k", memoryview(bytearray(LEAST)))
+    RangedReader(there.get).read_into("k", memoryview(bytearray(LEAST)))
     assert there.requests == [{}]
 
 
@@ -107,7 +107,7 @@ def test_a_server_that_knows_no_ranges_sends_the_object_once() -> None:
     there = object_of(4 * LEAST)
     there.knows_ranges = False
     target = bytearray(4 * LEAST)
-    assert RangedReader(there.get, 2).read_into("k", memoryview(target)) == len(there.body)
+    assert RangedReader(there.get).read_into("k", memoryview(target)) == len(there.body)
     assert bytes(target) == there.body
     assert len(there.requests) == 1
 
@@ -127,7 +127,7 @@ def test_the_pace_follows_what_connections_bring_and_short_answers_say_nothing()
 def test_after_an_answer_that_breaks_off_nothing_writes_to_the_memory_any_more(cut: int) -> None:
     there = object_of(4 * LEAST)
     there.cut = {cut}
-    target, reader = bytearray(4 * LEAST), RangedReader(there.get, 2)
+    target, reader = bytearray(4 * LEAST), RangedReader(there.get)
     with pytest.raises(IncompleteReadError):
         reader.read_into("k", memoryview(target))
     target[:] = bytes(len(target))
@@ -146,7 +146,7 @@ def test_an_object_that_is_replaced_meanwhile_is_never_a_mixture() -> None:
         return answer
 
     target = bytearray(4 * LEAST)
-    assert RangedReader(replaced, 2).read_into("k", memoryview(target)) == 4 * LEAST
+    assert RangedReader(replaced).read_into("k", memoryview(target)) == 4 * LEAST
     assert target == after
 
 
@@ -161,7 +161,7 @@ def test_a_server_that_refuses_parts_is_asked_for_the_whole(status: int) -> None
         return there.get(key, more)
 
     target = bytearray(4 * LEAST)
-    assert RangedReader(refusing, 2).read_into("k", memoryview(target)) == 4 * LEAST
+    assert RangedReader(refusing).read_into("k", memoryview(target)) == 4 * LEAST
     assert target == there.body
 
 
@@ -173,7 +173,7 @@ def test_a_weak_tag_is_no_condition() -> None:
         return {**there.get(key, more), "ETag": 'W/"x"'}
 
     target = bytearray(4 * LEAST)
-    RangedReader(weak, 2).read_into("k", memoryview(target))
+    RangedReader(weak).read_into("k", memoryview(target))
     assert (bytes(target), len(there.requests)) == (there.body, PARTS)
 
 

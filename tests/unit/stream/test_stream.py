@@ -20,7 +20,8 @@ from zsnapdb.stream.chunks import Body, Chunk, Codec, Workspace, seal, unseal
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.download import download
 from zsnapdb.stream.expected import DatasetKind, ExpectedStream
-from zsnapdb.stream.upload import InFlight, KnownChunk, Uploaded, UploadSettings, upload
+from zsnapdb.stream.in_flight import InFlight, chunk_size
+from zsnapdb.stream.upload import KnownChunk, Uploaded, UploadSettings, upload
 
 
 class MemoryChunks:
@@ -409,21 +410,53 @@ def test_where_the_line_is_slow_more_chunks_are_on_their_way_than_workers_compre
 
 
 @given(
-    st.integers(MIB, 256 * MIB), st.integers(1, 20), st.lists(st.tuples(st.integers(0, 64 * MIB), st.floats(0.001, 9)))
+    st.lists(st.integers(1, 256 * MIB), min_size=1, max_size=60),
+    st.integers(1, 20),
+    st.integers(0, 1),
+    st.lists(st.tuples(st.integers(0, 64 * MIB), st.floats(0.001, 9))),
 )
 def test_what_is_on_its_way_at_once_stays_within_its_memory(
-    chunk_size: int, concurrency: int, transfers: list[tuple[int, float]]
+    sizes: list[int], concurrency: int, waiting: int, transfers: list[tuple[int, float]]
 ) -> None:
-    in_flight = InFlight(UploadSettings(chunk_size, Codec.ZSTD, 3, concurrency))
+    in_flight = InFlight(concurrency, waiting=waiting, widens=True)
     for size, seconds in transfers:
         in_flight.transferred(size, seconds)
     slow = sum(1 for size, seconds in transfers if size >= MIB and size / seconds < 100e6)
-    assert in_flight.workers == min(concurrency + slow, in_flight.most_workers)
-    limited = InFlight(UploadSettings(chunk_size, Codec.ZSTD, 3, concurrency, widens=False))
+    assert in_flight.workers == min(concurrency + slow, max(16, concurrency))
+    taken: list[int] = []
+    for size in sizes:
+        if in_flight.try_take(size):
+            taken.append(size)
+        assert len(taken) >= min(concurrency + waiting, sizes.index(size) + 1)
+        assert len(taken) <= in_flight.workers + waiting
+        assert len(taken) <= concurrency + waiting or sum(taken) <= 128 * MIB
+    for size in taken:
+        in_flight.give(size)
+    assert in_flight.try_take(512 * MIB)
+    limited = InFlight(concurrency, waiting=waiting, widens=False)
     limited.transferred(64 * MIB, 9.0)
     assert limited.workers == concurrency
-    assert in_flight.most_workers <= max(16, concurrency)
-    assert (in_flight.workers + 1) * chunk_size <= max(192 * MIB, (concurrency + 1) * chunk_size)
+
+
+@given(st.integers(1, 1 << 22), st.integers(0, 30), st.integers(1, 1 << 30))
+def test_chunks_grow_with_their_stream_and_no_further_than_they_may(index: int, shift: int, most: int) -> None:
+    first = min(1 << shift, most)
+    assert first <= chunk_size(index, first, most) <= chunk_size(index + 1, first, most) <= most
+    assert chunk_size(index + 1, first, most) <= 2 * chunk_size(index, first, most)
+    assert chunk_size(64, first, most) == first
+    assert chunk_size(65, first, most) == min(2 * first, most)
+    assert chunk_size(1 << 22, first, most) == most
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_stream_whose_chunks_grow_comes_back_as_it_was(codec: Codec) -> None:
+    data, chunks = stream_of(1 << 20, seed=5), MemoryChunks()
+    settings = UploadSettings(16384, codec, 1, 3, first_chunk=4096)
+    stored = upload(io.BytesIO(data), chunks, settings, lambda done: None)
+    sizes = [chunk.plain_size for chunk in stored.chunks]
+    assert (sizes[:64], sizes[64:128]) == ([4096] * 64, [8192] * 64)
+    assert set(sizes[128:-1]) == {16384}
+    assert fetch(chunks, stored, codec) == data
 
 
 def test_after_a_chunk_that_failed_none_that_waits_for_its_turn_is_stored() -> None:

@@ -217,6 +217,7 @@ class Sender:
             codec=cut.codec,
             level=cut.level,
             adaptive=cut.adaptive,
+            first_chunk=cut.first_chunk,
         )
 
 

@@ -39,7 +39,13 @@ def started_backup(
         draft=_draft(instance, described.source, repository, made, created),
         base=base.backup_id if base is not None else None,
         recipients=repository.keyring.recipients,
-        cut=StreamFormat(chunk_size=settings.chunk_size, codec=codec, level=settings.level, adaptive=settings.adaptive),
+        cut=StreamFormat(
+            chunk_size=settings.chunk_size,
+            codec=codec,
+            level=settings.level,
+            adaptive=settings.adaptive,
+            first_chunk=settings.first_chunk,
+        ),
         volumes=volumes,
     )
 

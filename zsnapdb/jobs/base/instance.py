@@ -296,6 +296,7 @@ class Instance:
     def upload_settings(self) -> UploadSettings:
         """Return how its plain streams are split into chunks and compressed."""
         from zsnapdb.stream.chunks import Codec
+        from zsnapdb.stream.in_flight import FIRST_CHUNK
         from zsnapdb.stream.upload import UploadSettings
 
         stream = self.repository.stream
@@ -303,4 +304,5 @@ class Instance:
         codec = Codec.NONE if level == 0 else Codec.ZSTD
         # A line that is limited here is no slow one: more connections would only wait for their turn.
         widens = self.repository.bandwidth is None
-        return UploadSettings(stream.chunk_size, codec, level, stream.concurrency, adaptive, widens)
+        first = min(FIRST_CHUNK, stream.chunk_size)
+        return UploadSettings(stream.chunk_size, codec, level, stream.concurrency, adaptive, widens, first)

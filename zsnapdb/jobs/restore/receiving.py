@@ -135,6 +135,7 @@ def _bring(
                 volume.codec,
                 stream.pipe,
                 concurrency=work.instance.repository.stream.concurrency,
+                widens=work.instance.repository.bandwidth is None,
                 name=lambda index: f"chunk {stored.key(index)}",
                 ciphers=work.repository.ciphers(manifest),
                 expected=expected_stream(volume, volume.features),
