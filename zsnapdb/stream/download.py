@@ -25,6 +25,12 @@ from zsnapdb.stream.records import RECORD_BYTES, Walker, parse_begin
 from zsnapdb.stream.resume_point import ResumePoint
 from zsnapdb.stream.resuming import NotResumableError, ResumedStream, first_place
 
+_MOST_IN_FLIGHT = 96 << 20
+"""The most bytes of slices at once where the line is what the download waits for: their plain size.
+
+Their stored forms come to that. Those of a slice that is read stay until it is written.
+"""
+
 _MOST_STEPS_BACK = 8
 """How many chunks are tried before the one that ZFS was in, for one that begins before the point."""
 
@@ -94,7 +100,7 @@ def download(
     BrokenPipeError if the pipe's reader has ended. While a call of the store waits, the reader waits too; it sees no
     end of the stream.
     """
-    in_flight = InFlight(concurrency, waiting=0, widens=widens)
+    in_flight = InFlight(concurrency, waiting=0, most_bytes=_MOST_IN_FLIGHT, widens=widens)
     fetcher = _Fetcher(
         store, chunks, codec, name, dict(ciphers or {}), memory or TransferMemory(), len(chunks), in_flight
     )

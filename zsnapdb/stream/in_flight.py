@@ -11,12 +11,6 @@ import threading
 _MOST_CONNECTIONS = 16
 """More at once bring nothing: the line is full, or the server refuses."""
 
-_MOST_BYTES = 128 << 20
-"""The most plain bytes of slices at once where the line is what a transfer waits for.
-
-Their stored forms come to that, as large as they are; no worker has more than one.
-"""
-
 _SLOW = 100e6
 """Bytes per second of one connection below which others beside it bring more."""
 
@@ -43,14 +37,15 @@ class InFlight:
     """The slices that are on their way, and how many may be. Threads may share it.
 
     `concurrency` workers, and so many slices that wait for one (`waiting`), are always allowed. `widens`: each slow
-    transfer allows one more, as long as all of them fit into the memory.
+    transfer allows one more, as long as all of them have at most `most_bytes`.
     """
 
-    def __init__(self, concurrency: int, *, waiting: int, widens: bool) -> None:
+    def __init__(self, concurrency: int, *, waiting: int, most_bytes: int, widens: bool) -> None:
         self.most_workers = max(concurrency, _MOST_CONNECTIONS if widens else 0)
         self.workers = concurrency
         self.working = threading.Semaphore(concurrency)
         self._waiting = waiting
+        self._most_bytes = most_bytes
         self._always = concurrency + waiting
         self._slices = 0
         self._bytes = 0
@@ -90,7 +85,7 @@ class InFlight:
 
     def _fits(self, size: int) -> bool:
         return self._slices < self._always or (
-            self._slices < self.workers + self._waiting and self._bytes + size <= _MOST_BYTES
+            self._slices < self.workers + self._waiting and self._bytes + size <= self._most_bytes
         )
 
     def _add(self, size: int) -> None:

@@ -27,6 +27,12 @@ from zsnapdb.stream.records import Walker
 _AHEAD_BYTES = 512
 """The number of bytes read ahead of a slice. It is less than the smallest chunk."""
 
+_MOST_IN_FLIGHT = 128 << 20
+"""The most bytes of slices at once where the line is what the upload waits for: their plain size.
+
+Their stored forms come to that, as large as they are; no worker has more than one.
+"""
+
 _READ_BYTES = 256 << 10
 """The number of bytes read at once. It is less than the cache of a processor."""
 
@@ -172,7 +178,7 @@ class _Work:
         self.on_stored = on_stored
         self.failed = threading.Event()
         self._memory = memory
-        self.in_flight = InFlight(settings.concurrency, waiting=1, widens=settings.widens)
+        self.in_flight = InFlight(settings.concurrency, waiting=1, most_bytes=_MOST_IN_FLIGHT, widens=settings.widens)
         self._level = _Level(settings)
         self._workspace = Workspace()
 

@@ -418,7 +418,7 @@ def test_where_the_line_is_slow_more_chunks_are_on_their_way_than_workers_compre
 def test_what_is_on_its_way_at_once_stays_within_its_memory(
     sizes: list[int], concurrency: int, waiting: int, transfers: list[tuple[int, float]]
 ) -> None:
-    in_flight = InFlight(concurrency, waiting=waiting, widens=True)
+    in_flight = InFlight(concurrency, waiting=waiting, most_bytes=128 * MIB, widens=True)
     for size, seconds in transfers:
         in_flight.transferred(size, seconds)
     slow = sum(1 for size, seconds in transfers if size >= MIB and size / seconds < 100e6)
@@ -433,7 +433,7 @@ def test_what_is_on_its_way_at_once_stays_within_its_memory(
     for size in taken:
         in_flight.give(size)
     assert in_flight.try_take(512 * MIB)
-    limited = InFlight(concurrency, waiting=waiting, widens=False)
+    limited = InFlight(concurrency, waiting=waiting, most_bytes=128 * MIB, widens=False)
     limited.transferred(64 * MIB, 9.0)
     assert limited.workers == concurrency
 
