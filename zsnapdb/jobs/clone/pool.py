@@ -48,7 +48,7 @@ from zsnapdb.mysql.process.processes import resident_bytes
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import pool as planning
 from zsnapdb.planning.clone.lease import Quota, admit, first_lease, heartbeat_seconds, policy, read_stamp, stamp
-from zsnapdb.planning.clone.pool import PoolMark, PoolSlot
+from zsnapdb.planning.clone.pool import PoolMark, PoolSlot, SlotWish
 from zsnapdb.planning.clone.rights import AccountRights
 from zsnapdb.planning.clone.room import LEAST
 from zsnapdb.zfs import datasets
@@ -211,17 +211,19 @@ def _may_be_of_pool(request: CloneRequest) -> bool:
 
 def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> str | None:
     """Return why the request does not get the slot; None if it does."""
-    if not info.waits:
-        return "it was handed out"
-    if (request.profile, request.bind_address or settings.clones.bind_address) != (info.profile, info.bind_address):
-        return "it has another profile or address"
-    rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
     if request.quota is not None and request.quota < info.own_bytes + LEAST:
         return "it has too much of its own already"
     if request.quota is not None and 0 < settings.clones.quota < request.quota:
         return "it may have less of its own than is wanted"
     now = instance.host.now()
-    return planning.objection(as_slot(info, now), settings_of(instance), rules, now)
+    return planning.objection(as_slot(info, now), wish_of(settings, instance, request), now)
+
+
+def wish_of(settings: Settings, instance: Instance, request: CloneRequest) -> SlotWish:
+    """Return what a slot must be for the request, beside its quota. ConfigError if the instance has no pool."""
+    rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
+    address_of_server = request.bind_address or settings.clones.bind_address
+    return SlotWish(settings_of(instance).max_age, rules, request.profile, address_of_server)
 
 
 def slots_of(settings: Settings, instance: Instance) -> list[CloneInfo]:
@@ -242,7 +244,19 @@ def as_slot(info: CloneInfo, now: datetime) -> PoolSlot:
     runs = info.pid is not None and info.phase is CopyPhase.READY
     memory = resident_bytes(info.pid) if info.pid is not None else 0
     mark, is_protected = info.pool or PoolMark.NOT_GOOD, info.lease.is_protected(now)
-    return PoolSlot(info.name, data_of, runs, info.rules, memory, info.own_bytes, mark, is_protected=is_protected)
+    return PoolSlot(
+        info.name,
+        data_of,
+        info.original.removeprefix("@"),
+        runs,
+        info.rules,
+        info.profile,
+        info.bind_address,
+        memory,
+        info.own_bytes,
+        mark,
+        is_protected=is_protected,
+    )
 
 
 def settings_of(instance: Instance) -> PoolSettings:

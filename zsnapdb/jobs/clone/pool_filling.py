@@ -9,14 +9,14 @@ from zsnapdb.base.model import backup_time
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import exclusive, if_free
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import address, locks, masking_policy, pool_room
+from zsnapdb.jobs.clone import address, locks, pool_room
 from zsnapdb.jobs.clone.catalogue import of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.create import create
 from zsnapdb.jobs.clone.create_plan import planned_source
 from zsnapdb.jobs.clone.destroy import destroy_locked
 from zsnapdb.jobs.clone.locate import home_for
-from zsnapdb.jobs.clone.pool import OWNER, as_slot, settings_of, slots_of
+from zsnapdb.jobs.clone.pool import OWNER, as_slot, settings_of, slots_of, wish_of
 from zsnapdb.jobs.clone.request import CloneRequest, random_name
 from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.planning.clone import pool as planning
@@ -42,7 +42,7 @@ class FilledPool:
 
 def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
     """Return what `fill` would do; change nothing. ConfigError if the instance has no pool."""
-    rules = masking_policy.rules_of(instance.settings.masking, requested=False)
+    wish = wish_of(settings, instance, CloneRequest(OWNER))
     slots = [as_slot(info, instance.host.now()) for info in slots_of(settings, instance)]
     instance = with_volumes(instance)
     chosen = planned_source(settings, instance, CloneRequest(OWNER, waits=True))
@@ -51,7 +51,7 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
         settings, instance.name, home_for(settings, list(instance.volumes.values())), makes_form=makes_form
     )
     newest = backup_time(chosen.set_id)
-    return planning.filling(slots, settings_of(instance), rules, instance.host.now(), host, newest)
+    return planning.filling(slots, settings_of(instance), wish, instance.host.now(), host, newest)
 
 
 def fill(settings: Settings, instance: Instance) -> FilledPool:

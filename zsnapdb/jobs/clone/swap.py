@@ -34,11 +34,10 @@ from zsnapdb.jobs.clone import (
 from zsnapdb.jobs.clone.catalogue import of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.copies import properties as copy_properties
-from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone import swap as planning
 from zsnapdb.planning.clone.lease import stamp
-from zsnapdb.planning.clone.pool import PoolMark
-from zsnapdb.planning.clone.swap import SwapCase, SwapSide
+from zsnapdb.planning.clone.pool import PoolMark, SlotWish, objection
+from zsnapdb.planning.clone.swap import SwapCase
 from zsnapdb.zfs import datasets, snapshots
 
 _HINT = "its data is replaced instead"
@@ -88,7 +87,7 @@ def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[Clo
         raise PreflightError(objection, hint=_HINT)
     found, reasons = False, []
     for slot in pool.slots_of(settings, Instance.of(settings, info.instance).on_host(host)):
-        reason = _objection(settings, info, slot)
+        reason = _objection(settings, host, info, slot)
         if reason is None:
             found = True
             yield slot
@@ -109,20 +108,15 @@ def _case(settings: Settings, info: CloneInfo) -> SwapCase:
     )
 
 
-def _objection(settings: Settings, info: CloneInfo, slot: CloneInfo) -> str | None:
-    if not slot.waits:
-        return "it is not in the pool any more"
+def _objection(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo) -> str | None:
     rules = masking_policy.rules_of(settings.instance[info.instance].masking, requested=info.asks_for_masking)
-    wanted = SwapSide(info.original.removeprefix("@"), rules, info.profile, info.bind_address)
-    runs = slot.pid is not None and slot.phase is CopyPhase.READY
-    return planning.slot_objection(
-        wanted, SwapSide(slot.original.removeprefix("@"), slot.rules, slot.profile, slot.bind_address), runs=runs
-    )
+    wish, now = SlotWish(info.original.removeprefix("@"), rules, info.profile, info.bind_address), host.now()
+    return objection(pool.as_slot(slot, now), wish, now)
 
 
 def _still_fits(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo) -> bool:
     try:
-        return _objection(settings, info, of_dataset(settings, host, slot.name)) is None
+        return _objection(settings, host, info, of_dataset(settings, host, slot.name)) is None
     except UnknownNameError:
         return False
 

@@ -37,18 +37,34 @@ class PoolMark(StrEnum):
 class PoolSlot:
     """A clone of the pool that is nobody's: of when its data is (UTC), whether its server runs, what it takes (bytes).
 
-    `rules` is the digest of the rules by which it was masked ("": it was not). `is_protected`: somebody keeps it from
-    being destroyed, to look at it.
+    `set_id` is that of the snapshot set that it was made of. `rules` is the digest of the rules by which it was masked
+    ("": it was not). `is_protected`: somebody keeps it from being destroyed, to look at it.
     """
 
     name: str
     data_of: datetime
+    set_id: str
     runs: bool
     rules: str
+    profile: str
+    bind_address: str
     memory: int = 0
     space: int = 0
     mark: PoolMark = PoolMark.WAITS
     is_protected: bool = False
+
+
+@dataclass(frozen=True)
+class SlotWish:
+    """What a slot must be for somebody: its data, masked by the rules of that digest ("": by none), profile, address.
+
+    `data`: of the snapshot set of that id, or not older than so many seconds.
+    """
+
+    data: str | float
+    rules: str
+    profile: str
+    bind_address: str
 
 
 @dataclass(frozen=True)
@@ -77,31 +93,36 @@ class PoolPlan:
     short: str = ""
 
 
-def objection(slot: PoolSlot, terms: PoolSettings, rules: str, now: datetime) -> str | None:
-    """Return why nobody may have the slot; None if it is good. `rules` are those by which it must be masked now."""
+def objection(slot: PoolSlot, wish: SlotWish, now: datetime) -> str | None:
+    """Return why the slot is not what is wanted; None if it is."""
     if slot.mark is PoolMark.REPLACED:
         return "a reset gave its user another one"
     if slot.mark is not PoolMark.WAITS:
         return "it was refused when it was to be handed out"
     if not slot.runs:
         return "its server does not run"
-    if now - slot.data_of > timedelta(seconds=terms.max_age):
-        return f"its data is older than pool.max_age, {format_duration(terms.max_age)}"
-    if slot.rules != rules:
+    if isinstance(wish.data, str):
+        if slot.set_id != wish.data:
+            return f"its data is that of {slot.set_id}, not of {wish.data}"
+    elif now - slot.data_of > timedelta(seconds=wish.data):
+        return f"its data is older than pool.max_age, {format_duration(wish.data)}"
+    if slot.rules != wish.rules:
         return "it was not masked by the rules of now"
+    if (slot.profile, slot.bind_address) != (wish.profile, wish.bind_address):
+        return "it has another profile or address"
     return None
 
 
 def filling(
-    slots: Sequence[PoolSlot], terms: PoolSettings, rules: str, now: datetime, room: HostRoom, newest: datetime
+    slots: Sequence[PoolSlot], terms: PoolSettings, wish: SlotWish, now: datetime, room: HostRoom, newest: datetime
 ) -> PoolPlan:
     """Return what filling the pool does.
 
-    `newest` is of when the set is that new clones would be made of: none are made of one that is too old itself.
-    The newest data is kept, and what is protected. The next server is expected to take what the largest one of the pool
-    takes.
+    `wish` is what who asks for nothing special gets. `newest` is of when the set is that new clones would be made of:
+    none are made of one that is too old itself. The newest data is kept, and what is protected. The next server is
+    expected to take what the largest one of the pool takes.
     """
-    refused = [(slot, reason) for slot in slots if (reason := objection(slot, terms, rules, now)) is not None]
+    refused = [(slot, reason) for slot in slots if (reason := objection(slot, wish, now)) is not None]
     bad = {slot.name for slot, _ in refused}
     good = sorted((slot for slot in slots if slot.name not in bad), key=lambda slot: slot.data_of, reverse=True)
     refused += [(slot, f"pool.size is {terms.size}") for slot in good[terms.size :]]

@@ -1,22 +1,8 @@
-"""Whether a reset can give a clone's user another clone that waits in the pool. Pure."""
+"""Whether a reset can give a clone's user another clone that waits in the pool; `pool.py` says of which. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class SwapSide:
-    """What must be the same of a clone and of the one that takes its place.
-
-    `data` is the id of the snapshot set that the clone was created from, `rules` the digest of the rules by which it
-    must be masked now ("": it need not be).
-    """
-
-    data: str
-    rules: str
-    profile: str
-    bind_address: str
 
 
 @dataclass(frozen=True)
@@ -45,17 +31,4 @@ def clone_objection(case: SwapCase) -> str | None:
         return "it is one of a set"
     if case.has_commits:
         return "it has commits, branches or other snapshots"
-    return None
-
-
-def slot_objection(wanted: SwapSide, slot: SwapSide, *, runs: bool) -> str | None:
-    """Return why this clone of the pool cannot take the place; None if it can."""
-    if not runs:
-        return "its server does not run"
-    if slot.data != wanted.data:
-        return f"its data is that of {slot.data}, not of {wanted.data}"
-    if slot.rules != wanted.rules:
-        return "it was not masked by the rules of now"
-    if (slot.profile, slot.bind_address) != (wanted.profile, wanted.bind_address):
-        return "it has another profile or address"
     return None

@@ -10,11 +10,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.config.pool import PoolSettings
-from zsnapdb.planning.clone.pool import LEAST_SPACE, HostRoom, PoolMark, PoolSlot, filling, objection, too_large
+from zsnapdb.planning.clone.pool import (
+    LEAST_SPACE,
+    HostRoom,
+    PoolMark,
+    PoolSlot,
+    SlotWish,
+    filling,
+    objection,
+    too_large,
+)
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 TERMS = PoolSettings(size=3, max_age=3600.0)
-GOOD = PoolSlot("one", NOW - timedelta(seconds=60), runs=True, rules="", memory=200 << 20, space=20 << 20)
+SET = "20261126T115900Z-0174"
+GOOD = PoolSlot(
+    "one",
+    NOW - timedelta(seconds=60),
+    SET,
+    runs=True,
+    rules="",
+    profile="normal",
+    bind_address="127.0.0.1",
+    memory=200 << 20,
+    space=20 << 20,
+)
+WISH = SlotWish(TERMS.max_age, GOOD.rules, GOOD.profile, GOOD.bind_address)
 
 
 @pytest.mark.parametrize(
@@ -24,15 +45,26 @@ GOOD = PoolSlot("one", NOW - timedelta(seconds=60), runs=True, rules="", memory=
         (replace(GOOD, runs=False), "does not run"),
         (replace(GOOD, data_of=NOW - timedelta(seconds=3601)), "older than pool.max_age"),
         (replace(GOOD, rules="ab"), "not masked by the rules of now"),
+        (replace(GOOD, profile="tiny"), "another profile"),
+        (replace(GOOD, bind_address="0.0.0.0"), "another profile or address"),
         (replace(GOOD, mark=PoolMark.NOT_GOOD), "refused when it was to be handed out"),
         (replace(GOOD, mark=PoolMark.HANDED_OUT), "refused"),
     ],
 )
-def test_nobody_gets_a_slot_without_a_server_with_old_data_or_masked_by_other_rules(
+def test_nobody_gets_a_slot_without_a_server_with_old_data_or_masked_or_made_in_another_way(
     slot: PoolSlot, said: str | None
 ) -> None:
-    reason = objection(slot, TERMS, "", NOW)
+    reason = objection(slot, WISH, NOW)
     assert (reason is None) if said is None else (reason is not None and said in reason)
+
+
+def test_who_wants_the_data_of_a_set_gets_it_of_no_other_and_however_old_it_is() -> None:
+    wish = replace(WISH, data=SET)
+    assert objection(replace(GOOD, data_of=NOW - timedelta(days=9)), wish, NOW) is None
+    other = objection(replace(GOOD, set_id="20261125T040806Z-c40e"), wish, NOW)
+    assert other == f"its data is that of 20261125T040806Z-c40e, not of {SET}"
+    for unlike in (replace(GOOD, rules="ab"), replace(GOOD, profile="tiny"), replace(GOOD, runs=False)):
+        assert objection(unlike, wish, NOW) is not None
 
 
 @given(
@@ -48,8 +80,8 @@ def test_a_filled_pool_has_its_size_or_says_why_not_and_never_takes_more_than_it
 ) -> None:
     slots = [replace(GOOD, name=str(number), data_of=NOW - timedelta(seconds=age)) for number, age in enumerate(ages)]
     terms, room = PoolSettings(size=size, max_age=3600.0, memory=memory), HostRoom(free, space, form)
-    plan = filling(slots, terms, "", NOW, room, NOW)
-    stale = filling(slots, terms, "", NOW, room, NOW - timedelta(seconds=3601))
+    plan = filling(slots, terms, WISH, NOW, room, NOW)
+    stale = filling(slots, terms, WISH, NOW, room, NOW - timedelta(seconds=3601))
     assert (stale.makes, "newest set" in stale.short, stale.drops) == (0, True, plan.drops)
     assert {slot.name for slot in plan.keeps} | {slot.name for slot, _ in plan.drops} == {slot.name for slot in slots}
     assert len(plan.keeps) + len(plan.drops) == len(slots)
@@ -67,7 +99,7 @@ def test_a_filled_pool_has_its_size_or_says_why_not_and_never_takes_more_than_it
 def test_a_slot_that_somebody_protects_stays_and_counts_only_if_it_is_good() -> None:
     refused = replace(GOOD, name="refused", mark=PoolMark.NOT_GOOD, is_protected=True)
     old = replace(GOOD, name="old", data_of=GOOD.data_of - timedelta(seconds=60), is_protected=True)
-    plan = filling([refused, old, GOOD], PoolSettings(size=1, max_age=3600.0), "", NOW, HostRoom(None, None), NOW)
+    plan = filling([refused, old, GOOD], PoolSettings(size=1, max_age=3600.0), WISH, NOW, HostRoom(None, None), NOW)
     assert (plan.keeps, plan.drops, plan.makes) == ((GOOD,), (), 0)
 
 
