@@ -102,6 +102,8 @@ class Service:
         deadline = time.monotonic() + 300
         while answer.status == 202:
             assert time.monotonic() < deadline, answer
+            # Commands make clones at low priority: whoever asks without a pause takes the processor from them.
+            time.sleep(0.2)
             answer = self.request("GET", f"/operations/{answer.body['operation']}", token)
         return answer
 

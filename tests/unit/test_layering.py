@@ -180,7 +180,6 @@ PROCESSES = {
     "agent/children.py",
     "agent/fork_server.py",
     "notify/programs.py",
-    "serve/children.py",
 }
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -1,4 +1,4 @@
-"""Starts the jobs of the agent, each as a process of its own that prints into a file."""
+"""Starts jobs, each as a process of its own: those of the agent, which print into a file, and others."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from zsnapdb.agent.process_work import work_of
+from zsnapdb.agent.start_request import StartRequest, Streams
 from zsnapdb.base import run_id as run_ids
 
+ZSNAPDB = (sys.executable, "-m", "zsnapdb")
 _TAIL = 8192
 """How many of the last bytes of a log are kept with the result of a run."""
 
@@ -109,21 +111,43 @@ def start(words: Sequence[str], log: Path, run_id: str, environment: Mapping[str
 
     Its environment is that of the agent, also with the passwords that the configuration names.
     """
-    with emptied(log) as out:
-        return from_nothing(words, log, out, own_environment(run_id, environment))
+    return logged(from_nothing, StartRequest(tuple(words), own_environment(run_id, environment)), log)
 
 
-def from_nothing(words: Sequence[str], log: Path, out: BinaryIO, environment: Mapping[str, str]) -> ProcessChild:
-    """Start `zsnapdb` with these words by the interpreter. It prints into the open log. OSError if impossible."""
-    process = subprocess.Popen(
-        command_line(words), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=environment
+def logged(start_process: Callable[[StartRequest, Streams], Process], request: StartRequest, log: Path) -> ProcessChild:
+    """Start a job that reads nothing and prints into the log, which is emptied before. OSError if impossible."""
+    with emptied(log) as out, open(os.devnull, "rb") as nothing:
+        streams = nothing.fileno(), out.fileno(), out.fileno()
+        return ProcessChild(start_process(request, streams), log)
+
+
+def from_nothing(request: StartRequest, streams: Streams, program: Sequence[str] = ZSNAPDB) -> Process:
+    """Start the program with the words of the request by the interpreter. OSError if that is impossible."""
+    given, out, errors = streams
+    return subprocess.Popen(
+        [*program, *request.words],
+        stdin=given,
+        stdout=out,
+        stderr=errors,
+        env=request.environment,
+        cwd="/" if request.is_apart else None,
+        process_group=0 if request.is_apart else None,
     )
-    return ProcessChild(process, log)
+
+
+def apart(
+    words: Sequence[str], environment: Mapping[str, str], streams: Streams, program: Sequence[str] = ZSNAPDB
+) -> Process:
+    """Start `zsnapdb` with these words in the folder /, as the first of a process group of its own.
+
+    It has this environment and no other. OSError if that is impossible.
+    """
+    return from_nothing(StartRequest(tuple(words), environment, is_apart=True), streams, program)
 
 
 def command_line(words: Sequence[str]) -> list[str]:
     """Return the command line of a job, as `ps` shows it."""
-    return [sys.executable, "-m", "zsnapdb", *words]
+    return [*ZSNAPDB, *words]
 
 
 def own_environment(run_id: str, environment: Mapping[str, str] | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The fork server of the agent: a process that has imported all that jobs need, and forks them.
+"""The fork server of the agent, or of the helper of `zsnapdb serve`: it has imported what jobs need, and forks them.
 
 Importing takes half a second of a processor for each job that is started from nothing. `zsnapdb/cli/fork_server.py` is
 the process itself.
@@ -14,10 +14,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 from zsnapdb.agent.adoption import AdoptedProcess, Adoption, is_child
-from zsnapdb.agent.start_request import GO, NOT_STARTED, READY, StartRequest
+from zsnapdb.agent.start_request import GO, NOT_STARTED, READY, StartRequest, Streams
 
 PATIENCE = 10.0
 """How many seconds the server has to fork a job. Then it is ended, and the job is started from nothing."""
@@ -63,7 +62,7 @@ class ForkServer:
                 self._is_ready = self._line.recv(len(READY)) == READY
         return self._is_ready
 
-    def fork(self, request: StartRequest, log: BinaryIO, adoption: Adoption) -> AdoptedProcess | None:
+    def fork(self, request: StartRequest, streams: Streams, adoption: Adoption) -> AdoptedProcess | None:
         """Have it fork a job, and return the job, which is a child of this process.
 
         None, and no job runs or will run, if the server cannot do it: then it has ended, or must be.
@@ -76,14 +75,18 @@ class ForkServer:
             try:
                 with adoption.orphans():
                     self._line.settimeout(PATIENCE)
-                    socket.send_fds(self._line, [request.packet()], [log.fileno(), reading])
+                    socket.send_fds(self._line, [request.packet()], [*streams, reading])
                     answer = self._line.recv(32)
             except OSError:
                 return None
             if answer in (b"", NOT_STARTED) or not is_child(int(answer)):
                 return None
+            job = AdoptedProcess(int(answer))
+            if request.is_apart:
+                # Here, so that the group is there before anything of the job runs.
+                os.setpgid(job.pid, job.pid)
             os.write(writing, GO)
-            return AdoptedProcess(int(answer))
+            return job
 
     def close(self) -> None:
         """End it. Jobs that it forked go on."""

@@ -1,12 +1,13 @@
-"""The fork server of the agent, `python -m zsnapdb.cli.fork_server DESCRIPTOR ROOM`: forks jobs with all imported.
+"""The fork server, `python -m zsnapdb.cli.fork_server DESCRIPTOR ROOM`: forks jobs with all imported.
 
-Requests come through the socket of that descriptor (`zsnapdb/agent/start_request.py`). A job is a process like one that
-was started from nothing: descriptors, environment, arguments and name of its own, and it reads the configuration. What
-it gets of the server is what was imported, and what the server inherited itself. The server runs nothing of a job, and
-ends with the agent. It ends before it forks a job of which any code was changed since it was loaded, such as by an
-upgrade: the agent starts that job from nothing, and another server.
+The agent has one, and so has the helper of `zsnapdb serve`: its owner. Requests come through the socket of that
+descriptor (`zsnapdb/agent/start_request.py`). A job is a process like one that was started from nothing: descriptors,
+environment, arguments and name of its own, and it reads the configuration. What it gets of the server is what was
+imported, and what the server inherited itself. The server runs nothing of a job, and ends with its owner. It ends
+before it forks a job of which any code was changed since it was loaded, such as by an upgrade: the owner starts that
+job from nothing, and another server.
 
-The child of the server forks the job and ends, so the job becomes a child of the agent (`zsnapdb/agent/adoption.py`).
+The child of the server forks the job and ends, so the job becomes a child of the owner (`zsnapdb/agent/adoption.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import time
 
 import zsnapdb
 from zsnapdb.agent.children import command_line
-from zsnapdb.agent.start_request import GO, LARGEST, NOT_STARTED, READY, StartRequest
+from zsnapdb.agent.start_request import GO, LARGEST, NOT_STARTED, READY, StartRequest, Streams
 from zsnapdb.cli import app
 from zsnapdb.cli.command_name import show_as
 from zsnapdb.cli.loaded_code import LoadedCode
@@ -44,7 +45,7 @@ _NOT_OF_JOBS = (
     "zsnapdb.report.tokens",
     "zsnapdb.serve.",
 )
-"""The beginnings of modules that no job of the agent loads."""
+"""The beginnings of modules that no job loads, or that it loads itself."""
 _UNWRITTEN = 120
 """The exit code of an interpreter that could not write its outputs (Python's own)."""
 
@@ -76,13 +77,14 @@ def serve(line: socket.socket, code: LoadedCode) -> StartRequest:
     """Fork jobs as they are requested. Returns in each job, and there only, with all that is its own in place."""
     line.send(READY)
     while True:
-        packet, descriptors, flags, _ = socket.recv_fds(line, LARGEST, 2)
+        packet, descriptors, flags, _ = socket.recv_fds(line, LARGEST, 4)
         if not packet or flags & socket.MSG_TRUNC or code.has_changed() or not _is_one_thread():
             sys.exit()
-        request, (log, pipe) = StartRequest.of_packet(packet), descriptors
+        request, (*streams, pipe) = StartRequest.of_packet(packet), descriptors
+        given, out, errors = streams
         if _forked(line):
             line.close()
-            _become(request, log, pipe)
+            _become(request, (given, out, errors), pipe)
             return request
         for descriptor in descriptors:
             os.close(descriptor)
@@ -115,19 +117,20 @@ def _forked(line: socket.socket) -> bool:
     return False
 
 
-def _become(request: StartRequest, log: int, pipe: int) -> None:
-    """Take on what the job is to have. Ends here if the agent does not take the job as its child."""
+def _become(request: StartRequest, streams: Streams, pipe: int) -> None:
+    """Take on what the job is to have. Ends here if the owner does not take the job as its child."""
     show_as(command_line(request.words))
     if os.read(pipe, len(GO)) != GO:
         os._exit(0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+    for target, source in enumerate(streams):
         os.dup2(source, target)
     for number in os.listdir("/proc/self/fd"):
         if int(number) > 2:
             # The one by which the folder was read is closed already.
             with contextlib.suppress(OSError):
                 os.close(int(number))
+    if request.is_apart:
+        os.chdir("/")
     os.environ.clear()
     os.environ.update(request.environment)
     time.tzset()
@@ -139,7 +142,7 @@ _ON_INTERRUPT = signal.getsignal(signal.SIGINT)
 
 
 def main() -> None:
-    """Serve until the agent ends. In a job: run it."""
+    """Serve until the owner ends. In a job: run it."""
     end = _End()
     # The functions for the exit run in the reverse order: this one after all that the job registers.
     atexit.register(end)

@@ -86,8 +86,11 @@ def serve_helper(config: ConfigFile = None) -> None:
 
     The limits stand in [serve]. systemd may hand over the socket.
     """
+    import math
     import os
 
+    from zsnapdb.agent.children import apart
+    from zsnapdb.agent.job_starter import JobStarter
     from zsnapdb.agent.service_manager import notify
     from zsnapdb.base.foreign_json import fields_of
     from zsnapdb.config.settings import load
@@ -96,7 +99,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.jobs.clone import catalogue, lifecycle, sources
     from zsnapdb.report.clone.list import ClonesView
     from zsnapdb.report.fleet.look import FleetLook
-    from zsnapdb.serve.children import ChildRunner
+    from zsnapdb.serve.children import CLEAN, ChildRunner
     from zsnapdb.serve.code_exchange import exchange_with
     from zsnapdb.serve.credentials import EveryCredential
     from zsnapdb.serve.desk import Desk
@@ -113,10 +116,13 @@ def serve_helper(config: ConfigFile = None) -> None:
     limits = load(config).serve
     stop = stop_on_signals((signal.SIGTERM, signal.SIGINT))
     environment = {"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {}
-    runner, fetcher = ChildRunner(environment=environment), ChildRunner(environment=environment, most=1)
-    exchanger = ChildRunner(environment=environment, most=LOGINS_AT_ONCE, grace=5.0)
+    # People wait for these: what they need is imported already. What speaks to issuers starts from nothing.
+    starter = JobStarter({**CLEAN, **environment}, frequent=math.inf)
+    runner = ChildRunner(starter.apart, environment)
     # What is read waits for no change.
-    reader = ChildRunner(environment=environment, most=4, patience=10.0, grace=5.0)
+    reader = ChildRunner(starter.apart, environment, most=4, patience=10.0, grace=5.0)
+    fetcher = ChildRunner(apart, environment, most=1)
+    exchanger = ChildRunner(apart, environment, most=LOGINS_AT_ONCE, grace=5.0)
 
     def look() -> ResultAnswer:
         known = catalogue.known(load(config), THIS_HOST)
@@ -158,16 +164,18 @@ def serve_helper(config: ConfigFile = None) -> None:
         )
         uids = answered_uids(limits.account)
         with listening(limits.socket, limits.account, os.environ) as listener:
+            starter.prepare()
             threading.Thread(target=keys.keep_fresh, args=(stop,), daemon=True).start()
             threading.Thread(target=recent.keep_warm, args=(stop,), daemon=True).start()
             notify("READY=1")
-            HelperServer(listener, desk, uids).serve(stop)
+            HelperServer(listener, desk, uids, tidy=starter.tidy).serve(stop)
             notify("STOPPING=1")
         fetcher.stop()
         exchanger.stop()
         runner.stop()
         reader.stop()
         operations.settle(_PATIENCE)
+        starter.close()
 
 
 def _id_tokens(keys: IssuerKeys, *, is_needed: bool) -> IdTokens | None:

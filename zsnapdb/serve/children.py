@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import select
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Protocol
 
@@ -23,12 +23,11 @@ from zsnapdb.base.foreign_json import fields_of
 from zsnapdb.jobs.clone.meant import MeantClone
 from zsnapdb.serve.messages import FailureAnswer, ResultAnswer, cancelled, too_busy
 
-ZSNAPDB = (sys.executable, "-m", "zsnapdb")
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CLEAN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+"""The environment that every command has."""
 _MOST_BYTES = 16 << 20
 """The longest document that is read."""
 _TAIL = 2000
-_POLL_SECONDS = 0.02
 _TURN_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
 """How long a command may take to undo what it began."""
@@ -63,6 +62,28 @@ class RunCommand(Protocol):
     def __call__(self, call: CommandCall) -> ResultAnswer | FailureAnswer: ...
 
 
+class CommandProcess(Protocol):
+    """A running command: a child of this process, whose end nobody else takes note of."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None:
+        """Return its exit code, negative if a signal ended it; None while it runs."""
+
+
+class StartCommand(Protocol):
+    """Starts `zsnapdb` with these words in the folder /, as the first of a process group of its own.
+
+    It has this environment and no other; `streams` are the descriptors of its stdin, stdout and stderr. OSError if that
+    is impossible.
+    """
+
+    def __call__(
+        self, words: Sequence[str], environment: Mapping[str, str], streams: tuple[int, int, int]
+    ) -> CommandProcess: ...
+
+
 @dataclass
 class ChildRunner:
     """Runs commands as processes, at most so many at once; others wait for their turn, at most `patience` seconds.
@@ -71,7 +92,7 @@ class ChildRunner:
     child that is stopped has `grace` seconds to undo what it began.
     """
 
-    program: Sequence[str] = ZSNAPDB
+    start: StartCommand
     environment: Mapping[str, str] = field(default_factory=dict)
     most: int = 8
     patience: float = math.inf
@@ -114,54 +135,64 @@ class ChildRunner:
             own = {run_id.VARIABLE: call.run_id, subject.VARIABLE: call.subject}
             own |= {subject.ISSUER_VARIABLE: call.issuer} if call.issuer else {}
             own |= call.meant.variables() if call.meant is not None else {}
-            process = subprocess.Popen(
-                [*self.program, *call.words],
-                stdin=subprocess.PIPE if call.given else subprocess.DEVNULL,
-                stdout=out,
-                stderr=errors,
-                cwd="/",
-                env={"PATH": PATH, "LANG": "C.UTF-8", **self.environment, **own},
-                process_group=0,
-            )
-            _give(process, call.given)
-            why = self._wait(process, call)
+            environment = {**CLEAN, **self.environment, **own}
+            with _stdin_of(call.given) as stdin:
+                process = self.start(call.words, environment, (stdin, out.fileno(), errors.fileno()))
+            why, code = self._wait(process, call)
             # What was done before the signal came is done.
-            return why if why is not None and process.returncode != 0 else _read(call, process.returncode, out, errors)
+            return why if why is not None and code != 0 else _read(call, code, out, errors)
 
-    def _wait(self, process: subprocess.Popen[bytes], call: CommandCall) -> FailureAnswer | None:
-        """Return None when the process has ended by itself. Else it is stopped, and why is returned."""
+    def _wait(self, process: CommandProcess, call: CommandCall) -> tuple[FailureAnswer | None, int]:
+        """Return the exit code when the process has ended, and why it was stopped (None: it ended by itself)."""
         deadline = time.monotonic() + call.seconds
-        while process.poll() is None:
+        while (code := process.poll()) is None:
             why = self._end_of(call, deadline)
             if why is not None:
-                _end_group(process, self.grace)
-                return why
-            time.sleep(_POLL_SECONDS)
-        return None
+                return why, _end_group(process, self.grace)
+            _until_end(process, _TURN_SECONDS)
+        return None, code
 
 
-def _give(process: subprocess.Popen[bytes], given: bytes) -> None:
-    """Let the process read what it is given. That fits into a pipe, so nothing waits for the process."""
-    if process.stdin is None:
+@contextlib.contextmanager
+def _stdin_of(given: bytes) -> Iterator[int]:
+    """Give a descriptor to read from: a pipe that gets, after the block, what is given; else /dev/null.
+
+    What is given fits into a pipe, so nothing waits for the process. The process may have ended.
+    """
+    if not given:
+        with open(os.devnull, "rb") as nothing:
+            yield nothing.fileno()
         return
-    with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
-        stdin.write(given)
+    reading, writing = os.pipe()
+    with open(writing, "wb", buffering=0) as stdin:
+        with open(reading, "rb", buffering=0):
+            yield reading
+        with contextlib.suppress(BrokenPipeError):
+            stdin.write(given)
 
 
-def _end_group(process: subprocess.Popen[bytes], grace: float) -> None:
-    """End the process as SIGTERM does, in the end by SIGKILL, and kill what is left of its group.
+def _until_end(process: CommandProcess, seconds: float) -> None:
+    """Wait until the child ends, at most so many seconds (pidfd_open(2)). It is not taken note of."""
+    watched, poll = os.pidfd_open(process.pid), select.poll()
+    try:
+        poll.register(watched, select.POLLIN)
+        poll.poll(seconds * 1000)
+    finally:
+        os.close(watched)
 
-    Until the process is waited for nothing else can have its number. Popen.terminate may wait for it.
+
+def _end_group(process: CommandProcess, grace: float) -> int:
+    """End the process as SIGTERM does, in the end by SIGKILL, kill what is left of its group, and return its exit code.
+
+    Until its end is taken note of nothing else can have its number.
     """
     os.kill(process.pid, signal.SIGTERM)
-    deadline = time.monotonic() + grace
-    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        if time.monotonic() >= deadline:
-            break
-        time.sleep(_POLL_SECONDS)
+    _until_end(process, grace)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    while (code := process.poll()) is None:
+        _until_end(process, _TURN_SECONDS)
+    return code
 
 
 class _ErrorFields(BaseModel):

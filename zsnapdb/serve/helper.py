@@ -35,13 +35,17 @@ _FIRST_PASSED = 3
 
 @dataclass
 class HelperServer:
-    """Answers on a listening socket. `uids` are the accounts that are answered."""
+    """Answers on a listening socket. `uids` are the accounts that are answered.
+
+    `tidy` is called again and again, at least twice a second, and waits for nothing.
+    """
 
     listener: socket.socket
     desk: Desk
     uids: Collection[int]
     seconds: float = 10.0
     most_clients: int = _MOST_CLIENTS
+    tidy: Callable[[], None] = lambda: None
     _places: threading.BoundedSemaphore = field(init=False)
 
     def __post_init__(self) -> None:
@@ -52,6 +56,7 @@ class HelperServer:
         self.listener.settimeout(_POLL_SECONDS)
         while not stop.is_set():
             self.desk.operations.forget_old()
+            self.tidy()
             try:
                 client, _ = self.listener.accept()
             except TimeoutError:

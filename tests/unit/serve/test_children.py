@@ -7,14 +7,21 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
-from zsnapdb.serve.children import ChildRunner, CommandCall, _end_group
+from zsnapdb.agent.children import apart
+from zsnapdb.serve.children import ChildRunner, CommandCall, StartCommand, _end_group
 from zsnapdb.serve.messages import FailureAnswer
+
+
+def of_python(program: str) -> StartCommand:
+    """Return what starts a program of Python as a command."""
+    return partial(apart, program=(sys.executable, "-I", "-S", "-c", program))
 
 
 def run(program: str, *, cancelled: bool = False) -> FailureAnswer:
     """Run a program of Python as a command, and return how it failed."""
-    runner = ChildRunner((sys.executable, "-I", "-S", "-c", program), grace=0.2)
+    runner = ChildRunner(of_python(program), grace=0.2)
     call = CommandCall((), "ci:shop/web", "20260101T000000Z-0123abcd", 1.0)
     if cancelled:
         call.cancelled.set()
@@ -36,12 +43,11 @@ def test_a_command_that_is_cancelled_already_is_not_begun() -> None:
 def test_a_command_that_ended_as_it_was_to_be_stopped_has_its_exit_code() -> None:
     process = subprocess.Popen([sys.executable, "-I", "-S", "-c", "raise SystemExit(7)"], process_group=0)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    _end_group(process, 5)
-    assert process.returncode == 7
+    assert _end_group(process, 5) == 7
 
 
 def test_a_command_waits_for_its_turn_no_longer_than_it_may() -> None:
-    runner = ChildRunner((sys.executable, "-I", "-S", "-c", "import time; time.sleep(2)"), most=1, patience=0.3)
+    runner = ChildRunner(of_python("import time; time.sleep(2)"), most=1, patience=0.3)
     calls = [CommandCall((), "ci:shop/web", "20260101T000000Z-0123abcd", 60.0) for _ in range(2)]
     first = threading.Thread(target=runner, args=(calls[0],))
     first.start()

@@ -17,6 +17,7 @@ from tests.unit.support import certificates
 from tests.unit.support.command_line import ENVIRONMENT
 from tests.unit.support.https_issuer import HttpsIssuer, https_issuer
 from tests.unit.support.issuers import AUDIENCE, EC, RSA, RULES, jwk
+from zsnapdb.agent.children import apart
 from zsnapdb.base.errors import ConfigError, UnreachableError
 from zsnapdb.config.issuer import IssuerSettings
 from zsnapdb.serve.children import ChildRunner
@@ -130,7 +131,7 @@ allow = [{{ claims = {{ repository = "shop/web" }}, subject = "ci:shop/web", rol
 
 def test_the_helper_fetches_keys_by_a_command(server: HttpsIssuer, tmp_path: Path) -> None:
     environment = {**ENVIRONMENT, "ZSNAPDB_CONFIG": str(configured(server, tmp_path))}
-    run = fetch_with(ChildRunner((sys.executable, "-m", "zsnapdb"), environment))
+    run = fetch_with(ChildRunner(apart, environment))
     assert run("here") == fetch(settings(server))
     with pytest.raises(UnreachableError, match="there is no issuer"):
         run("nowhere")

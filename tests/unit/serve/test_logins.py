@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,6 +27,7 @@ from tests.unit.support.login_provider import (
 )
 from tests.unit.support.page_browser import Page, PageBrowser
 from tests.unit.support.serve_host import ServeHost
+from zsnapdb.agent.children import apart
 from zsnapdb.base.errors import ConfigError, UnreachableError
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.serve import login_desk
@@ -471,7 +471,7 @@ def test_the_helper_exchanges_a_code_by_a_command(site: LoginSite, tmp_path: Pat
     site.one.secret = "a secret: of 100% of us"
     site.one.https.files.ca.chmod(0o600)
     environment = {**ENVIRONMENT, "ZSNAPDB_CONFIG": str(configuration(tmp_path, site.one))}
-    exchange = exchange_with(ChildRunner((sys.executable, "-m", "zsnapdb"), environment))
+    exchange = exchange_with(ChildRunner(apart, environment))
     begun = query_of(site.begin())
     site.one.checks_verifier = False
     code = query_of(site.one.come_back(f"{site.one.https.url}/authorize?{urlencode(begun)}"))["code"]

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
+from zsnapdb.agent.children import apart
 from zsnapdb.config import settings
 from zsnapdb.config.settings import Settings
 from zsnapdb.serve.children import ChildRunner
@@ -109,13 +111,13 @@ class ServeHost:
     def helper(self) -> Iterator[Desk]:
         """Answer on the socket while the block runs."""
         stop = threading.Event()
-        program = (sys.executable, "-I", "-S", str(PROGRAM))
+        start = partial(apart, program=(sys.executable, "-I", "-S", str(PROGRAM)))
         environment = {"FAKE_FOLDER": str(self.folder / "fake")}
-        runner = ChildRunner(program, environment, self.most_changes)
+        runner = ChildRunner(start, environment, self.most_changes)
         operations = Operations(self.folder / "state" / "operations", lambda: self.now)
         live = LiveTokens(self.book, lambda: self.settings().serve.issuer)
         credentials = EveryCredential(live, self.id_tokens) if self.id_tokens is not None else live
-        reader = ChildRunner(program, environment, patience=10, grace=5)
+        reader = ChildRunner(start, environment, patience=10, grace=5)
         desk = Desk(
             settings=self.settings,
             tokens=credentials,
