@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,30 @@ repeatable = true
 
 [repository.s3]
 """
+BESIDE_A_LOAD = """
+import json, os, sys, time
+from urllib.parse import urlsplit
+import pymysql
+at = urlsplit(os.environ["DATABASE_URL"])
+shop = pymysql.connect(host=at.hostname, port=at.port, user=at.username, password=at.password, database="shop",
+                       autocommit=True).cursor()
+def seen():
+    shop.execute("SELECT SUM(n) FROM items")
+    return int(shop.fetchone()[0])
+first = seen()
+shop.execute("LOCK TABLES items WRITE")
+time.sleep(3)
+shop.execute("UNLOCK TABLES")
+until = time.monotonic() + 20
+while seen() == first and time.monotonic() < until:
+    time.sleep(0.1)
+shop.execute("SELECT COUNT(*) FROM mysql.user WHERE user = 'stranger'")
+with open("truth.json", "a") as file:
+    print(json.dumps({"first": first, "last": seen(), "strangers": shop.fetchone()[0]}), file=file)
+if "drop" in sys.argv:
+    shop.execute("ALTER TABLE items DROP COLUMN n")
+    time.sleep(3)
+"""
 KILLS_ITS_SERVER = """
 import os, socket, struct
 with socket.socket(socket.AF_UNIX) as to_server:
@@ -67,6 +92,54 @@ def shop(lab: Lab, first: dict[str, Any]) -> Iterator[None]:
             cursor.executemany(f"INSERT INTO shop.{table} VALUES (%s, 1, 'x')", [(number,) for number in range(500)])
     yield
     lab.sql("DROP DATABASE shop")
+
+
+def written_for(seconds: float) -> None:
+    """Write to the shop ten times a second, and make an account that no clone must have."""
+    with pymysql.connect(unix_socket=SOCKET, user="root", autocommit=True) as server, server.cursor() as cursor:
+        cursor.execute("CREATE USER 'stranger'@'localhost' IDENTIFIED BY 'Aa1!aaaaaaaa'")
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            cursor.execute("UPDATE shop.items SET n = n + 1 WHERE id = 3")
+            time.sleep(0.1)
+        cursor.execute("DROP USER 'stranger'@'localhost'")
+
+
+@pytest.mark.usefixtures("shop")
+def test_the_recorded_load_goes_on_beside_a_migration_at_its_pace_and_says_what_stopped_it(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "migrate.py"
+    script.write_text(BESIDE_A_LOAD)
+    made = lab.zsnapdb("snapshot", "main", "--json").json["backup_id"]
+    written_for(20.0)
+    before = everything()
+    check = ("migration-check", "main", "--json", "--from", made, "--load")
+    migration = ("--", "/opt/venv/bin/python", str(script))
+    assert "is 5 h old" in lab.zsnapdb(*check, "5h", *migration).stderr, "no clone is made of a set that is younger"
+    (tmp_path / "mask.sql").write_text("UPDATE shop.items SET note = 'masked';\n")
+    rules = f'[instance.main.masking]\nrequired = true\nrun = ["{tmp_path}/mask.sql"]\n\n[repository.s3]\n'
+    masked = lab.changed(("[repository.s3]\n", rules))
+    assert "masking hides" in lab.zsnapdb(*check, "15s", *migration, config=masked).stderr
+
+    done = lab.zsnapdb(*check, "15s", *migration)
+    assert done.code in (0, 11), done.stderr
+    seen = json.loads(done.stdout)
+    truth = json.loads((tmp_path / "truth.json").read_text().splitlines()[1])
+    print(lab.flavour, truth, seen["load"], seen["problems"])
+    assert seen["load"]["error"] == ""
+    assert truth["last"] > truth["first"], "the load goes on while the migration runs"
+    assert truth["strangers"] == 0
+    assert 10 < seen["load"]["transactions"] < 150, "it keeps its pace, and is not applied as fast as it goes"
+    assert seen["load"]["late_seconds"] > 2 > seen["load"]["late_before_seconds"], "it waited for the lock"
+    assert not [one for one in seen["problems"] if "load" in one]
+
+    stopped = lab.zsnapdb(*check, "15s", *migration, "drop")
+    assert stopped.code == 11, stopped.stderr
+    (problem,) = [one for one in json.loads(stopped.stdout)["problems"] if "the recorded load stops after" in one]
+    print(lab.flavour, problem)
+    assert everything() == before, "the clones are gone"
 
 
 # What a statement waits for is told by both servers alike: 7 and 6 % from the truth at most, seen of both.

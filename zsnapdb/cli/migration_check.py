@@ -27,6 +27,16 @@ def migration_check(
             "--from", metavar="BACKUP", help="latest, or the id of a backup whose snapshots are on this host."
         ),
     ] = "latest",
+    load_of: Annotated[
+        str | None,
+        typer.Option(
+            "--load",
+            metavar="DURATION",
+            help="Run it beside so much of the recorded load, such as 1h: what was committed after the set, from the"
+            " binlogs, at its pace. The clones are then of the newest set that is so old.",
+            show_default=False,
+        ),
+    ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a comment on a request.")] = False,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -38,6 +48,7 @@ def migration_check(
     configuration.
     """
     from zsnapdb.base.errors import ConsistencyError
+    from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
@@ -46,7 +57,8 @@ def migration_check(
 
     settings = load(config)
     chosen = Instance.of(settings, instance, Terminal())
-    checked = job.check(settings, chosen, command or (), Path.cwd(), source)
+    seconds = None if load_of is None else parse_duration(load_of)
+    checked = job.check(settings, chosen, job.MigrationRequest(command or (), Path.cwd(), source, seconds))
     show(report.MigrationView(checked, as_markdown=markdown), json)
     if checked.problems:
         raise typer.Exit(ConsistencyError.exit_code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from zsnapdb.config.migration import MigrationSettings
 from zsnapdb.jobs.clone.migration import CheckedMigration
 from zsnapdb.planning.clone.migration import (
     MigrationFindings,
@@ -13,7 +14,9 @@ from zsnapdb.planning.clone.migration import (
     TableEffect,
     TouchedTable,
     WaitOfTable,
+    problems,
 )
+from zsnapdb.planning.clone.recorded_load import LoadFindings
 from zsnapdb.planning.table_name import TableName
 from zsnapdb.report.clone.migration import MigrationView
 
@@ -48,3 +51,21 @@ def test_markdown_shows_names_as_they_are_and_its_fence_cannot_be_closed_from_in
     assert "| shop.new\\_orders | redefined, rewritten | - | 1.250 s |" in lines
     start = lines.index("``````diff")
     assert lines[start + 1 :] == ["+  COMMENT '", "```", "<script>'", "``````"]
+
+
+def test_the_recorded_load_beside_it_is_shown_with_how_late_it_was_and_what_stopped_it() -> None:
+    load = LoadFindings("20261127T040000Z-aaaa", 912, 61.4, 2.25, 0.5, is_through=False)
+    loaded = replace(CHECKED, findings=replace(CHECKED.findings, load=load))
+    view = MigrationView(loaded)
+    assert "912 transactions of 61 s of production beside it; up to 2.2 s late (0.5 s before" in view.text()
+    assert view.fields()["load"] == {
+        "transactions": 912,
+        "seconds": 61.4,
+        "late_seconds": 2.25,
+        "late_before_seconds": 0.5,
+        "through": False,
+        "error": "",
+    }
+    assert MigrationView(CHECKED).fields()["load"] is None
+    stopped = replace(loaded.findings, load=replace(load, error="no such column"))
+    assert "the recorded load stops after 912 transactions: no such column" in problems(stopped, MigrationSettings())

@@ -1,7 +1,8 @@
 """Checks a migration of the site on two ephemeral clones, before it is run on production.
 
 On the first it runs alone: the files of that server, after slow shutdowns before and behind it, say which tables it
-touches. On the second it runs beside a reader and a writer of each such table, and then once more.
+touches. On the second it runs beside a reader and a writer of each such table, with the recorded load of production if
+that was requested, and then once more.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue, contract
 from zsnapdb.jobs.clone.ephemeral import OWNER, RunningClone, ephemeral_clone
 from zsnapdb.jobs.clone.lifecycle import server_of
+from zsnapdb.jobs.clone.recorded_load import PlannedLoad, plan_load, start_load
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import LIVE_STATE
 from zsnapdb.mysql import variables
@@ -46,6 +48,21 @@ _LONG_SECONDS = 6 * 3600.0
 Read = TypeVar("Read")
 _QUIET_SECONDS = 2.0
 """How long the waits of readers and writers are seen before the migration."""
+
+
+@dataclass(frozen=True)
+class MigrationRequest:
+    """The migration to check, and on what.
+
+    `words` are the command (none: the configured one), which runs in `folder`. The clones are of the set `source`.
+    `load`: so many seconds of the recorded load after the set go on beside it (None: none); then `latest` is the newest
+    set that is so old.
+    """
+
+    words: Sequence[str]
+    folder: Path
+    source: str = "latest"
+    load: float | None = None
 
 
 @dataclass(frozen=True)
@@ -78,29 +95,30 @@ class _TableState:
     at_ns: int
 
 
-def check(settings: Settings, instance: Instance, words: Sequence[str], folder: Path, source: str) -> CheckedMigration:
+def check(settings: Settings, instance: Instance, request: MigrationRequest) -> CheckedMigration:
     """Run the migration on clones of the snapshot set, and return what it does; the clones are gone then.
 
-    `words` is the command (none: the configured one), run in `folder` with a login of the clone in its environment.
-    UsageError or ConfigError, and no clone is made, if there is no such program, or if the set would not outlive its
-    first clone. The errors are those of `create`.
+    The migration has a login of its clone in its environment. UsageError or ConfigError, and no clone is made, if there
+    is no such program, or if the set would not outlive its first clone. The errors are those of `create`, and of
+    `plan_load` if a load was requested.
     """
+    source, limits = request.source, instance.settings.migration
     if source == LIVE_STATE:
         raise UsageError(
             "a migration needs a snapshot set that stays for two clones, and the live state is of one",
             hint=f"run `zsnapdb snapshot {instance.name}`, and leave out --from",
         )
-    limits = instance.settings.migration
-    hook = _hook(words, limits, folder, instance.name)
-    request = CloneRequest(owner=OWNER, source=source)
-    with ephemeral_clone(settings, instance, request) as clone:
+    hook = _hook(request.words, limits, request.folder, instance.name)
+    load = None if request.load is None else plan_load(settings, instance, source, request.load)
+    source = source if load is None else load.backup_id
+    with ephemeral_clone(settings, instance, CloneRequest(owner=OWNER, source=source)) as clone:
         instance.events.tell(f"the migration runs on a clone of {clone.info.backup_id}, to see which tables it touches")
         tables, sizes, first = _touched(settings, clone, hook)
     if first.failure:
         return _checked(clone, hook, limits, tables, MigrationFindings(first, (), 0.0, SecondRun.NONE))
     # The same set, also if a newer one came meanwhile.
     with ephemeral_clone(settings, instance, CloneRequest(owner=OWNER, source=clone.info.backup_id)) as clone:
-        return _measured(settings, instance, clone, hook, tables, sizes)
+        return _measured(settings, instance, clone, hook, tables, sizes, load)
 
 
 def _hook(words: Sequence[str], limits: MigrationSettings, folder: Path, instance: str) -> Hook:
@@ -187,17 +205,22 @@ def _measured(
     hook: Hook,
     tables: tuple[TouchedTable, ...],
     sizes: Mapping[TableName, int],
+    planned: PlannedLoad | None,
 ) -> CheckedMigration:
-    """Run the migration beside readers and writers of the tables, and then again."""
+    """Run the migration beside readers and writers of the tables and the load, and then again without them."""
     names = planning.watched(tables, sizes)
     instance.events.tell(f"it runs again beside a reader and a writer of {len(names)} tables")
-    space = _own_bytes(settings, instance, clone)
     before = _all_definitions(clone)
+    load = None if planned is None else start_load(settings, instance, clone, planned)
+    space = _own_bytes(settings, instance, clone)
     with _watch(clone, names) as watch:
-        time.sleep(_QUIET_SECONDS if names else 0)
+        time.sleep(_QUIET_SECONDS if names or load else 0)
         watch.begin()
+        began = 0.0 if load is None else load.replay.seconds
         run = _run(clone, hook)
-    waits, own_bytes = watch.end(), _own_bytes(settings, instance, clone) - space
+    waits = watch.end()
+    loaded = None if load is None else load.end(began)
+    own_bytes = _own_bytes(settings, instance, clone) - space
     after, run = _after(run, lambda: _all_definitions(clone))
     after = before if after is None else after
     again = SecondRun.NONE
@@ -205,7 +228,7 @@ def _measured(
         instance.events.tell("it runs once more")
         again = _again(clone, hook, after)
     difference = schema_difference(before, after)
-    findings = MigrationFindings(run, waits.tables, waits.without_table, again)
+    findings = MigrationFindings(run, waits.tables, waits.without_table, again, loaded)
     unwatched = sum(table.is_watched and table.name in sizes for table in tables) - len(names)
     return _checked(
         clone,

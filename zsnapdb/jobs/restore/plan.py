@@ -209,18 +209,18 @@ def _of_servers(manifests: Sequence[Manifest], target: Target) -> list[Manifest]
     return servers
 
 
-def _replayer(settings: Settings, planned: RestorePlan) -> Replayer:
+def replayer_of(settings: Settings, flavour: Flavour, version: str) -> Replayer:
+    """Return what replays binlogs on a server of this version: as the site says, else the server where it can."""
     if settings.restore.replay != "auto":
         return settings.restore.replay
-    is_old = release_of(planned.server_version) < family(planned.flavour).relay_logs_from
-    return "client" if is_old else "applier"
+    return "client" if release_of(version) < family(flavour).relay_logs_from else "applier"
 
 
 def with_replayer(
     settings: Settings, instance: Instance, planned: RestorePlan, replays: Sequence[Replay]
 ) -> tuple[Replay, ...]:
     """Return the steps with their replayer. PreflightError if this host lacks a program that the replayer needs."""
-    replayer = _replayer(settings, planned)
+    replayer = replayer_of(settings, planned.flavour, planned.server_version)
     if replays and replayer == "client":
         client_programs(instance, planned.flavour, planned.server_version)
     return tuple(replace(step, by=replayer) for step in replays)

@@ -19,6 +19,7 @@ from zsnapdb.base import server_files
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.base.model import Progress, parse_gtids
+from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
@@ -33,6 +34,7 @@ from zsnapdb.mysql.replication.replay import RelayLogs, ReplayInput
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.restore.steps import Recover, Replay, TakeUp
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
+from zsnapdb.repository.binlog_archive import BinlogArchive
 
 _LONGEST_REPLAY = 30 * 86_400.0
 _SCRATCH = Path("/var/tmp")  # noqa: S108 - a new folder is made in it
@@ -107,21 +109,24 @@ def _relay_logs(work: ServerWork) -> RelayLogs:
 
 
 def _fetch(work: ServerWork, step: Replay, logs: RelayLogs) -> None:
+    archive = archive_of(work.instance, work.repository, only={part.file: part.size for part in step.logs})
+    fetch_logs(archive, LocalBinlogs.of(work.plan.variables, work.plan.key_files), step, logs, work.events)
+
+
+def fetch_logs(archive: BinlogArchive, local: LocalBinlogs, step: Replay, logs: RelayLogs, events: Events) -> None:
     """Write the binlogs as relay logs, each cut at its stop: from this host where the plan says so, else fetched.
 
-    DamagedError if a binlog was removed or is shorter than when the restore was planned.
+    DamagedError if a binlog was removed or is shorter than when the replay was planned.
     """
-    archive = archive_of(work.instance, work.repository, only={part.file: part.size for part in step.logs})
     files = {(file.incarnation, file.name): file for file in archive.load().files}
-    local = LocalBinlogs.of(work.plan.variables, work.plan.key_files)
     total, done = step.size, 0
     for number, part in enumerate(step.logs, 1):
         file = files.get((part.incarnation, part.file))
         if file is None or file.end < part.size:
             raise DamagedError(
                 f"the archived binlog {part.file} of incarnation {part.incarnation} was removed or cut after the"
-                " restore was planned",
-                hint="give the restore up with --abandon, and start again",
+                " replay was planned",
+                hint="give a restore up with --abandon and start again; run any other command again",
             )
         path = logs.file(number)
         if not (part.is_local and local.copy(archive, file, path)):
@@ -130,7 +135,7 @@ def _fetch(work: ServerWork, step: Replay, logs: RelayLogs) -> None:
             with server_files.open_to_change(path) as out:
                 out.truncate(part.stop)
         done += part.size
-        work.events.progress(Progress(f"fetch {part.file}", done, total))
+        events.progress(Progress(f"fetch {part.file}", done, total))
 
 
 @contextlib.contextmanager

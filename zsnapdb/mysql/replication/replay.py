@@ -65,6 +65,32 @@ def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
     )
 
 
+_OWN_DOMAIN = 4294967290
+"""The domain of MariaDB for what others write meanwhile: their GTIDs are in no order with those of the replay then."""
+
+
+def paced_settings(flavour: Flavour, workers: int) -> tuple[str, ...]:
+    """Return the statements for a replay on a running server that others use, after its channel is made.
+
+    What changes the schema `mysql` is left out, and with it every statement on accounts: both servers treat these as
+    updates of its tables (tests/system/test_migration_check.py tries it). The relay logs stay.
+    """
+    ignored = "mysql.%"
+    workers = workers if workers > 1 else 0
+    if flavour is Flavour.MARIADB:
+        return (
+            "SET GLOBAL relay_log_purge = OFF",
+            f"SET GLOBAL gtid_domain_id = {_OWN_DOMAIN}",
+            f"SET GLOBAL slave_parallel_threads = {workers}",
+            f"SET GLOBAL {CHANNEL}.replicate_wild_ignore_table = '{ignored}'",
+        )
+    return (
+        "SET GLOBAL relay_log_purge = OFF",
+        f"SET GLOBAL replica_parallel_workers = {workers}",
+        f"CHANGE REPLICATION FILTER REPLICATE_WILD_IGNORE_TABLE = ('{ignored}') FOR CHANNEL '{CHANNEL}'",
+    )
+
+
 def make_durable(session: Session) -> None:
     """Have the server write what it has committed, as its shutdown does.
 
@@ -167,9 +193,10 @@ class RelayLogs:
 
 @dataclass(frozen=True)
 class ChannelStatements:
-    """The statements of one family for the channel of the replay."""
+    """The statements of one family for the channel of the replay. `change_paced` also takes a delay in seconds."""
 
     change: str
+    change_paced: str
     start: str
     stop: str
     reset: str
@@ -179,18 +206,26 @@ class ChannelStatements:
     @classmethod
     def of(cls, flavour: Flavour) -> ChannelStatements:
         if flavour is Flavour.MARIADB:
-            return cls(
+            change = (
                 f"CHANGE MASTER '{CHANNEL}' TO MASTER_HOST = 'zsnapdb', MASTER_LOG_FILE = %s, MASTER_LOG_POS = %s, "
-                "RELAY_LOG_FILE = %s, RELAY_LOG_POS = %s, MASTER_USE_GTID = no",
+                "RELAY_LOG_FILE = %s, RELAY_LOG_POS = %s, MASTER_USE_GTID = no"
+            )
+            return cls(
+                change,
+                f"{change}, MASTER_DELAY = %s",
                 f"START SLAVE '{CHANNEL}' SQL_THREAD",
                 f"STOP SLAVE '{CHANNEL}' SQL_THREAD",
                 f"RESET SLAVE '{CHANNEL}' ALL",
                 f"SHOW SLAVE '{CHANNEL}' STATUS",
                 "SELECT @@GLOBAL.gtid_binlog_pos",
             )
-        return cls(
+        change = (
             "CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'zsnapdb', SOURCE_LOG_FILE = %s, SOURCE_LOG_POS = %s, "
-            f"RELAY_LOG_FILE = %s, RELAY_LOG_POS = %s, SOURCE_AUTO_POSITION = 0 FOR CHANNEL '{CHANNEL}'",
+            "RELAY_LOG_FILE = %s, RELAY_LOG_POS = %s, SOURCE_AUTO_POSITION = 0"
+        )
+        return cls(
+            f"{change} FOR CHANNEL '{CHANNEL}'",
+            f"{change}, SOURCE_DELAY = %s FOR CHANNEL '{CHANNEL}'",
             f"START REPLICA SQL_THREAD FOR CHANNEL '{CHANNEL}'",
             f"STOP REPLICA SQL_THREAD FOR CHANNEL '{CHANNEL}'",
             f"RESET REPLICA ALL FOR CHANNEL '{CHANNEL}'",

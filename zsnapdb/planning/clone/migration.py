@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.base.quantities import format_duration
+from zsnapdb.base.quantities import counted, format_duration
 from zsnapdb.config.migration import MigrationSettings
 from zsnapdb.planning.clone.changed_files import Changes, TableFiles, changed, key_of_file
+from zsnapdb.planning.clone.recorded_load import LoadFindings
 from zsnapdb.planning.table_name import TableName
 
 MOST_PROBED = 20
@@ -134,13 +135,15 @@ class SecondRun(StrEnum):
 class MigrationFindings:
     """What is known of a migration: its run, the waits that it caused, and what a second run did.
 
-    `without_table`: how long a statement that needs no table waited at most, in seconds. So busy was the host.
+    `without_table`: how long a statement that needs no table waited at most, in seconds. So busy was the host. `load`:
+    what became of the recorded load beside it (None: there was none).
     """
 
     run: MigrationRun
     waits: tuple[WaitOfTable, ...]
     without_table: float
     again: SecondRun
+    load: LoadFindings | None = None
 
 
 def problems(findings: MigrationFindings, limits: MigrationSettings) -> tuple[str, ...]:
@@ -161,6 +164,10 @@ def problems(findings: MigrationFindings, limits: MigrationSettings) -> tuple[st
             )
         if wait.failed:
             texts.append(f"{wait.failed} of {wait.asked} {wait.access}s of {wait.table} fail: {wait.error}")
+    if findings.load is not None and findings.load.error:
+        texts.append(
+            f"the recorded load stops after {counted(findings.load.transactions, 'transaction')}: {findings.load.error}"
+        )
     if limits.repeatable and findings.again in (SecondRun.CHANGES_AGAIN, SecondRun.FAILS):
         texts.append(f"a second run {findings.again}; migration.repeatable demands that it changes no definition")
     return tuple(texts)

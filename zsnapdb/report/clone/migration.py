@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
-from zsnapdb.base.quantities import size
+from zsnapdb.base.quantities import counted, size
 from zsnapdb.jobs.clone.migration import CheckedMigration
+from zsnapdb.planning.clone.recorded_load import LoadFindings
 from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 
@@ -36,10 +37,26 @@ class WaitFields(TypedDict):
     error: str
 
 
+class RecordedLoadFields(TypedDict):
+    """The recorded load beside the migration: so many transactions were applied, of so many seconds of production.
+
+    `late_seconds` is how late one was at most during the migration, `late_before_seconds` in the seconds before. It is
+    through if all of it was applied before the migration ended. `error` is what stopped it.
+    """
+
+    transactions: int
+    seconds: float
+    late_seconds: float
+    late_before_seconds: float
+    through: bool
+    error: str
+
+
 class MigrationDocument(TypedDict):
     """What a migration does. `second_run` is what running it again does.
 
-    `without_table_seconds` is the longest wait of a statement that needs no table: so busy was the host.
+    `without_table_seconds` is the longest wait of a statement that needs no table: so busy was the host. `load` is null
+    if there was none beside it.
     """
 
     backup_id: str
@@ -52,6 +69,7 @@ class MigrationDocument(TypedDict):
     without_table_seconds: float
     unwatched_tables: int
     second_run: str
+    load: RecordedLoadFields | None
     own_bytes: int
     schema_difference: str
     problems: list[str]
@@ -92,6 +110,7 @@ class MigrationView(View):
             "without_table_seconds": findings.without_table,
             "unwatched_tables": checked.unwatched,
             "second_run": findings.again.value,
+            "load": _load_fields(findings.load),
             "own_bytes": checked.own_bytes,
             "schema_difference": checked.difference,
             "problems": list(checked.problems),
@@ -102,6 +121,8 @@ class MigrationView(View):
         yield "data", f"of {checked.backup_id}, {'masked' if checked.is_masked else 'not masked'}"
         yield "took", f"{findings.run.seconds:.1f} s"
         yield "noise", f"a statement without a table waits up to {findings.without_table:.3f} s"
+        if findings.load is not None:
+            yield "load", _load_text(findings.load)
         yield "again", f"a second run {findings.again}"
         yield "space", f"{size(checked.own_bytes)} more"
         if checked.unwatched:
@@ -155,6 +176,27 @@ class MigrationView(View):
 
 
 _HEADINGS = ("TABLE", "WHAT", "A READ WAITS", "A WRITE WAITS")
+
+
+def _load_fields(load: LoadFindings | None) -> RecordedLoadFields | None:
+    if load is None:
+        return None
+    return {
+        "transactions": load.transactions,
+        "seconds": load.seconds,
+        "late_seconds": load.late,
+        "late_before_seconds": load.late_before,
+        "through": load.is_through,
+        "error": load.error,
+    }
+
+
+def _load_text(load: LoadFindings) -> str:
+    through = ", which is all of it: a part of the migration ran without load" if load.is_through else ""
+    return (
+        f"{counted(load.transactions, 'transaction')} of {load.seconds:.0f} s of production beside it{through}; up to"
+        f" {load.late:.1f} s late ({load.late_before:.1f} s before the migration)"
+    )
 
 
 def _cell(text: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from zsnapdb.base.errors import UsageError
 from zsnapdb.config.migration import MigrationSettings
 from zsnapdb.jobs.clone import migration
+from zsnapdb.jobs.clone.migration import MigrationRequest
 
 
 def test_the_live_state_is_refused_before_a_clone_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,5 +24,5 @@ def test_the_live_state_is_refused_before_a_clone_is_made(tmp_path: Path, monkey
     settings: Any = SimpleNamespace()
     instance: Any = SimpleNamespace(name="main", settings=SimpleNamespace(migration=MigrationSettings()))
     with pytest.raises(UsageError, match="live state") as refused:
-        migration.check(settings, instance, ["/bin/true"], tmp_path, "live")
+        migration.check(settings, instance, MigrationRequest(["/bin/true"], tmp_path, "live"))
     assert refused.value.hint == "run `zsnapdb snapshot main`, and leave out --from"
