@@ -32,7 +32,7 @@ RUN sed -i 's/^Components: main$/Components: main contrib/' /etc/apt/sources.lis
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --home-dir /var/lib/zsnapdb --create-home zsnapdb
 COPY --from=build /home/build/dist/*.whl /wheel/
-RUN python3 -m venv /opt/zsnapdb && /opt/zsnapdb/bin/pip install --no-cache-dir "$(echo /wheel/*.whl)[serve]" && rm -r /wheel \
+RUN python3 -m venv /opt/zsnapdb && /opt/zsnapdb/bin/pip install --no-cache-dir "$(echo /wheel/*.whl)[serve,fleet]" && rm -r /wheel \
     && ln -s /opt/zsnapdb/bin/zsnapdb /usr/local/bin/zsnapdb
 ENTRYPOINT ["zsnapdb"]
 CMD ["--help"]

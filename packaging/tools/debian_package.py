@@ -37,8 +37,8 @@ def stage(tree: Path, wheel: Path, python: str, *, more: Sequence[str] = ()) -> 
     """Fill an empty folder with the files of the package, but for the control files. `more`: options of pip."""
     series = python_series(python)
     packages = tree / HOME / "lib" / f"python{series}" / "site-packages"
-    # With what the service of clones needs: its units are in the package too.
-    wanted = f"{wheel}[serve]"
+    # With what the service of clones and the fleet need: their units are in the package too.
+    wanted = f"{wheel}[serve,fleet]"
     install = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(packages), *more, wanted]
     subprocess.run(install, check=True)
     for leftover in ("bin", "share"):

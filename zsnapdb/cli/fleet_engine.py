@@ -26,16 +26,14 @@ JobsFile = Annotated[
 @contextlib.contextmanager
 def extra() -> Iterator[None]:
     """Run the block, which imports the client of the engine. ConfigError if it is not installed."""
-    from zsnapdb.base.errors import ConfigError
+    from zsnapdb.base.extras import missing_library
 
     try:
         yield
     except ImportError as error:
         if not (error.name or "").startswith("temporalio"):
             raise
-        raise ConfigError(
-            f"the library {error.name} is missing", hint="install it: `pip install 'zsnapdb[fleet]'`"
-        ) from error
+        raise missing_library("fleet", error) from error
 
 
 def tell(text: str) -> None:

@@ -83,7 +83,7 @@ def mcp(
 
     It asks the service that ZSNAPDB_URL names, with the rights of ZSNAPDB_TOKEN. Needs the extra zsnapdb[mcp].
     """
-    from zsnapdb.base.errors import ConfigError
+    from zsnapdb.base.extras import missing_library
     from zsnapdb.base.quantities import parse_duration
 
     if ttl is not None:
@@ -92,9 +92,7 @@ def mcp(
         from zsnapdb.mcp.server import server_of
         from zsnapdb.mcp.toolbox import Toolbox, ToolRights, client_of, tls_of
     except ImportError as error:
-        raise ConfigError(
-            f"the library {error.name} is missing", hint="install it: `pip install 'zsnapdb[mcp]'`"
-        ) from error
+        raise missing_library("mcp", error) from error
     lease = ttl if ttl is not None or not ephemeral else "2h"
     tls = tls_of(clone_tls.value if clone_tls is not None else None, clone_tls_ca)
     api = client_of(tls_ca)

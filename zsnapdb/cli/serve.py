@@ -60,6 +60,7 @@ def serve(
     certificate it may listen beyond loopback; SIGHUP lets it read certificate and key again.
     """
     from zsnapdb.base.errors import ConfigError, UsageError
+    from zsnapdb.base.extras import missing_library
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.serve.helper_client import HelperClient
 
@@ -74,9 +75,7 @@ def serve(
         from zsnapdb.serve.tls_files import TlsFiles
         from zsnapdb.serve.web_server import serve_web
     except ImportError as error:
-        raise ConfigError(
-            f"the library {error.name} is missing", hint="install it: `pip install 'zsnapdb[serve]'`"
-        ) from error
+        raise missing_library("serve", error) from error
     files = TlsFiles(tls_certificate, tls_key, THIS_HOST.now) if tls_certificate and tls_key else None
     serve_web(HelperClient(socket), address, port, files)
 
@@ -181,6 +180,7 @@ def serve_helper(config: ConfigFile = None) -> None:
 def _id_tokens(keys: IssuerKeys, *, is_needed: bool) -> IdTokens | None:
     """Return the id tokens of issuers. Without the library that checks signatures there are none."""
     from zsnapdb.base.errors import ConfigError
+    from zsnapdb.base.extras import how_to_install
 
     try:
         from zsnapdb.serve.id_tokens import IdTokens
@@ -188,6 +188,6 @@ def _id_tokens(keys: IssuerKeys, *, is_needed: bool) -> IdTokens | None:
         if not is_needed:
             return None
         raise ConfigError(
-            f"[serve.issuer] needs the library {error.name}", hint="install it: `pip install 'zsnapdb[serve]'`"
+            f"[serve.issuer] needs the library {error.name}", hint=how_to_install("zsnapdb[serve]")
         ) from error
     return IdTokens(keys.issuers, keys)

