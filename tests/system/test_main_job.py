@@ -295,6 +295,28 @@ def fresh_run(number: int) -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{number:08x}"
 
 
+def is_locked(file: Path) -> bool:
+    """Whether somebody has the lock, by the kernel."""
+    return file.exists() and f":{file.stat().st_ino} " in Path("/proc/locks").read_text()
+
+
+@pytest.mark.any_server
+def test_a_backup_that_is_begun_again_while_its_run_is_at_work_is_refused_and_then_answered_by_that(lab: Lab) -> None:
+    """As by a worker of a fleet that was killed, whose command goes on."""
+    once = ("backup", "main", "--once", fresh_run(9), "--json")
+    before = len(lab.zsnapdb("list", "--json").json["backups"])
+    first = subprocess.Popen([sys.executable, "-m", "zsnapdb", *once], stdout=subprocess.PIPE, text=True)
+    while not is_locked(Path("/run/zsnapdb/backup-main.lock")):
+        assert first.poll() is None
+    first.send_signal(signal.SIGSTOP)
+    second = lab.zsnapdb(*once)
+    first.send_signal(signal.SIGCONT)
+    assert (second.code, "another zsnapdb" in second.stderr, json.loads(second.stdout)["retry"]) == (75, True, "again")
+    made = json.loads(first.communicate(timeout=600)[0])["backup"]["backup_id"]
+    assert lab.zsnapdb(*once).json["backup"]["backup_id"] == made
+    assert len(lab.zsnapdb("list", "--json").json["backups"]) == before + 1
+
+
 @pytest.mark.any_server
 def test_a_command_that_is_repeated_with_the_id_of_its_run_does_nothing_twice(lab: Lab) -> None:
     def repeated(number: int, *words: str) -> dict[str, Any]:

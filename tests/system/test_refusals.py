@@ -263,13 +263,3 @@ def test_a_lock_that_is_not_to_be_had_before_the_deadline(lab: Lab) -> None:
         cursor.execute("UPDATE accounts SET balance = balance WHERE id = 1")
         cursor.execute("UNLOCK TABLES")
     lab.sql("UPDATE ledger.accounts SET balance = balance WHERE id = 1")
-
-
-@pytest.mark.any_server
-def test_a_second_backup_of_the_same_instance_at_once(lab: Lab) -> None:
-    import fcntl
-
-    lock = Path("/run/zsnapdb/backup-main.lock")
-    with lock.open("a+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        refused(lab.zsnapdb("backup"), 75, "another zsnapdb")

@@ -32,6 +32,7 @@ from zsnapdb.cli import (
     mcp,
     migration_check,
     notify,
+    parent_death,
     pin,
     prune,
     query,
@@ -161,6 +162,7 @@ def main() -> None:
     exit_codes.open_standard_streams()
     exit_codes.own_umask()
     exit_codes.interrupt_on_signals()
+    parent_death.end_with_parent(os.environ)
     completion.answer_shells()
     exit_codes.leave(exit_codes.exit_code_of(_run))
 

@@ -52,13 +52,16 @@ def ready() -> None:
 
 
 def _environment(config: Path | None) -> dict[str, str]:
-    """Return the environment of jobs: that of this command, with its configuration, and progress as JSON."""
+    """Return the environment of jobs: that of this command, with its configuration, and progress as JSON.
+
+    A job ends with this command, however that ends: the fleet gives it again, perhaps to another host.
+    """
     import os
 
-    from zsnapdb.cli import log
+    from zsnapdb.cli import log, parent_death
 
     own = {"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {}
-    return {**os.environ, log.PROGRESS: "1", **own}
+    return {**os.environ, log.PROGRESS: "1", parent_death.VARIABLE: str(os.getpid()), **own}
 
 
 def worker(config: ConfigFile = None) -> None:

@@ -23,6 +23,7 @@ OTHERS = frozenset(
             "LOG_LEVEL",
             "LOG_FORMAT",
             "JSON_PROGRESS",
+            "ENDS_WITH",
         ),
         *("HOOK", "INSTANCE", "FLAVOUR", "BACKUP_ID", "LOCK", "SNAPSHOTS", "OUTCOME", "STATUS", "ERROR", "MESSAGE"),
         *("CLONE", "SOCKET", "DEFAULTS_FILE"),
