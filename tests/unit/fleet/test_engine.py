@@ -185,6 +185,26 @@ def test_what_a_host_does_not_allow_is_refused_there_and_not_tried_again(yard: Y
     assert yard.lines("calls") == []
 
 
+def test_a_host_that_takes_jobs_of_another_one_refuses_them(yard: Yard) -> None:
+    """Temporal as it is lets each certificate ask for every queue."""
+    from temporalio.worker import Worker
+
+    from tests.unit.support import fleet_host
+    from zsnapdb.fleet.activities import HostActivities
+    from zsnapdb.fleet.connection import identity_of
+
+    thief = HostActivities(fleet_host.runner(yard.folder, yard.port, "db9"))
+
+    async def stolen(client: Any) -> JobAnswer | str:
+        worker = Worker(client, task_queue=queue_of("db8"), activities=[thief.job], identity=identity_of("db9", "a"))
+        async with worker:
+            return await asyncio.to_thread(ended, yard, await asyncio.to_thread(begin, yard, asked_for))
+
+    asked_for = job(FleetVerb.BACKUP, "quick", "db8")
+    assert asked(yard, stolen) == "refused by db9: the job is for another host than db9"
+    assert yard.lines("calls") == []
+
+
 def test_two_starts_of_one_run_make_one_backup(yard: Yard) -> None:
     run = run_id.new()
     names = [begin(yard, job(FleetVerb.BACKUP, "quick", "db1", run_id=run)) for _ in range(2)]

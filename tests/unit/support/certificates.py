@@ -22,25 +22,37 @@ class Files:
     key: Path
 
 
-def make(folder: Path, *names: str, first: float = -1.0, last: float = 1.0) -> Files:
-    """Make an authority, and the certificate of a server with these names or addresses.
+class Authority:
+    """An authority, and the files of what it signed in its folder."""
 
-    It is valid from `first` days after now (before, if negative) to `last` days after.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    authority, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    files = Files(folder / "ca.pem", folder / "cert.pem", folder / "key.pem")
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"authority of {folder.name}")])
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
-    ca = _signed(issuer, issuer, authority.public_key(), authority, x509.BasicConstraints(ca=True, path_length=None))
-    known = x509.SubjectAlternativeName([_name(name) for name in names])
-    cert = _signed(subject, issuer, own.public_key(), authority, known, (first, last))
-    for file, certificate in ((files.ca, ca), (files.cert, cert)):
-        file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    files.key.write_bytes(
-        own.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return files
+    def __init__(self, folder: Path) -> None:
+        """Make the authority."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._key = folder, ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"authority of {folder.name}")])
+        limits = x509.BasicConstraints(ca=True, path_length=None)
+        ca = _signed(self._name, self._name, self._key.public_key(), self._key, limits)
+        (folder / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
+
+    def issue(self, *names: str, stem: str = "", first: float = -1.0, last: float = 1.0) -> Files:
+        """Make a certificate with these names or addresses, in files whose names begin with `stem`.
+
+        It is valid from `first` days after now (before, if negative) to `last` days after.
+        """
+        own = ec.generate_private_key(ec.SECP256R1())
+        files = Files(self._folder / "ca.pem", self._folder / f"{stem}cert.pem", self._folder / f"{stem}key.pem")
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
+        known = x509.SubjectAlternativeName([_name(name) for name in names])
+        cert = _signed(subject, self._name, own.public_key(), self._key, known, (first, last))
+        files.cert.write_bytes(cert.public_bytes(serialization.Encoding.PEM))
+        private, no_password = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        files.key.write_bytes(own.private_bytes(serialization.Encoding.PEM, private, no_password))
+        return files
+
+
+def make(folder: Path, *names: str, first: float = -1.0, last: float = 1.0) -> Files:
+    """Make an authority, and the certificate of a server with these names or addresses, as Authority.issue does."""
+    return Authority(folder).issue(*names, first=first, last=last)
 
 
 def _name(name: str) -> x509.GeneralName:

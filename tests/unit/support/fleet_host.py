@@ -52,9 +52,10 @@ def runner(folder: Path, port: int, host: str, **fleet: object) -> JobRunner:
 
 
 def main() -> None:
-    """Serve: FOLDER PORT HOST MACHINE VERBS (with commas) AT-ONCE."""
-    folder, port, host, machine, verbs, at_once = sys.argv[1:]
-    more = {"drills": "drill" in verbs, "at_once": int(at_once)}
+    """Serve: FOLDER PORT HOST MACHINE VERBS (with commas) AT-ONCE [CA CERTIFICATE KEY SERVER-NAME]."""
+    folder, port, host, machine, verbs, at_once, *tls = sys.argv[1:]
+    shown = dict(zip(("ca", "certificate", "key", "server_name"), tls, strict=False))
+    more = {"drills": "drill" in verbs, "at_once": int(at_once), **shown}
     made = runner(Path(folder), int(port), host, verbs=tuple(verbs.split(",")), **more)
     own = made.load().fleet
     assert own is not None
