@@ -60,7 +60,7 @@ def trial(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]
 # The engine takes minutes to start in a guest; tests/unit/fleet/test_engine.py has a real one and fakes of commands.
 @pytest.mark.seldom
 def test_the_fleet_has_a_backup_made_and_a_drill_done_and_neither_is_done_twice(lab: Lab, trial: Trial) -> None:
-    (backed_up,) = trial.fleet("run", "backup", "--wait")["runs"]
+    (backed_up,) = trial.fleet("run", "backup", "--all", "--wait")["runs"]
     assert (backed_up["state"], backed_up["instance"]) == ("completed", "main"), trial.said.read_text()
     run = backed_up["id"].rpartition("/")[2]
     made = lab.zsnapdb("list", "--json").json["backups"]
@@ -68,7 +68,7 @@ def test_the_fleet_has_a_backup_made_and_a_drill_done_and_neither_is_done_twice(
     assert [again["backup_id"]] == [one["backup_id"] for one in made][-1:]
     assert len(lab.zsnapdb("list", "--json").json["backups"]) == len(made)
     # Any host may do a drill; here is one.
-    (drilled,) = trial.fleet("run", "drill", "--wait")["runs"]
+    (drilled,) = trial.fleet("run", "drill", "--all", "--wait")["runs"]
     assert drilled["state"] == "completed", trial.said.read_text()
     assert lab.zsnapdb("drills", "--json").json["drills"][-1]["run_id"] == drilled["id"].rpartition("/")[2]
     assert [one["verb"] for one in trial.fleet("history")["runs"]] == ["drill", "backup"]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from zsnapdb.cli.fleet_engine import JobsFile, extra, tell
 from zsnapdb.cli.options import AsJson, PlanOnly
 from zsnapdb.cli.output import show
+
+if TYPE_CHECKING:
+    from zsnapdb.planning.fleet.selection import JobFilter
 
 Where = Annotated[
     list[str] | None,
@@ -20,7 +23,21 @@ Where = Annotated[
         show_default=False,
     ),
 ]
+Everything = Annotated[bool, typer.Option("--all", help="All jobs of the fleet, in the place of --where.")]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the engine keeps it.")]
+
+
+def _meant(where: list[str] | None, every: bool) -> list[JobFilter]:
+    """Return the filters; none means the whole fleet. UsageError if neither is said, or both."""
+    from zsnapdb.base.errors import UsageError
+    from zsnapdb.planning.fleet.selection import JobFilter
+
+    if bool(where) == every:
+        raise UsageError(
+            "--where and --all do not fit together" if every else "nothing says which jobs of the fleet are meant",
+            hint="add --where, such as `--where instance=shop`, or --all for the whole fleet",
+        )
+    return [JobFilter.parse(text) for text in where or ()]
 
 
 def apply(
@@ -61,23 +78,23 @@ def apply(
 def run(
     verb: Annotated[str, typer.Argument(metavar="VERB", help="backup, drill or verify.")],
     where: Where = None,
+    every: Everything = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the ends. 1 if a run failed.")] = False,
     jobs: JobsFile = None,
     json: AsJson = False,
 ) -> None:
-    """Begin a job now on every instance of the fleet that --where means, within the limits of buckets.
+    """Begin a job now on every instance that --where means, or on --all, within the limits of buckets.
 
     Needs the extra zsnapdb[fleet].
     """
     from zsnapdb.base.errors import INTERNAL, UsageError
     from zsnapdb.config.engine import FleetVerb
     from zsnapdb.config.fleet_jobs import load
-    from zsnapdb.planning.fleet.selection import JobFilter
     from zsnapdb.report.fleet import orders as report
 
     if verb not in set(FleetVerb):
         raise UsageError(f"{verb!r} is nothing that a fleet does", hint=f"choose from: {', '.join(FleetVerb)}")
-    filters = [JobFilter.parse(text) for text in where or ()]
+    filters = _meant(where, every)
     settings = load(jobs)
     with extra():
         from zsnapdb.fleet import orders
@@ -90,19 +107,19 @@ def run(
 def pause(
     reason: Reason,
     where: Where = None,
+    every: Everything = False,
     jobs: JobsFile = None,
     json: AsJson = False,
 ) -> None:
-    """Let the schedules that --where means begin nothing. Runs that are under way go on.
+    """Let the schedules that --where means, or --all, begin nothing. Runs that are under way go on.
 
     A host whose agent has `fallback` begins its backups all the same: `zsnapdb agent pause` there holds them. Needs the
     extra zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load
-    from zsnapdb.planning.fleet.selection import JobFilter
     from zsnapdb.report.fleet import orders as report
 
-    filters, settings = [JobFilter.parse(text) for text in where or ()], load(jobs)
+    filters, settings = _meant(where, every), load(jobs)
     with extra():
         from zsnapdb.fleet import orders
     show(report.FleetPausedView(orders.pause(settings, filters, reason)), json)
@@ -110,34 +127,33 @@ def pause(
 
 def resume(
     where: Where = None,
+    every: Everything = False,
     reason: Reason = "",
     jobs: JobsFile = None,
     json: AsJson = False,
 ) -> None:
-    """Let the schedules that --where means begin their jobs again. What was missed is not made up for.
+    """Let the schedules that --where means, or --all, begin their jobs again. What was missed is not made up for.
 
     Needs the extra zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load
-    from zsnapdb.planning.fleet.selection import JobFilter
     from zsnapdb.report.fleet import orders as report
 
-    filters, settings = [JobFilter.parse(text) for text in where or ()], load(jobs)
+    filters, settings = _meant(where, every), load(jobs)
     with extra():
         from zsnapdb.fleet import orders
     show(report.FleetResumedView(orders.resume(settings, filters, reason)), json)
 
 
-def cancel(where: Where = None, jobs: JobsFile = None, json: AsJson = False) -> None:
-    """Ask the runs that --where means to end. Each host ends the command, which undoes what it began.
+def cancel(where: Where = None, every: Everything = False, jobs: JobsFile = None, json: AsJson = False) -> None:
+    """Ask the runs that --where means, or --all, to end. Each host ends the command, which undoes what it began.
 
     Needs the extra zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load
-    from zsnapdb.planning.fleet.selection import JobFilter
     from zsnapdb.report.fleet import orders as report
 
-    filters, settings = [JobFilter.parse(text) for text in where or ()], load(jobs)
+    filters, settings = _meant(where, every), load(jobs)
     with extra():
         from zsnapdb.fleet import orders
     show(report.CancelledRunsView(orders.cancel(settings, filters)), json)

@@ -136,7 +136,8 @@ async def _serve(
                 raise
             await pause(stop, 0.2)
             continue
-        tell(f"the fleet of this machine works; in another terminal: zsnapdb fleet run backup --jobs {trial.jobs_file}")
+        following = f"zsnapdb fleet run backup --all --jobs {trial.jobs_file}"
+        tell(f"the fleet of this machine works; in another terminal: {following}")
         watching = asyncio.create_task(_stop_after(process, stop))
         try:
             await until_stopped([control_worker(client), *workers(own, runner, trial.worker, identity)], stop)

@@ -38,6 +38,7 @@ from zsnapdb.serve.operations import OperationRecord, Operations, new_id
 from zsnapdb.serve.protection import ProtectionReader
 from zsnapdb.serve.roles import (
     Belonging,
+    Role,
     VerbKind,
     decide,
     may_see_results,
@@ -101,7 +102,7 @@ class Desk:
     beat: Callable[[str], None]
     now: Callable[[], datetime]
     logins: LoginDesk | None = None
-    fleet: Callable[[FleetQuery], ResultAnswer] | None = None
+    fleet: Callable[[FleetQuery, Role], ResultAnswer] | None = None
     patience: float = PATIENCE
     most_at_once: int = MOST_AT_ONCE
     _admission: Admission = field(init=False)
@@ -245,7 +246,7 @@ class Desk:
         messages.require(decide(asks.role, verb.kind, Belonging.NOBODY))
         if self.fleet is None:
             raise messages.no_such("view of a fleet", "fleet.toml")
-        return self.fleet(verb.asked)
+        return self.fleet(verb.asked, asks.role)
 
     def _logs(self, asks: CredentialHolder, verb: CloneLogsVerb) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name)

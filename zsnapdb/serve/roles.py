@@ -123,7 +123,7 @@ def may_change(role: Role) -> bool:
 
 
 def sees_all(role: Role) -> bool:
-    """Whether the role sees the clones of others."""
+    """Whether the role sees the clones of others, and the texts of errors about what is not its own."""
     return role in _SEES_ALL
 
 

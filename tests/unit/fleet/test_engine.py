@@ -316,8 +316,10 @@ def test_what_an_operator_applies_is_there_and_comes_back_when_the_engine_lost_i
     asked(yard, _lose)
     until(lambda: planned(jobs) == ["small", "zsnapdb/drill/quick"])
     fleet("apply", str(jobs))
-    assert [one["verb"] for one in fleet("resume", "--jobs", str(jobs))["schedules"]] == ["backup"]
-    assert [one["state"] for one in fleet("run", "backup", "--jobs", str(jobs), "--wait")["runs"]] == ["completed"]
+    assert [one["verb"] for one in fleet("resume", "--all", "--jobs", str(jobs))["schedules"]] == ["backup"]
+    assert [one["state"] for one in fleet("run", "backup", "--all", "--jobs", str(jobs), "--wait")["runs"]] == [
+        "completed"
+    ]
     (newest, *_) = fleet("history", "--jobs", str(jobs), "--where", "instance=quick")["runs"]
     assert (newest["state"], newest["host"]) == ("completed", "db1")
 

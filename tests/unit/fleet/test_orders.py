@@ -1,16 +1,19 @@
-"""What is listed can be a moment old: what has ended or is gone by then keeps nothing else from being done."""
+"""What an operator orders names what it means; what has ended or is gone by then keeps nothing else from being done."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+from tests.unit.support import trial_engine
+from tests.unit.support.command_line import zsnapdb
 from zsnapdb.config.engine import EngineSettings, FleetVerb
 from zsnapdb.config.fleet_jobs import FleetInstanceSettings, FleetJobsSettings
 from zsnapdb.fleet import orders
@@ -53,6 +56,20 @@ class LateList:
                 known.cancelled.append(name)
 
         return Handle()
+
+
+@pytest.mark.parametrize("words", [("run", "backup"), ("cancel",), ("pause", "--reason", "x"), ("resume",)])
+def test_nothing_is_done_to_the_whole_fleet_unless_that_is_said(tmp_path: Path, words: tuple[str, ...]) -> None:
+    jobs = trial_engine.jobs_file(tmp_path, 1)
+    command = ("fleet", *words, "--jobs", str(jobs))
+    for more, said in (((), "nothing says which"), (("--all", "--where", "host=db1"), "do not fit together")):
+        done = zsnapdb(*command, *more)
+        assert (done.returncode, said in done.stderr) == (2, True)
+        assert "hint: add --where, such as `--where instance=shop`, or --all" in done.stderr
+    # Both ways that the hint names get as far as the jobs and the engine, which is not there.
+    assert "cannot be reached" in zsnapdb(*command, "--all").stderr
+    said = "no instance of the fleet" if words[0] == "run" else "cannot be reached"
+    assert said in zsnapdb(*command, "--where", "instance=shop").stderr
 
 
 def test_a_run_that_has_just_ended_keeps_no_other_from_being_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -15,9 +16,10 @@ from tests.unit.serve.test_pages import check_usable
 from tests.unit.support.fleet_yard import NOW, FleetYard
 from tests.unit.support.page_browser import Page, PageBrowser
 from tests.unit.support.serve_host import ServeHost
+from zsnapdb.base.errors import DamagedError
 from zsnapdb.config.objectives import ObjectiveSettings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.fleet.seen import SeenFiles, SeenRepository
+from zsnapdb.jobs.fleet.seen import LONGEST, SeenFiles, SeenProblem, SeenRepository
 from zsnapdb.report.fleet.look import FleetLook
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.serve.fleet_rows import csv_of, fleet_of
@@ -151,7 +153,35 @@ def test_a_repository_with_huge_names_fills_no_answer(fleet_host: ServeHost, yar
     token = fleet_host.token("user:anna@example.org", Role.VIEWER)
     document = fleet_host.done(token, ListFleetVerb()).document
     assert document["total"] == 5
-    assert len(json.dumps(document)) < 100_000
+    assert len(json.dumps(document)) < 20_000
+    assert (yard.folder / "cache" / "here" / "seen.json").stat().st_size < 20_000
+    assert len(SeenProblem.of(DamagedError("x" * 2_000_000)).message) == LONGEST
+
+
+def test_a_viewer_is_told_the_class_of_an_error_and_who_sees_everything_its_text(
+    fleet_host: ServeHost, yard: FleetYard
+) -> None:
+    """Texts of errors can name endpoint, bucket and folders."""
+    here = yard.folder / "here"
+    manifests = here / "billing" / "manifests"
+    manifests.rename(yard.folder / "away")
+    manifests.symlink_to(yard.folder / "away")
+    yard.status()
+    here.rename(yard.folder / "gone")
+    yard.status()
+    for role in (Role.VIEWER, Role.OPERATOR, Role.AUDITOR):
+        browser = browser_of(fleet_host, role)
+        answers = [browser.get(f"/fleet{kind}").text for kind in ("", ".csv", ".json")]
+        answers.append(
+            json.dumps(fleet_host.done(fleet_host.token("user:anna@example.org", role), ListFleetVerb()).document)
+        )
+        for text in answers:
+            assert (str(yard.folder) in text) is (role is not Role.VIEWER)
+        words = " ".join(browser.page("/fleet").text.split())
+        assert "Repository here could not be read: the reading at 2026-11-27 12:00 UTC failed: " in words
+        if role is Role.VIEWER:
+            assert re.search(r"12:00 UTC failed: [a-z-]+ What is shown", words)
+            assert re.search(r"UTC could not be read: [a-z-]+; backup-age: ", words)
 
 
 def test_parts_of_many_rows_follow_each_other(fleet_host: ServeHost) -> None:

@@ -112,7 +112,7 @@ def tells(host: ServeHost) -> None:
     host.prints("list", SETS)
     host.prints("drills", {"kind": "drills", "drills": [DRILL]})
     host.prints("report", EVIDENCE)
-    host.fleet = lambda _asked: ResultAnswer(document={"kind": "fleet-status"})
+    host.fleet = lambda _asked, _role: ResultAnswer(document={"kind": "fleet-status"})
     host.prints("logs", {"kind": "clone-logs", "clone": "mine", "lines": ["[Note] a\u001b[2J"]})
 
 

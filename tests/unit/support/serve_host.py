@@ -84,7 +84,7 @@ class ServeHost:
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     id_tokens: CredentialBook | None = None
     logins: LoginDesk | None = None
-    fleet: Callable[[FleetQuery], ResultAnswer] | None = None
+    fleet: Callable[[FleetQuery, Role], ResultAnswer] | None = None
     more: str = ""
     beats: list[str] = field(default_factory=list)
     """The clones whose holders said that they are there."""
@@ -145,10 +145,10 @@ class ServeHost:
                 reader.stop()
                 operations.settle(30)
 
-    def _fleet(self, asked: FleetQuery) -> ResultAnswer:
+    def _fleet(self, asked: FleetQuery, role: Role) -> ResultAnswer:
         if self.fleet is None:
             raise no_such("view of a fleet", "fleet.toml")
-        return self.fleet(asked)
+        return self.fleet(asked, role)
 
     def ask(self, token: str, verb: Verb) -> Ending:
         """Ask the helper."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from zsnapdb.base.errors import NotThere, UnreachableError, UsageError, ZsnapdbError
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.fleet.seen import SeenFiles, SeenMemory, SeenRepository
+from zsnapdb.jobs.fleet.seen import SeenFiles, SeenMemory, SeenProblem, SeenRepository
 from zsnapdb.planning.fleet.overview import (
     Filter,
     FleetCounts,
@@ -81,7 +81,8 @@ class FleetState:
 class FleetRequest:
     """Which rows are wanted, and in which order. `cached`: nothing is asked of any repository.
 
-    Of the rows in this order `after` are left out, and at most `most` are wanted (None: all).
+    Of the rows in this order `after` are left out, and at most `most` are wanted (None: all). `tells_errors`: why
+    something could not be read is told by the text of the error, else by its code alone.
     """
 
     filters: Sequence[Filter] = ()
@@ -89,6 +90,7 @@ class FleetRequest:
     cached: bool = False
     after: int = 0
     most: int | None = None
+    tells_errors: bool = True
 
     @classmethod
     def parse(cls, filters: Sequence[str], order: str, *, cached: bool) -> FleetRequest:
@@ -101,6 +103,10 @@ class FleetRequest:
         """Return the request for a part of the rows."""
         return replace(self, after=after, most=most)
 
+    def told(self, problem: SeenProblem) -> str:
+        """Return what is told of a problem."""
+        return problem.message if self.tells_errors else problem.code
+
 
 def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: SeenMemory | None = None) -> FleetState:
     """Return the state of the fleet now. What of one repository cannot be read hides no other one.
@@ -111,7 +117,7 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: S
     states = [_repository(settings, name, request, host, memory) for name in sorted(settings.repository)]
     known = hosts(_signs(states), at, settings.heard_within)
     silent = {one.host: one for one in known if one.is_silent}
-    rows = [one for state in states for one in _rows(settings, state, at, silent)]
+    rows = [one for state in states for one in _rows(settings, request, state, at, silent)]
     shown = ordered(chosen(rows, request.filters), request.order)
     wanted = shown[request.after :][: request.most]
     return FleetState(at, request.cached, tuple(states), known, wanted, len(shown), counts(rows))
@@ -148,7 +154,9 @@ def _repository(
             error = failed
             files.note_failure(failed, host.now())
     elif (before := files.failure()) is not None:
-        error = UnreachableError(f"the reading at {before.at:%Y-%m-%d %H:%M} UTC failed: {before.problem.message}")
+        error = UnreachableError(
+            f"the reading at {before.at:%Y-%m-%d %H:%M} UTC failed: {request.told(before.problem)}"
+        )
     seen = reading.seen if reading is not None else memory.repository(files) if memory else files.repository()
     if seen is None and error is None:
         error = NotThere(f"nothing is known of repository {name} yet", hint="run `zsnapdb fleet status` once")
@@ -163,7 +171,11 @@ def _repository(
 
 
 def _rows(
-    settings: FleetSettings, state: RepositoryState, at: datetime, silent: dict[str, HostState]
+    settings: FleetSettings,
+    request: FleetRequest,
+    state: RepositoryState,
+    at: datetime,
+    silent: dict[str, HostState],
 ) -> Iterator[FleetRow]:
     seen = state.seen.instances if state.seen is not None else {}
     problems = state.seen.problems if state.seen is not None else {}
@@ -174,4 +186,4 @@ def _rows(
             else FleetRow(name, state.name, None, None, None, ())
         )
         problem = problems.get(name)
-        yield made if problem is None else replace(made, problem=problem.message, problem_code=problem.exit_code)
+        yield made if problem is None else replace(made, problem=request.told(problem), problem_code=problem.exit_code)

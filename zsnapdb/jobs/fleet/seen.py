@@ -9,17 +9,17 @@ import contextlib
 import os
 import stat
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb import __version__
 from zsnapdb.base import whole_file
 from zsnapdb.base.errors import ZsnapdbError
-from zsnapdb.base.patterns import Attempt, Count, InstanceName, Moment, RepositoryId, Sha256, ShortLine, Words
+from zsnapdb.base.patterns import Attempt, Count, InstanceName, Moment, RepositoryId, Sha256, ShortLine, printable
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.planning.fleet.overview import InstanceFacts
@@ -27,15 +27,30 @@ from zsnapdb.planning.health.facts import HealthFacts
 from zsnapdb.repository.objectives_part import ObjectivesPart
 from zsnapdb.store.remembering import Remembered, Trace
 
-_FORMAT = 2
+_FORMAT = 3
+LONGEST = 300
+"""How many characters of a text are kept: one repository fills no answer about all. What zsnapdb writes is shorter."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _with_cut_texts(facts: HealthFacts) -> HealthFacts:
+    return replace(
+        facts,
+        unprotected=_cut(facts.unprotected),
+        damage=tuple(_cut(text) for text in facts.damage),
+        doubts=tuple(_cut(text) for text in facts.doubts),
+    )
+
+
+SeenText = Annotated[str, AfterValidator(_cut), AfterValidator(printable)]
+"""A text that others wrote, or an error that may quote one: one line for people, which is not long."""
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-_LONGEST = 255
-"""How many characters of a name that others wrote are shown: no host has a longer one."""
 
 
 class SeenInstance(_Part):
@@ -45,9 +60,9 @@ class SeenInstance(_Part):
     """
 
     read: Moment
-    host: Words
-    tool_version: Words
-    server: Words
+    host: SeenText
+    tool_version: SeenText
+    server: SeenText
     objectives: ObjectivesPart | None
     heard: Moment | None
     oldest_point: Moment | None
@@ -56,16 +71,16 @@ class SeenInstance(_Part):
     binlog_bytes: Count
     evidence: Count
     future: Count
-    health: HealthFacts
+    health: Annotated[HealthFacts, AfterValidator(_with_cut_texts)]
 
     def facts(self) -> InstanceFacts:
-        """Return what it says about the instance. Long names are cut: one repository fills no answer about all."""
+        """Return what it says about the instance."""
         return InstanceFacts(
             instance=self.health.instance,
             repository=self.health.repository,
-            host=self.host[:_LONGEST],
-            tool_version=self.tool_version[:_LONGEST],
-            server=self.server[:_LONGEST],
+            host=self.host,
+            tool_version=self.tool_version,
+            server=self.server,
             objectives=self.objectives,
             heard=self.heard,
             oldest_point=self.oldest_point,
@@ -77,15 +92,19 @@ class SeenInstance(_Part):
 
 
 class SeenProblem(_Part):
-    """Why an instance could not be read then, and the exit code of that error."""
+    """Why something could not be read then: the text, the code (the class) and the exit code of that error.
 
-    message: Words
+    The text can name endpoint, bucket and folders.
+    """
+
+    message: SeenText
+    code: Annotated[str, Field(pattern=r"^[a-z-]{1,40}$")]
     exit_code: Count
 
     @classmethod
     def of(cls, error: ZsnapdbError) -> Self:
         """Return the problem that an error is."""
-        return cls(message=error.message, exit_code=error.exit_code)
+        return cls(message=error.message, code=error.code, exit_code=error.exit_code)
 
 
 class SeenRepository(_Part):
@@ -99,7 +118,7 @@ class SeenRepository(_Part):
     reading: Attempt
     id: RepositoryId
     is_encrypted: bool
-    note: Words = ""
+    note: SeenText = ""
     foreign: Count = 0
     instances: dict[InstanceName, SeenInstance]
     problems: dict[InstanceName, SeenProblem] = {}

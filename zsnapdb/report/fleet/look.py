@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from zsnapdb.base.errors import UnknownNameError
@@ -13,6 +13,7 @@ from zsnapdb.jobs.fleet import fleet
 from zsnapdb.jobs.fleet.seen import SeenMemory
 from zsnapdb.report.fleet.status import FleetView
 from zsnapdb.serve.messages import ResultAnswer
+from zsnapdb.serve.roles import Role, sees_all
 from zsnapdb.serve.verbs import FleetQuery
 
 
@@ -24,16 +25,18 @@ class FleetLook:
     config: Path | None = None
     memory: SeenMemory = field(default_factory=SeenMemory)
 
-    def __call__(self, asked: FleetQuery) -> ResultAnswer:
-        """Return the rows that are asked for. UnknownNameError if no fleet is configured, ConfigError if wrongly."""
+    def __call__(self, asked: FleetQuery, role: Role) -> ResultAnswer:
+        """Return the rows that are asked for. UnknownNameError if no fleet is configured, ConfigError if wrongly.
+
+        The text of an error can name endpoint, bucket and folders: only who sees everything is told it.
+        """
         file = self.config or Path(os.environ.get(fleet_config.VARIABLE, str(fleet_config.DEFAULT_PATH)))
         if not file.exists():
             raise UnknownNameError(
                 f"no fleet is looked at on this host: there is no {file}",
                 hint="write one as `zsnapdb example fleet.toml` shows, and let a timer run `zsnapdb fleet status`",
             )
-        request = fleet.FleetRequest.parse(asked.filters, asked.sort, cached=True)
-        state = fleet.status(
-            fleet_config.load(file), request.part(asked.after, asked.most), self.host, memory=self.memory
-        )
+        wanted = fleet.FleetRequest.parse(asked.filters, asked.sort, cached=True).part(asked.after, asked.most)
+        request = replace(wanted, tells_errors=sees_all(role))
+        state = fleet.status(fleet_config.load(file), request, self.host, memory=self.memory)
         return ResultAnswer(document=dict(FleetView(state).fields()))
