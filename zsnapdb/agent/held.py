@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.steps import exchanges
+from zsnapdb.jobs.steps import exchanges, move_state
 from zsnapdb.planning.health.facts import ExchangedServer
 
 
@@ -38,6 +38,6 @@ def _reason(instance: Instance) -> str:
                 "its server is down, and a rewind, or a restore in its place, did not end:"
                 f" `{onward}` goes on, `{back}` gives it up"
             )
-    if exchanges.is_moved(instance):
+    if move_state.is_moved(instance.settings.socket):
         return "its server is down, and the move of its files did not end: `zsnapdb setup` with the same words goes on"
     return ""

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore.continued import ContinueRequest
     from zsnapdb.jobs.restore.handover_plan import Handover
-    from zsnapdb.jobs.restore.run import RestoreRequest, Step
+    from zsnapdb.jobs.restore.plan import RestoreRequest
+    from zsnapdb.planning.restore.origin import RestoreOrigin
+    from zsnapdb.planning.restore.steps import Step
 
 RequestedPoint = Annotated[
     str,
@@ -116,9 +118,7 @@ def restore(
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.restore import continued as continuing
-    from zsnapdb.jobs.restore import give_up as giving_up
-    from zsnapdb.jobs.restore import run as job
+    from zsnapdb.jobs.restore.plan import RestoreRequest, origin_of
     from zsnapdb.report.restore import result as report
 
     _refuse_contradictions(to, further, resume=resume, abandon=abandon, plan=plan)
@@ -138,19 +138,24 @@ def restore(
         terminal.end()
         return
     if abandon:
+        from zsnapdb.jobs.restore import give_up as giving_up
+
         given_up = giving_up.abandon(settings, chosen, target, with_foreign_snapshots=may_go)
         show(report.AbandonedView(given_up.plan, given_up.left), json)
         return
     confirm = _confirm_on_terminal if step else _always_continue
     last = handover_of(handover, port, server_id, source, source_user, source_password_file)
-    volumes = job.origin_of(origin)
-    request = job.RestoreRequest(to, target, name, last, accepts_older=accepts_older, history=history, origin=volumes)
-    later = continuing.ContinueRequest(further, target, last, volumes, history) if further is not None else None
+    volumes = origin_of(origin)
+    request = RestoreRequest(to, target, name, last, accepts_older=accepts_older, history=history, origin=volumes)
+    later = _later(further, target, last, volumes, history) if further is not None else None
     if plan:
-        _show_plan(settings, chosen, later or request, json)
+        _show_plan(settings, chosen, request, later, json)
         return
 
     def make() -> CommandAnswer:
+        from zsnapdb.jobs.restore import continued as continuing
+        from zsnapdb.jobs.restore import run as job
+
         if resume:
             result = job.resume(settings, chosen, target, confirm, stop_after, with_foreign_snapshots=may_go)
         elif later is not None:
@@ -209,22 +214,39 @@ def _refuse_server_options(
         )
 
 
-def _show_plan(settings: Settings, instance: Instance, request: RestoreRequest | ContinueRequest, json: bool) -> None:
-    """Show the plan and the findings of its preflight. Exit as the restore would if it were refused."""
-    from zsnapdb.jobs.host import readers
-    from zsnapdb.jobs.restore import continued as continuing
-    from zsnapdb.jobs.restore import run as job
+def _later(
+    to: str, target: str | None, handover: Handover, origin: RestoreOrigin, history: str | None
+) -> ContinueRequest:
+    """Return the request to go on from a finished restore."""
+    from zsnapdb.jobs.restore.continued import ContinueRequest
+
+    return ContinueRequest(to, target, handover, origin, history)
+
+
+def _show_plan(
+    settings: Settings, instance: Instance, request: RestoreRequest, later: ContinueRequest | None, json: bool
+) -> None:
+    """Show the plan and the findings of its preflight. Exit as the restore would if it were refused.
+
+    What would carry the plan out is not loaded.
+    """
+    from zsnapdb.jobs.restore import plan as restore_plan
+    from zsnapdb.jobs.restore import preflight
+    from zsnapdb.jobs.restore.without_store import open_for_restore
     from zsnapdb.report.restore import result as report
 
-    if isinstance(request, continuing.ContinueRequest):
-        planned = continuing.plan_now(settings, instance, request).plan
+    if later is not None:
+        from zsnapdb.jobs.host import readers
+        from zsnapdb.jobs.restore import continued as continuing
+
+        planned = continuing.plan_now(settings, instance, later).plan
         findings = readers.examine(instance, planned)
     else:
-        repository = job.open_for_restore(instance, request.origin)
-        planned = job.plan(settings, instance, repository, request)
-        findings = job.examine(settings, instance, repository, planned)
+        repository = open_for_restore(instance, request.origin)
+        planned = restore_plan.make(settings, instance, repository, request)
+        findings = preflight.examine(settings, instance, repository, planned)
     show(report.RestorePlanView(planned, findings), json)
-    expected = job.expected_error(findings)
+    expected = preflight.expected_error(findings)
     if expected is not None:
         raise typer.Exit(expected.exit_code)
 

@@ -80,7 +80,7 @@ def _show_plan(settings: Settings, instance: Instance, request: MachineRestoreRe
     """Show the plan and the findings of its preflight. Exit as the restore would if it were refused."""
     from zsnapdb.jobs.restore import machine_plan
     from zsnapdb.jobs.restore import machine_run as job
-    from zsnapdb.jobs.restore.run import expected_error
+    from zsnapdb.jobs.restore.preflight import expected_error
     from zsnapdb.report.restore import machine as report
 
     repository = instance.open_repository()

@@ -58,7 +58,7 @@ def runbook(
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore import runbook as job
-    from zsnapdb.jobs.restore.run import RestoreRequest, origin_of
+    from zsnapdb.jobs.restore.plan import RestoreRequest, origin_of
     from zsnapdb.report.restore import runbook as report
 
     if form not in ("md", "html"):

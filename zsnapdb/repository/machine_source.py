@@ -9,12 +9,14 @@ from pydantic import AfterValidator, StringConstraints
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import Count, FileName, GtidText, MachineName, Seconds, ServerUuid, ShortLine, Words
-from zsnapdb.planning.vm.domain import parse
 from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.repository.part import Part
 
 
 def _domain_xml(text: str) -> str:
+    # Most manifests describe servers.
+    from zsnapdb.planning.vm.domain import parse
+
     try:
         parse(text)
     except DamagedError as error:

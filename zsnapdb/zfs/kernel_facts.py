@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from zsnapdb.planning.advice.facts import MemoryFacts
+if TYPE_CHECKING:
+    from zsnapdb.planning.advice.facts import MemoryFacts
 
 PARAMETERS = ("zfs_nocacheflush", "zfs_send_corrupt_data")
 """The parameters that a rule looks at."""
@@ -16,6 +18,9 @@ def read_memory(parameters: Sequence[str] = PARAMETERS, root: Path = Path("/")) 
 
     What the kernel does not show is None or absent. `root`: below which /proc and /sys are.
     """
+    # `doctor` alone needs them; how much memory is free, others ask too.
+    from zsnapdb.planning.advice.facts import MemoryFacts
+
     settings = {name: _text(root / "sys/module/zfs/parameters" / name).strip() for name in parameters}
     return MemoryFacts(
         total=_bytes_of("MemTotal:", _text(root / "proc/meminfo")),

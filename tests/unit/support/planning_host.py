@@ -86,7 +86,7 @@ class PlanningHost:
     def plan(self, to: str = "latest-backup", **named: Any) -> RestorePlan:
         """Return the plan of a restore."""
         request = RestoreRequest(to, **named)
-        return restoring.plan(self.settings, self.instance, self.instance.open_repository(), request)
+        return restore_plan.make(self.settings, self.instance, self.instance.open_repository(), request)
 
 
 def no_snapshot(names: Sequence[str]) -> list[Snapshot]:

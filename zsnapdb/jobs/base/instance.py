@@ -15,13 +15,13 @@ from zsnapdb.hooks import Hook, OnFailure, When
 from zsnapdb.jobs.base.events import SILENT, Events
 from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.mysql import locks
-from zsnapdb.mysql.session import Address, Session
-from zsnapdb.mysql.tls import Tls, TlsMode
 from zsnapdb.planning.backup.lock_strategy import check_name
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm, forms_of
 from zsnapdb.planning.chain import ChainPolicy
 
 if TYPE_CHECKING:
+    from zsnapdb.mysql.session import Address, Session
+    from zsnapdb.mysql.tls import Tls
     from zsnapdb.repository.catalogue import Summaries
     from zsnapdb.repository.keyring import Keyring
     from zsnapdb.repository.repository import Repository
@@ -203,6 +203,8 @@ class Instance:
 
         PreflightError if it is a virtual machine, ServerError if the configuration names no server.
         """
+        from zsnapdb.mysql.session import Address
+
         s = self.settings
         if s.vm is not None:
             raise PreflightError(
@@ -220,6 +222,8 @@ class Instance:
     @property
     def address_inside(self) -> Address:
         """The address and account of the server inside the virtual machine. PreflightError if none is configured."""
+        from zsnapdb.mysql.session import Address
+
         s = self.settings
         if s.vm is None or s.host is None:
             raise PreflightError(f"instance {self.name} has no server inside a virtual machine", hint="set vm and host")
@@ -228,6 +232,8 @@ class Instance:
     @property
     def tls(self) -> Tls:
         """How connections over TCP to its server, and for it to other servers, are protected."""
+        from zsnapdb.mysql.tls import Tls, TlsMode
+
         s = self.settings
         return Tls(
             mode=TlsMode(s.tls) if s.tls else None,
@@ -243,10 +249,15 @@ class Instance:
 
         Whoever has this session takes the server's paths for paths of this host.
         """
+        # Who asks the repository alone loads no client of a server.
+        from zsnapdb.mysql.session import Session
+
         return Session.open(self.address, self.settings.password(), read_timeout=read_timeout)
 
     def session_inside(self, *, read_timeout: float = 60.0) -> Session:
         """Open a session to the server inside its virtual machine. Its paths are those of the guest."""
+        from zsnapdb.mysql.session import Session
+
         return Session.open(self.address_inside, self.settings.password(), read_timeout=read_timeout)
 
     def open_store(self) -> tuple[Store, str]:

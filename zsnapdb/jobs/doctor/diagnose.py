@@ -14,7 +14,6 @@ from zsnapdb.base.errors import NotThere, ZsnapdbError
 from zsnapdb.base.quantities import counted, size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import Observed, examine
-from zsnapdb.jobs.backup.vm_source import open_machine
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone.reaper import leaks
@@ -95,6 +94,8 @@ def _diagnose_one(
     volumes: Mapping[str, str] = {}
     try:
         if instance.settings.vm is not None:
+            from zsnapdb.jobs.backup.vm_source import open_machine
+
             with open_machine(instance, instance.settings.vm) as machine:
                 seen = machine.examine()
                 findings, volumes, ciphers = list(seen.findings), seen.volumes, seen.ciphers

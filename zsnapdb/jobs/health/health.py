@@ -13,9 +13,9 @@ from zsnapdb.base.model import backup_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health.recoverable import Stored, read
 from zsnapdb.jobs.record import record_space
-from zsnapdb.jobs.steps import exchanges
+from zsnapdb.jobs.steps import journal
 from zsnapdb.planning.chain import restore_chain
-from zsnapdb.planning.health.facts import CheckFact, CopyFact, DrillFact, HealthFacts, LockFact
+from zsnapdb.planning.health.facts import CheckFact, CopyFact, DrillFact, ExchangeFact, HealthFacts, LockFact
 from zsnapdb.planning.health.objectives import Health, judge
 from zsnapdb.planning.health.restore_time import restore_seconds
 from zsnapdb.planning.health.window import start_without_gap
@@ -76,8 +76,17 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
         copies=tuple(_copy(instance, name) for name in sorted(instance.copies)),
         lock=_lock(repository, stored.backups, restorable) if objectives.immutable_for is not None else None,
         restore_seconds=restore_seconds(drills.timings(passed), _sizes(stored, restorable)),
-        exchanges=exchanges.under_way(instance) if instance.is_own_repository else (),
+        exchanges=_exchanges(instance) if instance.is_own_repository else (),
     )
+
+
+def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
+    """Return what replaces the server now. Where no restore is under way, nothing that knows one is loaded."""
+    if not journal.tops(instance.restores):
+        return ()
+    from zsnapdb.jobs.steps import exchanges
+
+    return exchanges.under_way(instance)
 
 
 def _moment(microseconds: int) -> datetime:

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import readers
 from zsnapdb.jobs.restore import encrypted_places, raw_keys, stored_chain
 from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.jobs.server_copy.prepare import absent_files, hidden_files
 from zsnapdb.mysql.process import server, server_program
 from zsnapdb.planning.backup.at_rest import judge_receiving
-from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
+from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.planning.engines import rows_not_restored
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Preflight
 from zsnapdb.planning.server_copy.encryption import advice, missing_options
 from zsnapdb.repository.manifest import Manifest, server_source
+from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, encryption, version
+
+
+def examine(
+    settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
+) -> list[FitnessFinding]:
+    """Return the findings of the preflight of a plan; nothing is changed."""
+    work = ServerWork(settings, instance, repository, planned)
+    return [finding for step in planned.steps if isinstance(step, Preflight) for finding in preflight(work, step)]
+
+
+def expected_error(findings: Sequence[FitnessFinding]) -> type[ZsnapdbError] | None:
+    """Return the error that a restore with these findings is expected to end with; None if no error is."""
+    if stored_chain.is_damaged(findings):
+        return DamagedError
+    return PreflightError if any(finding.severity is Severity.UNFIT for finding in findings) else None
 
 
 def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:

@@ -10,7 +10,8 @@ from zsnapdb.base.errors import ForeignInsideError, PreflightError, UsageError, 
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_server_id
-from zsnapdb.jobs.restore import run
+from zsnapdb.jobs.restore import plan as restore_plan
+from zsnapdb.jobs.restore import preflight
 from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.old_server import serving_process
 from zsnapdb.jobs.restore.plan import RestoreRequest
@@ -85,12 +86,12 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
 
 def examine(settings: Settings, instance: Instance, planned: RewindPlan) -> list[FitnessFinding]:
     """Return the findings of the preflight of the restore; nothing is changed."""
-    return run.examine(settings, instance, reopen(instance, planned.restore), planned.restore)
+    return preflight.examine(settings, instance, reopen(instance, planned.restore), planned.restore)
 
 
 def expected_error(findings: Sequence[FitnessFinding]) -> type[ZsnapdbError] | None:
     """Return the error that a rewind with these findings is expected to end with; None if no error is."""
-    return run.expected_error(findings)
+    return preflight.expected_error(findings)
 
 
 def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest) -> RestorePlan:
@@ -99,7 +100,7 @@ def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest
     here = host_alone(instance) if request.origin is not RestoreOrigin.REPOSITORY else None
     if here is not None and request.history is None:
         try:
-            return run.plan(settings, instance, here, _wanted(instance, request, RestoreOrigin.LOCAL))
+            return restore_plan.make(settings, instance, here, _wanted(instance, request, RestoreOrigin.LOCAL))
         except (UsageError, ForeignInsideError):
             # No other origin of the volumes would change it.
             raise
@@ -110,7 +111,7 @@ def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest
         raise on_host
     try:
         repository = open_for_restore(instance, request.origin)
-        return run.plan(settings, instance, repository, _wanted(instance, request, request.origin))
+        return restore_plan.make(settings, instance, repository, _wanted(instance, request, request.origin))
     except ZsnapdbError as error:
         if on_host is not None:
             error.add_note(f"with what is on this host alone: {on_host.message}")

@@ -1,4 +1,4 @@
-"""A restore: `plan` makes its plan, `execute` runs exactly that plan, and `restore` does both for `zsnapdb restore`.
+"""A restore: `execute` runs exactly a plan that `plan.py` made, and `restore` does both for `zsnapdb restore`.
 
 The plan has the steps (preflight, receive, first recovery, replay, check, handover). A journal notes the finished
 steps.
@@ -6,22 +6,20 @@ steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.base.model import Position
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import readers
 from zsnapdb.jobs.restore import plan as restore_plan
-from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.jobs.restore.clone_volume import clone_snapshot
 from zsnapdb.jobs.restore.handover import hand_over, leave_to_trial
 from zsnapdb.jobs.restore.look import HandedOver
-from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of, origin_of
+from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.preflight import preflight
 from zsnapdb.jobs.restore.receiving import make_top, receive
 from zsnapdb.jobs.restore.replay import replay
@@ -32,7 +30,6 @@ from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.steps.executor import Executor, Handlers
 from zsnapdb.jobs.steps.journal import Done
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
-from zsnapdb.planning.backup.fitness import FitnessFinding, Severity
 from zsnapdb.planning.restore.handover_steps import HandoverStep, LeaveStopped
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import (
@@ -55,14 +52,9 @@ __all__ = [
     "RestoreRequest",
     "RestoreResult",
     "Step",
-    "copy_of",
-    "examine",
     "execute",
     "execute_continued",
     "execute_without_journal",
-    "open_for_restore",
-    "origin_of",
-    "plan",
     "restore",
     "result_of",
     "resume",
@@ -114,26 +106,6 @@ class RestoreResult:
         return self.seconds(Replay)
 
 
-def plan(settings: Settings, instance: Instance, repository: Repository, request: RestoreRequest) -> RestorePlan:
-    """Return the plan of a restore; nothing is changed."""
-    return restore_plan.make(settings, instance, repository, request)
-
-
-def examine(
-    settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
-) -> list[FitnessFinding]:
-    """Return the findings of the plan's preflight; nothing is changed."""
-    work = ServerWork(settings, instance, repository, planned)
-    return [finding for step in planned.steps if isinstance(step, Preflight) for finding in preflight(work, step)]
-
-
-def expected_error(findings: Sequence[FitnessFinding]) -> type[ZsnapdbError] | None:
-    """Return the error that a restore with these findings is expected to end with; None if no error is."""
-    if stored_chain.is_damaged(findings):
-        return DamagedError
-    return PreflightError if any(finding.severity is Severity.UNFIT for finding in findings) else None
-
-
 def restore(
     settings: Settings,
     instance: Instance,
@@ -143,7 +115,7 @@ def restore(
 ) -> RestoreResult:
     """Plan a restore and execute that plan, as `zsnapdb restore` does. The errors are those of `plan` and `execute`."""
     repository = open_for_restore(instance, request.origin)
-    planned = plan(settings, instance, repository, request)
+    planned = restore_plan.make(settings, instance, repository, request)
     return execute(settings, instance, repository, planned, confirm, stop_after)
 
 

@@ -10,12 +10,10 @@ from pathlib import Path
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.jobs.base import exclusion
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.steps import move_state
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.mysql.process.service import serving
 from zsnapdb.planning.health.facts import ExchangedServer, ExchangeFact
 from zsnapdb.planning.restore.exchange import names_in
-from zsnapdb.planning.setup.move_state import ServedPlace
 
 
 def under_way(instance: Instance) -> tuple[ExchangeFact, ...]:
@@ -55,17 +53,6 @@ def _is_served(datadir: Path) -> bool:
     except PreflightError:
         # Several do.
         return True
-
-
-def is_moved(instance: Instance) -> bool:
-    """Whether `zsnapdb setup` moves the files of the instance's server, and the server runs nowhere.
-
-    DamagedError if the record of the move cannot be read.
-    """
-    started = move_state.recorded()
-    if started is None or str(instance.settings.socket) not in started.move.server.sockets:
-        return False
-    return move_state.running_server(started.move).place is ServedPlace.NOWHERE
 
 
 def claimed(journals: Journals) -> dict[str, str]:

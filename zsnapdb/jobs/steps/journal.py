@@ -83,6 +83,12 @@ class StepJournal(Generic[P_co]):
         return next((step for step in self.plan.steps if not self.is_done(step.name)), None)
 
 
+def tops(folder: Path) -> list[str]:
+    """Return the datasets that have a journal of an unfinished plan in the folder."""
+    paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    return [path.stem.replace("%", "/") for path in paths]
+
+
 J = TypeVar("J", bound=StepJournal[SteppedPlan])
 
 
@@ -121,8 +127,7 @@ class JournalFolder(Generic[J]):
 
     def tops(self) -> list[str]:
         """Return the datasets that have a journal of an unfinished plan."""
-        paths = sorted(self.folder.glob("*.json")) if self.folder.is_dir() else []
-        return [path.stem.replace("%", "/") for path in paths]
+        return tops(self.folder)
 
     def all_under_way(self) -> list[J]:
         """Return the journals of all unfinished restores. DamagedError if one cannot be read."""

@@ -103,6 +103,17 @@ class MovedServer:
         return f"process {self.pid} in {self.datadir}" if self.pid else ""
 
 
+def is_moved(socket: Path | None) -> bool:
+    """Whether `zsnapdb setup` moves the files of the server with this socket, and the server runs nowhere.
+
+    DamagedError if the record of the move cannot be read.
+    """
+    started = recorded()
+    if started is None or str(socket) not in started.move.server.sockets:
+        return False
+    return running_server(started.move).place is ServedPlace.NOWHERE
+
+
 def running_server(move: ServerMove) -> MovedServer:
     """Return where the server runs, by the working directory that the kernel has for its process.
 

@@ -10,7 +10,7 @@ from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, Pr
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.restore import restore_run, run
+from zsnapdb.jobs.restore import preflight, restore_run
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial import scratch, scratch_restore
 from zsnapdb.jobs.trial.drill_log import DrillLog, DrillResult, DrillSubject
@@ -91,7 +91,7 @@ def refuse_unfit(settings: Settings, instance: Instance, repository: Repository,
 
     The preflight of its restore decides. Nothing is changed.
     """
-    restore_run.refuse_unfit(run.examine(settings, instance, repository, planned.restore), instance.events)
+    restore_run.refuse_unfit(preflight.examine(settings, instance, repository, planned.restore), instance.events)
 
 
 def innochecksum_for(instance: Instance, flavour: Flavour, binary: Path) -> Path | None:

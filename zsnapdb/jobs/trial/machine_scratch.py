@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
-from zsnapdb.jobs.restore.machine_plan import Connect
 from zsnapdb.jobs.trial import scratch
 from zsnapdb.planning.vm.restored_domain import is_of_restore
 from zsnapdb.vm.hypervisor import connected
 from zsnapdb.zfs import datasets
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.restore.machine_plan import Connect
 
 DRILL = "drill"
 

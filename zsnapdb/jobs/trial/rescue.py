@@ -19,8 +19,8 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.host.local_sets import described_sets
-from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.local_start import first_manifest
+from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.without_store import reopen, stored_or_here
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered
 from zsnapdb.jobs.trial import delivery, scratch, scratch_restore
@@ -221,7 +221,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
             delivery.check_rights(target, name, request.transport)
             delivery.check_free(target, name)
     local = None if planned.replays else _own_set(instance, first_manifest(instance, repository, planned), place)
-    return RescuePlan(request, planned, local, place, restoring.copy_of(instance, planned), tools, name)
+    return RescuePlan(request, planned, local, place, copy_of(instance, planned), tools, name)
 
 
 def _refuse_file(path: Path) -> None:

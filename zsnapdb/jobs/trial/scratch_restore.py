@@ -11,6 +11,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.machine_run import MachineRestoreResult
 from zsnapdb.jobs.restore.plan import RestoreRequest
@@ -47,7 +48,7 @@ def plan(
     request = RestoreRequest(
         to, place.top, makes_parent=True, accepts_older=accepts_older, history=history, origin=origin
     )
-    return restoring.plan(settings, instance, repository, request)
+    return restore_plan.make(settings, instance, repository, request)
 
 
 def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str, ...]:
@@ -67,7 +68,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
     """
     with naming_removed(instance, repository, None if planned.clones else planned.backup_id):
         done = restoring.execute_without_journal(settings, instance, repository, planned)
-    return Trial(restoring.copy_of(instance, planned), done.position.describe(), evidence_of(done))
+    return Trial(restore_plan.copy_of(instance, planned), done.position.describe(), evidence_of(done))
 
 
 @contextlib.contextmanager

@@ -10,11 +10,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import LockError, LockNotGranted, ServerError
 from zsnapdb.mysql.locks.watchdog import Watchdog
-from zsnapdb.mysql.session import Session
 from zsnapdb.planning.backup.lock_strategy import LockProperties
+
+if TYPE_CHECKING:
+    from zsnapdb.mysql.session import Session
 
 _INTERRUPTED = "(1317)"
 

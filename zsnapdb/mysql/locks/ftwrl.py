@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import LockNotGranted, ServerError
 from zsnapdb.mysql.locks.base import Strategy
-from zsnapdb.mysql.session import Session
 from zsnapdb.planning.backup.lock_strategy import LockProperties
 from zsnapdb.planning.backup.lock_wait import Statement, long_statements, to_kill
+
+if TYPE_CHECKING:
+    from zsnapdb.mysql.session import Session
 
 _SECONDS_TO_DIE = 2.0
 _NO_SUCH_THREAD = "(1094)"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import ServerError
-from zsnapdb.mysql.session import Session
+
+if TYPE_CHECKING:
+    from zsnapdb.mysql.session import Session
 
 
 class Watchdog:

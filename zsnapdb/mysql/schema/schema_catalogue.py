@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from zsnapdb.mysql.session import Row, Session
-from zsnapdb.planning.advice.facts import TableFacts
 from zsnapdb.planning.engines import UNKNOWN
 from zsnapdb.planning.schema_content import CatalogueTable, ColumnName, SchemaContent, SequenceDefault, TableType
+
+if TYPE_CHECKING:
+    from zsnapdb.planning.advice.facts import TableFacts
 
 HAS_ROWS = "table_type NOT IN ('VIEW', 'SYSTEM VIEW', 'TEMPORARY', 'TEMPORARY SEQUENCE')"
 """The condition on `information_schema.tables` for tables with rows of their own that outlive a session.
@@ -67,6 +70,9 @@ def special_tables(session: Session) -> TableFacts:
 
     Sources: refman 8.4, "InnoDB Page Compression" and "InnoDB Data-at-Rest Encryption"; MariaDB manual, "CREATE TABLE".
     """
+    # `doctor` alone needs them, and a backup loads this module too.
+    from zsnapdb.planning.advice.facts import TableFacts
+
     ((compressed, encrypted),) = session.query(
         "SELECT COALESCE(SUM(LOWER(create_options) RLIKE %s), 0), COALESCE(SUM(LOWER(create_options) RLIKE %s), 0) FROM"
         f" information_schema.tables WHERE {HAS_ROWS} AND table_schema NOT IN {_WITHOUT_FILES} AND"

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import TypedDict
 
 from zsnapdb.base.quantities import size
-from zsnapdb.jobs.restore.run import RestoreResult
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.plan import ArchivedTransaction, RestorePlan, RestorePoint, TimeOf
 from zsnapdb.planning.restore.steps import Receive, Replay, Step
 from zsnapdb.report.findings import FindingFields, finding_fields
 from zsnapdb.report.view import View
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.restore.run import RestoreResult
 
 
 class RestoredTransactionFields(TypedDict):

@@ -18,7 +18,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import fetch
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.record.host_record import note_stored
-from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import without_store
 from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.local_start import first_manifest
@@ -172,7 +172,9 @@ def test_without_a_store_a_restore_begins_with_a_set_of_the_host(
 ) -> None:
     repository = without_store.open_for_restore(host.instance, RestoreOrigin.AUTO)
     for to in (SET, "latest", "0-1-77"):
-        plan = restoring.plan(host.settings, host.instance, repository, RestoreRequest(to, origin=RestoreOrigin.AUTO))
+        plan = restore_plan.make(
+            host.settings, host.instance, repository, RestoreRequest(to, origin=RestoreOrigin.AUTO)
+        )
         assert (plan.backup_id, plan.repository) == (SET, local_manifests.IN_NO_REPOSITORY)
         assert {step.origin for step in plan.clones} == set(local)
     assert without_store.reopen(host.instance, plan).id == repository.id
@@ -196,7 +198,7 @@ def test_without_a_store_a_server_of_mariadb_takes_no_place_under_its_old_server
     repository = without_store.open_for_restore(host.instance, RestoreOrigin.LOCAL)
     request = RestoreRequest(SET, origin=RestoreOrigin.LOCAL, handover=Handover("promote"))
     with pytest.raises(PreflightError, match="not known which GTIDs the old server gave"):
-        restoring.plan(host.settings, host.instance, repository, request)
+        restore_plan.make(host.settings, host.instance, repository, request)
 
 
 def test_a_stored_backup_is_known_to_the_host_when_the_store_is_away(
@@ -247,7 +249,9 @@ def test_without_a_store_the_binlogs_of_the_server_lead_to_any_transaction(
     local_manifests._write(host.instance, known.model_copy(update={"source": source, "volumes": volumes}))
     repository = without_store.open_for_restore(host.instance, RestoreOrigin.LOCAL)
     for to, end in (("before-0-1-80", "79"), ("0-1-78", "78"), ("latest", "80")):
-        plan = restoring.plan(host.settings, host.instance, repository, RestoreRequest(to, origin=RestoreOrigin.LOCAL))
+        plan = restore_plan.make(
+            host.settings, host.instance, repository, RestoreRequest(to, origin=RestoreOrigin.LOCAL)
+        )
         ((log,),) = (step.logs for step in plan.replays)
         assert (log.file, log.start, log.stop, log.is_local) == (
             "binlog.000001",
