@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import PurePath, PurePosixPath
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
 from zsnapdb.base import run_id
 from zsnapdb.base.errors import DamagedError
@@ -191,3 +191,10 @@ def below(root: PurePath | str, *names: str) -> str:
             )
         path = path.joinpath(*name.split("/"))
     return str(path)
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return where a document does not have the form of its model, and what is wrong there: the first such place."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])[:200] or "(document)"
+    return f"{where}: {first['msg']}"

@@ -22,9 +22,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import ConfigDict, model_validator
 
-from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.gtid import Gtids, joined
 from zsnapdb.base.model import Flavour, parse_gtids, server_name
 from zsnapdb.base.patterns import (
@@ -45,28 +44,13 @@ from zsnapdb.base.patterns import (
 )
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import KeyPart
+from zsnapdb.repository.part import Part
 from zsnapdb.stream.chunks import Chunk, Codec
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    def encode(self) -> bytes:
-        """Return the stored form: compact JSON, UTF-8."""
-        return self.model_dump_json().encode()
-
-    @classmethod
-    def decode(cls, body: bytes, key: str) -> Self:
-        """Return the description in `body`. DamagedError names the key if `body` is no such description."""
-        try:
-            return cls.model_validate_json(body)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])[:200] or "(document)"
-            raise DamagedError(
-                f"{key} cannot be read: {where}: {first['msg']}",
-                hint="the object was altered, or a newer zsnapdb wrote it",
-            ) from error
+class _Part(Part):
+    # Threads may read the first of these.
+    model_config = ConfigDict(defer_build=False)
 
 
 class Incarnation(_Part):

@@ -92,33 +92,8 @@ class Summary(_Part):
     @classmethod
     def of(cls, m: Manifest) -> Summary:
         """Return the summary of a manifest."""
-        volumes = tuple(
-            VolumeSummary(
-                role=v.role,
-                dataset=v.dataset,
-                guid=v.guid,
-                from_guid=v.from_guid,
-                send_flags=v.send_flags,
-                plain_size=v.plain_size,
-                stored_size=v.stored_size,
-                chunk_count=len(v.chunks),
-                sent_from=v.sent_from,
-            )
-            for v in m.volumes
-        )
-        return cls(
-            backup_id=m.backup_id,
-            instance=m.instance,
-            created=m.created,
-            tool_version=m.tool_version,
-            run_id=m.run_id,
-            host=m.host,
-            objectives=m.objectives,
-            pool_guid=m.pool_guid,
-            createtxg=m.createtxg,
-            source=m.source.summary(),
-            volumes=volumes,
-        )
+        whole = cls.model_validate(m, from_attributes=True)
+        return whole.model_copy(update={"source": m.source.summary()})
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.base.model import is_backup_id
 from zsnapdb.base.patterns import (
@@ -29,12 +27,8 @@ from zsnapdb.base.patterns import (
 )
 from zsnapdb.planning.trial.drill import Timing
 from zsnapdb.repository import layout
+from zsnapdb.repository.part import Part
 from zsnapdb.repository.repository import Repository
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
-
 
 ALL_PAGES = "all pages"
 """The finding of a check that has read every page of a file and found none damaged."""
@@ -55,7 +49,7 @@ class Outcome(StrEnum):
     DAMAGED = "damaged"
 
 
-class StepPart(_Part):
+class StepPart(Part):
     """A step that was done: its kind, its object, its duration in seconds, and the number of bytes it moved."""
 
     kind: Words
@@ -64,7 +58,7 @@ class StepPart(_Part):
     size: Count = 0
 
 
-class CheckPart(_Part):
+class CheckPart(Part):
     """A check: its kind (position, pages, table, probe …), the object that was checked, the outcome and the finding."""
 
     kind: Words
@@ -73,7 +67,7 @@ class CheckPart(_Part):
     finding: Text = ""
 
 
-class Evidence(_Part):
+class Evidence(Part):
     """A drill: the backup, the host and the versions, the duration of each step, and the finding of each check.
 
     `requested` is the requested target, such as `latest`. `has_read_all_pages`: every page of every file of the backup
@@ -113,10 +107,6 @@ class Evidence(_Part):
         """The duration from the first step to the last check, in seconds."""
         return (self.finished - self.started).total_seconds()
 
-    def encode(self) -> bytes:
-        """Return the stored form: compact JSON, UTF-8."""
-        return self.model_dump_json().encode()
-
 
 def write(repository: Repository, evidence: Evidence) -> str:
     """Store the evidence and return its key. ConsistencyError if another drill has the same id."""
@@ -151,13 +141,7 @@ def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
         line = repository.believed(key)
     except NotThere as error:
         raise absent from error
-    try:
-        evidence = Evidence.model_validate_json(line)
-    except ValidationError as error:
-        raise DamagedError(
-            f"{key} cannot be read: {error.errors()[0]['msg']}",
-            hint="the object was altered, or a newer zsnapdb wrote it",
-        ) from error
+    evidence = Evidence.decode(line, key)
     if (evidence.repository_id, evidence.instance, evidence.drill_id) != (repository.id, instance, drill_id):
         raise DamagedError(
             f"{key} belongs to drill {evidence.drill_id} of instance {evidence.instance}, repository"

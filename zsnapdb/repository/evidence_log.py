@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base.errors import ConsistencyError, DamagedError, NotThere
-from zsnapdb.base.patterns import InstanceName, Moment, RepositoryId, RunId, Sha256, Words
+from zsnapdb.base.patterns import InstanceName, Moment, RepositoryId, RunId, Sha256, Words, first_problem
 from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink
 from zsnapdb.planning.evidence.policy import PolicyChange
 from zsnapdb.repository import layout
@@ -145,7 +145,7 @@ def _parsed(repository: Repository, instance: str, number: int) -> StoredRecord:
     except DamagedError as error:
         return StoredRecord(StoredLink(number, sha256, NOTHING, error.message), None)
     except ValidationError as error:
-        return StoredRecord(StoredLink(number, sha256, NOTHING, f"it cannot be read: {error.errors()[0]['msg']}"), None)
+        return StoredRecord(StoredLink(number, sha256, NOTHING, f"it cannot be read: {first_problem(error)}"), None)
     own = (record.number, record.instance, record.repository_id)
     if own != (number, instance, repository.id):
         problem = f"it is record {record.number} of instance {record.instance}, repository {record.repository_id}"

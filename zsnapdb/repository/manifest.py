@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.patterns import (
@@ -237,10 +237,6 @@ class Manifest(Part):
         """Return the snapshot GUID of each role."""
         return {volume.role: volume.guid for volume in self.volumes}
 
-    def encode(self) -> bytes:
-        """Return the stored form: one line of JSON, UTF-8, without its line feed."""
-        return self.model_dump_json().encode()
-
 
 def writer_of(source: SourcePart, pool_guid: int) -> str:
     """Return the identity of what was backed up.
@@ -279,13 +275,10 @@ def is_of_server(backup: _HasSource) -> bool:
 
 def decode(body: bytes, name: str) -> Manifest:
     """Return the manifest in the line `body`. DamagedError names the object if `body` is not a manifest."""
-    hint = "the manifest was altered, or a newer zsnapdb wrote it"
-    try:
-        manifest = Manifest.model_validate_json(body)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])[:200] or "(document)"
-        raise DamagedError(f"manifest {name} cannot be read: {where}: {first['msg']}", hint=hint) from error
+    manifest = Manifest.decode(body, f"manifest {name}")
     if not manifest.volumes or len(manifest.guids()) < len(manifest.volumes):
-        raise DamagedError(f"manifest {name} cannot be read: it has no volumes, or two of the same role", hint=hint)
+        raise DamagedError(
+            f"manifest {name} cannot be read: it has no volumes, or two of the same role",
+            hint="the manifest was altered, or a newer zsnapdb wrote it",
+        )
     return manifest

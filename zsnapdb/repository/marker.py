@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base.errors import DamagedError, PreflightError, RepositoryError
-from zsnapdb.base.patterns import RepositoryId
+from zsnapdb.base.patterns import RepositoryId, first_problem
 from zsnapdb.repository import conditional_writes, layout
 from zsnapdb.repository.objects import RepositoryObjects
 
@@ -42,10 +42,8 @@ class Marker(BaseModel):
                 )
             return cls.model_validate_json(body)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "(document)"
             raise DamagedError(
-                f"{name} cannot be read: {where}: {first['msg']}",
+                f"{name} cannot be read: {first_problem(error)}",
                 hint="check that the url is that of a zsnapdb repository",
             ) from error
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.patterns import first_problem
 
 
 class Part(BaseModel):
@@ -13,3 +18,18 @@ class Part(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    def encode(self) -> bytes:
+        """Return the stored form: compact JSON, UTF-8, in one line without its line feed."""
+        return self.model_dump_json().encode()
+
+    @classmethod
+    def decode(cls, body: bytes, name: str) -> Self:
+        """Return the document in `body`. DamagedError names the object if `body` is no such document."""
+        try:
+            return cls.model_validate_json(body)
+        except ValidationError as error:
+            raise DamagedError(
+                f"{name} cannot be read: {first_problem(error)}",
+                hint="the object was altered, or a newer zsnapdb wrote it",
+            ) from error

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
-
-from pydantic import BaseModel, ValidationError
 
 from zsnapdb.base.errors import DamagedError, NotThere
 from zsnapdb.base.patterns import BackupId, FullSnapshotName, Guid, InstanceName, RepositoryId, RoleName, Words
 from zsnapdb.repository import layout
+from zsnapdb.repository.part import Part
 from zsnapdb.repository.repository import Repository
 
 
-@dataclass(frozen=True)
-class SnapshotMark:
+class SnapshotMark(Part):
     """A snapshot that is being stored. `from_guid` is the GUID of the increment's base (None: a full stream)."""
 
-    name: str
-    guid: int
-    from_guid: int | None
+    name: FullSnapshotName
+    guid: Guid
+    from_guid: Guid | None
+
+
+class _UnfinishedPart(Part):
+    format: int = 1
+    repository_id: RepositoryId
+    backup_id: BackupId
+    instance: InstanceName
+    host: Words
+    started: Words = "an unknown time"
+    snapshots: dict[RoleName, SnapshotMark]
 
 
 @dataclass(frozen=True)
@@ -41,17 +48,15 @@ class Unfinished:
 
     def write(self, repository: Repository) -> None:
         """Store the mark. It replaces an earlier mark of the same backup."""
-        parts = {role: asdict(mark) for role, mark in self.snapshots.items()}
-        document = {
-            "format": 1,
-            "repository_id": repository.id,
-            "backup_id": self.backup_id,
-            "instance": self.instance,
-            "host": self.host,
-            "started": self.started,
-            "snapshots": parts,
-        }
-        body = repository.keyring.signed(json.dumps(document).encode())
+        document = _UnfinishedPart(
+            repository_id=repository.id,
+            backup_id=self.backup_id,
+            instance=self.instance,
+            host=self.host,
+            started=self.started,
+            snapshots=dict(self.snapshots),
+        )
+        body = repository.keyring.signed(document.encode())
         repository.overwrite(layout.unfinished_backup(self.instance, self.backup_id), body)
 
     def may_build_on(self, guids: Collection[int]) -> bool:
@@ -59,30 +64,11 @@ class Unfinished:
         return not self.snapshots or any(mark.from_guid in guids for mark in self.snapshots.values())
 
 
-class _SnapshotMarkPart(BaseModel):
-    name: FullSnapshotName
-    guid: Guid
-    from_guid: Guid | None
-
-
-class _UnfinishedPart(BaseModel):
-    repository_id: RepositoryId
-    backup_id: BackupId
-    instance: InstanceName
-    host: Words
-    started: Words = "an unknown time"
-    snapshots: dict[RoleName, _SnapshotMarkPart]
-
-
 def _parse(repository: Repository, line: bytes, instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
-    try:
-        document = _UnfinishedPart.model_validate_json(line)
-    except ValidationError:
-        return _unreadable(instance, backup_id, modified)
+    document = _UnfinishedPart.decode(line, backup_id)
     if (document.repository_id, document.instance, document.backup_id) != (repository.id, instance, backup_id):
         return _unreadable(instance, backup_id, modified)
-    marks = {role: SnapshotMark(part.name, part.guid, part.from_guid) for role, part in document.snapshots.items()}
-    return Unfinished(backup_id, instance, document.host, document.started, marks, modified)
+    return Unfinished(backup_id, instance, document.host, document.started, document.snapshots, modified)
 
 
 def _unreadable(instance: str, backup_id: str, modified: datetime | None) -> Unfinished:

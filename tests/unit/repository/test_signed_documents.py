@@ -49,7 +49,9 @@ def evidence(outcome: Outcome = Outcome.PASSED) -> Evidence:
 
 
 def mark(backup_id: str = BACKUP) -> Unfinished:
-    return Unfinished(backup_id, "main", "db1", "2026", {"data": SnapshotMark("tank/data@zsnapdb-x", 5, 4)})
+    return Unfinished(
+        backup_id, "main", "db1", "2026", {"data": SnapshotMark(name="tank/data@zsnapdb-x", guid=5, from_guid=4)}
+    )
 
 
 @pytest.fixture

@@ -263,7 +263,9 @@ def store_stream(
 def _announce(instance: str, repository: Repository, journal: BackupJournal) -> None:
     """Tell other hosts about this unfinished backup, before the first chunk is stored."""
     draft = journal.started.draft
-    parts = {v.role: SnapshotMark(v.full_name, v.guid, v.from_guid) for v in journal.started.volumes}
+    parts = {
+        v.role: SnapshotMark(name=v.full_name, guid=v.guid, from_guid=v.from_guid) for v in journal.started.volumes
+    }
     Unfinished(
         journal.started.backup_id, instance, socket.gethostname(), f"{draft.created:%Y-%m-%dT%H:%M:%SZ}", parts
     ).write(repository)

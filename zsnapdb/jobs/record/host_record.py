@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from zsnapdb.base.errors import DamagedError, ZsnapdbError
 from zsnapdb.base.model import server_name
+from zsnapdb.base.patterns import first_problem
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
@@ -53,9 +54,7 @@ def _warning(instance: Instance) -> Iterator[None]:
     try:
         yield
     except (OSError, ValidationError) as error:
-        why = (
-            error.strerror if isinstance(error, OSError) else f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}"
-        )
+        why = error.strerror if isinstance(error, OSError) else first_problem(error)
         instance.events.warn(
             f"this host's record of what it stored, below {instance.host.records}, cannot be written ({why}): a backup"
             " that disappears from the repository may not be missed"

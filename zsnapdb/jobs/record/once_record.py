@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 
 from zsnapdb.base import whole_file
 from zsnapdb.base.errors import BusyError, DamagedError, PreflightError
-from zsnapdb.base.patterns import Moment, RunId, Words
+from zsnapdb.base.patterns import Moment, RunId, Words, first_problem
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.private_folder import make_private
@@ -80,7 +80,7 @@ class OnceRecords:
             raise PreflightError(f"reading {file}: {error.strerror}", hint="run zsnapdb as root") from error
         except ValidationError as error:
             raise DamagedError(
-                f"the record of run {run}, {file}, cannot be read: {error.errors()[0]['msg']}",
+                f"the record of run {run}, {file}, cannot be read: {first_problem(error)}",
                 hint="see what the run did, then remove the file, or choose another id",
             ) from error
         if known.run_id != run:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from zsnapdb.base import private_lock, whole_file
 from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.patterns import first_problem
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.repository.host_record import ArchivedPosition, BackupRecord, EvidenceEnd, RecordPart
 
@@ -139,6 +140,4 @@ def read(file: Path, kind: type[P]) -> P | None:
     except OSError as error:
         raise unreadable(file, str(error.strerror)) from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(document)"
-        raise unreadable(file, f"{where}: {first['msg']}") from error
+        raise unreadable(file, first_problem(error)) from error

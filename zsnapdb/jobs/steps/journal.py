@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from zsnapdb.base import whole_file
 from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
+from zsnapdb.base.patterns import first_problem
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class JournalFolder(Generic[J]):
             return self.form().validate_json(body)
         except ValidationError as error:
             raise DamagedError(
-                f"the journal {path} cannot be read: {error.errors()[0]['msg']}",
+                f"the journal {path} cannot be read: {first_problem(error)}",
                 hint=f"`zfs list -r {top}` shows what its restore has made: remove that by hand, then the journal",
             ) from error
 
