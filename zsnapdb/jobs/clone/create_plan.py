@@ -281,7 +281,7 @@ def _admitted(
     quota = Quota(0 if request.waits else limits.per_owner, limits.total, limits.free_floor)
     # A clone that cannot be read is somebody's, and takes its room all the same.
     owners = [*(info.owner for info in clones), *("" for _ in known.unreadable)]
-    admit(quota, request.owner, owners, free)
+    admit(quota, owner_text(request.owner), owners, free)
     lease = first_lease(request.ttl, policy(limits), host.now())
     used = {info.port for info in clones} | set(limits.reserved_ports) | haproxy.ports_led_to(limits.address)
     port = choose_port(limits.first_port, limits.last_port, used, port_is_free)

@@ -187,7 +187,8 @@ def _admitted_beside(
     others = [other for other in known.copies if other.name != info.name]
     catalogue.refuse_label(others, label)
     quota = Quota(settings.clones.per_owner, settings.clones.total, 0)
-    admit(quota, request.owner, [*(other.owner for other in others), *("" for _ in known.unreadable)], 0)
+    owners = [*(other.owner for other in others), *("" for _ in known.unreadable)]
+    admit(quota, owner_text(request.owner), owners, 0)
     return others
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from zsnapdb.base.errors import UsageError
+from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
+from zsnapdb.base.errors import PreflightError, UsageError
+from zsnapdb.config import settings as configuration
 from zsnapdb.config.settings import CloneSettings, Settings
-from zsnapdb.jobs.clone import room
+from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone import catalogue, create_plan, room
+from zsnapdb.jobs.clone import pool as clone_pool
 from zsnapdb.jobs.clone.delegation import COMMANDS, SERVED, parse
+from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.planning.clone.room import LEAST
 
 GIB = 1 << 30
@@ -47,3 +56,25 @@ def test_a_member_of_the_group_names_no_quota_and_the_helper_does() -> None:
     for hostile in ("0", "-1", "1GiB", "1 --admin", "9" * 20, "1e9"):
         with pytest.raises(UsageError, match="invalid value"):
             parse(("create", "main", "mine", f"--quota={hostile}"), "ci:shop/web", SERVED)
+
+
+def test_an_account_has_as_many_clones_by_serve_as_by_sudo_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A token names it `unix:anna`, sudo `anna`; its clones say `anna`."""
+    pool, host = ClonePool(), replace(THIS_HOST, run=tmp_path)
+    pool.install(monkeypatch)
+    pool.clone("first", pool.snapshot(f"{SOURCE}@zsnapdb-20261120T100000Z-0001"), owner="anna")
+    limited = configuration.parse(
+        f'[repository.r]\nurl = "file:///r"\n[instance.main]\nrepository = "r"\n'
+        f'[clones]\ndataset = "{HOME}"\nper_owner = 1\n',
+        "the test",
+    )
+    instance = Instance.of(limited, "main").on_host(host)
+    slot = catalogue.find(limited, host, "first")
+    for owner in ("anna", "unix:anna"):
+        request = CloneRequest(owner=owner, name="second")
+        with pytest.raises(PreflightError, match=r"clones\.per_owner is 1"):
+            create_plan._admitted(limited, host, request, "second", 1 << 40)
+        with pytest.raises(PreflightError, match=r"clones\.per_owner is 1"):
+            clone_pool._admitted_beside(limited, instance, request, replace(slot, name="slot"), "second")
