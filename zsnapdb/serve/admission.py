@@ -81,17 +81,16 @@ class Admission:
 
         What is completed meanwhile is among those that are being made, what was completed before in the list.
         """
-        begun = self.operations.under_way(VerbKind.CLONE_CREATE)
-        found = {
-            (one.clone, owner_text(one.subject)): CountedClone(
-                one.clone, owner_text(one.subject), one.most_bytes, runs=True
-            )
-            for one in begun
-        }
+        found = dict[tuple[str, str], CountedClone]()
+        for making in self.operations.under_way(VerbKind.CLONE_CREATE):
+            # One of those that ask for the same name gets it: it may be the one that may write the most.
+            key = (making.clone, owner_text(making.subject))
+            most = max(making.most_bytes, found[key].most_bytes) if key in found else making.most_bytes
+            found[key] = CountedClone(*key, most, runs=True)
         being_reset = {one.clone for one in self.operations.under_way(VerbKind.CLONE_RESET)}
         for one in self.seen():
-            making = found.get((one.name, one.owner))
-            most = max(one.most_bytes, making.most_bytes) if making is not None else one.most_bytes
-            runs = one.runs or making is not None or one.id in being_reset
+            begun = found.get((one.name, one.owner))
+            most = max(one.most_bytes, begun.most_bytes) if begun is not None else one.most_bytes
+            runs = one.runs or begun is not None or one.id in being_reset
             found[one.name, one.owner] = CountedClone(one.name, one.owner, most, runs)
         return list(found.values())

@@ -170,6 +170,19 @@ def test_bytes_of_a_clone_that_is_being_made_are_counted(tmp_path: Path) -> None
         assert host.refused(host.token(APP), new("third")).code == "quota"
 
 
+def test_a_second_request_for_a_name_that_is_being_made_hides_nothing_of_the_first(tmp_path: Path) -> None:
+    """Only one of them can be made, and it may be the larger one."""
+    host = ServeHost(tmp_path, patience=0.1, more='bytes_per_subject = "30GiB"\n')
+    host.let("slow", "1")
+    with host.helper():
+        token = host.token(WEB)
+        for number in range(2):
+            host.ask(token, CreateCloneVerb(wanted=NewClone(instance="main", name="first"), key=f"key{number}"))
+        host.ask(token, new("second"))
+    quotas = [dict(word.partition("=")[::2] for word in one.words).get("--quota", "") for one in host.calls()]
+    assert sorted(quotas) == ["", str(10 * GIB), str(10 * GIB)]
+
+
 def test_a_reset_starts_no_server_too_many(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, more=f"{PROJECT}running = 1")
     with host.helper():
