@@ -42,6 +42,7 @@ from zsnapdb.jobs.clone import (
     branch_heads,
     contract,
     credentials,
+    foreign,
     handed,
     heartbeat,
     locks,
@@ -55,7 +56,7 @@ from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.handed import HandedData
 from zsnapdb.jobs.clone.log_end import LogEnd
-from zsnapdb.jobs.clone.revision import drop_leftovers
+from zsnapdb.jobs.clone.revision import mend
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
@@ -113,14 +114,14 @@ def start(settings: Settings, host: Host, name: str, events: Events) -> CloneInf
     """Start and check the clone's server: after a stop, after a reboot, or for the first time.
 
     A running server is left alone. Only the clone's datasets are needed: a lost option file or credentials file is
-    written again. Lost credentials get a new password.
+    written again. Lost credentials get a new password. Afterwards no reset, detach or switch is half done.
     """
     with held(settings, host, name) as info:
         if info.pid is None:
             start_locked(settings, host, info)
-            # An interrupted reset leaves its new data never started, beside the old.
-            if info.leftovers:
-                drop_leftovers(info)
+        # An interrupted reset leaves its new data never started, beside the old, or its server at work beside new data.
+        if info.leftovers or info.phase is CopyPhase.CHANGING:
+            foreign.warn_of_kept(mend(info), info.name, events)
         return address.open_to(settings, of_dataset(settings, host, info.name), events)
 
 

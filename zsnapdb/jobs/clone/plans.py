@@ -39,8 +39,9 @@ class Intention:
 def start(settings: Settings, host: Host, name: str) -> Intention:
     """Return what a start would do. Raises the errors of a start that are known before it."""
     info = ready(settings, host, name)
+    changing = ("end its interrupted change: it keeps its old data",) if info.phase is CopyPhase.CHANGING else ()
     if info.pid is not None:
-        return Intention(info, ())
+        return Intention(info, changing)
     program = server_program.fitting(lifecycle.server_settings(settings, info), info.flavour, info.origin.version)
     how = (
         f"start {program.path} on port {info.port} of {info.bind_address}, and check that the"
@@ -54,7 +55,7 @@ def start(settings: Settings, host: Host, name: str) -> Intention:
         scripts += planned_lines(info.origin.flavour) if scripts else ()
         return Intention(info, (*scripts, "write its credentials with a new password", how))
     masking_policy.refuse_unmasked(settings, info)
-    return Intention(info, (how,))
+    return Intention(info, (how, *changing))
 
 
 def stop(settings: Settings, host: Host, name: str) -> Intention:

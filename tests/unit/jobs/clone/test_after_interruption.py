@@ -1,0 +1,38 @@
+"""What a start makes good of a clone whose reset, detach or switch was killed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
+from zsnapdb.config.settings import CloneSettings, Settings
+from zsnapdb.jobs.base.events import SILENT
+from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.clone import lifecycle, plans
+from zsnapdb.mysql.process.server import ServerProcess
+
+BASE = f"{SOURCE}@zsnapdb-20261120T100000Z-0001"
+SETTINGS = Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME))
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_start_ends_a_change_that_was_killed_before_its_new_data_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, runs: bool
+) -> None:
+    """Else a commit is refused, and the hint to start the clone helps nobody."""
+    pool = ClonePool()
+    pool.install(monkeypatch)
+    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
+    monkeypatch.setattr(ServerProcess, "pid", lambda *_: 7 if runs else None)
+    started: list[str] = []
+    monkeypatch.setattr(lifecycle, "start_locked", lambda *words: started.append(words[2].name))
+    old = pool.clone("dev", pool.snapshot(BASE), phase="changing")
+    new = pool.volume("dev", 2, BASE)
+    if runs:
+        assert plans.start(SETTINGS, THIS_HOST, "dev").steps == ("end its interrupted change: it keeps its old data",)
+    info = lifecycle.start(SETTINGS, replace(THIS_HOST, run=tmp_path), "dev", SILENT)
+    assert (info.phase, info.leftovers, started) == ("ready", (), [] if runs else ["dev"])
+    assert (old in pool.things, new in pool.things) == (True, False)
