@@ -64,7 +64,7 @@ class StreamSettings(ConfigSection):
     """How a send stream is made, cut into chunks, compressed and moved.
 
     It takes about (concurrency + 1) x chunk_size of memory, plus the compressed chunks that are being stored. A stream
-    begins with chunks of 8 MiB, and they grow to chunk_size. Where one connection brings less than 100 MB/s, and no
+    begins with chunks of 8 MiB, and they grow to chunk_size. Where one connection brings less than 60 MB/s, and no
     bandwidth is set, more chunks are moved at once, within 128 MiB of the stream and their compressed form.
     """
 

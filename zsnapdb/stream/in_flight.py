@@ -11,7 +11,7 @@ import threading
 _MOST_CONNECTIONS = 16
 """More at once bring nothing: the line is full, or the server refuses."""
 
-_SLOW = 100e6
+_SLOW = 60e6
 """Bytes per second of one connection below which others beside it bring more."""
 
 _TELLING_BYTES = 1 << 20

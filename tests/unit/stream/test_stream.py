@@ -421,7 +421,7 @@ def test_what_is_on_its_way_at_once_stays_within_its_memory(
     in_flight = InFlight(concurrency, waiting=waiting, most_bytes=128 * MIB, widens=True)
     for size, seconds in transfers:
         in_flight.transferred(size, seconds)
-    slow = sum(1 for size, seconds in transfers if size >= MIB and size / seconds < 100e6)
+    slow = sum(1 for size, seconds in transfers if size >= MIB and size / seconds < 60e6)
     assert in_flight.workers == min(concurrency + slow, max(16, concurrency))
     taken: list[int] = []
     for size in sizes:
