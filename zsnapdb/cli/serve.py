@@ -92,6 +92,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.agent.job_starter import JobStarter
     from zsnapdb.agent.service_manager import notify
     from zsnapdb.base.foreign_json import fields_of
+    from zsnapdb.cli.returned_memory import give_back_memory
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.exclusion import exclusive
     from zsnapdb.jobs.base.host import THIS_HOST
@@ -112,6 +113,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.serve.seen import SeenCommit
     from zsnapdb.serve.tokens import TokenBook
 
+    give_back_memory()
     limits = load(config).serve
     stop = stop_on_signals((signal.SIGTERM, signal.SIGINT))
     environment = {"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {}

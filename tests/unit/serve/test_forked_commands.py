@@ -47,7 +47,7 @@ STATUS = (
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -66,11 +66,13 @@ class Commands:
         self.starter = JobStarter({**CLEAN, **self.environment}, frequent=math.inf)
 
     def ready(self) -> int:
-        """Let the server be ready, and return its number."""
+        """Forget what was begun, let the server be ready, and return its number."""
+        self.began.clear()
+        self.starter.tidy()
         self.starter.prepare()
         server = self.starter.server
         assert server is not None
-        until(server.is_ready)
+        until(lambda: server.is_ready() or server.has_ended())
         return server.pid
 
     def run(self, start: StartCommand, call: CommandCall, *, grace: float = 0.2) -> ResultAnswer | FailureAnswer:
@@ -102,9 +104,10 @@ class Commands:
         (self.folder / "closed").unlink(missing_ok=True)
 
 
-@pytest.fixture
-def commands(tmp_path: Path) -> Iterator[Commands]:
-    known = Commands(tmp_path)
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    """One starter for all tests, as the helper has one."""
+    known = Commands(tmp_path_factory.mktemp("commands"))
     yield known
     known.let_go()
     known.starter.close()
