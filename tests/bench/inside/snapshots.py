@@ -90,7 +90,7 @@ def add_clones(count: int) -> None:
 
 def main() -> None:
     """Measure with few, add many, measure again, and write it."""
-    terms = "\n[clones]\nper_owner = 0\ntotal = 0\n\n[instance.main.local]\nlast = 100000\n"
+    terms = "\n[clones]\nper_owner = 0\ntotal = 0\nlast_port = 23400\n\n[instance.main.local]\nlast = 100000\n"
     CONFIG.write_text(CONFIG.read_text() + terms)
     subprocess.run(["zsnapdb", "backup", "main"], check=True, capture_output=True)
     few = {name: measured(words) for name, words in MEASURED.items()}
