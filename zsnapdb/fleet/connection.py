@@ -65,11 +65,35 @@ async def connect(settings: EngineSettings, identity: str) -> Client:
         )
         return await asyncio.wait_for(connecting, _PATIENCE)
     except (RuntimeError, RPCError, TimeoutError) as error:
-        why = f"no answer in {_PATIENCE:.0f} s" if isinstance(error, TimeoutError) else first_line(error)
+        why = f"no answer in {_PATIENCE:.0f} s" if isinstance(error, TimeoutError) else _why(error, settings)
         raise UnreachableError(
             f"the engine of the fleet at {settings.server} cannot be reached: {why}",
             hint="check that it runs, its address, and the certificates",
         ) from error
+
+
+_REASONS = (
+    ("ConnectionRefused", "nobody listens there"),
+    ("UnknownIssuer", "its certificate is of another authority than that of `ca`"),
+    ("NotValidForName", "its certificate has another name than `server_name`"),
+    ("Expired", "its certificate has expired"),
+)
+"""What the client's words mean. They are its own, of Rust (rustls, std::io)."""
+_BROKEN_OFF = "error after connection"
+
+
+def _why(error: BaseException, settings: EngineSettings) -> str:
+    """Return why there is no connection, in words that help; those of the client if they say something else."""
+    said = first_line(error)
+    for word, reason in _REASONS:
+        if word in said:
+            return reason
+    if _BROKEN_OFF not in said or "transport error" not in said:
+        return said
+    # A server tells of a certificate that it does not want after the client has shown it (TLS 1.3).
+    if settings.certificate is None:
+        return "it ended the connection: it may ask for a certificate, and none is configured"
+    return f"it ended the connection: it may not believe the certificate {settings.certificate}"
 
 
 def _tls(settings: EngineSettings) -> TLSConfig | bool:

@@ -338,9 +338,16 @@ def test_certificates_are_shown_and_an_engine_of_another_authority_is_told_nothi
     assert asyncio.run(connect(EngineSettings.model_validate(settings), "a test")).namespace == "fleet"
     shown = front.read_text().split()[1:]
     assert set(shown) == {"host.db1"}
-    for wrong in ({"ca": other.ca}, {"server_name": "elsewhere"}):
-        with pytest.raises(UnreachableError, match="cannot be reached"):
-            asyncio.run(connect(EngineSettings.model_validate({**settings, **wrong}), "a test"))
+    other.key.chmod(0o600)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({**settings, "ca": other.ca}, "of another authority than that of `ca`"),
+        ({**settings, "server_name": "elsewhere"}, "another name than `server_name`"),
+        ({**settings, "certificate": other.cert, "key": other.key}, f"not believe the certificate {other.cert}"),
+        ({"server": settings["server"]}, "it may ask for a certificate, and none is configured"),
+    ]
+    for shows, why in wrong:
+        with pytest.raises(UnreachableError, match=f"cannot be reached: .*{why}"):
+            asyncio.run(connect(EngineSettings.model_validate(shows), "a test"))
     assert front.read_text().split()[1:] == shown
 
 
