@@ -5,7 +5,7 @@ inherited or received value says nothing about the dataset). A snapshot without 
 of ours and has the name or the GUID that we gave it. A bookmark has no user properties. It is ours if it has our name
 and refers to the snapshot whose GUID we recorded.
 
-Each call destroys by one exact name, never recursively (-r, -R), never by force (-f).
+Each call destroys by exact names, never recursively (-r, -R), never by force (-f).
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from zsnapdb.zfs import datasets, holds, snapshots
 from zsnapdb.zfs.command import ZFS, number_in, run_when_free, table
 from zsnapdb.zfs.datasets import UNSET, Property
 from zsnapdb.zfs.partial import RESUME_STATE
+
+_TOGETHER = 400
+"""So many names of snapshots, of at most 255 bytes each, are no longer than an argument may be (execve(2), 128 KiB)."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +128,11 @@ def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = 
             _drop_partial(name)
             if not datasets.exists(name):
                 continue
-        own = [snapshot for snapshot in on if snapshot.partition("@")[0] == name]
+        own = [snapshot.partition("@")[2] for snapshot in on if snapshot.partition("@")[0] == name]
         if own:
             datasets.unmount(name)
-        for snapshot in own:
-            _destroy(snapshot)
+        for start in range(0, len(own), _TOGETHER):
+            _destroy_snapshots(name, own[start : start + _TOGETHER])
         # It unmounts a filesystem that is mounted, but none that is in use (zfs-destroy(8), without -f).
         _destroy(name)
 
@@ -296,6 +299,18 @@ def _check_separator(name: str, separator: str) -> None:
 def _drop_partial(dataset: str) -> None:
     # zfs-receive(8): -A aborts an interrupted `zfs receive -s` and deletes what it saved, nothing else.
     run_when_free([ZFS, "receive", "-A", dataset])
+
+
+def _destroy_snapshots(dataset: str, short: Sequence[str]) -> None:
+    """Destroy exactly these snapshots of the dataset: all of them, or none if one has holds or clones.
+
+    zfs-destroy(8): `dataset@one,two`, and `one%two` would be a range; no name has one of the two signs.
+    """
+    for name in short:
+        _check_separator(f"{dataset}@{name}", "@")
+        if "%" in name or "," in name:
+            raise ValueError(f"not the name of one snapshot: {dataset}@{name}")
+    _destroy(f"{dataset}@{','.join(short)}")
 
 
 def _destroy(name: str, *, patience: float = 20.0) -> None:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.planning.advice.facts import DeviceFacts, PoolFacts
 from zsnapdb.zfs.command import rows, run
-from zsnapdb.zfs.datasets import properties
 
 _TIMEOUT = 20.0
 _PROPERTIES = ("health", "capacity", "fragmentation", "autotrim")
@@ -30,16 +29,18 @@ class PoolStatus:
     errors: str = ""
 
 
-def read_pool(pool: str) -> PoolFacts:
-    """Return the facts about an imported pool. CommandError if `zpool` does not answer within 20 seconds."""
+def read_pool(pool: str, created: datetime | None) -> PoolFacts:
+    """Return the facts about an imported pool. CommandError if `zpool` does not answer within 20 seconds.
+
+    `created`: when it was created, which its outermost dataset says.
+    """
     exact = _properties(pool)
     status = parse_status(run(["zpool", "status", "-P", "-p", "-t", pool], timeout=_TIMEOUT), pool)
     scrubbed = _SCRUBBED.search(status.scan)
-    made = properties(pool, ["creation"])["creation"].value
     return PoolFacts(
         name=pool,
         health=exact["health"],
-        created=datetime.fromtimestamp(int(made), UTC) if made.isdigit() else None,
+        created=created,
         capacity=_percent(exact["capacity"]),
         fragmentation=_percent(exact["fragmentation"]),
         autotrim={"on": True, "off": False}.get(exact["autotrim"]),

@@ -178,12 +178,16 @@ class ClonePool:
         return ""
 
     def _destroy(self, words: list[str]) -> str:
-        (name,) = words
-        if len(list(self.below(name))) > 1:
-            raise ValueError(f"cannot destroy '{name}': filesystem has children")
-        if self.value(name, "clones")[0]:
-            raise ValueError(f"cannot destroy '{name}': snapshot has dependent clones")
-        del self.things[name]
+        (word,) = words
+        dataset, separator, short = word.partition("@")
+        names = [f"{dataset}{separator}{part}" for part in short.split(",")]
+        for name in names:
+            if len(list(self.below(name))) > 1:
+                raise ValueError(f"cannot destroy '{name}': filesystem has children")
+            if self.value(name, "clones")[0]:
+                raise ValueError(f"cannot destroy '{name}': snapshot has dependent clones")
+        for name in names:
+            del self.things[name]
         return ""
 
     def _promote(self, words: list[str]) -> str:

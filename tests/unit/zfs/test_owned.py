@@ -76,12 +76,16 @@ class Zfs:
         if argv[-1] in self.in_use and argv[1] in ("destroy", "unmount"):
             raise CommandError(f"cannot unmount '/{argv[-1]}': it is open")
         if argv[1] == "destroy":
-            _, _, name = argv  # No flag: never recursive, never forced.
-            if self.objects.get(name, {}).get("receive_resume_token"):
-                raise CommandError(f"{name}: filesystem has children")
-            if self.holds.get(name):
-                raise CommandError(f"{name}: dataset is busy")
-            del self.objects[name]
+            _, _, words = argv  # No flag: never recursive, never forced.
+            dataset, separator, short = words.partition("@")
+            names = [f"{dataset}{separator}{part}" for part in short.split(",")]
+            for name in names:
+                if self.objects.get(name, {}).get("receive_resume_token"):
+                    raise CommandError(f"{name}: filesystem has children")
+                if self.holds.get(name):
+                    raise CommandError(f"{name}: dataset is busy")
+            for name in names:
+                del self.objects[name]
         if argv[1] == "receive":
             assert argv[2:-1] == ["-A"]
             if any(other.startswith(f"{argv[-1]}@") for other in self.objects):
@@ -152,6 +156,19 @@ def test_datasets_go_inner_ones_first_and_with_their_snapshots_where_that_was_sa
         f"destroy {ANCHOR}/r1",
         f"destroy {ANCHOR}",
     ]
+
+
+def test_the_snapshots_of_a_dataset_go_together_by_their_names(zfs: Zfs) -> None:
+    zfs.objects[f"{ANCHOR}/r1@of-another"] = {"guid": ("12", "-"), "createtxg": ("6", "-")}
+    owned.destroy_datasets([f"{ANCHOR}/r1"], MARK, with_snapshots=True)
+    assert zfs.destroyed == [f"{SNAPSHOT},of-another", f"{ANCHOR}/r1"]
+
+
+def test_what_would_be_a_range_of_snapshots_is_refused(zfs: Zfs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "names_of", lambda names: [f"{ANCHOR}/r1@one%two"])
+    with pytest.raises(ValueError, match="not the name of one snapshot"):
+        owned.destroy_datasets([f"{ANCHOR}/r1"], MARK, with_snapshots=True)
+    assert zfs.destroyed == []
 
 
 def test_a_dataset_in_use_keeps_its_snapshots(zfs: Zfs) -> None:

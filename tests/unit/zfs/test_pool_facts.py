@@ -10,7 +10,6 @@ import pytest
 
 from zsnapdb.planning.advice.facts import DeviceFacts, PoolFacts
 from zsnapdb.zfs import pool_facts
-from zsnapdb.zfs.datasets import Property
 
 STATUS = """  pool: tank
  state: ONLINE
@@ -99,8 +98,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, status: str, values: dict[str, str]) -
 
     monkeypatch.setattr(pool_facts, "rows", rows)
     monkeypatch.setattr(pool_facts, "run", lambda argv, timeout: status)
-    monkeypatch.setattr(pool_facts, "properties", lambda *_: {"creation": Property("1700000000", "-")})
-    return pool_facts.read_pool("tank")
+    return pool_facts.read_pool("tank", datetime.fromtimestamp(1700000000, UTC))
 
 
 VALUES = {"health": "DEGRADED", "capacity": "81", "fragmentation": "17%", "autotrim": "off"}

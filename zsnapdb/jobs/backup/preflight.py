@@ -9,10 +9,9 @@ from pathlib import Path
 
 from zsnapdb import hooks
 from zsnapdb.base.errors import HookError, PreflightError, ZsnapdbError
-from zsnapdb.base.model import Position
+from zsnapdb.base.model import Position, pool_of
 from zsnapdb.hooks import OnFailure, When
-from zsnapdb.jobs.backup import applier
-from zsnapdb.jobs.backup.space import judge_volumes_space
+from zsnapdb.jobs.backup import applier, space
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
@@ -48,6 +47,7 @@ from zsnapdb.planning.backup.placement import MountedFilesystem, NamedPath, Plac
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.identity import binlog_paths
 from zsnapdb.zfs import datasets, version
+from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.mounts import mounted
 
 
@@ -99,10 +99,10 @@ def observe(instance: Instance, session: Session) -> Observed:
 
 def examine(instance: Instance, session: Session) -> Examined:
     """Check everything a backup depends on; changes nothing. ServerError if the server does not answer."""
-    ciphers: dict[str, str] = {}
-    findings: list[FitnessFinding] = []
+    judged = JudgedDatasets()
     if instance.settings.volumes is not None:
-        findings, ciphers = _judge_datasets(instance, instance.settings.volumes)
+        judged = _judge_datasets(instance, instance.settings.volumes)
+    findings = list(judged.findings)
     if objection(findings) is not None:
         return Examined(tuple(findings), None)
     facts = with_real_paths(probe(session))
@@ -119,13 +119,13 @@ def examine(instance: Instance, session: Session) -> Examined:
     if instance.settings.volumes is None:
         discovered = discover(paths, mounts, facts.variables["datadir"])
         volumes = dict(discovered.volumes)
-        dataset_findings, ciphers = _judge_datasets(instance, volumes)
-        findings += dataset_findings
+        judged = _judge_datasets(instance, volumes)
+        findings += judged.findings
     placement = place(paths, mounts, volumes)
     strays = absolute_tablespaces(facts)
     findings += judge_placement(instance.name, placement, volumes, len(strays))
     if objection(findings) is None:
-        findings += judge_volumes_space(list(volumes.values()))
+        findings += space.judge_volumes_space(list(volumes.values()), judged.seen)
     findings += _judge_surroundings(facts, mounts, volumes)
     keys = BinlogKeys(tuple(Path(path.path) for path in keyring_paths(facts.variables))).remembered()
     key_findings, binlog_key = _judge_keys(facts, keys)
@@ -149,7 +149,7 @@ def examine(instance: Instance, session: Session) -> Examined:
             choice,
             position,
             tuple(findings),
-            ciphers,
+            judged.ciphers,
             keys,
             binlog_key,
         ),
@@ -195,14 +195,25 @@ def with_discovered_volumes(instance: Instance, facts: ServerFacts) -> Instance:
     return instance.with_volumes(discovered.volumes)
 
 
-def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> tuple[list[FitnessFinding], dict[str, str]]:
-    """Return a finding per volume, which must exist and be a filesystem, and the ciphers of those that ZFS encrypts."""
-    findings, ciphers = [], {}
+@dataclass(frozen=True)
+class JudgedDatasets:
+    """A finding per volume, the ciphers of those that ZFS encrypts, and what was read of them and of their pools."""
+
+    findings: tuple[FitnessFinding, ...] = ()
+    ciphers: Mapping[str, str] = field(default_factory=dict)
+    seen: Mapping[str, dict[str, Property]] = field(default_factory=dict)
+
+
+def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> JudgedDatasets:
+    """Judge the volumes, each of which must exist and be a filesystem. One command reads their space too."""
+    findings: list[FitnessFinding] = []
+    ciphers: dict[str, str] = {}
     there = [dataset for dataset in volumes.values() if datasets.exists(dataset)]
-    seen = datasets.properties_of(there, ["type", "encryption"]) if there else {}
+    with_pools = dict.fromkeys([*map(pool_of, there), *there])
+    seen = datasets.properties_of(list(with_pools), ["type", "encryption", *space.NAMES]) if there else {}
     for role, dataset in sorted(volumes.items()):
         name = f"dataset {dataset} (volume {role} of instance {instance.name})"
-        if dataset not in seen:
+        if dataset not in there:
             findings.append(unfit("datasets", f"{name} does not exist", "check volumes with `zfs list`"))
             continue
         kind, encryption = (seen[dataset][key].value for key in ("type", "encryption"))
@@ -215,7 +226,8 @@ def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> tuple[list[F
             findings.append(ok("datasets", f"{role} = {dataset}, encrypted by ZFS ({encryption})"))
         else:
             findings.append(ok("datasets", f"{role} = {dataset}"))
-    return findings + judge_sending(ciphers, version.kernel_release() if ciphers else ()), ciphers
+    findings += judge_sending(ciphers, version.kernel_release() if ciphers else ())
+    return JudgedDatasets(tuple(findings), ciphers, seen)
 
 
 def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFinding], str | None]:

@@ -7,6 +7,7 @@ it, or to the clones that were made from them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -25,6 +26,7 @@ from zsnapdb.jobs.clone.reusable_sets import PREPARED, RECEIVED, ReusableSet
 from zsnapdb.jobs.clone.revision import mend
 from zsnapdb.jobs.clone.sources import commits, with_volumes
 from zsnapdb.jobs.copies import sweeping
+from zsnapdb.jobs.copies.catalogue import KnownCopies
 from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
 from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome, SweepVerdict, carried_out
 from zsnapdb.jobs.host import replaced
@@ -37,10 +39,13 @@ from zsnapdb.planning.clone.preparation import UnusedSet, judge_set
 from zsnapdb.zfs import datasets, owned
 
 
-def leaks(settings: Settings, host: Host) -> list[Leak]:
-    """Return what runs that died left behind. What another process works on now is not a leak."""
+def leaks(settings: Settings, host: Host, known: KnownCopies[CloneInfo]) -> list[Leak]:
+    """Return what runs that died left behind. What another process works on now is not a leak.
+
+    `known` are the clones of this host, as they were just read.
+    """
     moment = host.now()
-    result = list(sweeping.leaks(_clones(settings, host, moment, act=False)))
+    result = list(sweeping.leaks(replace(_clones(settings, host, moment, act=False), known=lambda: known)))
     for kind in (RECEIVED, PREPARED):
         result += sweeping.leaks(_reusable_sets(settings, kind, moment))
     for instance, live in _unused_live(settings, host):

@@ -15,7 +15,7 @@ from zsnapdb.base.model import PROPERTY, pool_of
 from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone.catalogue import held, homes, listing, of_dataset
+from zsnapdb.jobs.clone.catalogue import held, homes, of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.copies.properties import HALF_MADE
 from zsnapdb.planning.clone.room import LEAST, clone_quota, form_quota, home_quota
@@ -37,9 +37,12 @@ class RoomObjection:
     hint: str
 
 
-def objections(settings: Settings, host: Host, instance: str) -> list[RoomObjection]:
-    """Return what is wrong with the space of the instance's clones: no quota, or too little free in their pool."""
-    found, own = [], [info for info in listing(settings, host) if info.instance == instance]
+def objections(settings: Settings, known: Iterable[CloneInfo], instance: str) -> list[RoomObjection]:
+    """Return what is wrong with the space of the instance's clones: no quota, or too little free in their pool.
+
+    `known` are the clones of this host.
+    """
+    found, own = [], [info for info in known if info.instance == instance]
     for info in own:
         # One that is being made gets its quota with its first volume.
         if settings.clones.quota and not info.quota and info.phase not in HALF_MADE:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ from zsnapdb.planning.advice.catalogue import Silence, check_silences, judge_adv
 from zsnapdb.planning.advice.facts import AdviceFacts, MemoryFacts, RecoveryFacts, VolumeFacts
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.zfs import datasets, kernel_facts, pool_facts, version
+from zsnapdb.zfs.datasets import Property
 
 PROPERTIES = (
     "recordsize",
@@ -42,6 +44,8 @@ PROPERTIES = (
 )
 """The properties that the rules look at. `direct` came with OpenZFS 2.3."""
 _DIRECT = "direct"
+_CREATION = "creation"
+"""When a dataset was created, in seconds since 1970 (zfsprops(7)); the outermost one of a pool is as old as that."""
 _OF_DATA = ("datadir", "innodb_data_home_dir", "innodb_data_file_path", "tablespace", "innodb_directories")
 _OF_LOGS = ("innodb_log_group_home_dir", "log_bin_basename", "relay_log_basename")
 
@@ -88,13 +92,13 @@ def gather(instance: Instance, session: Session, observed: Observed) -> AdviceFa
     reader, server = _Reader(), observed.facts
     release = version.kernel_release()
     pool = pool_of(next(iter(observed.volumes.values())))
-    volumes = reader.read("the properties of the volumes", lambda: _volumes(observed, release))
+    read = reader.read("the properties of the volumes", lambda: _properties(observed, pool, release)) or {}
     privileges = reader.read("the privileges of the account", lambda: account_rights.account_privileges(session))
     return AdviceFacts(
         at=instance.host.now(),
         zfs_release=release,
-        volumes=volumes or (),
-        pool=reader.read(f"the pool {pool}", lambda: pool_facts.read_pool(pool)),
+        volumes=_volumes(observed, read) if read else (),
+        pool=reader.read(f"the pool {pool}", lambda: pool_facts.read_pool(pool, _created(read, pool))),
         memory=reader.read("the memory of the host", kernel_facts.read_memory) or MemoryFacts(),
         server=server,
         blocks=observed.blocks,
@@ -125,9 +129,18 @@ def _recovery(instance: Instance, session: Session, observed: Observed) -> Recov
     )
 
 
-def _volumes(observed: Observed, release: tuple[int, ...]) -> tuple[VolumeFacts, ...]:
-    names = (*PROPERTIES, _DIRECT) if release >= (2, 3) else PROPERTIES
-    read = datasets.properties_of(list(observed.volumes.values()), names)
+def _properties(observed: Observed, pool: str, release: tuple[int, ...]) -> Mapping[str, Mapping[str, Property]]:
+    """Return the properties of the volumes and of the outermost dataset of their pool. One command reads them."""
+    names = (*PROPERTIES, _CREATION, *([_DIRECT] if release >= (2, 3) else []))
+    return datasets.properties_of(list(dict.fromkeys([pool, *observed.volumes.values()])), names)
+
+
+def _created(read: Mapping[str, Mapping[str, Property]], pool: str) -> datetime | None:
+    seconds = read[pool][_CREATION].value if pool in read else ""
+    return datetime.fromtimestamp(int(seconds), UTC) if seconds.isdigit() else None
+
+
+def _volumes(observed: Observed, read: Mapping[str, Mapping[str, Property]]) -> tuple[VolumeFacts, ...]:
     placed = observed.placement.volume_of
 
     def holds(role: str, what: Sequence[str]) -> bool:
@@ -136,7 +149,7 @@ def _volumes(observed: Observed, release: tuple[int, ...]) -> tuple[VolumeFacts,
     return tuple(
         VolumeFacts(
             dataset,
-            {name: entry.value for name, entry in read[dataset].items()},
+            {name: entry.value for name, entry in read[dataset].items() if name != _CREATION},
             has_data=holds(role, _OF_DATA),
             has_logs=holds(role, _OF_LOGS),
         )

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.base.quantities import counted
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import account, address, haproxy, pool, room
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.copies.sweeping import Leak
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, warning
 
 
-def findings(settings: Settings, instance: Instance, clone_leaks: Sequence[Leak]) -> list[FitnessFinding]:
+@dataclass(frozen=True)
+class ClonesHere:
+    """The clones of this host, and what runs that died left of them and of other copies: read once for all instances.
+
+    Empty where there is no ZFS.
+    """
+
+    known: Sequence[CloneInfo] = ()
+    leaks: Sequence[Leak] = ()
+
+
+def findings(settings: Settings, instance: Instance, here: ClonesHere) -> list[FitnessFinding]:
     """Return the findings about the clones of the instance. Nothing is changed."""
     return [
         *_account(settings, instance),
-        *_room(settings, instance),
+        *_room(settings, instance, here.known),
         *_pool(settings, instance),
         *_addresses(settings, instance),
-        *_left(instance, clone_leaks),
+        *_left(instance, here.leaks),
     ]
 
 
@@ -36,12 +49,10 @@ def _account(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     return [ok("clones", f"their servers run as {name}")]
 
 
-def _room(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+def _room(settings: Settings, instance: Instance, known: Sequence[CloneInfo]) -> list[FitnessFinding]:
     """Return a warning for each way in which clones of the instance may take production's space."""
     try:
-        return [
-            warning("clones", item.text, item.hint) for item in room.objections(settings, instance.host, instance.name)
-        ]
+        return [warning("clones", item.text, item.hint) for item in room.objections(settings, known, instance.name)]
     except ZsnapdbError:
         # Without ZFS there are no clones.
         return []

@@ -16,10 +16,12 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone import catalogue
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.reaper import leaks
-from zsnapdb.jobs.copies.sweeping import Leak
 from zsnapdb.jobs.doctor import clones, orphans
 from zsnapdb.jobs.doctor.advice import advise, silences
+from zsnapdb.jobs.doctor.clones import ClonesHere
 from zsnapdb.jobs.health.recoverable import Stored, read
 from zsnapdb.jobs.health.repeated_gtids import repeated
 from zsnapdb.jobs.host import object_locks, readers, replaced
@@ -67,11 +69,8 @@ def diagnose(settings: Settings, host: Host, only: str | None) -> list[Diagnosis
     """Return the diagnosis of the named instance, or of all instances. ConfigError if a silence names no rule."""
     names = [settings.one_instance(only)[0]] if only else sorted(settings.instance)
     silenced = {name: silences(settings, name) for name in names}
-    clone_leaks = _leaks(settings, host)
-    return [
-        _diagnose_one(settings, Instance.of(settings, name).on_host(host), clone_leaks, silenced[name])
-        for name in names
-    ]
+    here = _clones_here(settings, host)
+    return [_diagnose_one(settings, Instance.of(settings, name).on_host(host), here, silenced[name]) for name in names]
 
 
 def safe_changes(diagnoses: Iterable[Diagnosis]) -> tuple[PropertyChange, ...]:
@@ -86,9 +85,7 @@ def apply_changes(changes: Iterable[PropertyChange]) -> None:
         datasets.set_properties(change.dataset, {change.name: change.value})
 
 
-def _diagnose_one(
-    settings: Settings, instance: Instance, clone_leaks: Sequence[Leak], silenced: Sequence[Silence]
-) -> Diagnosis:
+def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, silenced: Sequence[Silence]) -> Diagnosis:
     observed: Observed | None = None
     ciphers: Mapping[str, str] = {}
     volumes: Mapping[str, str] = {}
@@ -116,7 +113,7 @@ def _diagnose_one(
         placed = instance.with_volumes(observed.volumes)
         findings += (*_replaced(settings, placed), *readers.remind(settings, placed))
         findings.append(recovery_rules.possible(findings))
-    about_clones = clones.findings(settings, instance, clone_leaks)
+    about_clones = clones.findings(settings, instance, here)
     return Diagnosis(instance.name, (*findings, *about_stored(instance), *about_clones), observed)
 
 
@@ -302,12 +299,16 @@ def _objectives(instance: Instance, stored: Stored) -> list[FitnessFinding]:
     ]
 
 
-def _leaks(settings: Settings, host: Host) -> list[Leak]:
+def _clones_here(settings: Settings, host: Host) -> ClonesHere:
+    known: Sequence[CloneInfo] = ()
     try:
-        return [*leaks(settings, host), *orphans.leaks(settings), *vm_reaper.leaks(settings, host)]
+        seen = catalogue.known(settings, host)
+        known = seen.copies
+        left = [*leaks(settings, host, seen), *orphans.leaks(settings), *vm_reaper.leaks(settings, host)]
+        return ClonesHere(known, left)
     except ZsnapdbError:
         # Without ZFS there are no clones. The findings of each instance report that ZFS is missing.
-        return []
+        return ClonesHere(known)
 
 
 def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:

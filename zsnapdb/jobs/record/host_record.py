@@ -276,6 +276,9 @@ def findings(
 
 def without_future(instance: Instance, repository: Repository, known: Summaries) -> tuple[Summary, ...]:
     """Return the readable backups, oldest first, without those from the future."""
+    # Which are this host's own, matters only if there is one at all.
+    if not from_future((backup.backup_id for backup in known.backups), instance.host.now(), ()):
+        return known.backups
     future = check(instance, repository, known.backups, tuple(known.unreadable)).future
     return tuple(backup for backup in known.backups if backup.backup_id not in future)
 

@@ -91,10 +91,11 @@ class ServerWork:
         return local or self.repository.manifest(self.instance.name, backup_id)
 
 
-def _proved_guids(parts: Sequence[MountPart]) -> dict[str, int]:
+def _proved_guids(parts: Sequence[MountPart], *, may_be_clones: bool) -> dict[str, int]:
     """Return the GUID of the snapshot that each volume was received with, or cloned from, by dataset."""
-    origins = datasets.properties_of([part.dataset for part in parts], ["origin"])
-    names = {part.dataset: origins[part.dataset]["origin"].value for part in parts}
+    chosen = [part.dataset for part in parts]
+    origins = datasets.properties_of(chosen, ["origin"]) if may_be_clones else {}
+    names = {name: origins[name]["origin"].value if name in origins else datasets.UNSET for name in chosen}
     names |= {
         part.dataset: f"{part.dataset}@{part.snapshot}" for part in parts if names[part.dataset] in ("", datasets.UNSET)
     }
@@ -105,7 +106,7 @@ def mount(work: ServerWork, step: MountVolumes) -> None:
     """Compare GUIDs, restore properties, mount, outermost first."""
     # The server that starts next needs the memory more.
     work.memory.clear()
-    proved = _proved_guids(step.parts)
+    proved = _proved_guids(step.parts, may_be_clones=bool(work.plan.clones))
     for part in step.parts:
         if proved[part.dataset] != part.guid:
             raise DamagedError(
