@@ -20,7 +20,6 @@ from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import (
     address,
     contract,
-    fetch,
     handed,
     heartbeat,
     locks,
@@ -36,7 +35,7 @@ from zsnapdb.jobs.clone.created import Created, CreateDurations
 from zsnapdb.jobs.clone.destroy import drop_live
 from zsnapdb.jobs.clone.handed import HandedData
 from zsnapdb.jobs.clone.live_set import take_live
-from zsnapdb.jobs.clone.locate import home_for
+from zsnapdb.jobs.clone.locate import bring_here, home_for
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.prepare import PreparedSet, prepare_source
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
@@ -163,8 +162,10 @@ def _obtain(
         return take_live(instance)
     if isinstance(planned, RestorePlan):
         top = home_for(settings, list(instance.volumes.values()))
+        from zsnapdb.jobs.clone import fetch
+
         return fetch.reach(settings, instance, reopen(instance, planned), top, planned)
-    return fetch.bring_here(settings, instance, planned)
+    return bring_here(settings, instance, planned)
 
 
 def _separate(

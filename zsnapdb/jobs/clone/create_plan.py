@@ -11,7 +11,7 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import account, address, catalogue, fetch, haproxy, masking_policy, room
+from zsnapdb.jobs.clone import account, address, catalogue, haproxy, masking_policy, room
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
@@ -125,6 +125,8 @@ def planned_source(settings: Settings, instance: Instance, request: CloneRequest
     """Return what the clone is made from, and how it is masked; change nothing. The instance's volumes are known."""
     rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
     if request.at is not None:
+        from zsnapdb.jobs.clone import fetch
+
         known = request.point
         repository = reopen(instance, known) if known is not None else open_for_restore(instance, RestoreOrigin.AUTO)
         top = home_for(settings, list(instance.volumes.values()))

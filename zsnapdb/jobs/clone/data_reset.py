@@ -18,7 +18,6 @@ from zsnapdb.jobs.clone import (
     address,
     branch_heads,
     credentials,
-    fetch,
     foreign,
     locks,
     masking_policy,
@@ -32,7 +31,7 @@ from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import start_locked
 from zsnapdb.jobs.clone.live_set import take_live
-from zsnapdb.jobs.clone.locate import locate
+from zsnapdb.jobs.clone.locate import bring_here, locate
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, with_volumes
@@ -147,14 +146,10 @@ def _source(
         source = _original(settings, host, info)
         if isinstance(source, CloneSource):
             return source
-        return fetch.bring_here(
-            settings, with_volumes(Instance.of(settings, info.instance, events).on_host(host)), source
-        )
+        return bring_here(settings, with_volumes(Instance.of(settings, info.instance, events).on_host(host)), source)
     instance = with_volumes(Instance.of(settings, info.instance, events).on_host(host))
     rules = _rules(settings, info)
-    return fetch.bring_here(
-        settings, instance, locate(settings, instance, requested, rules, accepts_older=accepts_older)
-    )
+    return bring_here(settings, instance, locate(settings, instance, requested, rules, accepts_older=accepts_older))
 
 
 def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource) -> int:

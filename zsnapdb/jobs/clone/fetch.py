@@ -15,7 +15,6 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import locks, properties, reusable_sets
-from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
 from zsnapdb.jobs.clone.reusable_sets import RECEIVED, facts_of
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, find_local, origin_in
@@ -50,14 +49,6 @@ from zsnapdb.planning.restore.steps import (
 )
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
-
-
-def bring_here(settings: Settings, instance: Instance, source: CloneSource | RemoteBackup) -> CloneSource:
-    """Return a source that is on this host; a backup that is only in the repository is received first."""
-    if isinstance(source, CloneSource):
-        return source
-    home = home_for(settings, [volume.dataset for volume in source.manifest.volumes])
-    return fetch(settings, instance, home, source)
 
 
 def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBackup) -> CloneSource:

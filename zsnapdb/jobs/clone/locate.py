@@ -58,6 +58,17 @@ def locate(
     return RemoteBackup(restore_chain(repository.catalogue(instance.name).manifests, target))
 
 
+def bring_here(settings: Settings, instance: Instance, source: CloneSource | RemoteBackup) -> CloneSource:
+    """Return a source that is on this host; a backup that is only in the repository is received first."""
+    if isinstance(source, CloneSource):
+        return source
+    # What restores is loaded where a backup must be received.
+    from zsnapdb.jobs.clone import fetch
+
+    home_of_clones = home_for(settings, [volume.dataset for volume in source.manifest.volumes])
+    return fetch.fetch(settings, instance, home_of_clones, source)
+
+
 def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> CloneSource | None:
     """Return the set on this host that a consolidated backup has too; None if it is not here, or is another one."""
     original = target.volumes[0].snapshot.removeprefix(SNAPSHOT_PREFIX)

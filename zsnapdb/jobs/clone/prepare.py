@@ -16,9 +16,9 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.base.set_properties import snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import fetch, locks, masking, masking_policy, properties, reusable_sets, room
+from zsnapdb.jobs.clone import locks, masking, masking_policy, properties, reusable_sets, room
 from zsnapdb.jobs.clone.catalogue import home
-from zsnapdb.jobs.clone.locate import locate
+from zsnapdb.jobs.clone.locate import bring_here, locate
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet, anchor_of, facts_of, name_of, prepared_form
@@ -65,7 +65,7 @@ def prepare(
     rules = masking_policy.rules_of(instance.settings.masking, requested=masks)
     instance = with_volumes(instance)
     located = locate(settings, instance, requested, rules, accepts_older=accepts_older)
-    source = fetch.bring_here(settings, instance, located)
+    source = bring_here(settings, instance, located)
     return prepare_source(settings, instance, source, masking_policy.rules_for(source, rules))
 
 

@@ -26,7 +26,7 @@ class SourceFoundError(Exception):
     """Ends a job as soon as it has its source."""
 
 
-def found(_settings: object, _instance: object, source: RemoteBackup) -> Any:
+def found(_settings: object, _instance: object, _home: str, source: RemoteBackup) -> Any:
     raise SourceFoundError(source.manifest.backup_id)
 
 
@@ -73,7 +73,7 @@ def test_a_refused_latest_is_accepted_with_the_option(
     monkeypatch.setattr(Instance, "of", lambda *_: instance)
     monkeypatch.setattr(locate, "find_local", lambda *_: None)
     monkeypatch.setattr(reusable_sets, "find_received", lambda *_: None)
-    monkeypatch.setattr(fetch, "bring_here", found)
+    monkeypatch.setattr(fetch, "fetch", found)
     with pytest.raises(DamagedError) as refused:
         use(host, False)
     assert "--accept-older" in refused.value.hint
