@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName
 from zsnapdb.cli.output import show
 
@@ -24,11 +25,8 @@ def advise(
     the figures behind each line, and what no counter knows.
     """
     from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.doctor import load as job
     from zsnapdb.report.load import LoadView
 
-    chosen = Instance.of(load(config), instance, Terminal())
+    _, chosen = of_instance(config, instance)
     show(LoadView(job.watch(chosen, parse_duration(period))), json)

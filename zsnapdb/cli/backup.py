@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly, WaitTime
 from zsnapdb.cli.output import show
 
@@ -44,17 +45,12 @@ def backup(
 
     # To start takes as long as all that follows, and where processors are few, the server's commits would wait for it.
     with at_low_priority():
-        from zsnapdb.base.quantities import parse_duration
         from zsnapdb.cli import log
-        from zsnapdb.cli.progress import Terminal
-        from zsnapdb.config.settings import load
         from zsnapdb.jobs.backup import plan as backup_plan
         from zsnapdb.jobs.backup import run as job
-        from zsnapdb.jobs.base.instance import Instance
         from zsnapdb.report import backup as report
 
-        terminal = Terminal()
-        chosen = Instance.of(load(config), instance, terminal).waiting(parse_duration(wait))
+        _, chosen = of_instance(config, instance, wait=wait)
 
     if plan and local_set is not None:
         raise UsageError("--plan does not apply to --set", hint="see the set with `zsnapdb list --local`")
@@ -66,6 +62,5 @@ def backup(
     else:
         result = job.backup(chosen, full=full, fresh=fresh, once=once is not None)
     lower_for_good()
-    terminal.end()
     log.about(backup_id=result.manifest.backup_id)
     show(report.BackupView(result), json)

@@ -8,6 +8,7 @@ import typer
 
 from zsnapdb.cli import completion
 from zsnapdb.cli.groups import CommandGroup
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
 from zsnapdb.cli.output import show, show_at_once
 
@@ -78,16 +79,12 @@ def archive(
     """
     import signal
 
-    from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli.exit_codes import stop_on_signals
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.binlog import archive as job
     from zsnapdb.jobs.binlog import new_history
     from zsnapdb.report import binlog as report
 
-    chosen = Instance.of(load(config), instance, Terminal()).waiting(parse_duration(wait))
+    _, chosen = of_instance(config, instance, wait=wait)
     if once:
         outcome = job.archive_once(chosen)
     else:
@@ -124,18 +121,11 @@ def purge(
 
     A binlog is removed if it is archived, old enough, and fetched by all replicas.
     """
-    from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.binlog import purge as job
     from zsnapdb.report import binlog as report
 
-    chosen = Instance.of(load(config), instance, Terminal()).waiting(parse_duration(wait))
-    if plan:
-        show(report.PurgePlanView(job.plan_now(chosen)), json)
-        return
-    show(report.PurgeView(job.purge(chosen)), json)
+    _, chosen = of_instance(config, instance, wait=wait)
+    show(report.PurgePlanView(job.plan_now(chosen)) if plan else report.PurgeView(job.purge(chosen)), json)
 
 
 @app.command("find")
@@ -156,17 +146,14 @@ def find(
 
     Lists GTID, commit time, size, kinds of change, rows and tables, and names the command that undoes a transaction.
     """
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.binlog import find as job
     from zsnapdb.report import binlog_find as report
 
     request = job.FindRequest(table, kind, rows_at_least, between, user_time, largest, limit)
+    _, chosen = of_instance(config, instance)
     if follow:
-        _follow(Instance.of(load(config), instance, Terminal()), request, json=json)
+        _follow(chosen, request, json=json)
         return
-    chosen = Instance.of(load(config), instance, Terminal())
     search = job.find(chosen, request)
     show(report.SearchView(chosen.name, search), json)
     if search.problems:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli import completion
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, RepositoryName, WaitTime
 from zsnapdb.cli.output import show
 
@@ -32,19 +33,12 @@ def consolidate(
     Receive the chain into scratch datasets of this host, store full streams of the same snapshots as a new backup, and
     remove the datasets. The next backup is an increment of it, and the chain before it may expire.
     """
-    from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.trial import consolidate as job
     from zsnapdb.report.trial import consolidate as report
 
-    settings = load(config)
-    terminal = Terminal()
-    chosen = Instance.at(settings, instance, repository, terminal).waiting(parse_duration(wait))
+    settings, chosen = of_instance(config, instance, repository, wait=wait)
     if plan:
         show(report.ConsolidatePlanView(job.plan(chosen, chosen.open_repository(), backup)), json)
         return
     done = job.consolidate(settings, chosen, backup)
-    terminal.end()
     show(report.ConsolidateView(done), json)

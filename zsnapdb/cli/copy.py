@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
 from zsnapdb.cli.output import show, show_errors
 
@@ -32,24 +33,14 @@ def copy(
 ) -> None:
     """Copy missing backups to another repository, unchanged."""
     from zsnapdb.base.errors import DamagedError
-    from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import copy as job
     from zsnapdb.report.repository import copy as report
 
-    terminal = Terminal()
-    settings = load(config)
-    here, there = (
-        Instance.at(settings, instance, source, terminal),
-        Instance.at(settings, instance, to, terminal).waiting(parse_duration(wait)),
-    )
+    (_, here), (_, there) = of_instance(config, instance, source), of_instance(config, instance, to, wait=wait)
     if plan:
         show(report.CopyPlanView(job.plan(here, there)), json)
         return
     result = job.copy(here, there)
-    terminal.end()
     show(report.CopyView(result), json)
     show_errors(result.plan.unreadable.values())
     if not result.is_whole:

@@ -14,6 +14,7 @@ from zsnapdb.cli.drill_machine import (
     repeatable_drill,
 )
 from zsnapdb.cli.once import CommandAnswer, show_once
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import (
     POINT,
     AcceptOlder,
@@ -73,19 +74,12 @@ def drill(
 
     Exit codes: 0 passed, 11 a check failed, 7 data is damaged.
     """
-    from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.trial import drill as job
 
-    settings = load(config).with_binary(instance, binary)
-    terminal = Terminal()
-    chosen = Instance.at(settings, instance, repository, terminal).waiting(parse_duration(wait))
+    settings, chosen = of_instance(config, instance, repository, binary=binary, wait=wait)
     if chosen.settings.vm is not None:
         refuse_server_options(history=history, binary=binary)
         drill_machine(settings, chosen, MachineDrillOptions(to, seed, accepts_older, plan, whole, once), json)
-        terminal.end()
         return
     request = job.DrillRequest(to, seed, whole, accepts_older, history)
     if plan:
@@ -93,11 +87,9 @@ def drill(
         return
 
     def make() -> CommandAnswer:
-        done = job.drill(settings, chosen, request)
-        terminal.end()
-        return answer_of(done)
+        return answer_of(job.drill(settings, chosen, request))
 
-    show_once(chosen.host, once, repeatable_drill(chosen, terminal.tell), make, json)
+    show_once(chosen.host, once, repeatable_drill(chosen), make, json)
 
 
 def _show_plan(settings: Settings, instance: Instance, request: DrillRequest, json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +28,7 @@ class MachineDrillOptions:
     once: str | None
 
 
-def repeatable_drill(instance: Instance, tell: Callable[[str], None]) -> Repeatable:
+def repeatable_drill(instance: Instance) -> Repeatable:
     """Return what a drill declares: whichever host made it, its evidence in the repository has the id of its run."""
     from zsnapdb.jobs.trial.once import made
 
@@ -38,7 +37,7 @@ def repeatable_drill(instance: Instance, tell: Callable[[str], None]) -> Repeata
         return answer_of(done) if done is not None else None
 
     about = f"{instance.name} in {instance.settings.repository}"
-    return Repeatable("drill", about, made=known, patience=instance.wait, tell=tell)
+    return Repeatable("drill", about, made=known, patience=instance.wait, tell=instance.events.tell)
 
 
 def answer_of(done: DrillResult) -> CommandAnswer:
@@ -66,7 +65,7 @@ def drill_machine(settings: Settings, instance: Instance, options: MachineDrillO
     def make() -> CommandAnswer:
         return answer_of(machine_drill.drill(settings, instance, request))
 
-    show_once(instance.host, options.once, repeatable_drill(instance, instance.events.tell), make, json)
+    show_once(instance.host, options.once, repeatable_drill(instance), make, json)
 
 
 def refuse_server_options(*, history: str | None, binary: Path | None) -> None:

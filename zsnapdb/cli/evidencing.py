@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.cli.opened import of_instance
 
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
@@ -28,16 +29,11 @@ def evidencing(job: str, command: Command, only_with: str | None = None) -> Comm
 
     @functools.wraps(command)
     def run(*words: Any, **options: Any) -> None:
-        from zsnapdb.cli.progress import Terminal
-        from zsnapdb.config.settings import load
-        from zsnapdb.jobs.base.instance import Instance
-
         if options.get("plan") or (only_with is not None and not options.get(only_with)):
             command(*words, **options)
             return
         try:
-            name = options.get("repository")
-            chosen = Instance.at(load(options.get("config")), options.get("instance"), name, Terminal())
+            _, chosen = of_instance(options.get("config"), options.get("instance"), options.get("repository"))
         except ZsnapdbError:
             # The command says what is wrong.
             command(*words, **options)

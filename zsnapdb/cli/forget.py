@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
 from zsnapdb.cli.output import renamed, show
 
@@ -24,13 +25,10 @@ def acknowledge_removed(
 
     This host stored them, and another host or a person removed them. The next prune may destroy their local snapshots.
     """
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import forget as job
     from zsnapdb.report.repository.forget import ForgetView
 
-    chosen = Instance.of(load(config), instance, Terminal())
+    _, chosen = of_instance(config, instance)
     names = tuple(backups or ())
     show(ForgetView(job.plan(chosen, names) if plan else job.forget(chosen, names), is_planned=plan), json)
 

@@ -9,6 +9,7 @@ import typer
 
 from zsnapdb.base.errors import DamagedError, UsageError
 from zsnapdb.cli import completion
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, RepositoryName
 from zsnapdb.cli.output import show, show_errors, show_missing
 
@@ -31,13 +32,10 @@ def list_backups(
             raise UsageError("--local asks no repository", hint="leave out --repository")
         _list_local(instance, config, json)
         return
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import inventory
     from zsnapdb.report.repository.list import InventoryView
 
-    backups = inventory.inventory(Instance.at(load(config), instance, repository, Terminal()))
+    backups = inventory.inventory(of_instance(config, instance, repository)[1])
     show(InventoryView(backups), json)
     show_errors(backups.damaged)
     is_lacking = show_missing(backups.missing)
@@ -66,12 +64,9 @@ def show_backup(
     json: AsJson = False,
 ) -> None:
     """Show the position, lock, volumes and chain of one backup."""
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import inventory
     from zsnapdb.report.repository.show import BackupDetailView
 
-    detail = inventory.detail(Instance.at(load(config), instance, repository, Terminal()), backup)
+    detail = inventory.detail(of_instance(config, instance, repository)[1], backup)
     show(BackupDetailView(detail), json)
     show_missing(detail.missing)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance
 from zsnapdb.cli.output import show
 
@@ -49,14 +50,10 @@ def migration_check(
     """
     from zsnapdb.base.errors import ConsistencyError
     from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.clone import migration as job
     from zsnapdb.report.clone import migration as report
 
-    settings = load(config)
-    chosen = Instance.of(settings, instance, Terminal())
+    settings, chosen = of_instance(config, instance)
     seconds = None if load_of is None else parse_duration(load_of)
     checked = job.check(settings, chosen, job.MigrationRequest(command or (), Path.cwd(), source, seconds))
     show(report.MigrationView(checked, as_markdown=markdown), json)

@@ -8,6 +8,7 @@ import typer
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly, RepositoryName, WaitTime
 from zsnapdb.cli.output import show, show_errors, show_missing
 
@@ -34,17 +35,11 @@ def prune(
 
     A backup is expired if the retention policy does not keep it.
     """
-    from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import prune as job
     from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
     from zsnapdb.report.repository import prune as report
 
-    terminal = Terminal()
-    settings = load(config)
-    chosen = Instance.at(settings, instance, repository, terminal).waiting(parse_duration(wait))
+    settings, chosen = of_instance(config, instance, repository, wait=wait)
     is_own = chosen.settings.repository == settings.instance[chosen.name].repository
     local = None if is_own else NOTHING_LOCAL
     policy = job.Unrestorable.REMOVE if unrestorable else job.Unrestorable.KEEP
@@ -58,11 +53,10 @@ def prune(
 
     def make() -> CommandAnswer:
         result = job.prune(chosen, local=local, unrestorable=policy, trusts_clock=trust_clock)
-        terminal.end()
         return CommandAnswer(report.PruneView(result), _show_problems(result.plan))
 
     about = f"{chosen.name} in {chosen.settings.repository}"
-    show_once(chosen.host, once, Repeatable("prune", about, patience=chosen.wait, tell=terminal.tell), make, json)
+    show_once(chosen.host, once, Repeatable("prune", about, patience=chosen.wait, tell=chosen.events.tell), make, json)
 
 
 def _show_problems(planned: PrunePlan) -> int:

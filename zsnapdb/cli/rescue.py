@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli import completion
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import (
     POINT,
     AcceptOlder,
@@ -120,15 +121,10 @@ def rescue(
     The copy goes to a dump file, or to a live server under a new name. Nothing is overwritten.
     """
     from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.trial import rescue as job
     from zsnapdb.report.trial import rescue as report
 
-    settings = load(config).with_binary(instance, binary)
-    terminal = Terminal()
-    chosen = Instance.at(settings, instance, repository, terminal).waiting(parse_duration(wait))
+    settings, chosen = of_instance(config, instance, repository, binary=binary, wait=wait)
     destination = job.destination(
         settings, into=into, instance=into_instance, user=user, password_file=password_file, tls=chosen.tls
     )
@@ -147,5 +143,4 @@ def rescue(
         show(report.RescuePlanView(planned), json)
         return
     done = job.rescue(settings, chosen, request)
-    terminal.end()
     show(report.RescueView(done), json)

@@ -9,6 +9,7 @@ import typer
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import (
     HANDOVER_KINDS,
     POINT,
@@ -34,7 +35,13 @@ from zsnapdb.cli.options import (
     WithForeignSnapshots,
 )
 from zsnapdb.cli.output import show
-from zsnapdb.cli.restore_machine import MachineOptions, about_restore, restore_machine
+from zsnapdb.cli.restore_machine import (
+    MachineOptions,
+    about_restore,
+    always_continue,
+    confirm_on_terminal,
+    restore_machine,
+)
 
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
@@ -43,7 +50,6 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.restore.handover_plan import Handover
     from zsnapdb.jobs.restore.plan import RestoreRequest
     from zsnapdb.planning.restore.origin import RestoreOrigin
-    from zsnapdb.planning.restore.steps import Step
 
 RequestedPoint = Annotated[
     str,
@@ -115,9 +121,6 @@ def restore(
     With --once the command can be repeated: a restore that the run of this id finished is shown, and one that was
     interrupted goes on, unless it may have begun to replace the server: then a person continues it with --resume.
     """
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore.plan import RestoreRequest, origin_of
     from zsnapdb.report.restore import result as report
 
@@ -127,15 +130,13 @@ def restore(
             "--once excludes --resume, --abandon and --continue-to",
             hint="repeat the command with which the restore began: it goes on by itself",
         )
-    settings = load(config).with_binary(instance, binary)
-    terminal = Terminal()
-    chosen = Instance.at(settings, instance, repository, terminal).rebuilding_replicas(replicas_will_be_rebuilt)
+    settings, chosen = of_instance(config, instance, repository, binary=binary)
+    chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)
     may_go = with_foreign_snapshots
     if chosen.settings.vm is not None:
         _refuse_server_options(handover, history, port, server_id, source, origin, further)
         wanted = MachineOptions(to, target, name, accepts_older, stop_after, resume, abandon, step, may_go, plan, once)
         restore_machine(settings, chosen, wanted, json)
-        terminal.end()
         return
     if abandon:
         from zsnapdb.jobs.restore import give_up as giving_up
@@ -143,7 +144,7 @@ def restore(
         given_up = giving_up.abandon(settings, chosen, target, with_foreign_snapshots=may_go)
         show(report.AbandonedView(given_up.plan, given_up.left), json)
         return
-    confirm = _confirm_on_terminal if step else _always_continue
+    confirm = confirm_on_terminal if step else always_continue
     last = handover_of(handover, port, server_id, source, source_user, source_password_file)
     volumes = origin_of(origin)
     request = RestoreRequest(to, target, name, last, accepts_older=accepts_older, history=history, origin=volumes)
@@ -162,18 +163,16 @@ def restore(
             result = continuing.go_on(settings, chosen, later, confirm, stop_after)
         else:
             result = job.restore(settings, chosen, request, confirm, stop_after)
-        terminal.end()
         return CommandAnswer(report.RestoreView(result))
 
     def made() -> CommandAnswer | None:
         from zsnapdb.jobs.restore import once as of_run
 
         known = of_run.restored(settings, chosen, confirm, stop_after)
-        terminal.end()
         return CommandAnswer(report.RestoreView(known)) if known is not None else None
 
     about = about_restore(chosen.name, to, target or name, handover)
-    show_once(chosen.host, once, Repeatable("restore", about, made=made, tell=terminal.tell), make, json)
+    show_once(chosen.host, once, Repeatable("restore", about, made=made, tell=chosen.events.tell), make, json)
 
 
 def _refuse_contradictions(to: str, further: str | None, *, resume: bool, abandon: bool, plan: bool) -> None:
@@ -249,14 +248,6 @@ def _show_plan(
     expected = preflight.expected_error(findings)
     if expected is not None:
         raise typer.Exit(expected.exit_code)
-
-
-def _always_continue(_step: Step) -> bool:
-    return True
-
-
-def _confirm_on_terminal(step: Step) -> bool:
-    return typer.confirm(f"{step.name}: {step.describe()}?", default=True, err=True)
 
 
 def handover_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import typer
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore.machine_plan import MachineRestoreRequest
-    from zsnapdb.jobs.restore.machine_run import MachineStep
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ def restore_machine(settings: Settings, instance: Instance, options: MachineOpti
         given_up = job.abandon(settings, instance, options.target, with_foreign_snapshots=may_go)
         show(report.MachineAbandonedView(given_up), json)
         return
-    confirm = _confirm_on_terminal if options.step else _always_continue
+    confirm = confirm_on_terminal if options.step else always_continue
     request = MachineRestoreRequest(options.to, options.target, options.name, options.accepts_older)
     if options.plan:
         _show_plan(settings, instance, request, json)
@@ -92,9 +91,17 @@ def _show_plan(settings: Settings, instance: Instance, request: MachineRestoreRe
         raise typer.Exit(expected.exit_code)
 
 
-def _always_continue(_step: MachineStep) -> bool:
+class _Step(Protocol):
+    @property
+    def name(self) -> str: ...
+    def describe(self) -> str: ...
+
+
+def always_continue(_step: _Step) -> bool:
+    """Return True."""
     return True
 
 
-def _confirm_on_terminal(step: MachineStep) -> bool:
+def confirm_on_terminal(step: _Step) -> bool:
+    """Ask whether the step is to be done."""
     return typer.confirm(f"{step.name}: {step.describe()}?", default=True, err=True)

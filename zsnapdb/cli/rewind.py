@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import (
     POINT,
     AsJson,
@@ -82,10 +83,6 @@ def rewind(
     The state is prepared and checked beside the running server, from the snapshots and binlogs on this host. Then the
     server is stopped, its datasets are replaced and kept, and it is started again. A backup of the new history follows.
     """
-    from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore import rewind as job
     from zsnapdb.jobs.restore import rewind_plan as plans
     from zsnapdb.jobs.restore.plan import origin_of
@@ -93,12 +90,10 @@ def rewind(
 
     if [to is not None, resume, replicas_rebuilt].count(True) != 1:
         raise UsageError("a rewind needs one of --to, --resume and --replicas-rebuilt", hint="for example --to 10m")
-    settings = load(config).with_binary(instance, binary)
+    settings, chosen = of_instance(config, instance, binary=binary, wait=wait)
     if replicas_rebuilt:
-        _forget_readers(settings, instance, json)
+        _forget_readers(chosen, json)
         return
-    terminal = Terminal()
-    chosen = Instance.of(settings, instance, terminal).waiting(parse_duration(wait))
     chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)
     ask = _always if yes else _ask_on_terminal
     if not yes and not plan and not sys.stdin.isatty():
@@ -114,7 +109,6 @@ def rewind(
             _show_plan(settings, chosen, planned, json)
             return
         result = job.rewind(settings, chosen, planned, ask, backs_up=not no_backup)
-    terminal.end()
     show(report.RewindView(result), json)
     if result.backup_error is not None:
         raise typer.Exit(result.backup_error.exit_code)
@@ -132,13 +126,11 @@ def _show_plan(settings: Settings, instance: Instance, planned: RewindPlan, json
         raise typer.Exit(expected.exit_code)
 
 
-def _forget_readers(settings: Settings, name: str | None, json: bool) -> None:
-    from zsnapdb.jobs.base.instance import Instance
+def _forget_readers(instance: Instance, json: bool) -> None:
     from zsnapdb.jobs.host import readers
     from zsnapdb.report.restore.readers import ReplicasRebuiltView
 
-    chosen = Instance.of(settings, name)
-    show(ReplicasRebuiltView(chosen.name, readers.forget(chosen)), json)
+    show(ReplicasRebuiltView(instance.name, readers.forget(instance)), json)
 
 
 def _always(_outage: Outage) -> bool:

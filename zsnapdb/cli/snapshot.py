@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly, WaitTime
 from zsnapdb.cli.output import show
 
@@ -24,15 +25,10 @@ def snapshot(
 
     # As in `zsnapdb backup`: the start takes longer than the snapshot.
     with at_low_priority():
-        from zsnapdb.base.quantities import parse_duration
-        from zsnapdb.cli.progress import Terminal
-        from zsnapdb.config.settings import load
         from zsnapdb.jobs.backup import local_snapshot as job
-        from zsnapdb.jobs.base.instance import Instance
         from zsnapdb.report import local_snapshot as report
 
-        terminal = Terminal()
-        chosen = Instance.of(load(config), instance, terminal).waiting(parse_duration(wait))
+        _, chosen = of_instance(config, instance, wait=wait)
 
     if plan:
         show(report.LocalSnapshotPlanView(job.plan(chosen)), json)
@@ -41,8 +37,7 @@ def snapshot(
     def make() -> CommandAnswer:
         result = job.snapshot(chosen, once=once is not None)
         lower_for_good()
-        terminal.end()
         return CommandAnswer(report.LocalSnapshotView(result))
 
-    command = Repeatable("snapshot", chosen.name, patience=chosen.wait, tell=terminal.tell)
+    command = Repeatable("snapshot", chosen.name, patience=chosen.wait, tell=chosen.events.tell)
     show_once(chosen.host, once, command, make, json)

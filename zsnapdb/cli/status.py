@@ -11,6 +11,7 @@ import typer
 from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.cli.exit_codes import of_the_system
 from zsnapdb.cli.notifying import tell
+from zsnapdb.cli.opened import on_host
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, RepositoryName
 from zsnapdb.cli.output import show, show_errors
 
@@ -77,8 +78,6 @@ def _show(
     json: bool,
 ) -> int:
     """Print the state, write the metrics, and return the exit code."""
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.health import metrics_file
     from zsnapdb.jobs.repository import status as job
@@ -87,7 +86,7 @@ def _show(
 
     if metrics is not None:
         metrics_file.check_name(metrics)
-    settings = load(config)
+    settings, host = on_host(config)
     states = (
         job.statuses(settings, repository) if every else [job.observed(Instance.at(settings, instance, repository))]
     )
@@ -96,14 +95,14 @@ def _show(
         from zsnapdb.report.metrics import text as metrics_text
 
         try:
-            metrics_file.write(metrics, metrics_text(states, THIS_HOST.now()))
+            metrics_file.write(metrics, metrics_text(states, host.now()))
         except ZsnapdbError as error:
             # A full disk hides nothing from those who are notified.
             errors.append(error)
     if notify:
         from zsnapdb.notify.judgements import notify_of
 
-        notify_of(settings, states, THIS_HOST.now(), tell)
+        notify_of(settings, states, host.now(), tell)
     failed = failed_deliveries(settings)
     if every:
         show(report.AllStatusView(states, failed), json)

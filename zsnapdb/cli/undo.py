@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName
 from zsnapdb.cli.output import show
 
@@ -74,15 +75,11 @@ def undo(
 
     It undoes all rows or none: a row that was changed since prevents it. Without --apply the server is not changed.
     """
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.binlog import undo as job
     from zsnapdb.jobs.binlog import undo_apply
     from zsnapdb.report import undo as report
 
-    settings = load(config)
-    chosen = Instance.of(settings, instance, Terminal())
+    settings, chosen = of_instance(config, instance)
     job.refuse_existing(into)
     if applied and not yes and not sys.stdin.isatty():
         raise UsageError("undo --apply asks before it changes rows, and nobody can answer here", hint="add --yes")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly, RepositoryName
 from zsnapdb.cli.output import show, show_errors
 
@@ -42,14 +43,10 @@ def verify(
     Exit codes: 0 good, 7 damaged, 6 the repository has no backup or cannot be reached.
     """
     from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import verify as job
     from zsnapdb.report.repository import verify as report
 
-    terminal = Terminal()
-    chosen = Instance.at(load(config), instance, repository, terminal)
+    _, chosen = of_instance(config, instance, repository)
     seconds = parse_duration(older_than) if older_than is not None else None
     depth = job.Depth.READ if deep else job.Depth.LISTED
     if plan:
@@ -59,10 +56,9 @@ def verify(
 
     def make() -> CommandAnswer:
         result = job.verify(chosen, depth, older_than=seconds, limit=limit)
-        terminal.end()
         error = result.alarm()
         show_errors([error] if error is not None else [])
         return CommandAnswer(report.VerifyView(result), error.exit_code if error is not None else 0)
 
     about = f"{chosen.name} in {chosen.settings.repository}"
-    show_once(chosen.host, once, Repeatable("verify", about, tell=terminal.tell), make, json)
+    show_once(chosen.host, once, Repeatable("verify", about, tell=chosen.events.tell), make, json)

@@ -75,8 +75,6 @@ class Family:
     """Global privileges that show what a server does, and flush its tables and logs."""
     root_uses_socket: bool
     """The account root lets the root of the operating system in by the socket (MariaDB 10.4: unix_socket)."""
-    systemd_unit: str
-    """The service of the server as Debian names it."""
     option_folder: str
     """The folder of option files that only the server of this family reads on Debian."""
     versions_tables: bool
@@ -134,7 +132,6 @@ MYSQL = Family(
     lists_innodb_files=True,
     privileges_to_look=("PROCESS", "RELOAD", "REPLICATION CLIENT", "SHOW DATABASES"),
     root_uses_socket=False,
-    systemd_unit="mysql",
     option_folder="/etc/mysql/mysql.conf.d",
     versions_tables=False,
     starts_without_keys=True,
@@ -176,7 +173,6 @@ MARIADB = Family(
     lists_innodb_files=False,
     privileges_to_look=("PROCESS", "RELOAD", "BINLOG MONITOR", "SLAVE MONITOR", "SHOW DATABASES"),
     root_uses_socket=True,
-    systemd_unit="mariadb",
     option_folder="/etc/mysql/mariadb.conf.d",
     versions_tables=True,
     starts_without_keys=False,

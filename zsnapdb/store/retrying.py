@@ -80,16 +80,24 @@ class RetryingStore(Layer):
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
         """Store the object. If the answer to an attempt was lost and the object now has this body, that is success."""
+        self._write(
+            lambda: self.inner.put(key, body, only_if_absent=only_if_absent, sha256=sha256), ExistsError, key, body
+        )
+
+    def _write(
+        self, write: Callable[[], None], refusal: type[ExistsError | ChangedError], key: str, body: Body
+    ) -> None:
+        """Write. A refusal after an answer that was lost is success if the object now has this body."""
         lost = False
 
         def attempt() -> None:
             nonlocal lost
             try:
-                self.inner.put(key, body, only_if_absent=only_if_absent, sha256=sha256)
+                write()
             except UnreachableError:
                 lost = True
                 raise
-            except ExistsError:
+            except refusal:
                 if not (lost and self._holds(key, body)):
                     raise
 
@@ -115,20 +123,7 @@ class RetryingStore(Layer):
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
         """Replace the version. If an attempt's answer was lost and the object now has this body, that is success."""
-        lost = False
-
-        def attempt() -> None:
-            nonlocal lost
-            try:
-                self.inner.replace(key, body, tag=tag)
-            except UnreachableError:
-                lost = True
-                raise
-            except ChangedError:
-                if not (lost and self._holds(key, body)):
-                    raise
-
-        self._again(attempt, self.patience)
+        self._write(lambda: self.inner.replace(key, body, tag=tag), ChangedError, key, body)
 
     def _resumed(self, begin: Callable[[], Iterator[T]], name: Callable[[T], str]) -> Iterator[T]:
         """Yield the items of an ordered listing, each once.

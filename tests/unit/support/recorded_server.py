@@ -20,8 +20,9 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from tests.unit.support.known_capabilities import KNOWN
 from zsnapdb.base.errors import ServerError
-from zsnapdb.mysql.capability import KNOWN, dialect
+from zsnapdb.mysql.capability import dialect
 from zsnapdb.mysql.locks.instance import InstanceLock
 from zsnapdb.mysql.process import paths
 from zsnapdb.mysql.session import Address, Session

@@ -9,6 +9,7 @@ import typer
 from zsnapdb.cli.clone.options import CloneName
 from zsnapdb.cli.evidencing import evidencing_clone
 from zsnapdb.cli.groups import CommandGroup
+from zsnapdb.cli.opened import on_host
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
 
@@ -31,16 +32,14 @@ def create(
     json: AsJson = False,
 ) -> None:
     """Begin a branch of a clone. The clone stays on the branch that it is on."""
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import branches as job
     from zsnapdb.report.clone import branches as report
     from zsnapdb.report.clone.change import IntentionView
 
     if plan:
-        show(IntentionView(job.create_plan(load(config), THIS_HOST, name, branch, start), "branch create"), json)
+        show(IntentionView(job.create_plan(*on_host(config), name, branch, start), "branch create"), json)
         return
-    show(report.BranchesView(job.create(load(config), THIS_HOST, name, branch, start)), json)
+    show(report.BranchesView(job.create(*on_host(config), name, branch, start)), json)
 
 
 def switch(
@@ -51,29 +50,22 @@ def switch(
     What was written on the branch that is left is committed to it first.
     """
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import branches as job
     from zsnapdb.report.clone import branches as report
     from zsnapdb.report.clone.change import IntentionView
 
     if plan:
-        show(IntentionView(job.switch_plan(load(config), THIS_HOST, name, branch), "branch switch"), json)
+        show(IntentionView(job.switch_plan(*on_host(config), name, branch), "branch switch"), json)
         return
-    terminal = Terminal()
-    done = job.switch(load(config), THIS_HOST, name, branch, terminal)
-    terminal.end()
-    show(report.SwitchedView(done), json)
+    show(report.SwitchedView(job.switch(*on_host(config), name, branch, Terminal())), json)
 
 
 def list_branches(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:
     """List the branches of a clone, each with its newest commit."""
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import branches as job
     from zsnapdb.report.clone import branches as report
 
-    show(report.BranchesView(job.listing(load(config), THIS_HOST, name)), json)
+    show(report.BranchesView(job.listing(*on_host(config), name)), json)
 
 
 def log(
@@ -88,12 +80,10 @@ def log(
     json: AsJson = False,
 ) -> None:
     """List the commits that lead to a branch or a commit of a clone, newest first."""
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import branches as job
     from zsnapdb.report.clone import branches as report
 
-    seen = job.listing(load(config), THIS_HOST, name)
+    seen = job.listing(*on_host(config), name)
     show(report.BranchLogView(seen, state or seen.branches.current, job.log(seen, state)), json)
 
 
@@ -113,14 +103,10 @@ def diff(
     Tables without a primary key are compared by the number and the checksum of their rows.
     """
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import branch_diff
     from zsnapdb.report.clone import branches as report
 
-    terminal = Terminal()
-    compared = branch_diff.compare(load(config), THIS_HOST, name, before, after, limit, terminal)
-    terminal.end()
+    compared = branch_diff.compare(*on_host(config), name, before, after, limit, Terminal())
     show(report.BranchDifferenceView(compared), json)
 
 
@@ -128,16 +114,14 @@ def delete(
     name: CloneName, branch: BranchName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False
 ) -> None:
     """Forget a branch of a clone. Its commits stay as long as the clone."""
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import branches as job
     from zsnapdb.report.clone import branches as report
     from zsnapdb.report.clone.change import IntentionView
 
     if plan:
-        show(IntentionView(job.delete_plan(load(config), THIS_HOST, name, branch), "branch delete"), json)
+        show(IntentionView(job.delete_plan(*on_host(config), name, branch), "branch delete"), json)
         return
-    show(report.BranchesView(job.delete(load(config), THIS_HOST, name, branch)), json)
+    show(report.BranchesView(job.delete(*on_host(config), name, branch)), json)
 
 
 app = typer.Typer(

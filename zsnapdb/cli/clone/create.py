@@ -11,9 +11,9 @@ import typer
 
 from zsnapdb.cli import completion
 from zsnapdb.cli.clone.options import SOURCE_HELP
-from zsnapdb.cli.clone.set import create_set
 from zsnapdb.cli.evidencing import evidence_of
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import (
     POINT,
     AcceptOlder,
@@ -28,7 +28,10 @@ from zsnapdb.cli.options import (
 from zsnapdb.cli.output import show
 
 if TYPE_CHECKING:
+    from zsnapdb.config.settings import Settings
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.clone.created import Created
+    from zsnapdb.jobs.clone.request import CloneRequest
 
 
 class ProfileOption(Enum):
@@ -186,9 +189,6 @@ def create(
     # Somebody's server works on this host, perhaps beside the start of ten such commands.
     with at_low_priority():
         from zsnapdb.base.quantities import parse_duration, parse_size
-        from zsnapdb.cli.progress import Terminal
-        from zsnapdb.config.settings import load
-        from zsnapdb.jobs.base.instance import Instance
         from zsnapdb.jobs.clone import pool as job
         from zsnapdb.jobs.clone import request as requests
         from zsnapdb.report.clone import create as report
@@ -196,9 +196,7 @@ def create(
         _check_point(source, at, history)
         if once is not None and count is not None:
             raise typer.BadParameter("--once is for one clone; give each clone of a set a command and a run of its own")
-        settings = load(config).with_binary(instance, binary)
-        terminal = Terminal()
-        chosen = Instance.of(settings, instance, terminal)
+        settings, chosen = of_instance(config, instance, binary=binary)
         request = requests.CloneRequest(
             owner=owner or _owner(),
             name=name,
@@ -219,7 +217,7 @@ def create(
         )
     is_set = count is not None or topology is not TopologyOption.independent
     if plan and is_set:
-        create_set(settings, chosen, request, count or 0, topology.value, terminal, plan=True, json=json)
+        _create_set(settings, chosen, request, count or 0, topology.value, plan=True, json=json)
     elif plan:
         slot = job.candidate(settings, chosen, request)
         if slot is not None:
@@ -230,7 +228,7 @@ def create(
         show(report.ClonePlanView(create_plan.plan(settings, chosen, request)), json)
     elif is_set:
         with evidence_of(chosen, "clone", name or ""):
-            create_set(settings, chosen, request, count or 0, topology.value, terminal, plan=False, json=json)
+            _create_set(settings, chosen, request, count or 0, topology.value, plan=False, json=json)
     else:
 
         def made() -> CommandAnswer | None:
@@ -243,7 +241,6 @@ def create(
             named = replace(request, name=name or requests.random_name(chosen))
             with evidence_of(chosen, "clone", str(named.name)):
                 result = job.obtain(settings, chosen, named)
-            terminal.end()
             return _answer(result)
 
         def revealed(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -252,8 +249,30 @@ def create(
             return {**recorded, "password": of_run.password_of(settings, chosen.host, recorded["clone"]["id"])}
 
         about = f"{chosen.name} {f'at {at}' if at is not None else f'from {source}'} as {name or 'any name'}"
-        command = Repeatable("clone create", about, made=made, revealed=revealed, tell=terminal.tell)
+        command = Repeatable("clone create", about, made=made, revealed=revealed, tell=chosen.events.tell)
         show_once(chosen.host, once, command, make, json)
+
+
+def _create_set(
+    settings: Settings,
+    instance: Instance,
+    request: CloneRequest,
+    count: int,
+    topology: str,
+    *,
+    plan: bool,
+    json: bool,
+) -> None:
+    """Make a set of clones, or print the plan."""
+    from zsnapdb.jobs.clone import topology as job
+    from zsnapdb.report.clone import topology as report
+
+    if plan:
+        planned = job.plan_set(settings, instance, request, count, job.topology_of(topology))
+        show(report.CloneSetPlanView(planned), json)
+        return
+    made = job.create_set(settings, instance, request, count, job.topology_of(topology))
+    show(report.CloneSetView(made), json)
 
 
 def _answer(created: Created) -> CommandAnswer:

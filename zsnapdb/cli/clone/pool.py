@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zsnapdb.cli.evidencing import evidence_of_pool
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly
 from zsnapdb.cli.output import show
 
@@ -19,14 +20,10 @@ def pool(
 
     Those with data that is too old, without a server, or masked by other rules are destroyed and made anew.
     """
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.clone import pool_filling as job
     from zsnapdb.report.clone import pool as report
 
-    settings, terminal = load(config), Terminal()
-    chosen = Instance.of(settings, instance, terminal)
+    settings, chosen = of_instance(config, instance)
     if plan:
         show(report.PoolPlanView(job.plan_fill(settings, chosen)), json)
         return
@@ -34,7 +31,6 @@ def pool(
     def make() -> CommandAnswer:
         filled = job.fill(settings, chosen)
         evidence_of_pool(chosen, filled.changed)
-        terminal.end()
         return CommandAnswer(report.FilledPoolView(filled))
 
-    show_once(chosen.host, once, Repeatable("clone pool", chosen.name, tell=terminal.tell), make, json)
+    show_once(chosen.host, once, Repeatable("clone pool", chosen.name, tell=chosen.events.tell), make, json)

@@ -8,6 +8,7 @@ import typer
 
 from zsnapdb.cli import completion
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, Once, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
@@ -39,34 +40,25 @@ def prepare(
     A server recovers the snapshot set once and is shut down cleanly; where clones are masked, it is masked once. Clones
     of it, and their resets, then need neither.
     """
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.clone import plans
     from zsnapdb.jobs.clone import prepare as job
     from zsnapdb.report.clone.change import IntentionView
     from zsnapdb.report.clone.create import PreparedView, RemovedFormsView
 
-    settings = load(config).with_binary(instance, binary)
+    settings, chosen = of_instance(config, instance, binary=binary)
     if removes:
         act = job.forms_of if plan else job.remove_forms
-        forms = act(settings, Instance.of(settings, instance), source)
-        show(RemovedFormsView(tuple(forms), is_done=not plan), json)
+        show(RemovedFormsView(tuple(act(settings, chosen, source)), is_done=not plan), json)
         return
     if plan:
-        intention = plans.prepare(
-            settings, Instance.of(settings, instance), source, masks=mask, accepts_older=accepts_older
-        )
+        intention = plans.prepare(settings, chosen, source, masks=mask, accepts_older=accepts_older)
         show(IntentionView(intention, "prepare"), json)
         return
-    terminal = Terminal()
-    chosen = Instance.of(settings, instance, terminal)
 
     def make() -> CommandAnswer:
         prepared = job.prepare(settings, chosen, source, masks=mask, accepts_older=accepts_older)
-        terminal.end()
         return CommandAnswer(PreparedView(prepared))
 
     about = f"{chosen.name} from {source}{', masked' if mask else ''}"
-    command = Repeatable("clone prepare", about, tell=terminal.tell)
+    command = Repeatable("clone prepare", about, tell=chosen.events.tell)
     show_once(chosen.host, once, command, make, json)

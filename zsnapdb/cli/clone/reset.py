@@ -9,6 +9,7 @@ import typer
 from zsnapdb.cli import completion
 from zsnapdb.cli.clone.options import SOURCE_HELP, CloneName, clone_guids
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.opened import on_host
 from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, Once, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
@@ -40,24 +41,22 @@ def reset(
     If only some rows were changed since, and that is certain, they are undone; else the data is replaced.
     """
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import catalogue
     from zsnapdb.jobs.clone import reset as job
     from zsnapdb.report.clone import change as report
 
-    settings = catalogue.with_binary(load(config), THIS_HOST, name, binary)
+    settings, host = on_host(config)
+    settings = catalogue.with_binary(settings, host, name, binary)
     if plan:
-        planned = job.reset_plan(settings, THIS_HOST, name, source, accepts_older=accepts_older, replaces=replaces)
+        planned = job.reset_plan(settings, host, name, source, accepts_older=accepts_older, replaces=replaces)
         show(report.ResetPlanView(planned), json)
         return
     terminal = Terminal()
 
     def make() -> CommandAnswer:
-        done = job.reset(settings, THIS_HOST, name, source, terminal, accepts_older=accepts_older, replaces=replaces)
-        terminal.end()
+        done = job.reset(settings, host, name, source, terminal, accepts_older=accepts_older, replaces=replaces)
         return CommandAnswer(report.ResetView(done))
 
     about = f"{name} to {source}" if source is not None else name
-    command = Repeatable("clone reset", about, aim=lambda: clone_guids(settings, THIS_HOST, name), tell=terminal.tell)
-    show_once(THIS_HOST, once, command, make, json)
+    command = Repeatable("clone reset", about, aim=lambda: clone_guids(settings, host, name), tell=terminal.tell)
+    show_once(host, once, command, make, json)

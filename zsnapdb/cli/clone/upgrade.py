@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName
 from zsnapdb.cli.output import show
 
@@ -41,14 +42,10 @@ def upgrade_test(
     Exit code 11 means that the upgrade has problems.
     """
     from zsnapdb.base.errors import ConsistencyError
-    from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.clone import upgrade as job
     from zsnapdb.report.clone import upgrade as report
 
-    settings = load(config)
-    chosen = Instance.of(settings, instance, Terminal())
+    settings, chosen = of_instance(config, instance)
     queries = (*chosen.settings.upgrade_queries, *(query or ()))
     result = job.rehearse(settings, chosen, source, binary, queries, accepts_older=accepts_older)
     show(report.RehearsalView(result), json)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli.opened import on_host
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
 from zsnapdb.cli.vm.options import BaseName
@@ -48,17 +49,15 @@ def create(
 ) -> None:
     """Make a base from an image, or from a domain that is shut off. Machines are cloned from a base."""
     from zsnapdb.base.quantities import parse_size
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.vm import base as job
     from zsnapdb.report.vm import base as report
 
-    settings = load(config)
+    settings, host = on_host(config)
     request = job.BaseRequest(name, image, from_domain, domain_xml, parse_size(memory), cpus)
     if plan:
         show(report.BasePlanView(job.plan(settings, request)), json)
         return
-    show(report.BaseCreatedView(job.create(settings, THIS_HOST, request)), json)
+    show(report.BaseCreatedView(job.create(settings, host, request)), json)
 
 
 def list_bases(config: ConfigFile = None, json: AsJson = False) -> None:

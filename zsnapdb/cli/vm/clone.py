@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli.opened import on_host
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
 from zsnapdb.cli.vm.options import CloneSourceName, WaitFor
@@ -78,13 +79,11 @@ def clone(
     """Clone virtual machines from a base, or from a backup of a machine on this host, and start them."""
     from zsnapdb.base.quantities import parse_duration, parse_size
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.vm import create as job
     from zsnapdb.jobs.vm import readiness
     from zsnapdb.report.vm import machines as report
 
-    settings = load(config)
+    settings, host = on_host(config)
     request = job.MachinesRequest(
         source=source,
         owner=owner or os.environ.get("SUDO_USER") or getpass.getuser(),
@@ -99,9 +98,6 @@ def clone(
         identity=job.chosen_identity(identity),
     )
     if plan:
-        show(report.MachinesPlanView(job.plan(settings, THIS_HOST, request)), json)
+        show(report.MachinesPlanView(job.plan(settings, host, request)), json)
         return
-    terminal = Terminal()
-    made = job.create(settings, THIS_HOST, request, terminal)
-    terminal.end()
-    show(report.MachinesMadeView(made), json)
+    show(report.MachinesMadeView(job.create(settings, host, request, Terminal())), json)

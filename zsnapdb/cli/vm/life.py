@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli.opened import on_host
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, WithForeignSnapshots
 from zsnapdb.cli.output import show
 from zsnapdb.cli.vm.options import MachineName, WaitFor
@@ -86,13 +87,11 @@ def extend(
 ) -> None:
     """Extend the lease of a virtual machine. A lease is never shortened."""
     from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.vm import life
     from zsnapdb.report.vm import machines as report
 
     seconds = parse_duration(ttl) if ttl is not None else None
-    show(report.MachineChangedView(life.extend(load(config), THIS_HOST, name, seconds), "extended"), json)
+    show(report.MachineChangedView(life.extend(*on_host(config), name, seconds), "extended"), json)
 
 
 def protect(
@@ -111,14 +110,10 @@ def protect(
 ) -> None:
     """Protect a virtual machine from `zsnapdb reap` for some time."""
     from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.vm import life
     from zsnapdb.report.vm import machines as report
 
-    show(
-        report.MachineChangedView(life.protect(load(config), THIS_HOST, name, parse_duration(time)), "protected"), json
-    )
+    show(report.MachineChangedView(life.protect(*on_host(config), name, parse_duration(time)), "protected"), json)
 
 
 def destroy(

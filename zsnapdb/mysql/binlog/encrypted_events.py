@@ -25,7 +25,6 @@ from zsnapdb.mysql.binlog.events import FORMAT, HEADER, IGNORABLE, MAGIC, MARIAD
 
 _LENGTH_AT = 9
 _BLOCK = 16
-_NONCE_BYTES = 12
 _START = struct.Struct("<BI12s")
 _CHECKPOINT = 1 << 16
 _KEPT_BYTES = 1 << 20

@@ -275,12 +275,6 @@ def _text(column: ValueColumn, raw: bytes) -> SqlValue:
     return SqlValue(assigned, literal, f"'{shown[:_MOST_SHOWN]}{'…' if len(shown) > _MOST_SHOWN else ''}'")
 
 
-def _decimal_size(column: ValueColumn) -> int:
-    scale = column.scale or 0
-    whole = (column.precision or 0) - scale
-    return whole // 9 * 4 + _DIGITS[whole % 9] + scale // 9 * 4 + _DIGITS[scale % 9]
-
-
 def _decimal(column: ValueColumn, raw: bytes) -> str:
     """Return a DECIMAL: groups of nine digits in four bytes; the first bit is set unless the value is negative."""
     scale = column.scale or 0

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.unit.support.known_capabilities import KNOWN
 from tests.unit.support.recorded_server import SYNTAX_ERROR, Recorded, RecordedSession, names, variables_read
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.mysql import locks
-from zsnapdb.mysql.capability import KNOWN
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.planning.backup.fitness import Severity, judge_server, objection
 from zsnapdb.planning.backup.lock_strategy import choose

@@ -1,0 +1,276 @@
+"""The commands of `zsnapdb clone` that change a clone: its server, its lease, its holder, its data, its end."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from zsnapdb.cli.clone.options import CloneName, clone_guids
+from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.opened import on_host
+from zsnapdb.cli.options import AsJson, ConfigFile, Once, PlanOnly, ServerBinary, WithForeignSnapshots
+from zsnapdb.cli.output import show, show_at_once
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.clone.clone_info import CloneInfo
+
+
+def start(
+    name: CloneName,
+    binary: ServerBinary = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Start the server of a stopped clone and check it again."""
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.jobs.clone import catalogue, lifecycle, plans
+    from zsnapdb.report.clone import change as report
+
+    settings, host = on_host(config)
+    settings = catalogue.with_binary(settings, host, name, binary)
+    if plan:
+        show(report.IntentionView(plans.start(settings, host, name), "start"), json)
+        return
+    started = lifecycle.start(settings, host, name, Terminal())
+    show(report.ChangedView(started, "started"), json)
+
+
+def stop(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+    """Shut the server of a clone down cleanly. The data stays."""
+    from zsnapdb.jobs.clone import lifecycle, plans
+    from zsnapdb.report.clone import change as report
+
+    if plan:
+        show(report.IntentionView(plans.stop(*on_host(config), name), "stop"), json)
+        return
+    show(report.ChangedView(lifecycle.stop(*on_host(config), name), "stopped"), json)
+
+
+_GREATEST_PID = 1 << 22
+"""The most that pid_max can be (proc(5))."""
+
+
+def extend(
+    name: CloneName,
+    ttl: Annotated[
+        str | None,
+        typer.Option(
+            "--ttl",
+            metavar="DURATION",
+            help="The new length of the lease from now, for example 2h.",
+            show_default="clones.ttl",
+        ),
+    ] = None,
+    quota: Annotated[
+        str | None,
+        typer.Option(
+            "--quota",
+            metavar="SIZE",
+            help="How much of its own it may have, for example 40GiB. The lease stays, unless --ttl is given.",
+            show_default=False,
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Extend the lease of a clone, or what it may write. A lease is never shortened."""
+    from zsnapdb.base.quantities import parse_duration, parse_size
+    from zsnapdb.jobs.clone import lifecycle, plans, room
+    from zsnapdb.report.clone import change as report
+
+    settings, host = on_host(config)
+    if quota is not None:
+        wanted = parse_size(quota)
+        if plan:
+            show(report.IntentionView(plans.quota(settings, host, name, wanted), "extend"), json)
+            return
+        changed = room.extend(settings, host, name, wanted)
+        if ttl is None:
+            show(report.ChangedView(changed, "extended"), json)
+            return
+    seconds = parse_duration(ttl) if ttl is not None else None
+    if plan:
+        show(report.IntentionView(plans.extend(settings, host, name, seconds), "extend"), json)
+        return
+    show(report.ChangedView(lifecycle.extend(settings, host, name, seconds), "extended"), json)
+
+
+def protect(
+    name: CloneName,
+    time: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="DURATION",
+            help="Length of the protection from now, for example 2d; 0s ends the protection.",
+            show_default=False,
+        ),
+    ],
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Protect a clone from `zsnapdb reap` for some time."""
+    from zsnapdb.base.quantities import parse_duration
+    from zsnapdb.jobs.clone import lifecycle, plans
+    from zsnapdb.report.clone import change as report
+
+    if plan:
+        show(report.IntentionView(plans.protect(*on_host(config), name, parse_duration(time)), "protect"), json)
+        return
+    info = lifecycle.protect(*on_host(config), name, parse_duration(time))
+    show(report.ChangedView(info, "protected"), json)
+
+
+def rename(
+    name: CloneName,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="What it is called from now on.", show_default=False)],
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Give a clone another name. Its id, address, login and lease stay."""
+    from zsnapdb.jobs.clone import lifecycle
+    from zsnapdb.report.clone import change as report
+
+    show(report.ChangedView(lifecycle.rename(*on_host(config), name, new), "renamed"), json)
+
+
+def beat(
+    name: CloneName,
+    process: Annotated[
+        int | None,
+        typer.Option(
+            "--while",
+            metavar="PID",
+            min=1,
+            max=_GREATEST_PID,
+            help="Beat until this process of this host ends.",
+            show_default=False,
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Say that the holder of a clone is there. A clone made with --heartbeat goes when nobody says so any more."""
+    from zsnapdb.jobs.clone import lifecycle
+    from zsnapdb.report.clone import change as report
+
+    settings, host = on_host(config)
+    info = (
+        lifecycle.beat(settings, host, name) if process is None else lifecycle.beat_while(settings, host, name, process)
+    )
+    show(report.ChangedView(info, "in use"), json)
+
+
+def hold(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:
+    """Hold a clone for a program: beat for it, and reset it for each line `reset` on stdin, until stdin ends.
+
+    Each reset is answered by a line with its document, or with that of an error.
+    """
+    from zsnapdb.base.errors import ZsnapdbError
+    from zsnapdb.cli.evidencing import evidence_of_clone
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.jobs.clone import hold as job
+    from zsnapdb.jobs.clone import reset as resetting
+    from zsnapdb.report import document
+    from zsnapdb.report.clone import change as report
+
+    def reset(meant: CloneInfo) -> None:
+        try:
+            # The rules of masking, for example, are those of now.
+            settings, host = on_host(config)
+            with evidence_of_clone(settings, meant.id):
+                done = resetting.reset(settings, host, meant.id, None, Terminal(), meant=meant)
+        except ZsnapdbError as error:
+            print(document.error(error) if json else error, flush=True)
+            return
+        show_at_once(report.ResetView(done), json)
+
+    show(report.ChangedView(job.hold(*on_host(config), name, sys.stdin.fileno(), reset), "held no more"), json)
+
+
+def commit(
+    name: CloneName,
+    message: Annotated[
+        str, typer.Option("--message", "-m", help="A description of the data, shown with the commit.")
+    ] = "",
+    once: Once = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Snapshot a clone in its present state. The commit can be cloned like a backup."""
+    from zsnapdb.jobs.clone import lifecycle, plans
+    from zsnapdb.report.clone import change as report
+
+    settings, host = on_host(config)
+    if plan:
+        show(report.IntentionView(plans.commit(settings, host, name, message), "commit"), json)
+        return
+
+    def make() -> CommandAnswer:
+        return CommandAnswer(report.CommittedView(lifecycle.commit(settings, host, name, message)))
+
+    def made() -> CommandAnswer | None:
+        from zsnapdb.jobs.clone import once as of_run
+
+        known = of_run.committed(settings, host, name)
+        return CommandAnswer(report.CommittedView(known)) if known is not None else None
+
+    command = Repeatable("clone commit", name, aim=lambda: clone_guids(settings, host, name), made=made)
+    show_once(host, once, command, make, json)
+
+
+def detach(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+    """Make a clone an independent copy.
+
+    The clone then needs no snapshot of its source. --plan shows the cost.
+    """
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.jobs.clone import detach as job
+    from zsnapdb.report.clone import change as report
+
+    settings, host = on_host(config)
+    if plan:
+        show(report.DetachPlanView(job.detach_plan(settings, host, name)), json)
+        return
+    show(report.DetachedView(job.detach(settings, host, name, Terminal())), json)
+
+
+def destroy(
+    name: CloneName,
+    with_foreign_snapshots: WithForeignSnapshots = False,
+    once: Once = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Stop the server of a clone, or of each clone of a set, and destroy its datasets and commits.
+
+    A commit that another clone was made from becomes a commit of that clone. A clone that does not exist is not an
+    error. With --once no clone that has the name since goes.
+    """
+    from zsnapdb.jobs.clone import destroy as job
+    from zsnapdb.jobs.copies.sweeping import GoesToo
+    from zsnapdb.report.clone import destroy as report
+
+    settings, host = on_host(config)
+    also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
+    if plan:
+        show(report.DestroyPlanView(job.plan(settings, host, name, also), name), json)
+        return
+
+    def make() -> CommandAnswer:
+        return CommandAnswer(report.DestroyedView(job.destroy(settings, host, name, also), name))
+
+    command = Repeatable(
+        "clone destroy",
+        name,
+        aim=lambda: clone_guids(settings, host, name),
+        gone=lambda: CommandAnswer(report.DestroyedView((), name)),
+    )
+    show_once(host, once, command, make, json)
