@@ -47,11 +47,12 @@ def parent(info: CloneInfo) -> str:
 
 
 def kept(info: CloneInfo) -> Mapping[str, str]:
-    """Return the property that keeps the head of its branch when the clone gets other data; none if it has no branches.
+    """Return the property that keeps the head of its branch when the clone gets other data; none if there is no head.
 
-    A reset changes the data and no branch.
+    A reset changes the data and no branch, and a detach changes neither.
     """
-    if info.branches:
-        with contextlib.suppress(DamagedError):
-            return {BRANCHES_PROPERTY: read(info).encode()}
+    with contextlib.suppress(DamagedError):
+        known = read(info)
+        if info.branches or known.head:
+            return {BRANCHES_PROPERTY: known.encode()}
     return {}

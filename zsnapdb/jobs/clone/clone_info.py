@@ -87,7 +87,7 @@ class CloneInfo:
     asks_for_masking: bool = False
     """Whether its request asks for masking, at every first start of new files."""
     branches: str = ""
-    """Its branches, as its anchor records them (`Branches`); "" if it was never asked for one."""
+    """Its branches, as its anchor records them (`Branches`); "" if it is on the first one."""
     run_id: str = ""
     """The id of the run that made it, or handed it out; "" if an older version did."""
 

@@ -43,7 +43,7 @@ PARENT_PROPERTY = f"{PROPERTY}:parent"
 LOG_END_PROPERTY = f"{PROPERTY}:log-end"
 """On a commit: where the clone's binlog ended then (`LogEnd`)."""
 BRANCHES_PROPERTY = f"{PROPERTY}:branches"
-"""On the anchor: the branches of the clone and which one it is on (`Branches`). Not set: it was never asked for one."""
+"""On the anchor: the branches of the clone and which one it is on (`Branches`). Not set: on the first one."""
 KEPT_PROPERTY = f"{PROPERTY}:kept"
 """On every dataset of a received or prepared set: the id of the set."""
 

@@ -75,8 +75,10 @@ def test_a_commit_that_another_clone_left_to_this_one_is_no_head_of_it(pool: Clo
 
 def test_other_data_changes_no_branch(pool: ClonePool) -> None:
     assert branch_heads.kept(web()) == {}
-    anchor(pool)["zsnapdb:branches"] = "main main=- other=-"
     commit(pool, 1, FIRST, BASE)
+    # Nobody has asked for a branch, and the commit is that of the first one all the same, also of a detached clone.
+    assert branch_heads.kept(web()) == {"zsnapdb:branches": f"main main={FIRST}"}
+    anchor(pool)["zsnapdb:branches"] = "main main=- other=-"
     assert branch_heads.kept(web()) == {"zsnapdb:branches": f"main main={FIRST} other=-"}
 
 
