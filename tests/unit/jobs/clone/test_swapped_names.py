@@ -10,13 +10,14 @@ import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.base.errors import ExistsError, NotAllowedError, PreflightError, UnknownNameError
-from zsnapdb.config.settings import CloneSettings, Settings
+from zsnapdb.config.settings import CloneSettings, Settings, parse
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import catalogue, destroy, once, ownership, reaper
-from zsnapdb.jobs.clone.swap import _of_nobody, _of_user
+from zsnapdb.jobs.clone.swap import _objection, _of_nobody, _of_user
 from zsnapdb.planning.clone.lease import LeaseVerdict
 from zsnapdb.planning.clone.pool import PoolMark
 
+GIB = 1 << 30
 SET = "20261120T100000Z-0001"
 
 
@@ -84,3 +85,16 @@ def test_no_other_clone_gets_a_name_that_is_a_label_an_id_or_a_dataset(swapped: 
     for name in ("dev", "main-x"):
         with pytest.raises(ExistsError):
             catalogue.refuse_label(known, name)
+
+
+def test_no_slot_is_spoilt_for_a_clone_that_may_have_less_than_the_slot_has(swapped: ClonePool) -> None:
+    """Else each reset of a small clone took one slot after another out of the pool, and replaced the data."""
+    configured = parse(
+        '[repository.r]\nurl = "file:///r"\n[instance.main]\nrepository = "r"\npool = { size = 1 }\n'
+        f'[clones]\ndataset = "{HOME}"\n',
+        "the test",
+    )
+    user = replace(catalogue.find(configured, THIS_HOST, "dev"), quota=GIB)
+    slot = replace(user, name="other", pool=PoolMark.WAITS, pid=7)
+    for own, expected in ((GIB // 2, None), (GIB - 1, "it has too much of its own already")):
+        assert _objection(configured, THIS_HOST, user, replace(slot, own_bytes=own)) == expected
