@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy as copy_of
 
 import typer
@@ -58,6 +58,9 @@ from zsnapdb.cli.evidencing import evidencing
 from zsnapdb.cli.groups import Heading
 from zsnapdb.cli.notifying import notifying
 from zsnapdb.cli.vm import app as vm_app
+
+Command = Callable[..., object]
+"""What runs a command line, and then raises SystemExit."""
 
 app = typer.Typer(
     name="zsnapdb",
@@ -156,17 +159,22 @@ def prepare() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
-def main() -> None:
-    """Run the command line and end with its exit code."""
+def built() -> Command:
+    """Return the whole application with the options of all commands, for several runs of `main`."""
+    return get_command(app)
+
+
+def main(whole: Command | None = None) -> None:
+    """Run the command line and end with its exit code. `whole` is what `built` returned, if that was called before."""
     prepare()
     exit_codes.open_standard_streams()
     exit_codes.own_umask()
     exit_codes.interrupt_on_signals()
     parent_death.end_with_parent(os.environ)
     completion.answer_shells()
-    exit_codes.leave(exit_codes.exit_code_of(_run))
+    exit_codes.leave(exit_codes.exit_code_of(lambda: _run(whole)))
 
 
-def _run() -> object:
-    variables.refuse_unknown(os.environ, lambda: get_command(app))
-    return narrowed(sys.argv[1:])(prog_name="zsnapdb")
+def _run(whole: Command | None) -> object:
+    variables.refuse_unknown(os.environ, lambda: whole or built())
+    return (whole or narrowed(sys.argv[1:]))(prog_name="zsnapdb")

@@ -22,6 +22,9 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
+
+from pydantic import BaseModel
 
 import zsnapdb
 from zsnapdb.agent.children import command_line
@@ -71,6 +74,19 @@ def import_all() -> None:
     for module in pkgutil.walk_packages(zsnapdb.__path__, "zsnapdb."):
         if not module.name.startswith(_NOT_OF_JOBS):
             importlib.import_module(module.name)
+
+
+def complete_models() -> None:
+    """Build what checks the documents of each model. Else each job would build what it uses, the settings above all."""
+    for model in _below(BaseModel):
+        if model.__module__.startswith("zsnapdb.") and not model.__pydantic_complete__:
+            model.model_rebuild(raise_errors=False)
+
+
+def _below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for one in model.__subclasses__():
+        yield one
+        yield from _below(one)
 
 
 def serve(line: socket.socket, code: LoadedCode) -> StartRequest:
@@ -152,6 +168,8 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     app.prepare()
     import_all()
+    complete_models()
+    whole = app.built()
     code.finish()
     # What was made until here is never looked at again by the collector of a job, which would copy every page of it.
     gc.collect()
@@ -159,7 +177,7 @@ def main() -> None:
     serve(socket.socket(fileno=int(sys.argv[1])), code)
     end.code = 1
     try:
-        app.main()
+        app.main(whole)
     except SystemExit as ended:
         end.code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         raise
