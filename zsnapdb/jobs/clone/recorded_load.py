@@ -147,7 +147,7 @@ def start_load(settings: Settings, instance: Instance, clone: RunningClone, plan
     paths = binlog_paths(copy.variables, "relay_log")
     # MariaDB without relay_log names its relay logs after its pid file (sql/log.cc, generate_name).
     base = paths[0] if paths is not None else join(copy.variables["datadir"], "server-relay-bin")
-    logs = RelayLogs(Path(copy.paths.translate(base)))
+    logs = RelayLogs(Path(copy.paths.translate(base)), is_set=paths is not None)
     archive = archive_of(instance, planned.repository, only={part.file: part.size for part in step.logs})
     fetch_logs(archive, LocalBinlogs.of(copy.variables, copy.key_files), step, logs, instance.events)
     first = next(_commits(step, logs), None)

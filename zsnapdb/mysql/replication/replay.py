@@ -160,9 +160,14 @@ def drop_account(session: Session) -> None:
 
 @dataclass(frozen=True)
 class RelayLogs:
-    """The relay log files of the channel. `base` is the server's relay_log (absolute, without number)."""
+    """The relay log files of the channel. `base` is the server's relay_log (absolute, without number).
+
+    `is_set`: the server's option says so. Else it is the server's own default, in its data directory, and the index
+    must name the files relative to that: MariaDB compares the names as they are (sql/log.cc, find_log_pos).
+    """
 
     base: Path
+    is_set: bool = True
 
     @property
     def _stem(self) -> Path:
@@ -186,7 +191,8 @@ class RelayLogs:
     def take(self, count: int, account: str) -> None:
         """Write the index for the existing relay logs 1 to `count` and give all files to the server's account."""
         owner, files = Owner(*server.account(account)), [self.file(number) for number in range(1, count + 1)]
-        server_files.write_text(self.index, "".join(f"{file}\n" for file in files), owner, 0o640)
+        names = [str(file) if self.is_set else f"./{file.name}" for file in files]
+        server_files.write_text(self.index, "".join(f"{name}\n" for name in names), owner, 0o640)
         for file in files:
             server_files.give(file, owner, 0o640)
 
