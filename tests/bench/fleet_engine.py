@@ -307,6 +307,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--cancels", type=int, default=10)
     parser.add_argument("--deaths", type=int, default=3)
+    parser.add_argument("--memory", action="store_true", help="only what the engine, control and a worker take")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if trial_engine.temporal() is None:
@@ -325,9 +326,10 @@ def main() -> int:
         apply(bench)
         busy(bench)
         bench.note("control's memory", resident(control.pid), "MiB")
-        cancel(bench, options.cancels)
-        dead_host(bench, options.deaths)
-        kills(bench, options.kills)
+        cancel(bench, 1 if options.memory else options.cancels)
+        if not options.memory:
+            dead_host(bench, options.deaths)
+            kills(bench, options.kills)
     print(f"measured in {(datetime.now(UTC) - began) / timedelta(seconds=1):.0f} s")
     if options.json:
         figures = {name: figure.document() for name, figure in bench.figures.items()}

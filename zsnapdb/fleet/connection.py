@@ -39,7 +39,7 @@ class SilentFailures(DefaultFailureConverter):
         failure.stack_trace = ""
 
 
-_CONVERTER = replace(pydantic_data_converter, failure_converter_class=SilentFailures)
+CONVERTER = replace(pydantic_data_converter, failure_converter_class=SilentFailures)
 
 
 @functools.cache
@@ -58,7 +58,7 @@ async def connect(settings: EngineSettings, identity: str) -> Client:
         connecting = Client.connect(
             settings.server,
             namespace=settings.namespace,
-            data_converter=_CONVERTER,
+            data_converter=CONVERTER,
             tls=tls,
             identity=identity,
             runtime=_runtime(),

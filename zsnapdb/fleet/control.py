@@ -23,6 +23,7 @@ from zsnapdb.fleet.workflows import CLOSED, SERVED, JobWorkflow, SlotsWorkflow
 from zsnapdb.planning.fleet.messages import CONTROL, queue_of
 
 _AGAIN = 10.0
+WORKFLOWS: Sequence[type] = (JobWorkflow, SlotsWorkflow)
 
 
 class ControlActivities:
@@ -62,17 +63,21 @@ def machines(identities: Sequence[str]) -> list[str]:
     return sorted({one.rpartition("/")[2] for one in identities})
 
 
+def workflow_runner() -> SandboxedWorkflowRunner:
+    """Return what runs workflows so that they do nothing that a history could not tell again."""
+    # Our modules are loaded once, not for each workflow: what workflows use of them is pure.
+    return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules("zsnapdb"))
+
+
 def control_worker(client: Client) -> Worker:
     """Return the worker that runs the workflows."""
     asked = ControlActivities(client)
-    # Our modules are loaded once, not for each workflow: what workflows use of them is pure.
-    restrictions = SandboxRestrictions.default.with_passthrough_modules("zsnapdb")
     return Worker(
         client,
         task_queue=CONTROL,
-        workflows=[JobWorkflow, SlotsWorkflow],
+        workflows=WORKFLOWS,
         activities=[asked.closed, asked.served],
-        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        workflow_runner=workflow_runner(),
     )
 
 

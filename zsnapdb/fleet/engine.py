@@ -6,19 +6,18 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from pydantic import ValidationError
+from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import (
     Client,
     Schedule,
     ScheduleActionStartWorkflow,
     ScheduleAlreadyRunningError,
-    ScheduleIntervalSpec,
     ScheduleOverlapPolicy,
     SchedulePolicy,
-    ScheduleSpec,
     ScheduleState,
     WorkflowExecution,
     WorkflowExecutionDescription,
@@ -28,10 +27,9 @@ from temporalio.client import (
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from zsnapdb.config.fleet_jobs import FleetScheduleSettings
 from zsnapdb.fleet.connection import first_line
+from zsnapdb.fleet.specification import specification
 from zsnapdb.fleet.workflows import LIMIT, slots_id
-from zsnapdb.planning.agent.cron import cron_times
 from zsnapdb.planning.fleet.answers import JobRun
 from zsnapdb.planning.fleet.messages import CONTROL, JOB, SLOTS, FleetJob, JobAnswer, SlotsState
 from zsnapdb.planning.fleet.schedules import PREFIX, FleetSchedule, PresentLimit, PresentSchedule
@@ -41,6 +39,7 @@ CATCH_UP = timedelta(hours=24)
 _DOCUMENT, _JOB = "zsnapdb_schedule", "zsnapdb_job"
 """The keys of memos: a schedule as it was applied, and a job."""
 _AT_ONCE = 32
+_SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 _ASKED = 5
 """How often an engine that is slow to answer is asked."""
 T = TypeVar("T")
@@ -210,6 +209,8 @@ async def _is_there(asked: Awaitable[None]) -> bool:
 def _under_way(execution: WorkflowExecutionDescription) -> str:
     """Return at which attempt a run is, and how the one before failed."""
     for one in execution.raw_description.pending_activities:
+        if one.activity_type.name == JOB and one.state == _SCHEDULED and one.attempt == 1:
+            return f"waits for a host that serves queue {one.activity_options.task_queue.name}"
         if one.activity_type.name == JOB:
             failed = f", the last failed: {one.last_failure.message[:300]}" if one.last_failure.message else ""
             return f"attempt {one.attempt}{failed}"
@@ -233,21 +234,10 @@ def _made(schedule: FleetSchedule, state: ScheduleState) -> Schedule:
             task_queue=CONTROL,
             memo={_JOB: job.model_dump_json()},
         ),
-        spec=_spec(schedule),
+        spec=specification(schedule, datetime.now(UTC)),
         policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=CATCH_UP),
         state=state,
     )
-
-
-def _spec(schedule: FleetScheduleSettings) -> ScheduleSpec:
-    jitter = timedelta(seconds=schedule.jitter) if schedule.jitter else None
-    if schedule.every is not None:
-        return ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(seconds=schedule.every))], jitter=jitter)
-    assert schedule.cron is not None
-    times = cron_times(schedule.cron)
-    # Of a day of the month and a weekday each suffices for cron; the engine wants both.
-    lines = [f"{times.minute} {times.hour} {days.day} {times.month} {days.weekday}" for days in times.days]
-    return ScheduleSpec(cron_expressions=lines, jitter=jitter, time_zone_name=schedule.timezone)
 
 
 async def each(items: Sequence[A], ask: Callable[[A], Awaitable[T]]) -> list[T]:

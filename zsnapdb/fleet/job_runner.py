@@ -71,9 +71,8 @@ class JobRunner:
         """
         settings, own = self._configuration()
         why = refusal(request, settings, own, self.now())
-        if why:
-            elsewhere = request.host is None and request.instance not in settings.instance
-            raise JobRefused(why, JobVerdict.ELSEWHERE if elsewhere else JobVerdict.NEVER)
+        if why is not None:
+            raise JobRefused(why.reason, why.verdict)
         name, records = job_name(request.verb, request.instance), Records(settings.agent.state)
         # Whoever is refused now was asked all the same: the fleet is there.
         self._keep_given(records, name)

@@ -96,6 +96,10 @@ async def until_stopped(running: list[Worker], stop: asyncio.Event) -> None:
         await asyncio.wait({*tasks, stopped}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopped.cancel()
+        # One that still asks whether the engine is there does not hear of a shutdown.
+        for worker, task in zip(running, tasks, strict=True):
+            if not worker.is_running:
+                task.cancel()
         await asyncio.gather(*(worker.shutdown() for worker in running if worker.is_running), return_exceptions=True)
         results = await asyncio.gather(*tasks, return_exceptions=True)
     for result in results:

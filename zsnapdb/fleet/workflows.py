@@ -11,7 +11,14 @@ from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy, SearchAttributeKey
-from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlreadyStartedError
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    FailureError,
+    TimeoutType,
+    WorkflowAlreadyStartedError,
+)
+from temporalio.exceptions import TimeoutError as EngineTimeout
 
 from zsnapdb.planning.fleet import messages
 from zsnapdb.planning.fleet.messages import (
@@ -34,6 +41,8 @@ _ASK_AGAIN = timedelta(minutes=10)
 _FIRST_PAUSE, _LONGEST_PAUSE = 60.0, 900.0
 _WAITED_FOR_MACHINE = 12
 """How often a host of which there are two machines is looked at again before its job fails."""
+_UNTAKEN = timedelta(minutes=3)
+"""How long a job that has a slot waits for a host that takes it: a rack that is off must not keep a bucket's slots."""
 _LOOK_AT_HOLDERS = timedelta(seconds=30)
 _MOST_EVENTS = 4000
 """A history of slots is continued as a new one after so many events."""
@@ -63,13 +72,27 @@ class JobWorkflow:
         if job.host is not None:
             await _one_machine(job.host)
         if job.bucket is None:
-            return await _on_host(job, request)
-        try:
-            await self._take_slot(job)
-            return await _on_host(job, request)
-        finally:
-            # What is awaited now must not be cut off by the cancellation that led here.
-            await asyncio.shield(_release(job))
+            return await _on_host(job, request, timedelta(seconds=job.timeout))
+        return await self._with_slot(job, request)
+
+    async def _with_slot(self, job: FleetJob, request: JobRequest) -> JobAnswer:
+        """Have a host do it with a slot. A job that nobody takes lets others have its slot meanwhile."""
+        ends, seconds = workflow.now() + timedelta(seconds=job.timeout), _FIRST_PAUSE
+        while (left := ends - workflow.now()) > timedelta():
+            try:
+                await self._take_slot(job)
+                return await _on_host(job, request, left, _UNTAKEN)
+            except ActivityError as error:
+                if not _was_not_taken(error):
+                    raise
+            finally:
+                # What is awaited now must not be cut off by the cancellation that led here.
+                await asyncio.shield(_release(job))
+                self._is_granted = False
+            workflow.set_current_details(f"nobody takes jobs of queue {job.queue}")
+            await asyncio.sleep(seconds)
+            seconds = min(_LONGEST_PAUSE, 2 * seconds)
+        raise ApplicationError(f"nobody took it of queue {job.queue}", type="untaken", non_retryable=True)
 
     async def _take_slot(self, job: FleetJob) -> None:
         """Return when this run has a slot of the bucket. A bucket whose slots are gone gets new ones."""
@@ -136,14 +159,22 @@ async def _one_machine(host: str) -> None:
     raise ApplicationError(f"two machines call themselves {host}", type="two-machines", non_retryable=True)
 
 
-async def _on_host(job: FleetJob, request: JobRequest) -> JobAnswer:
+def _was_not_taken(error: ActivityError) -> bool:
+    cause = error.cause
+    return isinstance(cause, EngineTimeout) and cause.type is TimeoutType.SCHEDULE_TO_START
+
+
+async def _on_host(
+    job: FleetJob, request: JobRequest, longest: timedelta, untaken: timedelta | None = None
+) -> JobAnswer:
     workflow.set_current_details(f"on queue {job.queue}, run {request.run_id}")
     answer: JobAnswer = await workflow.execute_activity(
         messages.JOB,
         request,
         result_type=JobAnswer,
         task_queue=job.queue,
-        schedule_to_close_timeout=timedelta(seconds=job.timeout),
+        schedule_to_close_timeout=longest,
+        schedule_to_start_timeout=untaken,
         heartbeat_timeout=timedelta(seconds=job.heartbeat),
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         retry_policy=RetryPolicy(

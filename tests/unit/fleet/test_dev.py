@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.support import fleet_host
+from tests.unit.support import fleet_host, trial_engine
 from zsnapdb.base.errors import CommandError
 from zsnapdb.fleet import dev
 from zsnapdb.fleet.dev import TrialFleet
@@ -30,6 +31,56 @@ def test_an_engine_of_somebody_else_on_the_port_is_not_asked(tmp_path: Path) -> 
         with pytest.raises(BlockingIOError):
             other.accept()
     assert not trial.folder.exists()
+
+
+DEV = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from zsnapdb.jobs.base import host
+host.THIS_HOST = replace(host.THIS_HOST, run=Path(sys.argv.pop(1)))
+from zsnapdb.cli.app import main
+main()
+"""
+CONFIG = '[instance.main]\nrepository = "here"\n[repository.here]\nurl = "file:///nonexistent"\n'
+ENGINE = """#!{python} -S
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), sys.exit(0)))
+open({file!r}, "w").close()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("begins", ["at once", "when it works"])
+def test_ctrl_c_twice_ends_all_that_a_trial_started_and_shows_no_traceback(tmp_path: Path, begins: str) -> None:
+    """The first engine is one that nobody can reach, and that takes its time to end."""
+    real, started, slow = trial_engine.temporal(), tmp_path / "started", tmp_path / "slow"
+    if begins != "at once" and real is None:
+        pytest.skip("the program temporal is not here")
+    slow.write_text(ENGINE.format(python=sys.executable, file=str(started)))
+    slow.chmod(0o755)
+    log, port = tmp_path / "log", trial_engine.free_port()
+    (tmp_path / "zsnapdb.toml").write_text(CONFIG)
+    words = ("--folder", str(tmp_path / "trial"), "--port", str(port), "--config", str(tmp_path / "zsnapdb.toml"))
+    chosen = str(slow if begins == "at once" else real)
+    process = trial_engine.python("-c", DEV, str(tmp_path), "fleet", "dev", *words, "--temporal", chosen, log=log)
+    try:
+        deadline = time.monotonic() + 120
+        while not (started.exists() or "works" in log.read_text()):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        (engine,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        process.wait(120)
+    finally:
+        process.kill()
+        process.wait()
+    assert not Path(f"/proc/{engine}").exists()
+    assert "Traceback" not in log.read_text()
+    assert process.returncode in (0, 130), log.read_text()
 
 
 def test_a_trial_whose_engine_ends_ends_too() -> None:

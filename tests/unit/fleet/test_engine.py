@@ -17,10 +17,15 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.unit.support import certificates, trial_engine
+from tests.unit.support.literal_times import literal_times
+from zsnapdb.agent.schedule import Schedule as AgentSchedule
 from zsnapdb.base import run_id
 from zsnapdb.base.errors import UnreachableError
 from zsnapdb.config import fleet_jobs
+from zsnapdb.config.agent import ScheduleSettings
 from zsnapdb.config.engine import EngineSettings, FleetVerb
+from zsnapdb.config.fleet_jobs import FleetScheduleSettings
+from zsnapdb.fleet.specification import specification
 from zsnapdb.planning.fleet.messages import CONTROL, JOB, FleetJob, JobAnswer, queue_of
 
 pytestmark = pytest.mark.skipif(
@@ -65,7 +70,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     """The engine, control, and the host db1: most of what a test takes is their start."""
     folder, port = tmp_path_factory.mktemp("fleet"), trial_engine.free_port()
     with ExitStack() as stack:
-        stack.enter_context(trial_engine.engine(folder, port))
+        stack.enter_context(trial_engine.engine(folder, port, trial_engine.CONTINUES_EARLY))
         jobs = trial_engine.jobs_file(folder, port)
         words = ("-m", "zsnapdb", "fleet", "control", "--jobs", str(jobs))
         stack.callback(trial_engine.end, trial_engine.python(*words, log=folder / "control.log"))
@@ -247,6 +252,77 @@ def test_a_bucket_has_no_more_jobs_at_once_than_its_limit(yard: Yard) -> None:
     assert order == ["begin", "end"] * 2
 
 
+def test_slots_go_on_as_a_new_run_before_their_history_is_long_and_nobody_loses_a_place(yard: Yard) -> None:
+    """Else a bucket of a large fleet would reach the engine's limit of a history within days, and hold all jobs up."""
+    keeps = {"bucket": "busy", "limit": 1}
+    name = begin(yard, job(FleetVerb.BACKUP, "holds-one", "db1", **keeps))
+    until(lambda: yard.lines("made"))
+    waits = begin(yard, job(FleetVerb.BACKUP, "quick", "db1", **keeps))
+
+    async def talk(client: Any) -> tuple[str, str]:
+        slots = client.get_workflow_handle("slots/busy")
+        first = (await slots.describe()).run_id
+        for number in range(trial_engine.LONG):
+            await slots.signal("acquire" if number % 2 else "release", f"nobody-{number // 2}")
+        while (now := (await slots.describe()).run_id) == first:
+            await asyncio.sleep(0.1)
+        await slots.signal("release", "nobody-0")
+        return first, now
+
+    first, now = asked(yard, talk)
+    assert first != now
+
+    async def state(client: Any) -> Any:
+        return await client.get_workflow_handle("slots/busy").query("state")
+
+    until(lambda: asked(yard, state)["holders"] == [name])
+    assert waits in asked(yard, state)["waiting"]
+    (yard.folder / "go").touch()
+    answers = [ended(yard, one) for one in (name, waits)]
+    assert [isinstance(one, JobAnswer) and one.exit_code for one in answers] == [0, 0]
+    asked(yard, lambda client: client.get_workflow_handle("slots/busy").signal("close"))
+
+
+def test_what_a_newer_one_asks_for_holds_nothing_else_up_and_is_shown(yard: Yard) -> None:
+    """A verb or a workflow that this control does not know waits for a newer one."""
+    newer = {"verb": "clone", "instance": "quick", "host": "db1", "format": 1}
+    names = [f"run/newer/{run_id.new()}" for _ in range(2)]
+
+    async def begun(client: Any) -> None:
+        for name, kind in zip(names, (JOB, f"{JOB}-2"), strict=True):
+            await client.start_workflow(kind, newer, id=name, task_queue=CONTROL)
+
+    asked(yard, begun)
+    more = {**job(FleetVerb.BACKUP, "quick", "db1").model_dump(mode="json"), "of_a_newer_one": {"what": 1}}
+
+    async def answered(client: Any) -> Any:
+        return await client.execute_workflow(JOB, more, id=f"run/more/{run_id.new()}", task_queue=CONTROL)
+
+    assert asked(yard, answered)["exit_code"] == 0
+    jobs = trial_engine.jobs_file(yard.folder, yard.port)
+    until(lambda: names[0] in [one["id"] for one in fleet("history", "--jobs", str(jobs))["runs"]])
+    (shown,) = [one for one in fleet("history", "--jobs", str(jobs))["runs"] if one["id"] == names[0]]
+    assert (shown["state"], shown["verb"]) == ("running", "")
+    assert names[0] in [one["id"] for one in fleet("cancel", "--all", "--jobs", str(jobs))["runs"]]
+    for name in names:
+        asked(yard, lambda client, name=name: client.get_workflow_handle(name).terminate())  # type: ignore[misc]
+
+
+def test_a_job_whose_queue_nobody_serves_says_so_and_ends_with_its_time(yard: Yard) -> None:
+    waits, ends = (begin(yard, job(FleetVerb.BACKUP, "quick", "nobody", timeout=time)) for time in (600, 2))
+    from zsnapdb.fleet.engine import FleetEngine
+
+    async def told(client: Any) -> str:
+        engine = FleetEngine(client)
+        known = [one async for one in engine.runs(100, only_running=True) if one.workflow_id == waits]
+        return (await engine.told(known[0])).message if known else ""
+
+    until(lambda: asked(yard, told) == "waits for a host that serves queue host.nobody")
+    assert "TimeoutError" in str(ended(yard, ends))
+    asked(yard, lambda client: client.get_workflow_handle(waits).cancel())
+    assert ended(yard, waits) == "CancelledError"
+
+
 HOSTILE: list[Any] = [
     {"verb": "backup", "instance": "--full"},
     {"verb": "backup", "instance": "../../etc"},
@@ -372,3 +448,33 @@ def fleet(*words: str) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=trial_engine.environment())
     document: dict[str, Any] = json.loads(done.stdout)
     return document
+
+
+@pytest.mark.parametrize("cron", ["30 2 * * *", "30 * * * *", "*/20 2 * * *", "10 */6 * * *"])
+def test_whatever_clocks_leave_out_or_repeat_the_engine_serves_what_the_agent_would(yard: Yard, cron: str) -> None:
+    """Also: what simulations of a fleet take for the times of the engine the real one has."""
+    from temporalio.client import Schedule, ScheduleActionStartWorkflow, ScheduleSpec, ScheduleState
+
+    settings = FleetScheduleSettings(cron=cron, timezone="Europe/Berlin")
+    agent = AgentSchedule.of(ScheduleSettings(cron=cron), "Europe/Berlin")
+    for begin in (datetime(2027, 3, 27, 22, 10, tzinfo=UTC), datetime(2027, 10, 30, 22, 10, tzinfo=UTC)):
+        spec: ScheduleSpec = replace(specification(settings, begin), start_at=begin)
+
+        async def planned(client: Any, spec: ScheduleSpec = spec) -> list[datetime]:
+            action = ScheduleActionStartWorkflow(JOB, id="never", task_queue="nobody")
+            paused = Schedule(action=action, spec=spec, state=ScheduleState(paused=True))
+            handle = await client.create_schedule(f"test/{run_id.new()}", paused)
+            times = (await handle.describe()).info.next_action_times
+            await handle.delete()
+            return list(times)
+
+        times = asked(yard, planned)
+        assert len(times) > 4
+        at, served = begin, []
+        while (following := agent.after(at)) is not None and following <= times[-1]:
+            at = following
+            served.append(at)
+        assert set(served) <= set(times)
+        assert set(literal_times(spec, begin, times[-1])) <= set(times)
+        if begin.month == 3:
+            assert served == times

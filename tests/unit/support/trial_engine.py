@@ -14,6 +14,9 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[3]
 PATIENCE = 60.0
+LONG = 200
+CONTINUES_EARLY = f"limit.historyCount.suggestContinueAsNew={LONG}"
+"""A setting of the engine: after so many events it suggests that a workflow is continued as a new one."""
 
 
 def temporal() -> str | None:
@@ -53,14 +56,18 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def engine(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+def engine(folder: Path, port: int, *settings: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run the server while the block runs; it answers when the block begins. Its files lie in the folder."""
     program = temporal()
     assert program is not None
-    words = ["server", "start-dev", "--ip", "127.0.0.1", "--port", str(port), "--headless", "--namespace", "fleet"]
-    words += ["--db-filename", str(folder / "engine.db"), "--log-level", "error"]
+    from zsnapdb.fleet.dev import LESS_MEMORY, engine_words
+
+    words = engine_words(port, "fleet", folder / "engine.db")
+    words += [word for setting in settings for word in ("--dynamic-config-value", setting)]
     with (folder / "engine.log").open("ab") as out:
-        process = subprocess.Popen([program, *words], stdout=out, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            [program, *words], stdout=out, stderr=subprocess.STDOUT, env={**LESS_MEMORY, **os.environ}
+        )
     try:
         wait_for_port(port, process)
         yield process

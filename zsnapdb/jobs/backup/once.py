@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from datetime import timedelta
 
 from zsnapdb.base.errors import BusyError, NotThere, UnreachableError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.repository.manifest import Manifest
 
+_CLOCKS = timedelta(minutes=5)
+"""How far clocks may be apart."""
 _PATIENCE = 10.0
 """For how many seconds a store that does not answer is asked again before the snapshots are made."""
 
@@ -20,12 +23,14 @@ _PATIENCE = 10.0
 def stored(instance: Instance) -> Manifest | None:
     """Return the stored backup that the run of this id began; None if there is none, or no repository yet.
 
+    One from the future is none: a clock that was ahead used up the id of a time of the schedule that is now.
     RepositoryError if the store cannot be read.
     """
     try:
         repository = instance.open_repository()
         known = instance.summaries(repository).backups
-        own = next((one for one in known if one.run_id == instance.host.run_id()), None)
+        latest = instance.host.now() + _CLOCKS
+        own = next((one for one in known if one.run_id == instance.host.run_id() and one.created <= latest), None)
         return repository.manifest(instance.name, own.backup_id) if own is not None else None
     except NotThere:
         return None

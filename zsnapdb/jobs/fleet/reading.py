@@ -151,7 +151,7 @@ class RepositoryReader:
         # Manifests may be long. Their summaries are kept already (`repository/catalogue.py`).
         own = {key: one for key, one in store.kept.items() if "/manifests/" not in key}
         self.files.keep_bodies(name, own)
-        # A backup from the future counts when its time has come, although nothing changes in the repository.
+        # What is from the future counts when its time has come, although nothing changes in the repository.
         return _Result(name, seen, None if seen.future else store.trace, is_new=True)
 
     def _seen(self, repository: Repository, name: str, written: _Written) -> SeenInstance | None:
@@ -172,19 +172,21 @@ class RepositoryReader:
         drilled = status.drill.finished if status.drill is not None and status.drill.host in (host, "") else None
         recorded = written.finished if written.host in (host, "") else None
         signs = (*(backup.created for backup in backups), facts.archived_until, drilled, recorded)
+        heard = newest_sign(signs, self.host.now())
+        ahead = sum(sign is not None and (heard is None or sign > heard) for sign in signs)
         return SeenInstance(
             read=self.host.now(),
             host=host,
             tool_version=newest.tool_version if newest is not None else "",
             server=_server(newest),
             objectives=carried,
-            heard=newest_sign(signs, self.host.now()),
+            heard=heard,
             oldest_point=_oldest(stored),
             backups=len(backups),
             backup_bytes=sum(backup.stored_size for backup in backups),
             binlog_bytes=sum(file.stored_size for file in stored.archive.files),
             evidence=written.number,
-            future=len(future),
+            future=len(future) + ahead,
             health=facts,
         )
 

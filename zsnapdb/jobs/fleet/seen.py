@@ -56,7 +56,8 @@ class _Part(BaseModel):
 class SeenInstance(_Part):
     """An instance as it was read at a time. `evidence` is the number of the newest record of evidence; 0: none.
 
-    `future` counts backups that were from the future then, and so are in none of the facts.
+    `future` counts what was from the future then: backups that are in none of the facts, and signs of life that are not
+    the newest one.
     """
 
     read: Moment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from zsnapdb.base import run_id
@@ -10,6 +11,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.planning.agent.jobs import JobKind, JobName
 from zsnapdb.planning.agent.runs import RunRecord, is_good
 from zsnapdb.planning.fleet.messages import CLOCKS, JobRequest, is_timely
+from zsnapdb.planning.fleet.retry import JobVerdict
 
 _KINDS = {
     FleetVerb.BACKUP: JobKind.BACKUP,
@@ -33,17 +35,38 @@ def words(request: JobRequest) -> tuple[str, ...]:
     return (request.verb.value, request.instance, "--json", "--once", request.run_id)
 
 
-def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: datetime) -> str:
-    """Return why this host does not do it, "" if it may."""
+@dataclass(frozen=True)
+class Refusal:
+    """Why a host does not do a job, and what becomes of it."""
+
+    reason: str
+    verdict: JobVerdict
+
+
+def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: datetime) -> Refusal | None:
+    """Return why this host does not do it, None if it may.
+
+    What any host may do is given to another one that has the instance, and whose clock is right. A job of this host
+    that is of the future is given again: it is of now when the clock is set right.
+    """
+    never = JobVerdict.NEVER
+    elsewhere = JobVerdict.ELSEWHERE if request.host is None else never
     if request.verb not in own.verbs:
-        return f"{request.verb} is not in fleet.verbs of {own.host}"
+        return Refusal(f"{request.verb} is not in fleet.verbs of {own.host}", never)
     if request.instance not in settings.instance:
-        return f"no instance of that name is configured on {own.host}"
+        return Refusal(f"no instance of that name is configured on {own.host}", elsewhere)
     if request.host is not None and request.host != own.host:
-        return f"the job is for another host than {own.host}"
-    if not is_timely(request.scheduled, now) or not is_timely(run_id.time_of(request.run_id), now):
-        return f"run {request.run_id}, planned for {request.scheduled:%Y-%m-%d %H:%M:%S} UTC, is not one of now"
-    return ""
+        return Refusal(f"the job is for another host than {own.host}", never)
+    if not _is_of_now(request, now):
+        is_ahead = request.host is not None and max(request.scheduled, run_id.time_of(request.run_id)) > now
+        planned = f"planned for {request.scheduled:%Y-%m-%d %H:%M:%S} UTC"
+        kind = JobVerdict.AGAIN if is_ahead else elsewhere
+        return Refusal(f"run {request.run_id}, {planned}, is not one of now", kind)
+    return None
+
+
+def _is_of_now(request: JobRequest, now: datetime) -> bool:
+    return is_timely(request.scheduled, now) and is_timely(run_id.time_of(request.run_id), now)
 
 
 def of_the_past(last: RunRecord | None, now: datetime) -> RunRecord | None:

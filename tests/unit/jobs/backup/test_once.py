@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,18 @@ def test_repeated_after_success_it_shows_the_same_backup_and_changes_nothing(wor
     assert (world.steps, again.continued) == ([], ())
     world.run_id = lambda: OTHER
     assert world.backup(once=True).manifest.backup_id != first.manifest.backup_id
+
+
+def test_a_backup_that_a_clock_ahead_dated_in_the_future_is_no_answer_when_that_time_comes(world: World) -> None:
+    """The id of a run is made of the time of its schedule: a clock ahead has used it up before."""
+    world.run_id = lambda: RUN
+    now = world.time
+    world.time = now + timedelta(days=3)
+    ahead = world.backup(once=True).manifest
+    world.time = now
+    made = world.backup(once=True)
+    assert (made.is_repeat, made.manifest.backup_id != ahead.backup_id) == (False, True)
+    assert world.backup(once=True).manifest == made.manifest
 
 
 def test_killed_before_any_step_the_repetition_makes_one_backup(tmp_path: Path) -> None:

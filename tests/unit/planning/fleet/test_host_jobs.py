@@ -16,6 +16,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.planning.agent.runs import RunRecord
 from zsnapdb.planning.fleet.host_jobs import is_too_soon, refusal, served_by, served_until, words
 from zsnapdb.planning.fleet.messages import JobRequest, is_timely, run_id_of
+from zsnapdb.planning.fleet.retry import JobVerdict
 
 NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
 RUN = run_id_of(FleetVerb.BACKUP, "main", NOW)
@@ -40,7 +41,8 @@ def host(**fleet: Any) -> Settings:
 def refused(asked: JobRequest, **fleet: Any) -> str:
     settings = host(**fleet)
     assert settings.fleet is not None
-    return refusal(asked, settings, settings.fleet, NOW)
+    made = refusal(asked, settings, settings.fleet, NOW)
+    return made.reason if made is not None else ""
 
 
 def test_a_host_does_what_its_own_configuration_allows() -> None:
@@ -58,6 +60,22 @@ def test_an_order_of_another_time_is_none(days: int) -> None:
     assert "not one of now" in refused(request(run_id=run_id_of(FleetVerb.BACKUP, "main", other)))
     assert "not one of now" in refused(request(run_id="99999999T999999Z-00000000"))
     assert is_timely(NOW - timedelta(days=7), NOW)
+
+
+@pytest.mark.parametrize(
+    ("days", "anywhere", "follows"),
+    [(1, False, JobVerdict.AGAIN), (-9, False, JobVerdict.NEVER), (1, True, JobVerdict.ELSEWHERE)],
+)
+def test_a_job_is_not_lost_because_the_clock_of_a_host_is_behind(
+    days: int, anywhere: bool, follows: JobVerdict
+) -> None:
+    other, settings = NOW + timedelta(days=days), host()
+    assert settings.fleet is not None
+    made = refusal(
+        request(scheduled=other.isoformat(), host=None if anywhere else "db1"), settings, settings.fleet, NOW
+    )
+    assert made is not None
+    assert made.verdict is follows
 
 
 def test_a_run_of_long_ago_that_is_answered_again_serves_no_time_of_today() -> None:
