@@ -14,6 +14,7 @@ from zsnapdb.jobs.record.once_record import OnceRecords
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.old_server import control_of
 from zsnapdb.jobs.restore.plan import copy_of
+from zsnapdb.jobs.restore.receiving import tell_what_stays
 from zsnapdb.jobs.restore.steps import remove_all
 from zsnapdb.jobs.restore.under_way import alone_with_journal, clear_foreign
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
@@ -53,6 +54,7 @@ def abandon(
                     exchange.swap_back(planned, step)
         OnceRecords(instance.host).note_given_up(journal.run_id)
         remove_all(planned, copy_of(instance, planned))
+        tell_what_stays(instance.events, {planned.layout.top, *planned.layout.datasets.values()})
         journals.forget(planned.layout.top)
     return GivenUp(planned, left)
 

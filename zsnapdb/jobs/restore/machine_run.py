@@ -16,7 +16,7 @@ from zsnapdb.jobs.record.once_record import OnceRecords
 from zsnapdb.jobs.restore import machine_plan, raw_keys, stored_chain
 from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest, refuse_existing, refuse_taken
 from zsnapdb.jobs.restore.preflight import judge_pool
-from zsnapdb.jobs.restore.receiving import make_top, receive, restored_mark
+from zsnapdb.jobs.restore.receiving import make_top, receive, restored_mark, tell_what_stays
 from zsnapdb.jobs.restore.restore_run import Confirm, RestoreRun, always, refuse_unfit
 from zsnapdb.jobs.restore.under_way import alone, alone_with_journal, clear_foreign, refuse_begun
 from zsnapdb.jobs.steps.executor import Executor, Handlers
@@ -192,6 +192,7 @@ def abandon(
         clear_foreign(journal.plan, may_go=with_foreign_snapshots)
         OnceRecords(instance.host).note_given_up(journal.run_id)
         remove_all(settings, journal.plan, connect)
+        tell_what_stays(instance.events, {journal.plan.top, *journal.plan.datasets.values()})
         journals.forget(journal.plan.top)
     return journal.plan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from zsnapdb.base.errors import CommandError, DamagedError
@@ -64,6 +64,21 @@ def restored_mark(plan: RestoreIdentity) -> Mark:
 def restored_property(plan: RestoreIdentity) -> dict[str, str]:
     """Return the property that sets the mark."""
     return {RESTORED_PROPERTY: plan.restore_id}
+
+
+def tell_what_stays(events: Events, places: Iterable[str]) -> None:
+    """Warn of each dataset that is in a place of a restore which was given up, and does not carry its mark.
+
+    It is of somebody else, or the power went while the restore made it: ZFS sets the properties of a new dataset in
+    another transaction group than that in which it makes it (zfs_ioc_create, zfs_ioc_clone and zfs_ioc_recv_impl in
+    module/zfs/zfs_ioctl.c of OpenZFS).
+    """
+    for name in sorted(places):
+        if datasets.exists(name):
+            events.warn(
+                f"{name} stays: it does not carry the mark of this restore (hint: if nobody needs it, `zfs destroy"
+                f" {name}`)"
+            )
 
 
 def make_top(work: ReceivingWork, step: MakeTop, more: Mapping[str, str] | None = None) -> None:

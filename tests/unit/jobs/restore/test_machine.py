@@ -192,6 +192,21 @@ def test_what_zfs_kept_goes_with_a_restore_that_is_given_up_but_not_if_it_is_of_
     assert yard.state() == before
 
 
+def test_a_dataset_that_lost_its_mark_with_the_power_is_named_when_the_restore_is_given_up(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = yard.plan().receives[0]
+    monkeypatch.setattr(Receiver, "fails_at", step.dataset)
+    monkeypatch.setattr(Receiver, "leaves", {step.dataset: token(step.guid)})
+    with pytest.raises(CommandError):
+        yard.restore()
+    del yard.pool.things[step.dataset]
+    del yard.pool.things[TOP].properties["zsnapdb:restored"]
+    yard.abandon()
+    assert TOP in yard.pool.things
+    assert any(f"{TOP} stays" in line and f"`zfs destroy {TOP}`" in line for line in yard.reported)
+
+
 def test_what_was_received_does_not_keep_the_pool_full(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server in the same pool cannot write until there is room again."""
     before, steps = yard.state(), yard.plan().receives
