@@ -199,7 +199,11 @@ class RelayLogs:
 
 @dataclass(frozen=True)
 class ChannelStatements:
-    """The statements of one family for the channel of the replay. `change_paced` also takes a delay in seconds."""
+    """The statements of one family for the channel of the replay.
+
+    `change_paced` also takes a delay in seconds. `failed_worker` asks for the error of a worker, where the status of
+    the channel only says that there is one ("": it says the error itself).
+    """
 
     change: str
     change_paced: str
@@ -208,6 +212,7 @@ class ChannelStatements:
     reset: str
     status: str
     executed: str
+    failed_worker: str = ""
 
     @classmethod
     def of(cls, flavour: Flavour) -> ChannelStatements:
@@ -237,6 +242,8 @@ class ChannelStatements:
             f"RESET REPLICA ALL FOR CHANNEL '{CHANNEL}'",
             f"SHOW REPLICA STATUS FOR CHANNEL '{CHANNEL}'",
             "SELECT @@GLOBAL.gtid_executed",
+            "SELECT last_error_message FROM performance_schema.replication_applier_status_by_worker"
+            f" WHERE channel_name = '{CHANNEL}' AND last_error_number <> 0 LIMIT 1",
         )
 
 
@@ -261,14 +268,16 @@ def status(session: Session, words: ChannelStatements) -> ApplierStatus:
     def first(*names: str) -> str:
         return next((str(row[name]) for name in names if row.get(name) is not None), "")
 
-    name = first("Relay_Log_File")
+    name, error = first("Relay_Log_File"), first("Last_SQL_Error", "Last_Error")
+    if error and words.failed_worker:
+        error = next((str(message) for (message,) in session.query(words.failed_worker)), error)
     number = name.rpartition(".")[2]
     return ApplierStatus(
         number=int(number) if number.isdigit() else 0,
         offset=int(first("Relay_Log_Pos") or 0),
         is_running=first("Replica_SQL_Running", "Slave_SQL_Running") == "Yes",
         has_read_all="has read all relay log" in first("Replica_SQL_Running_State", "Slave_SQL_Running_State"),
-        error=first("Last_SQL_Error", "Last_Error"),
+        error=error,
     )
 
 
