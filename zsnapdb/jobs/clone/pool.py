@@ -50,7 +50,6 @@ from zsnapdb.planning.clone import pool as planning
 from zsnapdb.planning.clone.lease import Quota, admit, first_lease, heartbeat_seconds, policy, read_stamp, stamp
 from zsnapdb.planning.clone.pool import PoolMark, PoolSlot, SlotWish
 from zsnapdb.planning.clone.rights import AccountRights
-from zsnapdb.planning.clone.room import LEAST
 from zsnapdb.zfs import datasets
 
 OWNER = "the pool"
@@ -212,8 +211,6 @@ def _may_be_of_pool(request: CloneRequest) -> bool:
 
 def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> str | None:
     """Return why the request does not get the slot; None if it does."""
-    if request.quota is not None and request.quota < info.own_bytes + LEAST:
-        return "it has too much of its own already"
     if request.quota is not None and 0 < settings.clones.quota < request.quota:
         return "it may have less of its own than is wanted"
     now = instance.host.now()
@@ -221,10 +218,10 @@ def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: C
 
 
 def wish_of(settings: Settings, instance: Instance, request: CloneRequest) -> SlotWish:
-    """Return what a slot must be for the request, beside its quota. ConfigError if the instance has no pool."""
+    """Return what a slot must be for the request. ConfigError if the instance has no pool."""
     rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
     address_of_server = request.bind_address or settings.clones.bind_address
-    return SlotWish(settings_of(instance).max_age, rules, request.profile, address_of_server)
+    return SlotWish(settings_of(instance).max_age, rules, request.profile, address_of_server, request.quota or 0)
 
 
 def slots_of(settings: Settings, instance: Instance) -> list[CloneInfo]:

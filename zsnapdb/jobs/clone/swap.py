@@ -37,7 +37,6 @@ from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.planning.clone import swap as planning
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.pool import PoolMark, SlotWish, objection
-from zsnapdb.planning.clone.room import LEAST
 from zsnapdb.planning.clone.swap import SwapCase
 from zsnapdb.zfs import datasets, snapshots
 
@@ -110,11 +109,12 @@ def _case(settings: Settings, info: CloneInfo) -> SwapCase:
 
 
 def _objection(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo) -> str | None:
-    if info.quota and info.quota < slot.own_bytes + LEAST:
-        # It would be refused when it gets the quota, and nobody could have it any more.
-        return "it has too much of its own already"
     rules = masking_policy.rules_of(settings.instance[info.instance].masking, requested=info.asks_for_masking)
-    wish, now = SlotWish(info.original.removeprefix("@"), rules, info.profile, info.bind_address), host.now()
+    # One that has too much would be refused when it gets the quota, and nobody could have it any more.
+    wish, now = (
+        SlotWish(info.original.removeprefix("@"), rules, info.profile, info.bind_address, info.quota),
+        host.now(),
+    )
     return objection(pool.as_slot(slot, now), wish, now)
 
 

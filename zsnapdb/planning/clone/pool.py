@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.config.pool import LEAST_MEMORY, PoolSettings
+from zsnapdb.planning.clone.room import LEAST
 
 LEAST_SPACE = 15 << 20
 """What a clone that was just started has of its own, in bytes, where its files are not compressed.
@@ -58,13 +59,15 @@ class PoolSlot:
 class SlotWish:
     """What a slot must be for somebody: its data, masked by the rules of that digest ("": by none), profile, address.
 
-    `data`: of the snapshot set of that id, or not older than so many seconds.
+    `data`: of the snapshot set of that id, or not older than so many seconds. `quota`: how many bytes of its own it may
+    have, with those that it has (0: there is no limit).
     """
 
     data: str | float
     rules: str
     profile: str
     bind_address: str
+    quota: int = 0
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,8 @@ def objection(slot: PoolSlot, wish: SlotWish, now: datetime) -> str | None:
         return "it was not masked by the rules of now"
     if (slot.profile, slot.bind_address) != (wish.profile, wish.bind_address):
         return "it has another profile or address"
+    if wish.quota and wish.quota < slot.space + LEAST:
+        return "it has too much of its own already"
     return None
 
 

@@ -20,6 +20,7 @@ from zsnapdb.planning.clone.pool import (
     objection,
     too_large,
 )
+from zsnapdb.planning.clone.room import LEAST
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 TERMS = PoolSettings(size=3, max_age=3600.0)
@@ -56,6 +57,11 @@ def test_nobody_gets_a_slot_without_a_server_with_old_data_or_masked_or_made_in_
 ) -> None:
     reason = objection(slot, WISH, NOW)
     assert (reason is None) if said is None else (reason is not None and said in reason)
+
+
+@pytest.mark.parametrize(("quota", "is_good"), [(0, True), (GOOD.space + LEAST, True), (GOOD.space + LEAST - 1, False)])
+def test_a_slot_of_which_too_little_would_be_left_to_write_is_not_given(quota: int, is_good: bool) -> None:
+    assert (objection(GOOD, replace(WISH, quota=quota), NOW) is None) == is_good
 
 
 def test_who_wants_the_data_of_a_set_gets_it_of_no_other_and_however_old_it_is() -> None:
