@@ -33,7 +33,7 @@ from zsnapdb.mysql.binlog.row_changes import row_changes
 from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
 from zsnapdb.mysql.capability import binlog_status
 from zsnapdb.mysql.connections import end_others, has_prepared_transactions, wait_briefly_for_locks
-from zsnapdb.mysql.schema.counters import counters, definitions, set_back
+from zsnapdb.mysql.schema.counters import counters, counters_of, definitions, set_back
 from zsnapdb.mysql.schema.table_shapes import TableShapes
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import stop_logging
@@ -240,6 +240,7 @@ class _Tables:
             shape = self._known[key] = self._reader.read(*key)
             _refuse(planning.table_objection(shape))
         _refuse(logged_difference(shape, row.columns, _AFTER_ALL) or undo.row_objection(shape, row))
+        _refuse(planning.unreadable_objection(shape, row))
         try:
             return undo.row_change(shape, row)
         except ValueError as error:
@@ -268,8 +269,8 @@ def _set_counters_back(own: Session, state: HandedState) -> None:
     moved = {table: value for table, value in wanted.items() if now[table] != value}
     if moved:
         set_back(own, moved)
-        again = counters(own, planning.MOST_TABLES) or {}
-        other = next((table for table, value in wanted.items() if again.get(table) != value), None)
+        again = counters_of(own, moved)
+        other = next((table for table, value in moved.items() if again.get(table) != value), None)
         if other is not None:
             # A server sets none back below the largest value of a row.
             _refuse(f"the counter of {'.'.join(other)} is {again.get(other)} again, and was {wanted[other]}")

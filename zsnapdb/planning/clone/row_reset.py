@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from zsnapdb.planning.binlog.changes import TransactionChanges
+from zsnapdb.planning.binlog.row_values import is_readable
 from zsnapdb.planning.binlog.table_shape import TableShape
-from zsnapdb.planning.binlog.undo import RowChange, shape_objection
+from zsnapdb.planning.binlog.undo import LoggedRow, RowChange, shape_objection
 
 MOST_CHANGES = 2000
 """The number of changed rows up to which they are undone; from some thousands on, replacing the data is faster."""
@@ -37,12 +38,27 @@ def table_objection(shape: TableShape) -> str | None:
     return None
 
 
+def unreadable_objection(shape: TableShape, row: LoggedRow) -> str | None:
+    """Return why values that no binlog tells, such as JSON of MySQL, keep the change from being undone; None: nothing.
+
+    A row that was inserted goes with them. Where an update left them as they were, byte by byte, they stay.
+    """
+    if row.before is None:
+        return None
+    for place, column in enumerate(shape.columns):
+        if column.is_generated or is_readable(column):
+            continue
+        if row.after is None or place not in row.before or row.before[place] != row.after.get(place):
+            return f"a value of {shape.name}.{column.name} was changed, and of type {column.type} the binlog tells none"
+    return None
+
+
 def changes_objection(changes: Sequence[RowChange]) -> str | None:
     """Return why these changes cannot be undone; None if they can."""
     if len(changes) > MOST_CHANGES:
         return f"{len(changes)} rows were changed, more than {MOST_CHANGES}"
     for change in changes:
-        names = {column.name for column in change.shape.columns if not column.is_generated}
+        names = {one.name for one in change.shape.columns if not one.is_generated and is_readable(one)}
         images = [image for image in (change.before, change.after) if image is not None]
         if any(not names <= image.keys() for image in images):
             return f"the binlog has not all values of rows of {change.shape.name}"

@@ -9,13 +9,14 @@ import pytest
 from zsnapdb.planning.binlog.changes import ChangeKind, LoggedStatement, TableChanges, TransactionChanges
 from zsnapdb.planning.binlog.row_values import NULL, ValueColumn
 from zsnapdb.planning.binlog.table_shape import ForeignKey, TableShape
-from zsnapdb.planning.binlog.undo import RowChange
+from zsnapdb.planning.binlog.undo import LoggedRow, RowChange
 from zsnapdb.planning.clone.row_reset import (
     MOST_CHANGES,
     changes_objection,
     log_objection,
     table_objection,
     transaction_objection,
+    unreadable_objection,
 )
 
 ROWS = TransactionChanges("1-1-1", 4, 100, 0, 0, is_exact=True, tables=(TableChanges("a", "t", inserted=1),))
@@ -74,6 +75,33 @@ def test_a_row_of_which_the_binlog_lacks_a_value_and_too_many_rows_replace_the_d
     assert "not all values" in str(changes_objection([replace(whole, after={"id": NULL})]))
     generated = replace(TABLE, columns=(ID, replace(WORD, is_generated=True)))
     assert changes_objection([RowChange(generated, ChangeKind.DELETE, {"id": NULL}, None)]) is None
+
+
+FACTS = ValueColumn("facts", "json", "json")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (None, {0: b"1", 2: b"x"}, None),
+        ({0: b"1", 1: b"a", 2: b"x"}, {0: b"1", 1: b"b", 2: b"x"}, None),
+        ({0: b"1", 2: None}, {0: b"1", 2: None}, None),
+        ({0: b"1", 2: b"x"}, {0: b"1", 2: b"y"}, "a value of a.t.facts was changed"),
+        ({0: b"1", 2: b"x"}, {0: b"1"}, "was changed"),
+        ({0: b"1"}, {0: b"1"}, "was changed"),
+        ({0: b"1", 2: None}, {0: b"1", 2: b"x"}, "was changed"),
+        ({0: b"1", 2: b"x"}, None, "was changed"),
+    ],
+)
+def test_a_value_that_no_binlog_tells_may_stay_as_it_was_or_go_with_its_row(
+    before: dict[int, bytes | None] | None, after: dict[int, bytes | None] | None, said: str | None
+) -> None:
+    table = replace(TABLE, columns=(ID, WORD, FACTS))
+    kind = ChangeKind.UPDATE if before and after else ChangeKind.DELETE if before else ChangeKind.INSERT
+    reason = unreadable_objection(table, LoggedRow("a", "t", kind, (), before, after))
+    assert reason is None if said is None else said in str(reason)
+    change = RowChange(table, kind, None, {"id": NULL, "word": NULL})
+    assert changes_objection([change]) is None, "of the others it has all"
 
 
 @pytest.mark.parametrize(
