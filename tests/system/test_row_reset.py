@@ -29,6 +29,7 @@ CREATE TABLE `rows`.children (id INT PRIMARY KEY, parent INT, FOREIGN KEY (paren
 CREATE TABLE `rows`.owners (id INT PRIMARY KEY);
 CREATE TABLE `rows`.owned (id INT PRIMARY KEY, owner INT,
   FOREIGN KEY (owner) REFERENCES `rows`.owners (id) ON DELETE CASCADE);
+CREATE TABLE `rows`.documents (id INT PRIMARY KEY, word TEXT, facts JSON);
 CREATE TABLE `rows`.keyless (n INT);
 CREATE TABLE `rows`.parted (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 2;
 CREATE TABLE `rows`.old (id INT PRIMARY KEY) ENGINE = MyISAM;
@@ -40,10 +41,11 @@ INSERT INTO `rows`.parents VALUES (1), (2), (3);
 INSERT INTO `rows`.children VALUES (1, 1), (2, NULL);
 INSERT INTO `rows`.owners VALUES (1);
 INSERT INTO `rows`.owned VALUES (1, 1), (2, 1);
+INSERT INTO `rows`.documents VALUES (1, 'a', '{"weight": 1.5}'), (2, NULL, NULL);
 INSERT INTO `rows`.keyless VALUES (1), (1);
 INSERT INTO `rows`.old VALUES (1)
 """
-TABLES = ("counted", "typed", "parents", "children", "owners", "owned", "keyless", "old")
+TABLES = ("counted", "typed", "parents", "children", "owners", "owned", "documents", "keyless", "old")
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +99,9 @@ def statement(chance: random.Random) -> tuple[str, tuple[object, ...]]:
             ("INSERT INTO `rows`.parents VALUES (%s)", (number,)),
             ("REPLACE INTO `rows`.children VALUES (%s, %s)", (chance.randint(1, 9), chance.choice([1, 2, 3, None]))),
             ("DELETE FROM `rows`.children", ()),
+            # JSON of MySQL is in no binlog that others can read: it stays as it was, or goes with its row.
+            ("UPDATE `rows`.documents SET word = %s, id = id + 1000", (text,)),
+            ("INSERT INTO `rows`.documents VALUES (%s, %s, '[1]')", (number, text)),
         ]
     )
 
