@@ -137,7 +137,7 @@ HOMES = {
     "httpx": {"client/http.py"},
     "temporalio": {
         *("fleet/activities.py", "fleet/connection.py", "fleet/control.py", "fleet/engine.py", "fleet/orders.py"),
-        *("fleet/worker.py", "fleet/workflows.py"),
+        *("fleet/specification.py", "fleet/worker.py", "fleet/workflows.py"),
     },
     "joserfc": {"serve/id_tokens.py"},
     "botocore": {"store/s3.py", "store/s3_client.py", "store/s3_locks.py", "store/s3_ranges.py"},

@@ -29,6 +29,7 @@ from zsnapdb.planning.fleet.messages import (
     SlotsState,
     run_id_of,
 )
+from zsnapdb.planning.fleet.retry import JobVerdict
 from zsnapdb.planning.fleet.windows import closed_until
 
 CLOSED, SERVED = "zsnapdb-closed", "zsnapdb-served"
@@ -71,17 +72,15 @@ class JobWorkflow:
             await asyncio.sleep((until - workflow.now()).total_seconds())
         if job.host is not None:
             await _one_machine(job.host)
-        if job.bucket is None:
-            return await _on_host(job, request, timedelta(seconds=job.timeout))
-        return await self._with_slot(job, request)
+        return await self._until_done(job, request)
 
-    async def _with_slot(self, job: FleetJob, request: JobRequest) -> JobAnswer:
-        """Have a host do it with a slot. A job that nobody takes lets others have its slot meanwhile."""
+    async def _until_done(self, job: FleetJob, request: JobRequest) -> JobAnswer:
+        """Have a host do it, with a slot of its bucket. A job that no host takes gives its slot back meanwhile."""
         ends, seconds = workflow.now() + timedelta(seconds=job.timeout), _FIRST_PAUSE
         while (left := ends - workflow.now()) > timedelta():
             try:
                 await self._take_slot(job)
-                return await _on_host(job, request, left, _UNTAKEN)
+                return await _on_host(job, request, left)
             except ActivityError as error:
                 if not _was_not_taken(error):
                     raise
@@ -89,13 +88,15 @@ class JobWorkflow:
                 # What is awaited now must not be cut off by the cancellation that led here.
                 await asyncio.shield(_release(job))
                 self._is_granted = False
-            workflow.set_current_details(f"nobody takes jobs of queue {job.queue}")
+            workflow.set_current_details(f"no host of queue {job.queue} takes it now")
             await asyncio.sleep(seconds)
             seconds = min(_LONGEST_PAUSE, 2 * seconds)
-        raise ApplicationError(f"nobody took it of queue {job.queue}", type="untaken", non_retryable=True)
+        raise ApplicationError(f"no host of queue {job.queue} took it", type="untaken", non_retryable=True)
 
     async def _take_slot(self, job: FleetJob) -> None:
-        """Return when this run has a slot of the bucket. A bucket whose slots are gone gets new ones."""
+        """Return when this run has a slot of its bucket, if it has one. Slots that are gone are made anew."""
+        if job.bucket is None:
+            return
         workflow.set_current_details(f"waits for a slot of bucket {job.bucket}")
         while not self._is_granted:
             try:
@@ -120,6 +121,8 @@ def _slots(job: FleetJob) -> workflow.ExternalWorkflowHandle[object]:
 
 
 async def _release(job: FleetJob) -> None:
+    if job.bucket is None:
+        return
     try:
         await _slots(job).signal("release", workflow.info().workflow_id)
     except FailureError:
@@ -160,13 +163,14 @@ async def _one_machine(host: str) -> None:
 
 
 def _was_not_taken(error: ActivityError) -> bool:
+    """Whether no host began it: none asked for work, or all that did could not do this."""
     cause = error.cause
+    if isinstance(cause, ApplicationError):
+        return cause.type == JobVerdict.ELSEWHERE.value
     return isinstance(cause, EngineTimeout) and cause.type is TimeoutType.SCHEDULE_TO_START
 
 
-async def _on_host(
-    job: FleetJob, request: JobRequest, longest: timedelta, untaken: timedelta | None = None
-) -> JobAnswer:
+async def _on_host(job: FleetJob, request: JobRequest, longest: timedelta) -> JobAnswer:
     workflow.set_current_details(f"on queue {job.queue}, run {request.run_id}")
     answer: JobAnswer = await workflow.execute_activity(
         messages.JOB,
@@ -174,7 +178,7 @@ async def _on_host(
         result_type=JobAnswer,
         task_queue=job.queue,
         schedule_to_close_timeout=longest,
-        schedule_to_start_timeout=untaken,
+        schedule_to_start_timeout=_UNTAKEN if job.bucket is not None else None,
         heartbeat_timeout=timedelta(seconds=job.heartbeat),
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         retry_policy=RetryPolicy(

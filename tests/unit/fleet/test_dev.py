@@ -33,15 +33,6 @@ def test_an_engine_of_somebody_else_on_the_port_is_not_asked(tmp_path: Path) -> 
     assert not trial.folder.exists()
 
 
-DEV = """
-import sys
-from dataclasses import replace
-from pathlib import Path
-from zsnapdb.jobs.base import host
-host.THIS_HOST = replace(host.THIS_HOST, run=Path(sys.argv.pop(1)))
-from zsnapdb.cli.app import main
-main()
-"""
 CONFIG = '[instance.main]\nrepository = "here"\n[repository.here]\nurl = "file:///nonexistent"\n'
 ENGINE = """#!{python} -S
 import signal, sys, time
@@ -63,7 +54,9 @@ def test_ctrl_c_twice_ends_all_that_a_trial_started_and_shows_no_traceback(tmp_p
     (tmp_path / "zsnapdb.toml").write_text(CONFIG)
     words = ("--folder", str(tmp_path / "trial"), "--port", str(port), "--config", str(tmp_path / "zsnapdb.toml"))
     chosen = str(slow if begins == "at once" else real)
-    process = trial_engine.python("-c", DEV, str(tmp_path), "fleet", "dev", *words, "--temporal", chosen, log=log)
+    process = trial_engine.python(
+        "-c", trial_engine.ELSEWHERE, str(tmp_path), "fleet", "dev", *words, "--temporal", chosen, log=log
+    )
     try:
         deadline = time.monotonic() + 120
         while not (started.exists() or "works" in log.read_text()):

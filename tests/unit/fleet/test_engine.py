@@ -281,6 +281,9 @@ def test_slots_go_on_as_a_new_run_before_their_history_is_long_and_nobody_loses_
     answers = [ended(yard, one) for one in (name, waits)]
     assert [isinstance(one, JobAnswer) and one.exit_code for one in answers] == [0, 0]
     asked(yard, lambda client: client.get_workflow_handle("slots/busy").signal("close"))
+    asked(yard, lambda client: client.get_workflow_handle("slots/busy").result())
+    jobs = trial_engine.jobs_file(yard.folder, yard.port)
+    until(lambda: "busy" not in planned(jobs))
 
 
 def test_what_a_newer_one_asks_for_holds_nothing_else_up_and_is_shown(yard: Yard) -> None:

@@ -2,9 +2,41 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+from tests.unit.support import trial_engine
+from zsnapdb.base.errors import BusyError
 from zsnapdb.fleet import connection
+
+CONFIG = """
+[instance.main]
+repository = "here"
+[repository.here]
+url = "file:///nonexistent"
+[fleet]
+server = "127.0.0.1:1"
+host = "db1"
+"""
+
+
+def test_a_host_has_one_worker(tmp_path: Path) -> None:
+    """Two would take twice as many jobs at once as the configuration allows."""
+    (tmp_path / "zsnapdb.toml").write_text(CONFIG)
+    words = (str(tmp_path), "fleet", "worker", "--config", str(tmp_path / "zsnapdb.toml"))
+    logs = [tmp_path / "first", tmp_path / "second"]
+    first = trial_engine.python("-c", trial_engine.ELSEWHERE, *words, log=logs[0])
+    try:
+        deadline = time.monotonic() + 120
+        while "cannot be reached" not in logs[0].read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        second = trial_engine.python("-c", trial_engine.ELSEWHERE, *words, log=logs[1])
+        assert second.wait(120) == BusyError.exit_code, logs[1].read_text()
+        assert "the fleet's worker of this host" in logs[1].read_text()
+    finally:
+        trial_engine.end(first)
+    assert first.returncode == 0
 
 
 def test_a_copy_of_a_virtual_machine_is_another_machine_and_a_reboot_is_not(tmp_path: Path) -> None:

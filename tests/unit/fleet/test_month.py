@@ -171,7 +171,7 @@ def hours(watch: Watch, instance: str, fault: tuple[datetime, datetime]) -> int:
 @pytest.fixture
 def month(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FleetMonth:
     (tmp_path / "yard").mkdir()
-    yard = FleetYard(tmp_path / "yard", names=("here",), more='heard_within = "27h"')
+    yard = FleetYard(tmp_path / "yard", names=("here",), more='heard_within = "27h"\nreaders = 1')
     objectives = {
         name: ObjectiveSettings(backup_age=limit.total_seconds(), drill_age=DRILLED.total_seconds())
         for name, limit in LIMITS.items()

@@ -1,7 +1,7 @@
 """Records what workflows of a fleet did on a real engine: `python -m tests.unit.support.fleet_histories`. Six minutes.
 
-The histories lie in `tests/unit/fleet/histories`, and are replayed by today's code. One that was recorded before a
-release stays: runs that began under that release go on under the next one.
+The histories lie in `tests/unit/fleet/histories`, and are replayed by today's code. Those that are there stay: runs
+that began under an older release go on under the next one.
 """
 
 from __future__ import annotations
@@ -39,9 +39,18 @@ def _jobs(now: datetime) -> dict[str, FleetJob]:
         "job-that-fails": {**backup, **bucket, "instance": "fails-12-one"},
         "job-that-is-cancelled": {**backup, **bucket, "instance": "slow-one"},
         "job-that-nobody-takes": {**backup, **bucket, "instance": "quick", "host": "nobody", "timeout": 200},
+        "job-that-no-host-can-do": {"verb": FleetVerb.DRILL, **bucket, "instance": "nowhere", "timeout": 100},
         "job-of-any-host": {"verb": FleetVerb.DRILL, "instance": "quick", "heartbeat": 3},
     }
-    return {name: FleetJob.model_validate({**fields, "run_id": run_id.new()}) for name, fields in kinds.items()}
+    return {
+        name: FleetJob.model_validate({**fields, "run_id": run_id.new()})
+        for name, fields in kinds.items()
+        if not _file(name).exists()
+    }
+
+
+def _file(name: str) -> Path:
+    return FOLDER / f"{name}.json"
 
 
 async def _record(port: int) -> dict[str, str]:
@@ -53,13 +62,15 @@ async def _record(port: int) -> dict[str, str]:
             await asyncio.sleep(20)
             await handles[name].cancel()
     await asyncio.wait_for(asyncio.gather(*(one.result() for one in handles.values()), return_exceptions=True), SECONDS)
+    found = {name: (await one.fetch_history()).to_json() for name, one in handles.items()}
+    if _file("slots").exists():
+        return found
     slots = client.get_workflow_handle(slots_id("small"))
     first = (await slots.describe()).run_id
     for number in range(trial_engine.LONG):
         await slots.signal("acquire" if number % 2 else "release", f"gone-{number // 2}")
     await slots.signal("resize", 2)
     await asyncio.sleep(20)
-    found = {name: (await one.fetch_history()).to_json() for name, one in handles.items()}
     continued = client.get_workflow_handle(slots.id, run_id=first)
     return {**found, "slots": (await continued.fetch_history()).to_json()}
 
@@ -80,7 +91,7 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for kind, text in found.items():
         assert name not in text
-        (FOLDER / f"{kind}.json").write_text(json.dumps(json.loads(text), separators=(",", ":")) + "\n")
+        _file(kind).write_text(json.dumps(json.loads(text), separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,17 @@ LONG = 200
 CONTINUES_EARLY = f"limit.historyCount.suggestContinueAsNew={LONG}"
 """A setting of the engine: after so many events it suggests that a workflow is continued as a new one."""
 
+ELSEWHERE = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from zsnapdb.jobs.base import host
+host.THIS_HOST = replace(host.THIS_HOST, run=Path(sys.argv.pop(1)))
+from zsnapdb.cli.app import main
+main()
+"""
+"""The command line, of a host whose locks lie in the folder that comes first."""
+
 
 def temporal() -> str | None:
     """Return the program `temporal`, None if it is not here."""

@@ -26,8 +26,11 @@ _OF_CLASSES = {
     RetryClass.TWICE: JobVerdict.TWICE,
     RetryClass.NEVER: JobVerdict.NEVER,
 }
-_MOST = {JobVerdict.DONE: 1, JobVerdict.TWICE: 2, JobVerdict.NEVER: 1}
-"""How many attempts there are at most; the others go on for as long as the job may take."""
+_MOST = {JobVerdict.DONE: 1, JobVerdict.TWICE: 2, JobVerdict.NEVER: 1, JobVerdict.ELSEWHERE: 30}
+"""How many attempts there are at most; the others go on for as long as the job may take.
+
+A job that so many hosts could not do is given again later: meanwhile it has no slot of its bucket.
+"""
 
 
 def verdict(exit_code: int, error_code: str, *, anywhere: bool) -> JobVerdict:
