@@ -128,6 +128,7 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
     monkeypatch.setattr(restoring, "HANDLERS", {**restoring.HANDLERS, **noted, **handed_over})
     monkeypatch.setattr(restoring, "leave_to_trial", lambda work, step: HandedOver(None))
     monkeypatch.setattr(restoring, "preflight", remember)
+    monkeypatch.setattr("zsnapdb.jobs.restore.preflight.preflight", remember)
     monkeypatch.setattr(steps, "remove_all", lambda plan, copy: None)
     monkeypatch.setattr(give_up, "remove_all", lambda plan, copy: None)
     monkeypatch.setattr(scratch, "ephemeral", lambda *words: contextlib.nullcontext())

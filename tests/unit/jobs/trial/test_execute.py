@@ -96,7 +96,7 @@ def test_a_shown_plan_is_refused_by_what_would_refuse_the_drill(
     )
     drill.refuse_unfit(host.settings, host.instance, repository, shown)
     full = unfit("space", "tank has 1 MiB free, at least 9 MiB are needed", "free space")
-    monkeypatch.setattr("zsnapdb.jobs.restore.run.preflight", lambda work, step: [full])
+    monkeypatch.setattr("zsnapdb.jobs.restore.preflight.preflight", lambda work, step: [full])
     with pytest.raises(PreflightError, match="at least 9 MiB are needed"):
         drill.refuse_unfit(host.settings, host.instance, repository, shown)
     assert host.received == []
