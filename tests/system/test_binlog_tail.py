@@ -15,12 +15,13 @@ import pymysql
 import pytest
 
 from tests.lab.inside import ledger
+from tests.unit.support.binlog_file import read_tail
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.base.model import BinlogCoordinates, Flavour, parse_gtids
 from zsnapdb.mysql.binlog.events import HEADER, MAGIC
 from zsnapdb.mysql.binlog.known_tail import KnownTail
-from zsnapdb.mysql.binlog.read import find_position, read_tail
+from zsnapdb.mysql.binlog.read import find_position
 
 from .binlog_flavours import EVERYTHING, FLAVOUR, KINDS, WORDS
 from .in_guest import SOCKET, Lab, run

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from zsnapdb.config.repository import ConfigSection
+from zsnapdb.config.section import ConfigSection
 
 _MOST_PORTS = 1000
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from zsnapdb.base.quantities import Seconds
+from zsnapdb.config.section import ConfigSection
 
 
 def _known_zone(name: str) -> str:
@@ -23,11 +24,7 @@ Zone = Annotated[str, AfterValidator(_known_zone)]
 CRON = r"^\s*\S+(\s+\S+){4}\s*$"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
-
-
-class ScheduleSettings(_Section):
+class ScheduleSettings(ConfigSection):
     """When a job runs: by a cron expression in a time zone, or every so many seconds.
 
     Cron expressions mean what they mean to cron (crontab(5)): weekdays are 0 to 7 (0 and 7 are Sunday) or sun to sat;
@@ -56,7 +53,7 @@ class CopyScheduleSettings(ScheduleSettings):
     to: str
 
 
-class InstanceAgentSettings(_Section):
+class InstanceAgentSettings(ConfigSection):
     """The jobs of an instance that the agent runs. `archive`: whether it keeps the binlog archive running."""
 
     archive: bool = False
@@ -77,7 +74,7 @@ class InstanceAgentSettings(_Section):
 _LOOPBACK = ("127.0.0.1", "::1")
 
 
-class HttpSettings(_Section):
+class HttpSettings(ConfigSection):
     """Where the agent answers /metrics, /healthz and /readyz. Beyond loopback it needs TLS and a token.
 
     `stale`: how old in seconds the last judgement of the objectives may be before /readyz goes red.
@@ -99,7 +96,7 @@ class HttpSettings(_Section):
         return self
 
 
-class AgentSettings(_Section):
+class AgentSettings(ConfigSection):
     """The agent of this host, and the jobs that are about no single instance.
 
     `metrics`: the file that the status job writes for node_exporter. A job that does nothing for `stall` seconds, so

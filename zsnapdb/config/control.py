@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from zsnapdb.base.quantities import Seconds
-from zsnapdb.config.repository import ConfigSection
+from zsnapdb.config.section import ConfigSection
 
 _Words = Annotated[
     tuple[str, ...],

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from zsnapdb.config.section import ConfigSection
 
 
-class SilencedRule(BaseModel):
+class SilencedRule(ConfigSection):
     """A rule that is silent up to and including the day `until` (UTC), and why. `instance` None: for all instances."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     rule: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
     reason: Annotated[str, Field(min_length=8, max_length=500)]
@@ -19,9 +19,7 @@ class SilencedRule(BaseModel):
     instance: str | None = None
 
 
-class DoctorSettings(BaseModel):
+class DoctorSettings(ConfigSection):
     """What `zsnapdb doctor` leaves out."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     silenced: tuple[SilencedRule, ...] = ()

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from zsnapdb.base.quantities import Seconds, Size
-from zsnapdb.config.repository import ConfigSection
+from zsnapdb.config.section import ConfigSection
 
 HOST_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 FleetHostName = Annotated[str, Field(pattern=rf"^{HOST_NAME}$")]

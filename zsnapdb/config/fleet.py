@@ -13,7 +13,8 @@ from zsnapdb.base.quantities import Seconds
 from zsnapdb.base.text_files import read_text
 from zsnapdb.config.errors import settings_in
 from zsnapdb.config.objectives import ObjectiveSettings
-from zsnapdb.config.repository import ConfigSection, RepositorySettings
+from zsnapdb.config.repository import RepositorySettings
+from zsnapdb.config.section import ConfigSection
 
 DEFAULT_PATH = Path("/etc/zsnapdb/fleet.toml")
 VARIABLE = "ZSNAPDB_FLEET_CONFIG"

@@ -13,7 +13,7 @@ from zsnapdb.base.text_files import read_text
 from zsnapdb.config.agent import CRON, Zone
 from zsnapdb.config.engine import EngineSettings, FleetHostName, FleetVerb
 from zsnapdb.config.errors import settings_in
-from zsnapdb.config.repository import ConfigSection
+from zsnapdb.config.section import ConfigSection
 
 DEFAULT_PATH = Path("/etc/zsnapdb/fleet-jobs.toml")
 _EXAMPLE = "`zsnapdb example fleet-jobs.toml` prints an example"

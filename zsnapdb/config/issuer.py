@@ -11,7 +11,7 @@ from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
 from zsnapdb.base.quantities import Seconds
 from zsnapdb.base.subject import FORMS, is_subject
 from zsnapdb.config.login import LoginSettings
-from zsnapdb.config.repository import ConfigSection
+from zsnapdb.config.section import ConfigSection
 
 _HTTPS = r"^https://[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~%/-]{0,500})?$"
 HttpsUrl = Annotated[str, Field(pattern=_HTTPS)]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from zsnapdb.config.repository import ConfigSection
+from zsnapdb.config.section import ConfigSection
 
 _SCOPE = r"^[!#-\[\]-~]{1,100}$"
 """RFC 6749, section 3.3."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from zsnapdb.base.quantities import Seconds
-from zsnapdb.config.repository import ConfigSection
+from zsnapdb.config.section import ConfigSection
 
 MigrationCommand = Annotated[
     tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)

@@ -6,9 +6,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from zsnapdb.base.quantities import Seconds
+from zsnapdb.config.section import ConfigSection
 
 _URL = r"^https?://[^\s/@]+(/\S*)?$"
 _ADDRESS = r"^[A-Za-z0-9][A-Za-z0-9._%+=-]*@[A-Za-z0-9.-]+$"
@@ -53,10 +54,6 @@ class NotificationEvent(StrEnum):
         return self in (NotificationEvent.BROKEN, NotificationEvent.MET)
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
-
-
 class NotificationChannel(StrEnum):
     """How a message is delivered. `notify/channels.py` has a function for each."""
 
@@ -66,7 +63,7 @@ class NotificationChannel(StrEnum):
     SCRIPT = "script"
 
 
-class NotificationTarget(_Section):
+class NotificationTarget(ConfigSection):
     """One way to reach somebody: exactly one of `ping`, `ping_file`, `webhook`, `email` and `script`.
 
     A ping target stands for one thing (`of`), so that no success hides another failure. `repeat`: after how long a
@@ -116,10 +113,10 @@ class NotificationTarget(_Section):
         return self
 
 
-class NotificationSettings(_Section):
+class NotificationSettings(ConfigSection):
     """Targets by name, and the bounds. An attempt takes at most `timeout` seconds, everything of a command `budget`."""
 
-    to: dict[Annotated[str, Field(pattern=TARGET_NAME)], NotificationTarget] = {}
+    to: dict[Annotated[str, Field(pattern=TARGET_NAME)], NotificationTarget] = Field(default_factory=dict)
     timeout: Annotated[Seconds, Field(ge=1, le=60)] = 10.0
     attempts: Annotated[int, Field(ge=1, le=10)] = 3
     budget: Annotated[Seconds, Field(ge=1, le=300)] = 30.0

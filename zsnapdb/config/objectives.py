@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from zsnapdb.base.quantities import Seconds
+from zsnapdb.config.section import ConfigSection
 
 _Time = Annotated[Seconds, Field(gt=0, le=100 * 365 * 86400.0)] | None
 
 
-class ObjectiveSettings(BaseModel):
+class ObjectiveSettings(ConfigSection):
     """The objectives of an instance. An objective that is left out is not judged.
 
     Ages are of the newest restorable point (`rpo`), the newest restorable backup, the end of the binlog archive
@@ -22,8 +23,6 @@ class ObjectiveSettings(BaseModel):
     is a warning.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
-
     rpo: _Time = None
     backup_age: _Time = None
     archive_lag: _Time = None
@@ -31,7 +30,7 @@ class ObjectiveSettings(BaseModel):
     verify_age: _Time = None
     deep_verify_age: _Time = None
     window: _Time = None
-    copies: dict[str, Annotated[Seconds, Field(gt=0, le=100 * 365 * 86400.0)]] = {}
+    copies: dict[str, Annotated[Seconds, Field(gt=0, le=100 * 365 * 86400.0)]] = Field(default_factory=dict)
     immutable_for: _Time = None
     restore_time: _Time = None
     warn_at: Annotated[float, Field(gt=0, le=1)] = 0.8

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from zsnapdb.base.quantities import Seconds, Size, size
-from zsnapdb.config.repository import ConfigSection
+from zsnapdb.config.section import ConfigSection
 
 LEAST_MEMORY = 100 << 20
 """What a server takes at least, in bytes: 113 MB were seen of MariaDB and 162 MB of MySQL, with a small buffer pool."""

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from zsnapdb.base.quantities import Level, Seconds, Size
 from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.section import ConfigSection
 
 _LATER_CLASSES = ("GLACIER", "DEEP_ARCHIVE")
 
@@ -18,12 +19,6 @@ STORE_ADDRESSES = {"s3://bucket[/prefix]": r"s3://[^/]+", "file:///folder": r"fi
 """The address of each kind of store as users write it, and its pattern. `zsnapdb.store.open` has the stores."""
 
 Count = Annotated[int, Field(ge=0, le=100_000)]
-
-
-class ConfigSection(BaseModel):
-    """A table of the configuration. Unknown keys are errors, and errors show no value."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
 
 class KeepRules(ConfigSection):

@@ -11,7 +11,7 @@ from zsnapdb.base.patterns import INSTANCE
 from zsnapdb.base.quantities import Seconds, Size
 from zsnapdb.base.subject import is_subject
 from zsnapdb.config.issuer import IssuerSettings
-from zsnapdb.config.repository import ConfigSection
+from zsnapdb.config.section import ConfigSection
 
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?"
 _ORIGIN = rf"^(?:https://{_HOST}|http://(?:127\.0\.0\.1|localhost))(?::[0-9]{{1,5}})?$"

@@ -24,7 +24,8 @@ from zsnapdb.config.notifications import NotificationSettings
 from zsnapdb.config.objectives import ObjectiveSettings
 from zsnapdb.config.pool import PoolSettings
 from zsnapdb.config.references import unknown_names
-from zsnapdb.config.repository import ConfigSection, KeepRules, KeepSettings, RepositorySettings
+from zsnapdb.config.repository import KeepRules, KeepSettings, RepositorySettings
+from zsnapdb.config.section import ConfigSection
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.config.vm import VmSourceSettings
 

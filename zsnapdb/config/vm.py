@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from zsnapdb.base.quantities import Seconds, Size
+from zsnapdb.config.section import ConfigSection
 
 _Argument = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,1000}$")]
 _LocalFile = Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f-\x9f]{1,4094}$")]
 
 
-class HostBootSettings(BaseModel):
+class HostBootSettings(ConfigSection):
     """The kernel of a machine that boots from files of this host, and not from its disks (direct kernel boot).
 
     What a repository says of such files is not believed, so a restored machine has those named here, or none.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     kernel: _LocalFile
     initrd: _LocalFile | None = None
     cmdline: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]{0,2000}$")] = ""
 
 
-class VmSourceSettings(BaseModel):
+class VmSourceSettings(ConfigSection):
     """A libvirt domain as the source of backups, and the lowest grade of consistency that its backups may have.
 
     `freeze_deadline`: the longest time, in seconds, that the file systems inside the guest stay frozen. 0: never
@@ -33,8 +32,6 @@ class VmSourceSettings(BaseModel):
     that of the server's family, by the socket as root). `drill_memory`: the bytes of memory that a drill gives the
     machine (None: as much as the machine has).
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     domain: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f]{1,200}$")]
     minimum_grade: Literal["crash", "frozen", "quiesced"] = "crash"

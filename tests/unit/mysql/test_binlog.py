@@ -29,13 +29,14 @@ from tests.unit.support.binlog_file import (
     UUID,
     XID,
     File,
+    read_tail,
 )
 from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.base.gtid import GtidPosition, GtidSet
 from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.mysql.binlog.bytes import fingerprint
 from zsnapdb.mysql.binlog.events import MAGIC
-from zsnapdb.mysql.binlog.read import Tail, find_position, read_tail, tail_of
+from zsnapdb.mysql.binlog.read import Tail, find_position, tail_of
 
 
 def mysql() -> File:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import struct
 import uuid
 import zlib
+from pathlib import Path
 
+from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.events import MAGIC
+from zsnapdb.mysql.binlog.opening import open_binlog
+from zsnapdb.mysql.binlog.read import Tail, tail_of
 
 UUID = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
 QUERY, ROTATE, FORMAT, XID, INCIDENT, ROWS, GTID, ANONYMOUS, PREVIOUS, PAYLOAD, TAGGED, UNKNOWN = (
@@ -94,3 +98,9 @@ class File:
 
     def transaction(self, number: int, *, committed: int = 0, size: int = 80) -> File:
         return self.gtid(number, committed=committed).query(b"BEGIN").add(ROWS, bytes(size)).add(XID, bytes(8))
+
+
+def read_tail(path: Path, *, keys: BinlogKeys = NO_KEYS) -> Tail:
+    """Return the tail of a binlog file, which is read whole."""
+    with open_binlog(path, keys) as file:
+        return tail_of(file, path.name)

@@ -62,15 +62,6 @@ def tail_of(file: BinaryIO, name: str, known: KnownTail | None = None) -> Tail:
     return Tail(walk.offset, walk.gtids(), size - walk.offset, last)
 
 
-def read_tail(path: Path, known: KnownTail | None = None, keys: BinlogKeys = NO_KEYS) -> Tail:
-    """Return the tail of a binlog file; `known` is as in `tail_of`.
-
-    The file is not memory-mapped: a mapping would outlive an interrupt and keep the snapshot busy.
-    """
-    with open_binlog(path, keys) as file:
-        return tail_of(file, path.name, known)
-
-
 @dataclass(frozen=True)
 class FoundPosition:
     """The position to which a server recovers, and the tail that proves it.

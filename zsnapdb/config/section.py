@@ -1,0 +1,11 @@
+"""What all tables of the configuration have in common."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class ConfigSection(BaseModel):
+    """A table of the configuration. Unknown keys are errors, and errors show no value."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
