@@ -33,10 +33,13 @@ def copy(
 ) -> None:
     """Copy missing backups to another repository, unchanged."""
     from zsnapdb.base.errors import DamagedError
+    from zsnapdb.base.quantities import parse_duration
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import copy as job
     from zsnapdb.report.repository import copy as report
 
-    (_, here), (_, there) = of_instance(config, instance, source), of_instance(config, instance, to, wait=wait)
+    settings, here = of_instance(config, instance, source)
+    there = Instance.at(settings, instance, to, here.events).waiting(parse_duration(wait))
     if plan:
         show(report.CopyPlanView(job.plan(here, there)), json)
         return
