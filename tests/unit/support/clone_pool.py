@@ -106,7 +106,7 @@ class ClonePool:
             "createtxg": thing.txg,
             "guid": thing.txg,
             "origin": thing.origin,
-            "used": 0,
+            "used": thing.properties.get("used", "0"),
             "mounted": "no",
             "userrefs": 0,
         }

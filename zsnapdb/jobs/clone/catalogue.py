@@ -71,6 +71,7 @@ _COLUMNS = (
     clone_properties.POOL_PROPERTY,
     clone_properties.RULES_PROPERTY,
     clone_properties.BRANCHES_PROPERTY,
+    clone_properties.GROWN_PROPERTY,
     RUN_PROPERTY,
     "guid",
     "used",
@@ -178,6 +179,7 @@ def _info(
         mount=mount,
         own_bytes=found.number("used"),
         quota=int(members[current]["quota"].value) if current in members else 0,
+        grown=_grown(members[current]) if current in members else 0,
         is_independent=all(origin in (datasets.UNSET, "") for origin in origins.values()),
         origin=decode(value(ORIGIN_PROPERTY), top),
         pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(users),
@@ -194,6 +196,11 @@ def _info(
 def _address(recorded: datasets.Property) -> int | None:
     is_port = recorded.is_local and is_number(recorded.value) and len(recorded.value) <= 5
     return int(recorded.value) if is_port and int(recorded.value) <= _LAST_PORT else None
+
+
+def _grown(revision: Properties) -> int:
+    recorded = revision[clone_properties.GROWN_PROPERTY]
+    return int(recorded.value) if recorded.is_local and is_number(recorded.value) else 0
 
 
 def _pool_mark(recorded: datasets.Property) -> PoolMark | None:

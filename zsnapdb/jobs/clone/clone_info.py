@@ -15,6 +15,7 @@ from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.clone.rights import AccountRights
+from zsnapdb.planning.clone.room import LEAST
 from zsnapdb.planning.server_copy.origin import Origin
 
 
@@ -88,6 +89,8 @@ class CloneInfo:
     """Whether its request asks for masking, at every first start of new files."""
     branches: str = ""
     """Its branches, as its anchor records them (`Branches`); "" if it is on the first one."""
+    grown: int = 0
+    """How many bytes of its quota are for what it was detached with, or took over. Other data does not get them."""
     run_id: str = ""
     """The id of the run that made it, or handed it out; "" if an older version did."""
 
@@ -114,6 +117,11 @@ class CloneInfo:
     def current(self) -> str:
         """The dataset of the current revision, which has all its volumes."""
         return f"{self.top}/r{self.revision}"
+
+    @property
+    def written_quota(self) -> int:
+        """The most that its users may write, in bytes (0: no limit)."""
+        return max(LEAST, self.quota - self.grown) if self.quota and self.grown else self.quota
 
     @property
     def has_original(self) -> bool:

@@ -155,9 +155,9 @@ def _source(
 def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource) -> int:
     """Clone the source as a new, unmounted revision beside the current revision; return its number.
 
-    It has the quota of the current one, so a clone that is full can be reset.
+    It may have as much of its own as the users of the current one may write, so a clone that is full can be reset.
     """
-    quota = info.quota or room.of_new_clone(settings, datasets.available(pool_of(info.top)))
+    quota = info.written_quota or room.of_new_clone(settings, datasets.available(pool_of(info.top)))
     revision = next_number(info)
     begin_change(info)
     layout = volumes.layout_of(source.origin, f"{info.top}/r{revision}", info.mount)

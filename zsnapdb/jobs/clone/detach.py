@@ -108,7 +108,8 @@ def detach(settings: Settings, host: Host, name: str, events: Events) -> DetachP
             if info.quota:
                 # What it shared is its own now. It may write as much beside that as before.
                 used = int(datasets.properties(layout.top, ["used"])["used"].value)
-                datasets.set_properties(layout.top, {"quota": str(used + info.quota)})
+                grown = {"quota": str(used + info.written_quota), properties.GROWN_PROPERTY: str(used)}
+                datasets.set_properties(layout.top, grown)
         facts = {properties.REVISION_PROPERTY: str(revision), copy_properties.PHASE_PROPERTY: phase_after}
         facts |= branch_heads.kept(info)
         hide_volumes(info)

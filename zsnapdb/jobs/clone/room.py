@@ -17,10 +17,11 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone.catalogue import held, homes, of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.properties import GROWN_PROPERTY
 from zsnapdb.jobs.copies.properties import HALF_MADE
 from zsnapdb.planning.clone.room import LEAST, clone_quota, form_quota, home_quota
 from zsnapdb.zfs import datasets
-from zsnapdb.zfs.command import number_in
+from zsnapdb.zfs.command import is_number, number_in
 
 _GUARD = f"{PROPERTY}:floor-quota"
 """On the home of all clones: the quota that zsnapdb has set there. Another quota there is the administrator's."""
@@ -106,7 +107,8 @@ def for_what_is_taken_over(revisions: Iterable[str], most: int) -> Iterator[None
     """Let these revisions of clones take over up to `most` bytes within the block, whatever their quotas are.
 
     `zfs promote` is refused if the quota has no room for the snapshots that are taken over. Afterwards each clone may
-    write as much as before: its quota grew by what it took over. A revision without a quota stays without one.
+    write as much as before: its quota grew by what it took over. A revision without a quota stays without one. Other
+    data of the clone does not get what grew.
     """
     before = {}
     for revision in revisions:
@@ -119,7 +121,9 @@ def for_what_is_taken_over(revisions: Iterable[str], most: int) -> Iterator[None
     finally:
         for revision, (used, quota) in before.items():
             grown = max(0, _used_and_quota(revision)[0] - used)
-            datasets.set_properties(revision, {"quota": str(quota + grown)})
+            before_that = datasets.properties(revision, [GROWN_PROPERTY])[GROWN_PROPERTY].value
+            already = int(before_that) if is_number(before_that) else 0
+            datasets.set_properties(revision, {"quota": str(quota + grown), GROWN_PROPERTY: str(already + grown)})
 
 
 def _used_and_quota(dataset: str) -> tuple[int, int]:

@@ -112,7 +112,7 @@ def _objection(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo)
     rules = masking_policy.rules_of(settings.instance[info.instance].masking, requested=info.asks_for_masking)
     # One that has too much would be refused when it gets the quota, and nobody could have it any more.
     wish, now = (
-        SlotWish(info.original.removeprefix("@"), rules, info.profile, info.bind_address, info.quota),
+        SlotWish(info.original.removeprefix("@"), rules, info.profile, info.bind_address, info.written_quota),
         host.now(),
     )
     return objection(pool.as_slot(slot, now), wish, now)
@@ -128,8 +128,8 @@ def _still_fits(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo
 def _make_ready(settings: Settings, instance: Instance, info: CloneInfo, slot: CloneInfo, password: SecretStr) -> None:
     """Give the clone, which nobody else gets any more, the password and the quota of the user's."""
     pool.give_login(settings, instance, slot, info.rights, password)
-    if info.quota != slot.quota:
-        datasets.set_properties(slot.current, {"quota": str(info.quota) if info.quota else "none"})
+    if info.written_quota != slot.quota:
+        datasets.set_properties(slot.current, {"quota": str(info.written_quota or "none")})
     if info.lease.heartbeat is not None:
         heartbeat.beat(instance.host, slot.name)
 

@@ -9,15 +9,18 @@ import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.base.errors import PreflightError, UsageError
+from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config import settings as configuration
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import catalogue, create_plan, room
+from zsnapdb.jobs.clone import catalogue, create_plan, data_reset, room, volumes
 from zsnapdb.jobs.clone import pool as clone_pool
 from zsnapdb.jobs.clone.delegation import COMMANDS, SERVED, parse
 from zsnapdb.jobs.clone.request import CloneRequest
+from zsnapdb.jobs.clone.sources import CloneSource
 from zsnapdb.planning.clone.room import LEAST
+from zsnapdb.planning.clone.source_kind import SourceKind
 
 GIB = 1 << 30
 
@@ -78,3 +81,21 @@ def test_an_account_has_as_many_clones_by_serve_as_by_sudo_and_no_more(
             create_plan._admitted(limited, host, request, "second", 1 << 40)
         with pytest.raises(PreflightError, match=r"clones\.per_owner is 1"):
             clone_pool._admitted_beside(limited, instance, request, replace(slot, name="slot"), "second")
+
+
+def test_other_data_gets_no_quota_for_what_was_taken_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Else a clone that was filled, committed, cloned, destroyed and reset might write twice as much, and so on."""
+    pool, limited, given = ClonePool(), settings(GIB), list[int]()
+    pool.install(monkeypatch)
+    base = pool.snapshot(f"{SOURCE}@zsnapdb-20261120T100000Z-0001")
+    revision = pool.clone("heir", base)
+    limited = limited.model_copy(update={"clones": CloneSettings(dataset=HOME)})
+    pool.things[revision].properties |= {"quota": str(GIB), "used": "0"}
+    for taken in (GIB, 3 * GIB):
+        with room.for_what_is_taken_over([revision], 9 * GIB):
+            pool.things[revision].properties["used"] = str(taken)
+    info = catalogue.find(limited, replace(THIS_HOST, run=tmp_path), "heir")
+    assert (info.quota, info.written_quota) == (4 * GIB, GIB)
+    monkeypatch.setattr(volumes, "clone_volumes", lambda *words: given.append(words[3]))
+    source = CloneSource(SourceKind.BACKUP, SnapshotSet("20261120T100000Z-0001", {}), info.origin)
+    assert (data_reset._clone_beside(limited, info, source), given) == (2, [GIB])
