@@ -46,8 +46,8 @@ class SeenCommit:
 class SeenClone:
     """A clone: what people call it, its unchanging name, its owner, when it was made, its set ("": none), fields.
 
-    `most_bytes` is how much it may write, or has written if it has no quota; `runs` whether its server does. `instance`
-    is what it is of, `is_masked` whether its data is.
+    `most_bytes` is how much it may write, or has written if that is more: commits keep data that it had before a reset.
+    `runs` is whether its server does, `instance` what it is of, `is_masked` whether its data is.
     """
 
     name: str
@@ -91,7 +91,7 @@ def seen_in(result: ResultAnswer) -> tuple[SeenClone, ...]:
             owner=one.owner,
             created=one.created,
             set_name=one.set or "",
-            most_bytes=one.quota or one.own_bytes or 0,
+            most_bytes=max(one.quota, one.own_bytes or 0),
             runs=one.pid is not None,
             instance=one.instance,
             is_masked=bool(one.masked),

@@ -161,6 +161,15 @@ def test_a_clone_may_write_what_its_subject_has_left(tmp_path: Path) -> None:
         assert (refused.code, "ci:shop/app: 12.0 GiB, ci:shop/web: 18.0 GiB" in refused.message) == ("quota", True)
 
 
+def test_what_commits_keep_beside_the_quota_of_a_clone_is_counted(tmp_path: Path) -> None:
+    """A reset gives new data as much again, and the commits of before keep theirs."""
+    host = ServeHost(tmp_path, more='bytes_per_subject = "30GiB"\n')
+    with host.helper():
+        host.clones({"name": "old", "owner": WEB, "quota": 10 * GIB, "own_bytes": 28 * GIB})
+        host.done(host.token(WEB), new("mine"))
+        assert f"--quota={2 * GIB}" in host.calls()[-1].words
+
+
 def test_bytes_of_a_clone_that_is_being_made_are_counted(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, patience=0.1, more=f'{PROJECT}bytes = "30GiB"')
     host.let("slow", "1")
