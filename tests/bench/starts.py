@@ -3,7 +3,7 @@
     python3 tests/bench/starts.py [--rounds 7] [--json FILE]
 
 - The processor seconds until a command has imported what its functions import (`tests/unit/test_loaded.py` has them).
-- The processor seconds of a job (`zsnapdb list` with a configuration that does not exist): started from nothing, and
+- The processor seconds of a job (`zsnapdb list` of a repository that does not exist): started from nothing, and
   forked from the agent's fork server, the server's own work included; the memory of that server.
 
 Medians. Processor seconds of a machine on which other things run are larger than those of an idle one: the import of
@@ -33,6 +33,13 @@ from zsnapdb.agent.job_starter import JobStarter
 GOAL, JOB_GOAL = "<= 0.2", "<= 0.05"
 AS_MAIN = "import zsnapdb.cli.app\nfrom zsnapdb.cli.collector import collect_rarely\ncollect_rarely()"
 """What `zsnapdb.cli.app.main` does before a command imports anything."""
+CONFIGURATION = """
+[repository.here]
+url = "file:///nonexistent"
+[instance.main]
+volumes = { data = "tank/data" }
+repository = "here"
+"""
 RUN_ID = "20260101T000000Z-00000000"
 
 
@@ -57,7 +64,9 @@ class MeasuredStarts:
     """Jobs of a starter, and what each has cost."""
 
     def __init__(self, folder: Path) -> None:
-        self.starter, self.log = JobStarter(environment()), folder / "log"
+        (folder / "zsnapdb.toml").write_text(CONFIGURATION)
+        own = {"ZSNAPDB_CONFIG": str(folder / "zsnapdb.toml")}
+        self.starter, self.log = JobStarter({**environment(), **own}), folder / "log"
 
     def one(self) -> float:
         """Run a job; return its processor seconds, and those of the fork server meanwhile."""

@@ -20,7 +20,7 @@ FREQUENT = 150.0
 """A server waits this many seconds for the next job; jobs that come more seldom are started from nothing.
 
 One that is started from nothing every two and a half minutes costs less than half a percent of a processor, and a
-server some 60 MiB of memory.
+server some 80 MiB of memory.
 """
 SPARED = 600.0
 """How many seconds no server is started after one that forked no job, such as one whose modules cannot be imported."""
