@@ -166,12 +166,18 @@ class Running:
 
 
 class Guest:
-    """One guest: its folder (disk, bucket, console log, /out) and, while it is on, its process."""
+    """One guest: its folder (disk, bucket, console log, /out) and, while it is on, its process.
 
-    def __init__(self, lab: Lab, flavour: str, folder: Path, folder_lock: int, memory_mib: int, init: str) -> None:
+    `bucket` is the data folder of its S3 server. It lies outside the guest, so a power cut does not affect it.
+    """
+
+    def __init__(
+        self, lab: Lab, flavour: str, folder: Path, folder_lock: int, memory_mib: int, init: str, bucket: Path | None
+    ) -> None:
         self.lab = lab
         self.flavour = flavour
         self.folder = folder
+        self.bucket = bucket or folder / "bucket"
         self.memory_mib = memory_mib
         self.init = init
         self._folder_lock = folder_lock
@@ -193,19 +199,20 @@ class Guest:
         blank_pool: bool = False,
         log: Path | None = None,
         init: str = LAB_INIT,
+        bucket: Path | None = None,
     ) -> Guest:
         """Return a fresh guest that accepts commands; its server (if any) accepts queries.
 
-        `flavour` is mysql, mariadb or none; `init` its process 1, LAB_INIT or SYSTEMD. Raises LabError with the
-        console's last lines if it does not come up.
+        `flavour` is mysql, mariadb or none; `init` its process 1, LAB_INIT or SYSTEMD; `bucket` that of another guest,
+        whose repository it then has too. Raises LabError with the console's last lines if it does not come up.
         """
         if flavour not in FLAVOURS:
             raise LabError(f"unknown flavour {flavour!r}; one of {', '.join(FLAVOURS)}")
         folder, lock = new_folder(lab.cache.runs, flavour)
-        guest = cls(lab, flavour, folder, lock, memory_mib, init)
+        guest = cls(lab, flavour, folder, lock, memory_mib, init, bucket)
         try:
             guest.out.mkdir()
-            guest.bucket.mkdir()
+            guest.bucket.mkdir(exist_ok=True)
             guest._make_disks(blank_pool)
             guest.start(blank_pool=blank_pool)
         except BaseException:
@@ -229,11 +236,6 @@ class Guest:
     def pool(self) -> Path:
         """The file behind the guest's pool."""
         return self.folder / "pool.img"
-
-    @property
-    def bucket(self) -> Path:
-        """The data folder of the guest's S3 server. It lies outside the guest, so a power cut does not affect it."""
-        return self.folder / "bucket"
 
     @property
     def out(self) -> Path:
