@@ -89,7 +89,7 @@ class JobWorkflow:
                 await asyncio.shield(_release(job))
                 self._is_granted = False
             workflow.set_current_details(f"no host of queue {job.queue} takes it now")
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(max(0.0, min(seconds, (ends - workflow.now()).total_seconds())))
             seconds = min(_LONGEST_PAUSE, 2 * seconds)
         raise ApplicationError(f"no host of queue {job.queue} took it", type="untaken", non_retryable=True)
 
@@ -244,7 +244,8 @@ class SlotsWorkflow:
         workflow.upsert_memo({LIMIT: self._state.limit})
         while not self._is_closed:
             await self._grant()
-            if _is_long():
+            # A new run would not know that it was closed.
+            if _is_long() and not self._is_closed:
                 workflow.continue_as_new(self._state)
             try:
                 waits = _LOOK_AT_HOLDERS if self._state.waiting else None

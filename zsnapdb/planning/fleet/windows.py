@@ -37,13 +37,14 @@ def _end(window: WindowSettings, now: datetime) -> datetime | None:
     for day in (local.date() - timedelta(days=1), local.date()):
         if _DAYS[day.weekday()] not in window.days:
             continue
-        start, end = (_at(day, text, zone) for text in (window.start, window.end))
-        if window.end < window.start:
-            end = _at(day + timedelta(days=1), window.end, zone)
+        last = day + timedelta(days=1) if window.end < window.start else day
+        # A time that the clock repeats or leaves out is two moments: the window has both.
+        start, end = min(_at(day, window.start, zone)), max(_at(last, window.end, zone))
         if start <= now < end:
             return end
     return None
 
 
-def _at(day: object, text: str, zone: ZoneInfo) -> datetime:
-    return datetime.fromisoformat(f"{day} {text}").replace(tzinfo=zone).astimezone(UTC)
+def _at(day: object, text: str, zone: ZoneInfo) -> list[datetime]:
+    wall = datetime.fromisoformat(f"{day} {text}").replace(tzinfo=zone)
+    return [wall.replace(fold=fold).astimezone(UTC) for fold in (0, 1)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from zsnapdb.config.fleet_jobs import WindowSettings
@@ -51,3 +52,19 @@ def test_whatever_the_windows_are_the_wait_is_bounded(times: list[tuple[str, str
     windows = [WindowSettings(start=start, end=end, timezone="Europe/Berlin") for start, end in times]
     end = closed_until(windows, now)
     assert end is None or now < end <= now + timedelta(days=8)
+
+
+@given(
+    st.sampled_from(["01:30", "02:00", "02:20", "02:30", "03:00"]),
+    st.sampled_from(["02:10", "02:30", "02:50", "03:00", "03:30", "04:00"]),
+    st.sampled_from([datetime(2027, 3, 28, tzinfo=UTC), datetime(2027, 10, 31, tzinfo=UTC)]),
+    st.integers(0, 5 * 60),
+)
+def test_while_a_clock_on_the_wall_is_inside_a_window_it_is_closed_also_when_clocks_change(
+    start: str, end: str, night: datetime, minute: int
+) -> None:
+    assume(start < end)
+    window = WindowSettings(start=start, end=end, timezone="Europe/Berlin")
+    now = night + timedelta(minutes=minute) - timedelta(hours=1)
+    if start <= f"{now.astimezone(ZoneInfo('Europe/Berlin')):%H:%M}" < end:
+        assert closed_until([window], now) is not None
