@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
@@ -42,6 +43,12 @@ time.sleep(600)
 """
 
 
+def children(process: subprocess.Popen[bytes]) -> list[int]:
+    """Return the pids of the programs that a process has started and that run."""
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return [int(pid) for pid in listed.split()]
+
+
 @pytest.mark.parametrize("begins", ["at once", "when it works"])
 def test_ctrl_c_twice_ends_all_that_a_trial_started_and_shows_no_traceback(tmp_path: Path, begins: str) -> None:
     """The first engine is one that nobody can reach, and that takes its time to end."""
@@ -63,15 +70,19 @@ def test_ctrl_c_twice_ends_all_that_a_trial_started_and_shows_no_traceback(tmp_p
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        (engine,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        (engine,) = children(process)
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
         process.wait(120)
+        left = Path(f"/proc/{engine}").exists()
     finally:
+        if process.poll() is None:
+            for pid in children(process):
+                os.kill(pid, signal.SIGKILL)
         process.kill()
         process.wait()
-    assert not Path(f"/proc/{engine}").exists()
+    assert not left
     assert "Traceback" not in log.read_text()
     assert process.returncode in (0, 130), log.read_text()
 
