@@ -67,9 +67,7 @@ class JobWorkflow:
         scheduled = workflow.info().typed_search_attributes.get(_SCHEDULED) or workflow.now()
         run_id = job.run_id or run_id_of(job.verb, job.instance, scheduled)
         request = JobRequest(verb=job.verb, instance=job.instance, run_id=run_id, scheduled=scheduled, host=job.host)
-        while (until := closed_until(job.windows, workflow.now())) is not None:
-            workflow.set_current_details(f"waits for the end of a window at {until:%Y-%m-%d %H:%M} UTC")
-            await asyncio.sleep((until - workflow.now()).total_seconds())
+        await _outside_windows(job)
         if job.host is not None:
             await _one_machine(job.host)
         return await self._until_done(job, request)
@@ -78,9 +76,12 @@ class JobWorkflow:
         """Have a host do it, with a slot of its bucket. A job that no host takes gives its slot back meanwhile."""
         ends, seconds = workflow.now() + timedelta(seconds=job.timeout), _FIRST_PAUSE
         while (left := ends - workflow.now()) > timedelta():
+            await _outside_windows(job)
             try:
                 await self._take_slot(job)
-                return await _on_host(job, request, left)
+                # A window can have begun while others had the slots.
+                if closed_until(job.windows, workflow.now()) is None:
+                    return await _on_host(job, request, left)
             except ActivityError as error:
                 if not _was_not_taken(error):
                     raise
@@ -142,6 +143,13 @@ async def _start_slots(job: FleetJob) -> None:
         )
     except WorkflowAlreadyStartedError:
         return
+
+
+async def _outside_windows(job: FleetJob) -> None:
+    """Return when the job may begin."""
+    while (until := closed_until(job.windows, workflow.now())) is not None:
+        workflow.set_current_details(f"waits for the end of a window at {until:%Y-%m-%d %H:%M} UTC")
+        await asyncio.sleep((until - workflow.now()).total_seconds())
 
 
 async def _one_machine(host: str) -> None:
