@@ -64,7 +64,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedSite]:
     foreign = other.issue("host.db1")
     for files in (control, host, foreign):
         files.key.chmod(0o600)
-    engine = SiteEngine(folder, trial_engine.free_port(), tls=server)
+    engine = SiteEngine(folder, site_engine.free_port(), tls=server)
     with ExitStack() as stack:
         stack.enter_context(engine.running())
         made = GuardedSite(engine, control, host, foreign, stack)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +32,17 @@ def program(name: str) -> str | None:
     """Return a program of the server, None if it is not here."""
     folder = Path(os.environ.get("ZSNAPDB_LAB_CACHE", "/nowhere"), "temporal")
     return shutil.which(name) or shutil.which(name, path=str(folder))
+
+
+def free_port() -> int:
+    """Return a port that nobody uses now, below 32768: the tables for MySQL keep ports as SMALLINT."""
+    while True:
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", random.randrange(20000, 32768)))
+            except OSError:
+                continue
+            return int(one.getsockname()[1])
 
 
 @dataclass(frozen=True)
@@ -97,9 +110,9 @@ class SiteEngine:
         asyncio.run(made())
 
     def _configuration(self) -> Mapping[str, Any]:
-        ports = {name: self.port if name == "frontend" else trial_engine.free_port() for name in _SERVICES}
+        ports = {name: self.port if name == "frontend" else free_port() for name in _SERVICES}
         listening = {
-            name: {"rpc": {"grpcPort": port, "membershipPort": trial_engine.free_port(), "bindOnLocalHost": True}}
+            name: {"rpc": {"grpcPort": port, "membershipPort": free_port(), "bindOnLocalHost": True}}
             for name, port in ports.items()
         }
         stores = {name: {"sql": self._store(database)} for name, database in _DATABASES.items()}
