@@ -101,7 +101,7 @@ def until(is_true: Any) -> None:
 
 def test_a_host_and_control_with_certificates_of_the_site_do_a_job(site: GuardedSite) -> None:
     site.worker(site.host, "good.log")
-    done = site.fleet(site.control, "run", "backup", "--wait")
+    done = site.fleet(site.control, "run", "backup", "--all", "--wait")
     assert done.returncode == 0, done.stderr
     (run,) = json.loads(done.stdout)["runs"]
     assert (run["state"], run["host"]) == ("completed", "db1")
