@@ -50,13 +50,18 @@ def described_sets(
 
     `only`: no other set than that of this id is looked at, however many there are (None: all).
     """
+    return sets_among(instance, own_snapshots(instance.name, set(instance.volumes.values()), more, only), *states)
+
+
+def sets_among(instance: Instance, seen: Iterable[OwnedSnapshot], *states: str) -> list[DescribedSet]:
+    """Return the sets that `local_sets` returns, of these own snapshots of the instance's volumes."""
     sets = []
-    for backup_id, members in sorted(_members(instance, states or (STORED,), more, only).items()):
+    for backup_id, members in sorted(_members(instance, seen, states or (STORED,)).items()):
         if set(members) == set(instance.volumes) and len({one.snapshot.createtxg for one in members.values()}) == 1:
-            seen = {one.properties[STATE_PROPERTY] for one in members.values()}
+            found = {one.properties[STATE_PROPERTY] for one in members.values()}
             made = SnapshotSet(backup_id, {role: one.snapshot for role, one in members.items()})
             facts = next(iter(members.values())).properties
-            sets.append(DescribedSet(made, seen.pop() if len(seen) == 1 else TAKEN, facts))
+            sets.append(DescribedSet(made, found.pop() if len(found) == 1 else TAKEN, facts))
     return sets
 
 
@@ -70,12 +75,12 @@ def unfinished(seen: Iterable[OwnedSnapshot]) -> dict[str, list[str]]:
 
 
 def _members(
-    instance: Instance, states: Collection[str], more: Sequence[str], only: str | None
+    instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[str]
 ) -> dict[str, dict[str, OwnedSnapshot]]:
-    """Return the instance's own snapshots in one of the states, by backup id and role."""
+    """Return those of the snapshots that are in one of the states, by backup id and role."""
     by_id: dict[str, dict[str, OwnedSnapshot]] = {}
     roles = {dataset: role for role, dataset in instance.volumes.items()}
-    for marked in own_snapshots(instance.name, roles, more, only):
+    for marked in seen:
         if marked.properties[STATE_PROPERTY] in states:
             by_id.setdefault(marked.properties[BACKUP_PROPERTY], {})[roles[marked.snapshot.dataset]] = marked
     return by_id

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host.local_sets import local_sets
+from zsnapdb.jobs.base.set_properties import REPOSITORY_PROPERTY, own_snapshots
+from zsnapdb.jobs.host.local_sets import sets_among
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.planning.chain import restore_chain
@@ -17,6 +18,7 @@ from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.unfinished import Unfinished, unfinished
 from zsnapdb.zfs import datasets
+from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
 @dataclass(frozen=True)
@@ -38,17 +40,32 @@ class Detail:
     damage: tuple[KnownDamage, ...] = ()
 
 
-def _local_guids(instance: Instance, manifests: Sequence[Summary]) -> set[frozenset[int]]:
+def _own_snapshots(instance: Instance) -> list[OwnedSnapshot] | None:
+    """Return the snapshots of the instance's sets on this host, with their repository: one command reads them.
+
+    None if no volumes are configured, or this host lacks one of them.
+    """
+    volumes = instance.settings.volumes
+    if volumes is None or not all(datasets.exists(dataset) for dataset in volumes.values()):
+        return None
+    return own_snapshots(instance.name, set(volumes.values()), (REPOSITORY_PROPERTY,))
+
+
+def _local_guids(
+    instance: Instance, manifests: Sequence[Summary], seen: Sequence[OwnedSnapshot] | None
+) -> set[frozenset[int]]:
     """Return the GUIDs of each set of a backup with snapshots on this host.
 
-    If no volumes are configured, use the volumes of the newest backup.
+    If no volumes are configured, use the volumes of the newest backup. `seen`: what `_own_snapshots` returned.
     """
-    if instance.settings.volumes is None and manifests:
+    if seen is None:
+        if instance.settings.volumes is not None or not manifests:
+            # A host that never had the instance has no snapshots of it.
+            return set()
         instance = instance.with_volumes({volume.role: volume.dataset for volume in manifests[-1].volumes})
-    if not manifests or not all(datasets.exists(dataset) for dataset in instance.volumes.values()):
-        # A host that never had the instance has no snapshots of it.
-        return set()
-    return {frozenset(one.guid for one in known.snapshots.values()) for known in local_sets(instance)}
+        seen = _own_snapshots(instance)
+    sets = sets_among(instance, seen or ())
+    return {frozenset(one.guid for one in known.set.snapshots.values()) for known in sets}
 
 
 def _is_local(backup: Summary, here: set[frozenset[int]]) -> bool:
@@ -73,9 +90,10 @@ class Inventory:
 def inventory(instance: Instance) -> Inventory:
     """Return the inventory of the instance."""
     repository = instance.open_repository()
-    known = instance.summaries(repository)
-    checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable))
-    local = _local_guids(instance, [backup for backup in known.backups if backup.backup_id not in checked.future])
+    known, seen = instance.summaries(repository), _own_snapshots(instance)
+    checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable), seen=seen)
+    present = [backup for backup in known.backups if backup.backup_id not in checked.future]
+    local = _local_guids(instance, present, seen)
     entries = tuple(InventoryEntry(backup, _is_local(backup, local)) for backup in known.backups)
     marks = tuple(
         unfinished(
@@ -93,16 +111,16 @@ def detail(instance: Instance, backup_id: str) -> Detail:
     something newer was stored that cannot be used.
     """
     repository = instance.open_repository()
-    known = instance.summaries(repository)
+    known, seen = instance.summaries(repository), _own_snapshots(instance)
     backups = known.backups
-    checked = host_record.check(instance, repository, backups, tuple(known.unreadable))
+    checked = host_record.check(instance, repository, backups, tuple(known.unreadable), seen=seen)
     present = [backup for backup in backups if backup.backup_id not in checked.future]
     chosen = (
         present[-1] if backup_id == "latest" and present else Summary.of(repository.manifest(instance.name, backup_id))
     )
     if backup_id == "latest":
         _refuse_older(chosen, known, checked)
-    entry = InventoryEntry(chosen, _is_local(chosen, _local_guids(instance, present)))
+    entry = InventoryEntry(chosen, _is_local(chosen, _local_guids(instance, present, seen)))
     known_bad = known_damage(repository, instance.name)
     chain = restore_chain(backups, chosen, known_bad.stored())
     damage = known_bad.of_chain([link.backup_id for link in chain])
