@@ -117,6 +117,10 @@ def test_a_promoted_restore_takes_the_place_of_the_old_one_which_is_kept(lab: La
     config = lab.changed(('url = "s3://backups/lab"', 'url = "s3://backups/promoted"'))
     backup = lab.zsnapdb("backup", "--json", config=config).json["backup"]
     before = state(SOCKET)
+    # MariaDB's commits have whole seconds as times: one of the second of the backup has no time of its own.
+    second = int(time.time())
+    while int(time.time()) == second:
+        time.sleep(0.05)
     lab.sql("CREATE TABLE ledger.left_out (id INT)")
     left_out = lab.zsnapdb("binlog", "archive", "main", "--once", "--json", config=config).json["last_commit"]
     words: tuple[str, ...] = (

@@ -46,7 +46,10 @@ def test_a_command_whose_parent_is_killed_undoes_what_it_began() -> None:
 def test_a_command_whose_parent_went_before_it_could_ask_ends_at_once() -> None:
     program = "import os; from zsnapdb.cli.parent_death import end_with_parent; end_with_parent(os.environ); print(1)"
     done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, VARIABLE: "1"}, cwd=CHECKOUT, capture_output=True
+        [sys.executable, "-c", program],
+        env={**os.environ, VARIABLE: str(os.getpid() + 1)},
+        cwd=CHECKOUT,
+        capture_output=True,
     )
     assert (done.returncode, done.stdout) == (-15, b"")
 
