@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.errors import NotThere
+from zsnapdb.base.errors import ExistsError, NotThere
 from zsnapdb.base.patterns import is_dataset_or_snapshot
 from zsnapdb.zfs import core, loaded_module, mounts
 from zsnapdb.zfs.command import ZFS, number_in, property_rows, run, run_when_free, set_options, table
@@ -124,13 +125,23 @@ def create(dataset: str, options: Mapping[str, str]) -> None:
     `zfs create -p` reports success for an existing filesystem, and does not set the options (zfs-create(8)).
     """
     parent = dataset.rpartition("/")[0]
-    if parent and not exists(parent):
-        run([ZFS, "create", "-p", parent])
+    if parent:
+        ensure(parent, {})
     run([ZFS, "create", *set_options(options), dataset])
 
 
 def ensure(dataset: str, options: Mapping[str, str]) -> None:
-    """Create a filesystem and its missing parents, unless it exists. An existing filesystem stays as it is."""
+    """Create a filesystem and its missing parents, unless it exists. An existing filesystem stays as it is.
+
+    Another process may make any of them at the same moment: `zfs create -p` then fails for the one that it was about to
+    make, and is tried again for what is still missing.
+    """
+    for _ in range(dataset.count("/")):
+        if exists(dataset):
+            return
+        with contextlib.suppress(ExistsError):
+            run([ZFS, "create", "-p", *set_options(options), dataset])
+            return
     if not exists(dataset):
         run([ZFS, "create", "-p", *set_options(options), dataset])
 
