@@ -125,6 +125,7 @@ class _HostEnd:
         for own in list(self._sockets.values()):
             with contextlib.suppress(OSError):
                 own.shutdown(socket.SHUT_RDWR)
+            own.close()
 
 
 def _begin(work: Callable[[], None]) -> None:
