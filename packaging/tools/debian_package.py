@@ -38,8 +38,8 @@ def stage(tree: Path, wheel: Path, python: str, *, more: Sequence[str] = ()) -> 
     series = python_series(python)
     packages = tree / HOME / "lib" / f"python{series}" / "site-packages"
     # With what the service of clones and the fleet need: their units are in the package too.
-    wanted = f"{wheel}[serve,fleet]"
-    install = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(packages), *more, wanted]
+    requirement = f"{wheel}[serve,fleet]"
+    install = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(packages), *more, requirement]
     subprocess.run(install, check=True)
     for leftover in ("bin", "share"):
         shutil.rmtree(packages / leftover, ignore_errors=True)

@@ -18,18 +18,18 @@ def findings(due: list[float], samples: list[AppliedSample], began: float = 2.0,
 def test_a_transaction_that_waits_is_late_from_when_it_was_due() -> None:
     due = [0.0, 1.0, 2.0, 3.0]
     samples = [AppliedSample(0.5, 1, 100), AppliedSample(1.75, 1, 100), *(AppliedSample(t, 1, 200) for t in (3, 6, 8))]
-    found = findings(due, [*samples, AppliedSample(8.5, 1, 300)])
-    assert found == LoadFindings(SET, 3, 2.0, late=6.0, late_before=0.75, is_through=False)
+    judged = findings(due, [*samples, AppliedSample(8.5, 1, 300)])
+    assert judged == LoadFindings(SET, 3, 2.0, late=6.0, late_before=0.75, is_through=False)
 
 
 def test_a_load_that_was_all_applied_says_so_and_is_not_late_afterwards() -> None:
-    found = findings([0.0, 1.0], [AppliedSample(1.5, 1, 200), AppliedSample(99.0, 2, 4)])
-    assert (found.transactions, found.is_through, found.late) == (2, True, 0.0)
+    judged = findings([0.0, 1.0], [AppliedSample(1.5, 1, 200), AppliedSample(99.0, 2, 4)])
+    assert (judged.transactions, judged.is_through, judged.late) == (2, True, 0.0)
 
 
 def test_a_load_that_stopped_counts_what_was_applied_before() -> None:
-    found = findings([0.0] * 12, [AppliedSample(1.0, 2, 100)], error="Column 1 cannot be converted")
-    assert (found.transactions, found.is_through, found.error) == (11, False, "Column 1 cannot be converted")
+    judged = findings([0.0] * 12, [AppliedSample(1.0, 2, 100)], error="Column 1 cannot be converted")
+    assert (judged.transactions, judged.is_through, judged.error) == (11, False, "Column 1 cannot be converted")
 
 
 @given(
@@ -43,7 +43,7 @@ def test_lateness_is_the_longest_over_all_samples(due: list[float], progress: li
         AppliedSample(t, *((0, 0) if n == 0 else (1 + (n - 1) // 10, 100 * (1 + (n - 1) % 10))))
         for t, n in zip(times, counts, strict=True)
     ]
-    found = findings(due, samples, began=50.0)
+    judged = findings(due, samples, began=50.0)
     late = [max(0.0, t - due[n]) for t, n in zip(times, counts, strict=True) if n < len(due) and t >= 50.0]
-    assert found.late == max(late, default=0.0)
-    assert found.transactions == max(counts, default=0)
+    assert judged.late == max(late, default=0.0)
+    assert judged.transactions == max(counts, default=0)
