@@ -79,3 +79,13 @@ TAKEN_OVER_WITH_COPIES: Scenario = [
 """The new server's own file begins with copies of the old server's commits. The old server's last file is empty."""
 BACKUP_IN_A_LOST_FILE: Scenario = [("write", 0), ("write", 0), ("backup", 0), ("write", 0), ("rotate", 0)]
 """The first file has the backup and a transaction after it. The second is empty and begins after that transaction."""
+RESET_AFTER_A_TAKEOVER_AND_A_LOST_WRITE: Scenario = [
+    ("write", 0),
+    ("rotate", 0),
+    ("backup", 0),
+    ("failover", 1),
+    ("back", 0),
+    ("write", 0),
+    ("reset", 0),
+]
+"""Another server begins without any transaction. The file with its only write is lost, and then it is reset."""

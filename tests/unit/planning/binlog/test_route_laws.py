@@ -15,6 +15,7 @@ from tests.unit.support.binlog_scenarios import (
     BACKUP_IN_A_LOST_FILE,
     NEW_SERVER_WITHOUT_ITS_ONLY_WRITE,
     OVERLAP,
+    RESET_AFTER_A_TAKEOVER_AND_A_LOST_WRITE,
     RESET_BEFORE_A_LOST_FILE,
     ROTATED_AFTER_A_LOST_WRITE,
     SET_BACK_BEHIND_A_LOST_FILE,
@@ -143,11 +144,21 @@ def test_latest_has_everything_that_the_server_has_at_the_end_or_is_refused(simu
     assert restored(simulation, chosen.route, chosen)[: len(newest)] == newest, chosen
 
 
+def _is_lost_before_a_reset(simulation: Simulation, lost: set[int]) -> bool:
+    """Whether the newest server, of which there is no backup yet, was reset after a file that the archive lost."""
+    server = simulation.files[-1].server
+    own = [at for at, file in enumerate(simulation.files) if file.server == server]
+    resets = [at for at in own if simulation.files[at].number == 1]
+    before = {at for at in own if resets and at < resets[-1]}
+    return simulation.points[-1].server != server and bool(before & lost)
+
+
 @settings(max_examples=100, deadline=None)
 @given(WHOLE, st.sets(st.integers(0, 20), max_size=3))
 @example(simulate((Flavour.MYSQL, True), BACKUP_IN_A_LOST_FILE, set()), {0})
 @example(simulate((Flavour.MYSQL, True), NEW_SERVER_WITHOUT_ITS_ONLY_WRITE, set()), {2})
 @example(simulate((Flavour.MYSQL, True), ROTATED_AFTER_A_LOST_WRITE, set()), {2})
+@example(simulate((Flavour.MYSQL, True), RESET_AFTER_A_TAKEOVER_AND_A_LOST_WRITE, set()), {4})
 def test_latest_of_an_archive_with_lost_files_misses_nothing_that_the_archive_still_knows_of(
     simulation: Simulation, lost: set[int]
 ) -> None:
@@ -155,7 +166,8 @@ def test_latest_of_an_archive_with_lost_files_misses_nothing_that_the_archive_st
 
     Without GTIDs only the head of its binlog tells where a backup belongs after a server was set back twice. Nothing is
     after the newest file. If it is lost, the archive does not know what another server wrote since: to the
-    archive that server is one that took over nothing yet, as an empty one that was set up for this very restore.
+    archive that server is one that took over nothing yet, as an empty one that was set up for this very restore. The
+    same is true of a file that was lost before that server was reset: the files after a reset begin with nothing.
     """
     files = [file for at, file in enumerate(simulation.files) if at not in lost]
     last = max(incarnation for incarnation, _ in simulation.contents)
@@ -169,7 +181,8 @@ def test_latest_of_an_archive_with_lost_files_misses_nothing_that_the_archive_st
     except (NotThere, HistoryError):
         return
     newest, state = simulation.histories[-1], restored(simulation, chosen.route, chosen)
-    if simulation.files[-1] in files or list(chosen.files[-1:]) == list(files[-1:]):
+    is_told = simulation.files[-1] in files and not _is_lost_before_a_reset(simulation, lost)
+    if is_told or list(chosen.files[-1:]) == list(files[-1:]):
         assert state[: len(newest)] == newest[: len(state)], chosen
     archived = {one for file in files for one in simulation.contents[file.incarnation, file.name]}
     assert not archived & set(newest) - set(state), chosen
