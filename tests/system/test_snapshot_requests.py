@@ -14,6 +14,7 @@ import pytest
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import ExistsError, NotThere, ZsnapdbError
 from zsnapdb.zfs import core, datasets, holds, loaded_module, snapshot_files, snapshots, version
+from zsnapdb.zfs.snapshot_names import named
 
 from .in_guest import zfs
 
@@ -337,3 +338,55 @@ def test_one_command_reads_the_points_of_all_datasets(scratch: list[str]) -> Non
     assert snapshots.send_points_there([*scratch, "tank/nothing"]) == points
     with pytest.raises(NotThere):
         snapshots.send_points([*scratch, "tank/nothing"])
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Iterator[Path]:
+    """The place of the mounted filesystem tank/shown."""
+    place = tmp_path / "shown"
+    zfs("create", "-o", f"mountpoint={place}", "tank/shown")
+    yield place
+    zfs("destroy", "-r", "tank/shown")
+
+
+def test_the_kernel_names_the_snapshots_of_a_mounted_filesystem_as_zfs_does(shown: Path) -> None:
+    zfs("snapshot", "tank/shown@one", "tank/shown@two")
+    first = named(["tank/shown"])
+    assert first is not None
+    listed = zfs("list", "-H", "-o", "name,objsetid", "-t", "snapshot", "tank/shown")
+    objects = {line.split("@")[1].split("\t")[0]: int(line.split("\t")[1]) for line in listed}
+    numbers = first["tank/shown"].numbers
+    assert numbers.keys() == objects.keys() == {"one", "two"}
+    assert numbers["one"] - numbers["two"] == objects["two"] - objects["one"], "the number comes from the object"
+    assert named(["tank/shown"]) == first
+    zfs("destroy", "tank/shown@one")
+    zfs("snapshot", "tank/shown@three")
+    again = named(["tank/shown"])
+    assert again is not None
+    assert again["tank/shown"].numbers.keys() == {"two", "three"}
+    assert again["tank/shown"].numbers["two"] == numbers["two"]
+    assert again["tank/shown"].mount == first["tank/shown"].mount
+
+
+def test_names_of_an_earlier_mount_are_told_from_those_of_this_one(shown: Path) -> None:
+    before = named(["tank/shown"])
+    zfs("unmount", "tank/shown")
+    assert named(["tank/shown"]) is None
+    zfs("mount", "tank/shown")
+    after = named(["tank/shown"])
+    assert before is not None
+    assert after is not None
+    assert before["tank/shown"].mount != after["tank/shown"].mount
+
+
+def test_a_folder_that_looks_like_that_of_the_snapshots_is_not_believed(shown: Path) -> None:
+    zfs("snapshot", "tank/shown@real")
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(shown)], check=True)
+    try:
+        (shown / ".zfs" / "snapshot" / "planted").mkdir(parents=True)
+        assert named(["tank/shown"]) is None
+    finally:
+        subprocess.run(["umount", str(shown)], check=True)
+    seen = named(["tank/shown"])
+    assert seen is not None
+    assert seen["tank/shown"].numbers.keys() == {"real"}

@@ -133,21 +133,41 @@ class OwnedSnapshot:
         return _use(holds if is_number(holds) else "1", clones, used if is_number(used) else "0")
 
 
-def owned(places: Collection[str], names: Sequence[str], only: str | None = None) -> list[OwnedSnapshot]:
+_TOGETHER = 400
+"""So many names of at most 255 bytes each are no longer than the arguments of a program may be (execve(2))."""
+
+
+def owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnapshot]:
     """Return the own snapshots of these datasets that have the first of the named properties, oldest first.
 
     Snapshots of their children are not included. One command reads them: each further property of thousands of
-    snapshots takes its time. NotThere if a dataset does not exist. `only`: no other snapshots than those of this short
-    name are listed (None: all).
+    snapshots takes its time. NotThere if a dataset does not exist.
     """
-    asked = [*places]
-    if only is not None:
-        asked = [name for place in places if datasets.exists(name := f"{place}@{only}")]
-    if not asked:
-        return []
+    return _read_owned(["-d", "1"], places, frozenset(places), names) if places else []
+
+
+def owned_among(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapshot]:
+    """Return those of the snapshots, by full name, that exist and have the first of the named properties, oldest first.
+
+    No other snapshots are looked at, however many there are.
+    """
+    found: list[OwnedSnapshot] = []
+    for start in range(0, len(asked), _TOGETHER):
+        part = asked[start : start + _TOGETHER]
+        places = frozenset(name.partition("@")[0] for name in part)
+        try:
+            found += _read_owned([], part, places, names)
+        except NotThere:
+            there = [name for name in part if datasets.exists(name)]
+            found += _read_owned([], there, places, names) if there else []
+    return sorted(found, key=lambda one: one.snapshot.createtxg)
+
+
+def _read_owned(
+    depth: Sequence[str], asked: Collection[str], places: Collection[str], names: Sequence[str]
+) -> list[OwnedSnapshot]:
     columns = ["name", "guid", "createtxg", *names]
     owned_snapshots = []
-    depth = ["-d", "1"] if only is None else []
     for row in rows(
         [ZFS, "list", "-H", "-p", *depth, "-t", "snapshot", "-o", ",".join(columns), "-s", "createtxg", *asked]
     ):
@@ -231,11 +251,7 @@ def names_below(dataset: str) -> list[str]:
 
 def by_guid(dataset: str) -> dict[int, str]:
     """Return the full names of the dataset's own snapshots, by GUID. It does not matter who made them."""
-    return _names_by_guid("snapshot", dataset)
-
-
-def _names_by_guid(kind: str, dataset: str) -> dict[int, str]:
-    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", kind, "-o", "name,guid", dataset]
+    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,guid", dataset]
     return {number_in(guid, argv): name for name, guid in table(argv, 2)}
 
 
@@ -254,8 +270,12 @@ class SendPoints:
 
 def send_points(places: Collection[str]) -> dict[str, SendPoints]:
     """Return the own snapshots and bookmarks of each dataset, by one command. NotThere if one does not exist."""
+    return _send_points("snapshot,bookmark", places)
+
+
+def _send_points(kinds: str, places: Collection[str]) -> dict[str, SendPoints]:
     found: dict[str, tuple[dict[int, str], dict[int, str]]] = {place: ({}, {}) for place in places}
-    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot,bookmark", "-o", "name,guid", *places]
+    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", kinds, "-o", "name,guid", *places]
     for name, guid in table(argv, 2) if places else ():
         is_bookmark = "#" in name
         place = name.partition("#" if is_bookmark else "@")[0]
@@ -273,9 +293,12 @@ def send_points_there(places: Collection[str]) -> dict[str, SendPoints]:
         return send_points([place for place in places if datasets.exists(place)])
 
 
-def bookmarks(dataset: str) -> dict[int, str]:
-    """Return the full names of the dataset's bookmarks, by the GUID of the snapshot that each refers to."""
-    return _names_by_guid("bookmark", dataset)
+def bookmarks(places: Collection[str]) -> dict[str, dict[int, str]]:
+    """Return the full names of each dataset's bookmarks, by the GUID of the snapshot that each refers to.
+
+    One command reads them. NotThere if a dataset does not exist.
+    """
+    return {place: dict(points.bookmarks) for place, points in _send_points("bookmark", places).items()}
 
 
 def bookmark(names: Sequence[str]) -> None:

@@ -225,7 +225,9 @@ def _successor(server: Server, new_id: int, way: int) -> Server:
     history = server.history[: len(server.history) - min(loss, len(server.numbered))]
     before = replicated[: max(0, len(replicated) - copied)]
     written = replicated[len(before) :]
-    created = min([one.second for one in written], default=server.binlogs[-1].created)
+    # Its binlog says what was committed before it. So it was begun after that.
+    latest = max([one.second for one in before], default=server.binlogs[-1].created)
+    created = min([one.second for one in written], default=max(latest, server.binlogs[-1].created))
     return Server(new_id, history, replicated, (Binlog(50, created, before, written),))
 
 

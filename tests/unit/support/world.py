@@ -11,7 +11,7 @@ import io
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,6 +30,7 @@ from zsnapdb.config import settings as config
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.backup import send as backup_send
 from zsnapdb.jobs.backup.source import SnapshotRequest
+from zsnapdb.jobs.base import own_snapshots
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.chain import restore_chain
@@ -46,6 +47,7 @@ from zsnapdb.stream.chunks import Codec
 from zsnapdb.stream.download import download
 from zsnapdb.stream.upload import UploadSettings
 from zsnapdb.zfs import command, core, datasets, holds, snapshots, version
+from zsnapdb.zfs.snapshot_names import SnapshotNames
 
 CHUNK = 4096
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -147,6 +149,8 @@ class World:
         self.resume_within = "3d"
         self.run_id: Callable[[], str] = run_id.current
         self.source: type[FakeServer] = FakeServer
+        self.mount = "0:30 1"
+        """What says when the filesystems were mounted. Empty: they are not."""
         self.removed: set[str] = set()
         """Backups that the test removed from the repository. `zsnapdb prune` removes their snapshots."""
 
@@ -176,6 +180,16 @@ class World:
         if is_change(argv):
             self.step(" ".join(argv[1:]))
         return self.zfs.run(argv)
+
+    def named(self, places: Collection[str]) -> dict[str, SnapshotNames] | None:
+        """Return the names of the snapshots, as the kernel lists those of mounted filesystems."""
+        self.alive()
+        numbers: dict[str, dict[str, int]] = {place: {} for place in places}
+        for snap in self.snapshots.values():
+            place, _, short = snap.name.partition("@")
+            if place in numbers:
+                numbers[place][short] = snap.guid
+        return {place: SnapshotNames(self.mount, own) for place, own in numbers.items()} if self.mount else None
 
     def snapshot(self, request: SnapshotRequest) -> None:
         """Make the snapshots of the request, in one transaction group."""
@@ -323,6 +337,7 @@ def made(folder: Path) -> Iterator[World]:
         for module in (command, holds, snapshots, datasets):
             patch.setattr(module, "run", world.run)
         patch.setattr(core, "load", lambda: None)
+        patch.setattr(own_snapshots, "named", world.named)
         patch.setattr(version, "userland", lambda: "zfs-2.3.9")
         patch.setattr(version, "pool_guid", lambda pool: 1)
         patch.setattr(backup_send, "SendStream", world.send)

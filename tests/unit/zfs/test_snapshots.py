@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from zsnapdb.base.errors import ExistsError
+from zsnapdb.base.errors import ExistsError, NotThere
 from zsnapdb.zfs import core, datasets, snapshots
 
 
@@ -46,19 +46,34 @@ def test_an_error_of_the_snapshot_is_raised_where_it_is_waited_for() -> None:
         pending.finish()
 
 
-def test_the_snapshots_of_one_name_are_listed_however_many_others_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_are_read_by_their_names_alone_and_what_is_gone_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
     def rows(argv: list[str]) -> list[list[str]]:
         asked.append(argv)
-        return [["t/a@x", "1", "2", "mine"]]
+        if "t/b@x" in argv:
+            raise NotThere("t/b@x")
+        return [[name, "1", str(len(name)), "mine"] for name in argv if "@" in name]
 
     monkeypatch.setattr(snapshots, "rows", rows)
-    monkeypatch.setattr(datasets, "exists", lambda name: name == "t/a@x")
-    (found,) = snapshots.owned(["t/a", "t/b"], ["zsnapdb:backup"], "x")
+    monkeypatch.setattr(datasets, "exists", lambda name: name != "t/b@x")
+    (found,) = snapshots.owned_among(["t/a@x", "t/b@x"], ["zsnapdb:backup"])
     assert (found.snapshot.full_name, found.properties["zsnapdb:backup"]) == ("t/a@x", "mine")
-    ((*_, last),) = asked
-    assert last == "t/a@x"
-    assert "-d" not in asked[0]
-    assert snapshots.owned(["t/b"], ["zsnapdb:backup"], "x") == []
-    assert len(asked) == 1
+    assert [[word for word in argv if "@" in word] for argv in asked] == [["t/a@x", "t/b@x"], ["t/a@x"]]
+    assert all("-d" not in argv for argv in asked)
+    assert snapshots.owned_among([], ["zsnapdb:backup"]) == []
+    assert len(asked) == 2
+
+
+def test_many_names_are_asked_for_in_parts_and_come_back_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def rows(argv: list[str]) -> list[list[str]]:
+        names = [word for word in argv if "@" in word]
+        asked.append(len(names))
+        return [[name, "1", str(1000 - int(name.partition("@")[2])), "mine"] for name in names]
+
+    monkeypatch.setattr(snapshots, "rows", rows)
+    found = snapshots.owned_among([f"t/a@{number}" for number in range(1000)], ["zsnapdb:backup"])
+    assert [one.snapshot.name for one in found] == [str(number) for number in reversed(range(1000))]
+    assert asked == [400, 400, 200]

@@ -19,6 +19,7 @@ from zsnapdb.jobs.backup.hooks import DoneHooks
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
+from zsnapdb.jobs.base import known_local
 from zsnapdb.jobs.base.events import KeptWarnings
 from zsnapdb.jobs.base.exclusion import alone_at_source
 from zsnapdb.jobs.base.instance import Instance
@@ -48,6 +49,7 @@ class EarlySet:
 
     def becomes_backup(self) -> None:
         """Make the set that of a backup that is not stored yet. The caller writes its journal next."""
+        known_local.forget(self.instance, self.instance.volumes.values())
         holds.ensure_held(self.names, holds.HOLD_TAG)
         snapshots.set_on(self.names, {STATE_PROPERTY: TAKEN})
         local_manifests.remove(self.instance, self.set.backup_id)

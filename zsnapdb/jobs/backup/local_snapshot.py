@@ -20,9 +20,11 @@ from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import Observation, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
+from zsnapdb.jobs.base import known_local
 from zsnapdb.jobs.base.events import KeptWarnings
 from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.own_snapshots import SetsHere, own_snapshots
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
@@ -31,7 +33,6 @@ from zsnapdb.jobs.base.set_properties import (
     RUN_PROPERTY,
     STATE_PROPERTY,
     STORED,
-    own_snapshots,
 )
 from zsnapdb.jobs.host.local_sets import as_backed_up_last
 from zsnapdb.planning.repository import local_retention
@@ -68,11 +69,14 @@ def sets(instance: Instance, *states: str) -> list[LocalSet]:
 
     Incomplete sets are included.
     """
-    return _sets(instance, _own(instance), states)
+    return _sets(instance, _look(instance).read(_OF_SET), states)
 
 
-def _own(instance: Instance) -> list[OwnedSnapshot]:
-    return own_snapshots(instance.name, set(instance.volumes.values()), (POSITION_PROPERTY, *snapshots.USES))
+def _look(instance: Instance) -> SetsHere:
+    return SetsHere.look(instance, set(instance.volumes.values()))
+
+
+_OF_SET = (POSITION_PROPERTY, *snapshots.USES)
 
 
 def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[str]) -> list[LocalSet]:
@@ -145,8 +149,9 @@ def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
     Its manifest is written after it was proved: a set of this run without one is destroyed, as if it had never been.
     """
     run, proved = instance.host.run_id(), local_manifests.names(instance)
-    marked = own_snapshots(instance.name, set(instance.volumes.values()), (RUN_PROPERTY, POSITION_PROPERTY))
-    own = [one for one in marked if one.properties[RUN_PROPERTY] == run and one.properties[STATE_PROPERTY] == LOCAL]
+    columns = (RUN_PROPERTY, POSITION_PROPERTY)
+    marked = own_snapshots(instance, set(instance.volumes.values()), columns, states=(LOCAL,))
+    own = [one for one in marked if one.properties[RUN_PROPERTY] == run]
     for backup_id in sorted({one.properties[BACKUP_PROPERTY] for one in own}):
         members = [one for one in own if one.properties[BACKUP_PROPERTY] == backup_id]
         if backup_id in proved:
@@ -249,7 +254,9 @@ def _let_runs_skip(instance: Instance, count: int) -> None:
 def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:
     """Destroy the expired local sets. Return their ids."""
     known = local_manifests.names(instance)
-    seen = _own(instance)
+    here = _look(instance)
+    seen = here.read(_OF_SET)
+    known_local.note(instance, here.listed or {}, seen)
     local = {one.backup_id: one for one in _sets(instance, seen, (LOCAL,))}
     gone = []
     for decision in _decided(instance, list(local.values())):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zsnapdb.base.errors import NotThere
@@ -12,6 +12,8 @@ from zsnapdb.jobs.backup.resume import InterruptedBackup
 from zsnapdb.jobs.backup.source import Observation, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.own_snapshots import own_snapshots
+from zsnapdb.jobs.base.set_properties import STORED
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.planning.backup import fitness
@@ -78,17 +80,26 @@ def plan(
         )
         damaged += [fitness.warning("repository", f.text, f.hint) for f in checked.findings if f.is_warning]
     hooks = tuple(hook.describe() for hook in instance.hooks())
-    local = _local_guids(instance)
-    base = choose_base(
-        [backup for backup in known.backups if before is None or backup.createtxg < before],
-        local,
-        instance.send_flags(),
-        now=instance.host.now(),
-        policy=instance.chain_policy(),
-        full=full,
-        damaged={name: item.describe() for name, item in damage.stored().items()},
-        future=checked.future,
-    )
+    candidates = [backup for backup in known.backups if before is None or backup.createtxg < before]
+
+    def base_among(local: Mapping[str, Collection[int]]) -> BasePlan[Summary]:
+        return choose_base(
+            candidates,
+            local,
+            instance.send_flags(),
+            now=instance.host.now(),
+            policy=instance.chain_policy(),
+            full=full,
+            damaged={name: item.describe() for name, item in damage.stored().items()},
+            future=checked.future,
+        )
+
+    local = _points_of_sets(instance, seen)
+    base = base_among(local)
+    if candidates and not full and base.base is not candidates[-1]:
+        # The snapshot of a newer backup may be one that a restore received, or that somebody renamed.
+        local = _all_points(instance)
+        base = base_among(local)
     unfinished = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
     form = choose(instance, observed.volumes, base.base, known.backups)
     sent_from = {volume.role: local[volume.role][volume.guid] for volume in base.base.volumes} if base.base else {}
@@ -122,7 +133,22 @@ def refuse_clear(instance: Instance, observed: Observation) -> None:
         raise error
 
 
-def _local_guids(instance: Instance) -> dict[str, dict[int, str]]:
-    """Return the possible bases of an increment per role: name by GUID, snapshots before bookmarks."""
+def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) -> dict[str, dict[int, str]]:
+    """Return the bases of an increment that sets and bookmarks are, per role: name by GUID, snapshots before bookmarks.
+
+    However many other snapshots there are, they are not listed.
+    """
+    places = set(instance.volumes.values())
+    if seen is None:
+        seen = own_snapshots(instance, places, states=(STORED,))
+    points = snapshots.bookmarks(places)
+    for one in seen:
+        if one.snapshot.dataset in points:
+            points[one.snapshot.dataset][one.snapshot.guid] = one.snapshot.full_name
+    return {role: points[dataset] for role, dataset in instance.volumes.items()}
+
+
+def _all_points(instance: Instance) -> dict[str, dict[int, str]]:
+    """Return every base that an increment could have, as `_points_of_sets` does."""
     points = snapshots.send_points(instance.volumes.values())
     return {role: points[dataset].names for role, dataset in instance.volumes.items()}

@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError, ZsnapdbError
-from zsnapdb.jobs.backup import local_manifests
+from zsnapdb.jobs.backup import held_bases, local_manifests
 from zsnapdb.jobs.backup.send import keep_as_base, settle
+from zsnapdb.jobs.base import known_local
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.own_snapshots import SetsHere
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     BASE_TAG,
-    MARKS,
+    LOCAL,
     REPOSITORY_PROPERTY,
     STATE_PROPERTY,
     STORED,
-    of_sets,
-    own_snapshots,
 )
 from zsnapdb.jobs.host.local_sets import unfinished
 from zsnapdb.jobs.record.host_record import note_stored
@@ -217,7 +217,7 @@ def release_bases(volumes: Iterable[str]) -> None:
 def sweep(instance: Instance, repository: Repository) -> list[OwnedSnapshot]:
     """Settle snapshot sets without a journal: a set with a manifest becomes a base, any other set is removed.
 
-    Return the snapshots of the instance's sets on this host.
+    Return the snapshots of the instance's sets on this host, without local ones that an earlier run noted.
 
     The caller holds the lease of the instance. A set that cannot be removed, because somebody holds or cloned its
     snapshots, causes a warning and does not stop the backup. Marks of unfinished backups that this host wrote, and that
@@ -227,18 +227,20 @@ def sweep(instance: Instance, repository: Repository) -> list[OwnedSnapshot]:
     journalled = {file.name for file in journals(folder(instance))}
     volumes = set(instance.volumes.values())
     described = local_manifests.names(instance)
-    # Each snapshot has userrefs: the base of a killed run may be one that somebody else made.
-    marked = snapshots.owned(volumes, ("userrefs", *MARKS, REPOSITORY_PROPERTY))
-    seen = of_sets(instance.name, marked)
-    with_holds = [one.snapshot.full_name for one in marked if one.properties["userrefs"] != "0"]
+    held_bases.release(instance, volumes)
+    here = SetsHere.look(instance, volumes)
+    seen = here.all_but_noted((known_local.HOLDS, REPOSITORY_PROPERTY))
+    with_holds = [one.snapshot.full_name for one in seen if one.properties[known_local.HOLDS] != "0"]
     holds.release(holds.held(with_holds, BASE_TAG), BASE_TAG)
-    # A run that was killed between its last two requests left its hold on a set that is marked as stored.
+    # A run that was killed between its last two requests left its hold on a set that is marked as stored. One that was
+    # killed while a local set became that of a backup left it on a set that is local still.
     settled = {
         one.snapshot.full_name
         for one in seen
-        if one.properties[STATE_PROPERTY] == STORED and one.properties[BACKUP_PROPERTY] not in journalled
+        if one.properties[STATE_PROPERTY] in (STORED, LOCAL) and one.properties[BACKUP_PROPERTY] not in journalled
     }
     holds.release(holds.held([name for name in with_holds if name in settled]))
+    known_local.note(instance, here.listed or {}, seen)
     left = {name: names for name, names in unfinished(seen).items() if name not in journalled}
     for backup_id, names in left.items():
         try:
@@ -251,8 +253,10 @@ def sweep(instance: Instance, repository: Repository) -> list[OwnedSnapshot]:
                 f"snapshots of the interrupted backup {backup_id} could not be removed: {error.message}"
             )
     if left:
-        seen = own_snapshots(instance.name, volumes, (REPOSITORY_PROPERTY,))
-    local_manifests.remove_stale(instance, described, {one.properties[BACKUP_PROPERTY] for one in seen})
+        here = SetsHere.look(instance, volumes)
+        seen = here.all_but_noted((REPOSITORY_PROPERTY,))
+    ids = here.ids | {one.properties[BACKUP_PROPERTY] for one in seen}
+    local_manifests.remove_stale(instance, described, ids)
     for item in announced(repository, instance.name, sorted(stored)):
         if item.host == socket.gethostname() and item.backup_id not in journalled:
             with contextlib.suppress(RepositoryError):

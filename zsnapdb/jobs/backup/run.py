@@ -10,6 +10,7 @@ from datetime import datetime
 
 from zsnapdb.base.errors import CommandError, CommandTimeout, ConsistencyError, DamagedError
 from zsnapdb.base.model import SnapshotSet
+from zsnapdb.jobs.backup import held_bases
 from zsnapdb.jobs.backup import once as once_only
 from zsnapdb.jobs.backup import resume as interrupted
 from zsnapdb.jobs.backup.early_set import EarlySet, kept_on_error, store_is_away, take_early, wait_for_store
@@ -197,7 +198,8 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
             started = time.monotonic()
             backup_id = instance.host.new_backup_id()
             request.done.begins(backup_id, observed.volumes)
-            until_stored.enter_context(undone_on_error(lambda: holds.release(planned.to_hold, BASE_TAG)))
+            to_hold = held_bases.may_hold(instance, planned.to_hold)
+            until_stored.enter_context(undone_on_error(lambda: holds.release(to_hold, BASE_TAG)))
             with alone_at_source(instance):
                 taken = take(
                     source,
@@ -206,7 +208,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
                     backup_id,
                     request.events,
                     run_id=instance.host.run_id(),
-                    bases=planned.to_hold,
+                    bases=to_hold,
                 )
             snapshotted = time.monotonic()
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from zsnapdb.base.errors import DamagedError, RepositoryError, ZsnapdbError
 from zsnapdb.base.model import Progress
-from zsnapdb.jobs.backup import local_manifests
+from zsnapdb.jobs.backup import held_bases, local_manifests
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BASE_TAG, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED
@@ -110,7 +110,7 @@ class Sender:
         self._refuse_clear()
         _announce(self.instance.name, self.repository, self.journal)
         key = self._new_key()
-        with _bases_held(started.volumes, self.bases) as bases:
+        with _bases_held(self.instance, started.volumes, self.bases) as bases:
             volumes = tuple(
                 self._finished(volume) or self._send(volume, bases.get(volume.role), key) for volume in started.volumes
             )
@@ -288,7 +288,9 @@ def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]
 
 
 @contextlib.contextmanager
-def _bases_held(volumes: Sequence[StartedVolume], known: Mapping[str, str] | None) -> Iterator[Mapping[str, str]]:
+def _bases_held(
+    instance: Instance, volumes: Sequence[StartedVolume], known: Mapping[str, str] | None
+) -> Iterator[Mapping[str, str]]:
     """Yield the base of each increment by role, held unless it is a bookmark. An error of the block releases it.
 
     `known`: the bases, if the caller holds them. The next run releases the holds that a killed run leaves.
@@ -297,7 +299,7 @@ def _bases_held(volumes: Sequence[StartedVolume], known: Mapping[str, str] | Non
         yield known
         return
     bases = _found_bases(volumes)
-    names = [name for name in bases.values() if "@" in name]
+    names = held_bases.may_hold(instance, [name for name in bases.values() if "@" in name])
     try:
         holds.ensure_held(names, BASE_TAG)
         yield bases

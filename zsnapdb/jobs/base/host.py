@@ -93,6 +93,11 @@ class Host:
         return self.records.with_name("local")
 
     @property
+    def bases(self) -> Path:
+        """Which snapshots a running backup holds although they are of no set, a file per instance (`held_bases.py`)."""
+        return self.records.with_name("bases")
+
+    @property
     def tails(self) -> Path:
         """How far this host has read the newest binlog of each instance, a file per instance (`tail_record.py`)."""
         return self.records.with_name("tails")

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-
 from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX, is_backup_id
-from zsnapdb.zfs import snapshots
-from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 BACKUP_PROPERTY = f"{PROPERTY}:backup"
 
@@ -75,30 +71,11 @@ def snapshot_name(backup_id: str) -> str:
     return f"{SNAPSHOT_PREFIX}{backup_id}"
 
 
+def set_named(name: str) -> str | None:
+    """Return the id of the set whose snapshots have this short name; None if it is no name of ours."""
+    backup_id = name.removeprefix(SNAPSHOT_PREFIX)
+    return backup_id if backup_id != name and is_backup_id(backup_id) else None
+
+
 MARKS = (BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY)
 """The user properties of a snapshot set that say whose it is."""
-
-
-def own_snapshots(
-    instance: str, places: Collection[str], more: Sequence[str] = (), only: str | None = None
-) -> list[OwnedSnapshot]:
-    """Return the snapshots of these datasets that are of sets of the instance, of any state, oldest first.
-
-    One command reads them, with the properties MARKS and `more`. NotThere if a dataset does not exist. `only`: no other
-    snapshots than those of the set of this id are listed (None: all).
-    """
-    named = None if only is None else snapshot_name(only)
-    return of_sets(instance, snapshots.owned(places, (*MARKS, *more), named))
-
-
-def of_sets(instance: str, marked: Iterable[OwnedSnapshot]) -> list[OwnedSnapshot]:
-    """Return those of the snapshots, read with MARKS, that are of sets of the instance."""
-    # The properties alone prove nothing: snapshots inherit the properties of their dataset, and a restored dataset has
-    # some of these. So the name must fit too.
-    return [
-        one
-        for one in marked
-        if one.properties[INSTANCE_PROPERTY] == instance
-        and is_backup_id(backup_id := one.properties[BACKUP_PROPERTY])
-        and one.snapshot.name == snapshot_name(backup_id)
-    ]

@@ -22,7 +22,7 @@ from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.clone.request import LATEST as LATEST
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.host import replaced
-from zsnapdb.jobs.host.local_sets import as_backed_up_last, described_sets, local_sets
+from zsnapdb.jobs.host.local_sets import as_backed_up_last, described_sets, newest_set
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.process.paths import with_real_paths
 from zsnapdb.planning.clone.source_kind import SourceKind
@@ -103,12 +103,12 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
             hint="give latest, live, an id that `zsnapdb list` or `zsnapdb clone show` prints, or @SNAPSHOT",
         )
     if all(datasets.exists(dataset) for dataset in instance.volumes.values()):
-        only = None if requested == LATEST else requested
-        # The origin is long. Of the newest set it is asked for when it is known which one that is.
-        more = () if only is None else (ORIGIN_PROPERTY,)
-        known = described_sets(instance, STORED, LOCAL, LIVE, more=more, only=only)
-        if known:
-            chosen = known[-1]
+        states = (STORED, LOCAL, LIVE)
+        if requested == LATEST:
+            chosen = newest_set(instance, *states)
+        else:
+            chosen = next(iter(described_sets(instance, *states, more=(ORIGIN_PROPERTY,), only=requested)), None)
+        if chosen is not None:
             origin = _origin(instance, chosen.set, chosen.properties.get(ORIGIN_PROPERTY))
             return CloneSource(SourceKind.BACKUP, chosen.set, origin, is_stored=chosen.state == STORED)
     if requested == LATEST:
@@ -183,13 +183,13 @@ def _foreign(instance: Instance, name: str) -> CloneSource:
             f"not every volume of instance {instance.name} has a snapshot @{name}", hint=", ".join(made.values())
         ) from error
     snapshots.check_one_group(described)
-    known = local_sets(instance, STORED, LOCAL, LIVE)
-    if not known:
+    newest = newest_set(instance, STORED, LOCAL, LIVE)
+    if newest is None:
         raise PreflightError(
             f"zsnapdb has no record of the server of instance {instance.name}", hint="run `zsnapdb backup` once"
         )
     return CloneSource(
-        SourceKind.SNAPSHOT, SnapshotSet(name, dict(zip(made, described, strict=True))), _origin(instance, known[-1])
+        SourceKind.SNAPSHOT, SnapshotSet(name, dict(zip(made, described, strict=True))), _origin(instance, newest.set)
     )
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, STATE_PROPERTY, STORED, TAKEN, own_snapshots
+from zsnapdb.jobs.base.own_snapshots import SetsHere, own_snapshots
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, STATE_PROPERTY, STORED, TAKEN
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
@@ -46,11 +47,21 @@ class DescribedSet:
 def described_sets(
     instance: Instance, *states: str, more: Sequence[str] = (), only: str | None = None
 ) -> list[DescribedSet]:
-    """Return the sets that `local_sets` returns, with the properties `more` of each. One command reads them.
+    """Return the sets that `local_sets` returns, with the properties `more` of each.
 
     `only`: no other set than that of this id is looked at, however many there are (None: all).
     """
-    return sets_among(instance, own_snapshots(instance.name, set(instance.volumes.values()), more, only), *states)
+    places, asked = set(instance.volumes.values()), states or (STORED,)
+    return sets_among(instance, own_snapshots(instance, places, more, only=only, states=asked), *asked)
+
+
+def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
+    """Return the last of the sets that `local_sets` returns; None if there is none. Few others are read for it."""
+    for part in SetsHere.look(instance, set(instance.volumes.values())).newest_first((), states):
+        found = sets_among(instance, part, *states)
+        if found:
+            return found[-1]
+    return None
 
 
 def sets_among(instance: Instance, seen: Iterable[OwnedSnapshot], *states: str) -> list[DescribedSet]:

@@ -18,12 +18,12 @@ from zsnapdb.base.errors import DamagedError, ZsnapdbError
 from zsnapdb.base.model import server_name
 from zsnapdb.base.patterns import first_problem
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.own_snapshots import own_snapshots
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     REPOSITORY_PROPERTY,
     STATE_PROPERTY,
     STORED,
-    own_snapshots,
 )
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, read
 from zsnapdb.planning.repository import host_record
@@ -348,7 +348,9 @@ def _local_backups(
     guids: dict[str, dict[str, int]] = {}
     try:
         roles = {dataset: role for role, dataset in volumes.items()}
-        for marked in own_snapshots(instance.name, roles, (REPOSITORY_PROPERTY,)) if seen is None else seen:
+        if seen is None:
+            seen = own_snapshots(instance, roles, (REPOSITORY_PROPERTY,), states=(STORED,))
+        for marked in seen:
             marks, place = marked.properties, marked.snapshot.dataset
             if (marks[STATE_PROPERTY], marks[REPOSITORY_PROPERTY]) == (STORED, repository.id) and place in roles:
                 guids.setdefault(marks[BACKUP_PROPERTY], {})[roles[place]] = marked.snapshot.guid

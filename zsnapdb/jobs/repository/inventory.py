@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import REPOSITORY_PROPERTY, own_snapshots
+from zsnapdb.jobs.base.own_snapshots import own_snapshots
+from zsnapdb.jobs.base.set_properties import REPOSITORY_PROPERTY, STORED
 from zsnapdb.jobs.host.local_sets import sets_among
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import StoredCheck
@@ -41,14 +42,14 @@ class Detail:
 
 
 def _own_snapshots(instance: Instance) -> list[OwnedSnapshot] | None:
-    """Return the snapshots of the instance's sets on this host, with their repository: one command reads them.
+    """Return the snapshots of the instance's stored sets on this host, with their repository.
 
     None if no volumes are configured, or this host lacks one of them.
     """
     volumes = instance.settings.volumes
     if volumes is None or not all(datasets.exists(dataset) for dataset in volumes.values()):
         return None
-    return own_snapshots(instance.name, set(volumes.values()), (REPOSITORY_PROPERTY,))
+    return own_snapshots(instance, set(volumes.values()), (REPOSITORY_PROPERTY,), states=(STORED,))
 
 
 def _local_guids(

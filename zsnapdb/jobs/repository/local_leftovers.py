@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from zsnapdb.base.model import SNAPSHOT_PREFIX, is_backup_id
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.own_snapshots import own_snapshots
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     REPOSITORY_PROPERTY,
-    STATE_PROPERTY,
     STORED,
-    own_snapshots,
     snapshot_name,
 )
 from zsnapdb.planning.repository.local_sets import LocalBookmark, LocalSnapshot
@@ -44,23 +43,20 @@ def look_locally(instance: Instance, backups: Sequence[Summary]) -> LocalLeftove
         return NOTHING_LOCAL
     kept, own_bookmarks, guids = [], [], {}
     volumes = list(instance.volumes.values())
-    for marked in own_snapshots(instance.name, volumes, (REPOSITORY_PROPERTY, *snapshots.USES)):
+    for marked in own_snapshots(instance, volumes, (REPOSITORY_PROPERTY, *snapshots.USES), states=(STORED,)):
         snapshot, marks = marked.snapshot, marked.properties
-        backup_id = marks[BACKUP_PROPERTY]
-        if marks[STATE_PROPERTY] == STORED:
-            repository = marks[REPOSITORY_PROPERTY].replace(datasets.UNSET, "")
-            kept.append(
-                LocalSnapshot(
-                    snapshot.full_name,
-                    backup_id,
-                    snapshot.guid,
-                    repository,
-                    marked.use.holds,
-                    marked.use.clones,
-                    marked.use.used,
-                    snapshot.createtxg,
-                )
+        kept.append(
+            LocalSnapshot(
+                snapshot.full_name,
+                marks[BACKUP_PROPERTY],
+                snapshot.guid,
+                marks[REPOSITORY_PROPERTY].replace(datasets.UNSET, ""),
+                marked.use.holds,
+                marked.use.clones,
+                marked.use.used,
+                snapshot.createtxg,
             )
+        )
     points = snapshots.send_points(volumes)
     for role, dataset in instance.volumes.items():
         for guid, name in points[dataset].bookmarks.items():

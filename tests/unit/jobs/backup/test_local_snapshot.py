@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -92,16 +92,16 @@ def test_a_set_that_gets_a_clone_at_the_last_moment_is_a_warning_and_goes_later(
 ) -> None:
     first = snapshot(world).backup_id
     cloned = world.snapshots[f"tank/mysql/data@zsnapdb-{first}"].properties
-    owned = snapshots.owned
+    owned = snapshots.owned_among
 
-    def before_the_clone(places: Collection[str], names: Sequence[str], only: str | None = None) -> object:
+    def before_the_clone(asked: Sequence[str], names: Sequence[str]) -> object:
         cloned.pop("clones", None)
-        seen = owned(places, names, only)
+        seen = owned(asked, names)
         cloned["clones"] = "tank/clone"
         return seen
 
     with monkeypatch.context() as late:
-        late.setattr(snapshots, "owned", before_the_clone)
+        late.setattr(snapshots, "owned_among", before_the_clone)
         result = snapshot(world, last=1)
     assert (result.expired, len(result.warnings)) == ((), 1)
     assert first in result.warnings[0]
@@ -177,14 +177,14 @@ def test_where_there_are_many_sets_most_runs_list_none_and_what_expires_goes_soo
 ) -> None:
     monkeypatch.setattr(local_snapshot, "_PER_SKIP", 3)
     looks: list[int] = []
-    owned = snapshots.owned
+    owned = snapshots.owned_among
 
-    def counted(places: Collection[str], names: Sequence[str], only: str | None = None) -> object:
-        listed = owned(places, names, only)
+    def counted(asked: Sequence[str], names: Sequence[str]) -> object:
+        listed = owned(asked, names)
         looks.append(len(listed))
         return listed
 
-    monkeypatch.setattr(snapshots, "owned", counted)
+    monkeypatch.setattr(snapshots, "owned_among", counted)
     most = 0
     for _ in range(24):
         snapshot(world, last=6)

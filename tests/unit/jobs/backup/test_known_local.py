@@ -1,0 +1,159 @@
+"""However many local sets a host has, a run reads few of them, and misses none that is no local one any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.support.world import Died, World
+from zsnapdb.jobs.backup import local_snapshot, plan
+from zsnapdb.jobs.backup import run as job
+from zsnapdb.jobs.base import known_local
+from zsnapdb.jobs.base.own_snapshots import own_snapshots
+from zsnapdb.jobs.base.set_properties import BASE_TAG, LOCAL, STORED
+from zsnapdb.jobs.host.local_sets import local_sets, newest_set
+from zsnapdb.jobs.repository.inventory import inventory
+from zsnapdb.zfs import snapshots
+
+COUNT = 12
+
+
+def snapshot(world: World) -> str:
+    return local_snapshot.snapshot(world.instance, opener=world.open_source).backup_id
+
+
+@pytest.fixture
+def asked(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sets of which a snapshot was read by its name, once for each."""
+    names: list[str] = []
+    owned_among = snapshots.owned_among
+
+    def noted(wanted: list[str], keys: list[str]) -> list[snapshots.OwnedSnapshot]:
+        names.extend(sorted({name.partition("@zsnapdb-")[2] for name in wanted}))
+        return owned_among(wanted, keys)
+
+    def refused(*_: object) -> list[snapshots.OwnedSnapshot]:
+        raise AssertionError("all snapshots were listed")
+
+    monkeypatch.setattr(snapshots, "owned_among", noted)
+    monkeypatch.setattr(snapshots, "owned", refused)
+    monkeypatch.setattr(plan, "_all_points", refused)
+    return names
+
+
+def test_a_backup_reads_the_local_sets_once_and_then_what_is_new(world: World, asked: list[str]) -> None:
+    local = [snapshot(world) for _ in range(COUNT)]
+    first = world.backup().manifest.backup_id
+    newest = snapshot(world)
+    asked.clear()
+    second = world.backup().manifest
+    assert not set(asked) & set(local[:-1])
+    assert {newest, first} <= set(asked)
+    assert not second.is_full
+    asked.clear()
+    inventory(world.instance)
+    assert not set(asked) & {*local[:-1], newest}
+    assert {one.backup_id for one in local_sets(world.instance, LOCAL)} == {*local, newest}
+    world.check_good()
+
+
+def test_the_newest_set_is_found_among_few(world: World, asked: list[str]) -> None:
+    local = [snapshot(world) for _ in range(COUNT)]
+    asked.clear()
+    found = newest_set(world.instance, STORED, LOCAL)
+    assert found is not None
+    assert (found.set.backup_id, found.state) == (local[-1], "local")
+    assert len(asked) < COUNT
+    stored = newest_set(world.instance, STORED)
+    assert stored is not None
+    assert stored.set.backup_id == world.ids()[-1]
+    assert newest_set(world.instance, "live") is None
+
+
+@pytest.mark.parametrize("mount", ["0:30 2", ""])
+def test_what_was_mounted_again_or_is_not_mounted_is_read_anew(world: World, mount: str) -> None:
+    made = snapshot(world)
+    world.backup()
+    for snap in world.snapshots.values():
+        if snap.properties["zsnapdb:backup"] == made:
+            # Another host changed it meanwhile, which had the pool.
+            snap.properties |= {"zsnapdb:state": "stored", "zsnapdb:repository": "elsewhere"}
+    before = [one.backup_id for one in local_sets(world.instance)]
+    assert made not in before
+    world.mount = mount
+    assert made in [one.backup_id for one in local_sets(world.instance)]
+    assert not world.backup().manifest.is_full
+
+
+def test_a_noted_set_that_is_stored_later_is_settled_wherever_that_run_is_killed(world: World) -> None:
+    world.steps.clear()
+    made = snapshot(world)
+    world.backup()
+    world.steps.clear()
+    job.backup_local_set(world.instance, made)
+    steps = len(world.steps)
+    assert steps > 6
+    for at in range(1, steps + 1):
+        made = snapshot(world)
+        world.backup()
+        world.steps.clear()
+        world.die_at = at
+        with pytest.raises(Died):
+            job.backup_local_set(world.instance, made)
+        world.rise()
+        world.backup()
+        held = [snap.name for snap in world.snapshots.values() if snap.holds]
+        states = {snap.properties["zsnapdb:state"] for snap in world.snapshots.values()}
+        assert (held, states - {"local", "stored"}) == ([], set()), at
+
+
+def test_a_note_that_is_not_ours_hides_nothing(world: World) -> None:
+    snapshot(world)
+    world.backup()
+    (instance,) = {world.instance.name}
+    for file in (world.instance.host.run / "read" / instance).iterdir():
+        for content in (b"", b"0:30 1", b"\xff\xfe\n\xff", b"0:30 1\n\n\n", b"0:30 2\n" + file.read_bytes()):
+            file.write_bytes(content)
+            assert len(own_snapshots(world.instance, world.instance.volumes.values(), states=(STORED,))) == 4
+    known_local.forget(world.instance, world.instance.volumes.values())
+    assert not any((world.instance.host.run / "read" / instance).iterdir())
+
+
+def renamed(world: World) -> str:
+    """Give the newest backup's snapshots another name and remove their bookmarks. Return the new name of one."""
+    newest = world.ids()[-1]
+    for name, snap in list(world.snapshots.items()):
+        if snap.properties["zsnapdb:backup"] == newest:
+            del world.snapshots[name]
+            world.bookmarks.pop(name.replace("@", "#"), None)
+            snap.name = f"{name.partition('@')[0]}@kept"
+            world.snapshots[snap.name] = snap
+    return "tank/mysql@kept"
+
+
+def test_a_base_with_another_name_is_used_and_let_go_wherever_the_run_is_killed(world: World) -> None:
+    world.steps.clear()
+    kept = renamed(world)
+    base = world.snapshots[kept].guid
+    second = world.backup().manifest
+    assert base in {volume.from_guid for volume in second.volumes}
+    steps = len(world.steps)
+    for at in range(1, steps + 1):
+        renamed(world)
+        world.steps.clear()
+        world.die_at = at
+        with pytest.raises(Died):
+            world.backup()
+        was_held = any(BASE_TAG in snap.holds for snap in world.snapshots.values())
+        world.rise()
+        world.backup()
+        assert not [snap.name for snap in world.snapshots.values() if snap.holds], (at, was_held)
+        for name in [name for name in world.snapshots if name.endswith("@kept")]:
+            del world.snapshots[name]
+
+
+def test_a_hold_of_an_older_version_on_a_base_with_another_name_is_released_once(world: World) -> None:
+    kept = renamed(world)
+    world.zfs.run(["zfs", "hold", BASE_TAG, kept])
+    (world.instance.host.bases / "main").unlink()
+    world.backup()
+    assert not world.snapshots[kept].holds
