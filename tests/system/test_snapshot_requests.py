@@ -148,7 +148,7 @@ def test_each_snapshot_has_one_bookmark_however_often_it_is_asked_for(way: str, 
     snapshots.bookmark(pair[:1])
     snapshots.bookmark(pair)
     snapshots.bookmark(pair)
-    assert [snapshots.bookmarks(each.dataset) for each in made] == [
+    assert [snapshots.bookmarks([each.dataset])[each.dataset] for each in made] == [
         {each.guid: each.full_name.replace("@", "#")} for each in made
     ]
 
@@ -172,7 +172,7 @@ def test_what_a_backup_is_made_of_is_held_and_bookmarked_with_its_base_and_given
     holds.keep(pair, {"zsnapdb:state": "taken"}, bases)
     assert holds.held(pair) == pair
     assert holds.held(list(bases), "zsnapdb:base") == list(bases)
-    marked = [snapshots.bookmarks(dataset) for dataset in scratch]
+    marked = [snapshots.bookmarks([dataset])[dataset] for dataset in scratch]
     assert [list(each.values()) for each in marked] == [[name.replace("@", "#")] for name in pair]
     holds.keep(pair, {"zsnapdb:state": "again"}, bases)
     holds.give_back(pair, {"zsnapdb:state": "stored"}, bases)
@@ -180,7 +180,7 @@ def test_what_a_backup_is_made_of_is_held_and_bookmarked_with_its_base_and_given
     for name in (*pair, *bases):
         assert holds.hold_tags(name) == ()
     assert [zfs("get", "-H", "-o", "value", "zsnapdb:state", name) for name in pair] == [["stored"], ["stored"]]
-    assert [snapshots.bookmarks(dataset) for dataset in scratch] == marked
+    assert [snapshots.bookmarks([dataset])[dataset] for dataset in scratch] == marked
 
 
 def test_a_property_that_is_too_long_is_refused_with_the_reason_of_the_command(way: str, pair: list[str]) -> None:
@@ -269,7 +269,7 @@ def test_an_account_with_delegated_rights_changes_snapshots_as_root_does(scratch
     assert holds.held(names) == []
     for dataset, name in zip(scratch, names, strict=True):
         assert zfs("get", "-H", "-o", "value", "zsnapdb:state,zsnapdb:position", name) == ["taken", "proved"]
-        assert len(snapshots.bookmarks(dataset)) == 1
+        assert len(snapshots.bookmarks([dataset])[dataset]) == 1
 
 
 def test_the_library_and_the_module_say_what_the_commands_say(
@@ -350,7 +350,8 @@ def shown(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_kernel_names_the_snapshots_of_a_mounted_filesystem_as_zfs_does(shown: Path) -> None:
-    zfs("snapshot", "tank/shown@one", "tank/shown@two")
+    zfs("snapshot", "tank/shown@one")
+    zfs("snapshot", "tank/shown@two")
     first = named(["tank/shown"])
     assert first is not None
     listed = zfs("list", "-H", "-o", "name,objsetid", "-t", "snapshot", "tank/shown")

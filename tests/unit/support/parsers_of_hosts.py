@@ -239,7 +239,7 @@ def zfs_output(body: bytes, folder: Path) -> None:
         lambda: snapshots.uses(["tank/a"]),
         lambda: snapshots.by_guid("tank/a"),
         lambda: snapshots.send_points(["tank/a"]),
-        lambda: snapshots.bookmarks("tank/a"),
+        lambda: snapshots.bookmarks(["tank/a"]),
         lambda: holds.hold_tags("tank/a@b"),
         lambda: holds.held_snapshots(["tank/a"], "t"),
         lambda: datasets.children("tank/a", ["zsnapdb:backup"]),
