@@ -20,7 +20,6 @@ from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import Observation, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
-from zsnapdb.jobs.base import known_local
 from zsnapdb.jobs.base.events import KeptWarnings
 from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance
 from zsnapdb.jobs.base.instance import Instance
@@ -256,7 +255,7 @@ def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:
     known = local_manifests.names(instance)
     here = _look(instance)
     seen = here.read(_OF_SET)
-    known_local.note(instance, here.listed or {}, seen)
+    here.note(seen)
     local = {one.backup_id: one for one in _sets(instance, seen, (LOCAL,))}
     gone = []
     for decision in _decided(instance, list(local.values())):

@@ -240,7 +240,7 @@ def sweep(instance: Instance, repository: Repository) -> list[OwnedSnapshot]:
         if one.properties[STATE_PROPERTY] in (STORED, LOCAL) and one.properties[BACKUP_PROPERTY] not in journalled
     }
     holds.release(holds.held([name for name in with_holds if name in settled]))
-    known_local.note(instance, here.listed or {}, seen)
+    here.note(seen)
     left = {name: names for name, names in unfinished(seen).items() if name not in journalled}
     for backup_id, names in left.items():
         try:

@@ -2,25 +2,28 @@
 
 A host may have thousands of local sets, and most questions are not about them. A backup, or a run of `zsnapdb
 snapshot`, notes those that it has read: of the instance, LOCAL, without a hold. `forget` comes before such a set is
-held or becomes something else. Both are done by runs that have the instance for themselves (`exclusion.for_instance`).
-The note only leaves snapshots out of what is read. It says of none what it is, and it is lost with a reboot, or when
-the filesystem is mounted again.
+held or becomes something else; who read before that notes nothing any more. The note only leaves snapshots out of what
+is read. It says of none what it is, and it is lost with a reboot, or when the filesystem is mounted again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
 from zsnapdb.base import whole_file
-from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.errors import BusyError, PreflightError
+from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.base.set_properties import LOCAL, STATE_PROPERTY
 from zsnapdb.zfs.snapshot_names import SnapshotNames
 from zsnapdb.zfs.snapshots import OwnedSnapshot
+
+_GENERATION = ".generation"
+_PATIENCE = 10.0
 
 HOLDS = "userrefs"
 """zfsprops(7): the number of holds. Who notes has read it."""
@@ -46,12 +49,28 @@ def known(instance: Instance, place: str, names: SnapshotNames) -> frozenset[str
     return frozenset(name for name, number in names.numbers.items() if _line(name, number) in before)
 
 
-def note(instance: Instance, names: Mapping[str, SnapshotNames], seen: Iterable[OwnedSnapshot]) -> None:
+def generation(instance: Instance) -> str:
+    """Return what `forget` changes. Who notes something asked for it before reading."""
+    try:
+        return (_folder(instance) / _GENERATION).read_text()
+    except (OSError, ValueError):
+        return ""
+
+
+def note(
+    instance: Instance, names: Mapping[str, SnapshotNames], seen: Iterable[OwnedSnapshot], generation_before: str
+) -> None:
     """Note the local ones among own snapshots, read with HOLDS, beside those that are noted and still there.
 
-    The caller is the only one at work on the instance, and listed `names` before it read. A note that cannot be written
-    is none.
+    Nothing is noted if a run forgot something since `generation_before`, or is about to. `names` were listed before
+    the snapshots were read. A note that cannot be written is none.
     """
+    with contextlib.suppress(BusyError, OSError, PreflightError), _alone(instance, 0.0):
+        if generation(instance) == generation_before:
+            _note(instance, names, seen)
+
+
+def _note(instance: Instance, names: Mapping[str, SnapshotNames], seen: Iterable[OwnedSnapshot]) -> None:
     fresh: dict[str, set[str]] = {place: set() for place in names}
     for one in seen:
         place, is_local = one.snapshot.dataset, one.properties[STATE_PROPERTY] == LOCAL
@@ -62,19 +81,27 @@ def note(instance: Instance, names: Mapping[str, SnapshotNames], seen: Iterable[
         noted = before | (fresh[place] & listed.numbers.keys())
         if noted != before:
             lines = [listed.mount, *(_line(name, listed.numbers[name]) for name in sorted(noted))]
-            with contextlib.suppress(OSError, PreflightError):
-                make_private(_folder(instance))
-                whole_file.replace_disposable(_file(instance, place), "\n".join(lines).encode())
+            whole_file.replace_disposable(_file(instance, place), "\n".join(lines).encode())
 
 
 def forget(instance: Instance, places: Collection[str]) -> None:
-    """Note no snapshot of these datasets any more. PreflightError if a note cannot be removed."""
-    for place in places:
-        file = _file(instance, place)
+    """Note no snapshot of these datasets any more, and let nobody note what was read before.
+
+    PreflightError if a note cannot be removed.
+    """
+    with _alone(instance, _PATIENCE):
         try:
-            file.unlink(missing_ok=True)
+            whole_file.replace_disposable(_folder(instance) / _GENERATION, secrets.token_hex(16).encode())
+            for place in places:
+                _file(instance, place).unlink(missing_ok=True)
         except OSError as error:
-            raise PreflightError(f"removing {file}: {error.strerror}", hint="remove it, and run again") from error
+            raise PreflightError(
+                f"removing the notes in {_folder(instance)}: {error.strerror}", hint="remove that folder, and run again"
+            ) from error
+
+
+def _alone(instance: Instance, patience: float) -> contextlib.AbstractContextManager[None]:
+    return exclusive("notes", doing="noting local sets", patience=patience, folder=_folder(instance))
 
 
 def _line(name: str, number: int) -> str:

@@ -28,17 +28,24 @@ _MOST_BY_NAME = 1000
 class SetsHere:
     """The snapshots on some datasets that have a name of a set, as they were listed once.
 
-    `listed` None: they could not be listed without a program.
+    `listed` None: they could not be listed without a program. `generation` is that of the notes before.
     """
 
     instance: Instance
     places: tuple[str, ...]
     listed: Mapping[str, SnapshotNames] | None
+    generation: str
 
     @classmethod
     def look(cls, instance: Instance, places: Collection[str]) -> SetsHere:
         """List them now."""
-        return cls(instance, tuple(places), named(places))
+        generation = known_local.generation(instance)
+        return cls(instance, tuple(places), named(places), generation)
+
+    def note(self, seen: Iterable[OwnedSnapshot]) -> None:
+        """Note the local ones among what was read with `known_local.HOLDS`, so that others need not read them."""
+        if self.listed is not None:
+            known_local.note(self.instance, self.listed, seen, self.generation)
 
     def read(self, more: Sequence[str] = (), states: Collection[str] | None = None) -> list[OwnedSnapshot]:
         """Return the snapshots that are of sets of the instance in one of the states (None: any), oldest first.

@@ -8,8 +8,8 @@ from tests.unit.support.world import Died, World
 from zsnapdb.jobs.backup import local_snapshot, plan
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.base import known_local
-from zsnapdb.jobs.base.own_snapshots import own_snapshots
-from zsnapdb.jobs.base.set_properties import BASE_TAG, LOCAL, STORED
+from zsnapdb.jobs.base.own_snapshots import SetsHere, own_snapshots
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, BASE_TAG, LOCAL, STORED
 from zsnapdb.jobs.host.local_sets import local_sets, newest_set
 from zsnapdb.jobs.repository.inventory import inventory
 from zsnapdb.zfs import snapshots
@@ -109,13 +109,22 @@ def test_a_noted_set_that_is_stored_later_is_settled_wherever_that_run_is_killed
 def test_a_note_that_is_not_ours_hides_nothing(world: World) -> None:
     snapshot(world)
     world.backup()
-    (instance,) = {world.instance.name}
-    for file in (world.instance.host.run / "read" / instance).iterdir():
+    for file in (world.instance.host.run / "read" / "main").glob("tank*"):
         for content in (b"", b"0:30 1", b"\xff\xfe\n\xff", b"0:30 1\n\n\n", b"0:30 2\n" + file.read_bytes()):
             file.write_bytes(content)
             assert len(own_snapshots(world.instance, world.instance.volumes.values(), states=(STORED,))) == 4
+
+
+def test_who_read_before_something_was_forgotten_notes_nothing(world: World) -> None:
+    made = snapshot(world)
+    here = SetsHere.look(world.instance, world.instance.volumes.values())
+    seen = here.read((known_local.HOLDS,))
     known_local.forget(world.instance, world.instance.volumes.values())
-    assert not any((world.instance.host.run / "read" / instance).iterdir())
+    here.note(seen)
+    again = SetsHere.look(world.instance, world.instance.volumes.values())
+    assert made in {one.properties[BACKUP_PROPERTY] for one in again.all_but_noted()}
+    again.note(again.read((known_local.HOLDS,)))
+    assert made not in {one.properties[BACKUP_PROPERTY] for one in again.all_but_noted()}
 
 
 def renamed(world: World) -> str:
