@@ -98,3 +98,18 @@ def test_a_command_loads_no_library_and_no_room_that_it_can_do_without(command: 
     _, without, most = COMMANDS[command]
     assert sorted(name for name in loaded if name.startswith((*OF_TALKS, *without))) == []
     assert len([name for name in loaded if name.startswith("zsnapdb")]) <= most
+
+
+MOST_OF_THE_CONFIGURATION = 10
+"""MiB. The regular expressions of texts with a bound, such as `[^/]{1,4000}`, alone took more: a bound is a length."""
+
+
+def test_to_read_the_configuration_takes_little_memory() -> None:
+    code = (
+        "from zsnapdb.config.settings import Settings\n"
+        "from pathlib import Path\n"
+        "resident = lambda: int(Path('/proc/self/statm').read_text().split()[1]) * 4096 / 2**20\n"
+        "before = resident(); Settings.model_rebuild(); print(resident() - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    assert 0 < float(done.stdout) < MOST_OF_THE_CONFIGURATION

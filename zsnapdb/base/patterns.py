@@ -156,7 +156,7 @@ Seconds = Annotated[float, Field(ge=0, lt=1e12)]
 """A duration; infinity and NaN are none."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-FileName = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f]{1,255}$"), AfterValidator(_file_name)]
+FileName = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f]+$", max_length=255), AfterValidator(_file_name)]
 """The name of a file, without a folder."""
 
 GtidText = Annotated[str, Field(pattern=r"^[0-9A-Za-z_:, \n-]*$")]
@@ -166,7 +166,7 @@ AgeFile = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/= \r\n-]*$"), StringConstr
 """An encrypted file of age in its armored form."""
 
 ServerUuid = Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$")]
-MachineName = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}$")]
+MachineName = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f\u2028\u2029]+$", max_length=200)]
 """The name of a libvirt domain."""
 
 Attempt = Annotated[str, Field(pattern=r"^[0-9a-f]{1,32}$")]

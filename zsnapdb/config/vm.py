@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 from zsnapdb.base.quantities import Seconds, Size
 from zsnapdb.config.section import ConfigSection
 
-_Argument = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,1000}$")]
-_LocalFile = Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f-\x9f]{1,4094}$")]
+_Argument = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", max_length=1000)]
+_LocalFile = Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f-\x9f]+$", max_length=4095)]
 
 
 class HostBootSettings(ConfigSection):
@@ -21,7 +21,7 @@ class HostBootSettings(ConfigSection):
 
     kernel: _LocalFile
     initrd: _LocalFile | None = None
-    cmdline: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]{0,2000}$")] = ""
+    cmdline: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=2000)] = ""
 
 
 class VmSourceSettings(ConfigSection):
@@ -33,7 +33,7 @@ class VmSourceSettings(ConfigSection):
     machine (None: as much as the machine has).
     """
 
-    domain: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f]{1,200}$")]
+    domain: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f]+$", max_length=200)]
     minimum_grade: Literal["crash", "frozen", "quiesced"] = "crash"
     freeze_deadline: Annotated[Seconds, Field(ge=0, le=60)] = 5.0
     boot: HostBootSettings | None = None

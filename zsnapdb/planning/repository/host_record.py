@@ -54,7 +54,7 @@ class RecordedBackup(RecordPart):
     binlog_offset: Count | None = None
     gtids: GtidText | None = None
     volumes: tuple[RecordedVolume, ...]
-    writer: Annotated[str, Field(pattern=r"^[^\x00-\x1f]{1,200}$")]
+    writer: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$", max_length=200)]
 
 
 class RemovedBackup(RecordPart):
@@ -80,7 +80,7 @@ class BackupRecord(RecordPart):
 
     format: Literal[1] = 1
     instance: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
-    repository_id: Annotated[str, Field(pattern=r"^[^\x00-\x1f]{1,200}$")]
+    repository_id: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$", max_length=200)]
     url: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
     stored: tuple[RecordedBackup, ...] = ()
     removed: tuple[RemovedBackup, ...] = ()
