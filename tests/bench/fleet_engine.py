@@ -1,8 +1,8 @@
 """What an engine of a fleet costs, and what it holds: `python3 tests/bench/fleet_engine.py [--json FILE]`.
 
 On this machine: a real engine (the server for development, on SQLite), control, and workers whose commands are fakes.
-400 hosts with 2,000 instances are applied; 100 workers in one process do their jobs. Then workers are killed and jobs
-cancelled. Everything is bounded in count and time.
+400 hosts with 2,000 instances are applied, and their workers wait for work, each with a connection of its own; 100
+workers in one process do jobs. Then workers are killed and jobs cancelled. Everything is bounded in count and time.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from zsnapdb.config.engine import EngineSettings, FleetVerb
 from zsnapdb.planning.fleet.messages import CONTROL, JOB, FleetJob, JobAnswer
 
 HOSTS, PER_HOST, BUSY = 400, 5, 100
+IDLE = 60.0
+"""How many seconds workers wait for work that does not come."""
 LIMIT = 300.0
 """How many seconds a part may take."""
 T = TypeVar("T")
@@ -179,30 +181,61 @@ class QuickChild:
         return None
 
 
+def host_workers(bench: FleetBench, client: Any, name: str, *, drills: bool) -> list[Any]:
+    """Return the workers of a host, whose commands end after a second and are no processes."""
+    from zsnapdb.fleet.job_runner import JobRunner
+    from zsnapdb.fleet.worker import workers
+
+    settings = fleet_host.settings(bench.folder, bench.port, name, drills=drills, at_once=2)
+    own = settings.fleet
+    assert own is not None
+    # The environment of its commands is not looked at: there are none.
+    environment: dict[str, str] = {}
+    runner = JobRunner(
+        name,
+        lambda: settings,
+        lambda *_: QuickChild(),
+        environment,
+        lambda: datetime.now(UTC),
+        lambda: 1 << 40,
+        lambda _: None,
+    )
+    return list(workers(client, runner, own, f"{name}/a"))
+
+
+def idle(bench: FleetBench) -> None:
+    """Let the workers of 400 hosts wait for work, of their own and of all hosts, each over a connection of its own."""
+    from zsnapdb.fleet.connection import connect
+    from zsnapdb.fleet.worker import until_stopped
+
+    async def wait() -> None:
+        settings, stop, running = EngineSettings(server=f"127.0.0.1:{bench.port}"), asyncio.Event(), []
+        for number in range(HOSTS):
+            client = await connect(settings, f"h{number}/a")
+            running += host_workers(bench, client, f"h{number}", drills=True)
+        waiting = asyncio.create_task(until_stopped(running, stop))
+        # The first minute is that of their start.
+        await asyncio.sleep(IDLE)
+        used = processor(bench.engine.pid)
+        await asyncio.sleep(IDLE)
+        share = 100 * (processor(bench.engine.pid) - used) / IDLE
+        assert not waiting.done()
+        bench.note(f"engine's memory, {HOSTS} idle workers", resident(bench.engine.pid), "MiB", "at most 700")
+        bench.note("engine's share of a processor meanwhile, idle", share, "%")
+        stop.set()
+        await waiting
+
+    asyncio.run(asyncio.wait_for(wait(), LIMIT))
+
+
 def busy(bench: FleetBench) -> None:
     """Let 100 workers in one process do 500 jobs."""
     from zsnapdb.fleet.connection import connect
-    from zsnapdb.fleet.job_runner import JobRunner
-    from zsnapdb.fleet.worker import workers
 
     async def work(client: Any) -> list[JobAnswer | None]:
         running = []
         for number in range(BUSY):
-            name = f"h{number}"
-            settings = fleet_host.settings(bench.folder, bench.port, name, drills=False, at_once=2)
-            # The environment of its commands is not looked at: there are none.
-            runner = JobRunner(
-                name,
-                lambda settings=settings: settings,  # type: ignore[misc]
-                lambda *_: QuickChild(),
-                {},
-                lambda: datetime.now(UTC),
-                lambda: 1 << 40,
-                lambda _: None,
-            )
-            own = settings.fleet
-            assert own is not None
-            running += workers(client, runner, own, f"{name}/a")
+            running += host_workers(bench, client, f"h{number}", drills=False)
         tasks = [asyncio.create_task(one.run()) for one in running]
         jobs = [
             FleetJob(verb=FleetVerb.BACKUP, instance=f"holds-{turn}", host=f"h{number}", bucket="store", limit=50)
@@ -324,6 +357,7 @@ def main() -> int:
         stack.callback(trial_engine.end, control)
         until(lambda: "control runs" in (folder / "control.log").read_text())
         apply(bench)
+        idle(bench)
         busy(bench)
         bench.note("control's memory", resident(control.pid), "MiB")
         cancel(bench, 1 if options.memory else options.cancels)

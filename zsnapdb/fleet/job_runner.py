@@ -23,6 +23,7 @@ from zsnapdb.planning.agent.runs import RunRecord, is_good
 from zsnapdb.planning.fleet.host_jobs import (
     is_too_soon,
     job_name,
+    not_now,
     of_the_past,
     refusal,
     served_by,
@@ -69,7 +70,7 @@ class JobRunner:
 
         JobRefused if this host does not do it. If the caller is cancelled, the command has ended when that goes on.
         """
-        settings, own = self._configuration()
+        settings, own = self._configuration(request)
         why = refusal(request, settings, own, self.now())
         if why is not None:
             raise JobRefused(why.reason, why.verdict)
@@ -81,33 +82,32 @@ class JobRunner:
         if served:
             return JobAnswer(host=self.host, exit_code=0, served=served)
         if is_too_soon(request, last, own, self.now()):
-            raise JobRefused(f"{name} began a moment ago on {self.host}", JobVerdict.AGAIN)
+            raise JobRefused(f"{name} began a moment ago on {self.host}", not_now(request))
         self._refuse_for_now(request, own, records)
         if name in self._running:
-            raise JobRefused(f"{name} is at work on {self.host} already", JobVerdict.AGAIN)
+            raise JobRefused(f"{name} is at work on {self.host} already", not_now(request))
         self._running.add(name)
         try:
             return await self._command(request, name, records, beat)
         finally:
             self._running.discard(name)
 
-    def _configuration(self) -> tuple[Settings, WorkerSettings]:
+    def _configuration(self, request: JobRequest) -> tuple[Settings, WorkerSettings]:
         try:
             settings = self.load()
         except ZsnapdbError as error:
             # Its text may name what only this host knows.
             self.tell(f"a job is refused: {error}")
-            raise JobRefused(f"the configuration of {self.host} cannot be read", JobVerdict.AGAIN) from error
+            raise JobRefused(f"the configuration of {self.host} cannot be read", not_now(request)) from error
         if settings.fleet is None or settings.fleet.host != self.host:
-            raise JobRefused(f"{self.host} has left the fleet", JobVerdict.AGAIN)
+            raise JobRefused(f"{self.host} has left the fleet", not_now(request))
         return settings, settings.fleet
 
     def _refuse_for_now(self, request: JobRequest, own: WorkerSettings, records: Records) -> None:
         if request.host is None and request.verb is FleetVerb.DRILL and self.available() < own.memory:
-            raise JobRefused(f"{self.host} has too little memory for a drill now", JobVerdict.ELSEWHERE)
+            raise JobRefused(f"{self.host} has too little memory for a drill now", not_now(request))
         if records.is_paused(request.instance, self.now()):
-            kind = JobVerdict.AGAIN if request.host is not None else JobVerdict.ELSEWHERE
-            raise JobRefused(f"{request.instance} is paused on {self.host}", kind)
+            raise JobRefused(f"{request.instance} is paused on {self.host}", not_now(request))
 
     def _keep_given(self, records: Records, name: JobName) -> None:
         try:
@@ -132,7 +132,7 @@ class JobRunner:
             child = self.start(words(request), log, request.run_id)
         except OSError as error:
             self.tell(f"{name} cannot be started: {error}")
-            raise JobRefused(f"{name} cannot be started on {self.host}", JobVerdict.AGAIN) from error
+            raise JobRefused(f"{name} cannot be started on {self.host}", not_now(request)) from error
         self.tell(f"{name} begins for the fleet, run {request.run_id}")
         reader = LogReader(log, self.host, self.environment)
         code: int | None = None

@@ -198,6 +198,16 @@ def test_what_left_the_fleet_does_nothing_for_it(tmp_path: Path) -> None:
     left = runner.load().model_copy(update={"fleet": None})
     runner.load = lambda: left
     assert refused(runner, request("quick")) == (JobVerdict.AGAIN, "db1 has left the fleet")
+    assert refused(runner, request("quick", FleetVerb.DRILL, host=None))[0] is JobVerdict.ELSEWHERE
+
+
+def test_a_drill_that_a_host_did_a_moment_ago_is_given_to_another_one_at_once(tmp_path: Path) -> None:
+    """Else the drill of a dead host waits there for longer and longer, and another host is idle."""
+    runner, drill = made(tmp_path, spacing=60), request("quick", FleetVerb.DRILL, host=None)
+    assert done(runner, drill).exit_code == 0
+    again = drill.model_copy(update={"run_id": run_id.new()})
+    assert refused(runner, again) == (JobVerdict.ELSEWHERE, "drill quick began a moment ago on db1")
+    assert refused(runner, again.model_copy(update={"host": "db1"}))[0] is JobVerdict.AGAIN
 
 
 def test_a_command_that_will_not_end_is_killed_when_its_time_is_over(tmp_path: Path) -> None:

@@ -43,6 +43,11 @@ class Refusal:
     verdict: JobVerdict
 
 
+def not_now(request: JobRequest) -> JobVerdict:
+    """Return what becomes of a job that this host cannot do now: another one that may do it is asked at once."""
+    return JobVerdict.ELSEWHERE if request.host is None else JobVerdict.AGAIN
+
+
 def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: datetime) -> Refusal | None:
     """Return why this host does not do it, None if it may.
 
