@@ -233,6 +233,41 @@ def test_a_program_drives_the_life_of_a_clone(service: Service) -> None:
     assert service.request("GET", "/drills?instance=main", auditor).status == 200
 
 
+def test_a_program_switches_between_branches_and_compares_them(service: Service) -> None:
+    before, where = everything(), f"http://127.0.0.1:{PORT}"
+    with Client(where, service.token(SUBJECT)) as client, client.clone("main", "branches", ttl="1h") as clone:
+        login = {"clone": {"port": clone.port}, "user": clone.user, "password": clone.password}
+        with connect(login) as here:
+            ask(here, "CREATE TABLE ledger.words (id INT PRIMARY KEY, word VARCHAR(9))")
+            ask(here, "INSERT INTO ledger.words VALUES (1, 'one'), (2, 'two')")
+        begun = client.create_branch(clone, "feature/words")
+        assert (begun.current, {one.name: one.head for one in begun.branches}["feature/words"]) == ("main", begun.made)
+        client.switch_branch(clone, "feature/words")
+        with connect(login) as here:
+            ask(here, "UPDATE ledger.words SET word = 'zwei' WHERE id = 2")
+        back = client.switch_branch(clone, "main")
+        assert (back.branch, back.left, back.committed, back.clone.port) == ("main", "feature/words", True, clone.port)
+        with connect(login) as here:
+            assert ask(here, "SELECT word FROM ledger.words ORDER BY id") == [("one",), ("two",)]
+        assert [one.id for one in client.commits(clone, "feature/words")] == [back.left_head, begun.made]
+        difference = client.diff(clone, "main", "feature/words")
+        (words,) = (one for one in difference.tables if not one.same)
+        assert (words.table, [(row.before, row.after) for row in words.changes]) == (
+            "ledger.words",
+            [((2, "two"), (2, "zwei"))],
+        )
+        assert difference.left_out is False
+        assert [one["name"] for one in service.clones()] == ["branches"], "those of the comparison are gone"
+        with Client(where, service.token(OTHER)) as other, pytest.raises(CloneCommandError) as hidden:
+            other.branches(clone)
+        assert (hidden.value.status, hidden.value.message) == (404, "there is no clone branches")
+        assert [one.name for one in client.delete_branch(clone, "feature/words").branches] == ["main"]
+    assert everything() == before
+    page = service.request("GET", "/evidence?instance=main&limit=500", service.token(OTHER, "auditor")).body
+    deeds = [one["command"].split()[3] for one in page["records"] if one["command"].startswith("zsnapdb clone branch")]
+    assert deeds == ["create", "switch", "switch", "delete"]
+
+
 THEIRS = """
 import pymysql, pytest
 
@@ -454,6 +489,16 @@ NOT_NAMES = ("../mine", "/etc/x", "--config=/x", "-x", "a b", "a\nb", "a\u0000",
 """Nothing can be called so."""
 
 
+def branch_verbs(name: object, branch: object, state: object) -> list[dict[str, object]]:
+    """Return each verb that does something with a branch, where these are its values; the last two have the state."""
+    about: dict[str, object] = {"name": name}
+    return [
+        *({"kind": f"clone.branch.{verb}", **about, "chosen": {"branch": branch}} for verb in ("switch", "delete")),
+        {"kind": "clone.branch.create", **about, "wanted": {"branch": branch, "from": state}},
+        {"kind": "clone.branch.diff", **about, "states": {"before": branch, "after": state}},
+    ]
+
+
 def hostile_lines(token: str) -> Iterator[str]:
     def request(verb: Mapping[str, object], **more: object) -> str:
         return json.dumps({"token": token, "verb": verb, **more}) + "\n"
@@ -461,13 +506,20 @@ def hostile_lines(token: str) -> Iterator[str]:
     new: dict[str, object] = {"instance": "main", "name": "evil"}
     extra = ("owner", "config", "binary", "bind", "admin", "source", "user", "heartbeat", "subject")
     for name in NOT_NAMES:
-        for verb in ("get", "reset", "extend", "unprotect", "commit", "logs", "destroy"):
+        for verb in ("get", "reset", "extend", "unprotect", "commit", "logs", "destroy", "branch.list", "branch.log"):
             yield request({"kind": f"clone.{verb}", "name": name})
+        yield from (request(verb) for verb in branch_verbs(name, "x", "x"))
         yield request({"kind": "evidence.list", "instance": name})
         if name is not None:
             yield request({"kind": "clone.create", "wanted": {**new, "name": name}})
         yield request({"kind": "clone.create", "wanted": {**new, "instance": name}})
         yield request({"kind": "operation.cancel", "id": name})
+    for one in ("--config=/x", "-x", "../x", "/etc/x", ".x", "a b", "a\nb", "a\u0000", "", "x" * 61, 7, ["a"]):
+        yield from (request(verb) for verb in (*branch_verbs("evil", one, "x"), *branch_verbs("evil", "x", one)[-2:]))
+        yield request({"kind": "clone.branch.log", "name": "evil", "state": one})
+    for one in ("--size=9GiB", -1, 1000, "1 --admin"):
+        states = {"before": "x", "after": "x", "limit": one}
+        yield request({"kind": "clone.branch.diff", "name": "evil", "states": states})
     for one in ("--binary=/tmp/x", "-1h", "1h --admin", "1h\n", "$(id)", "forever"):
         yield request({"kind": "clone.create", "wanted": {**new, "ttl": one}})
         yield request({"kind": "clone.extend", "name": "evil", "lease": {"ttl": one}})
@@ -481,6 +533,7 @@ def hostile_lines(token: str) -> Iterator[str]:
     )
     yield from (request({"kind": "clone.create", "wanted": {**new, one: "root"}}) for one in extra)
     yield from (request({"kind": "clone.destroy", "name": "evil", one: "root"}) for one in extra)
+    yield from (request({"kind": "clone.branch.list", "name": "evil", one: "root"}) for one in extra)
     yield from (request({"kind": "instance.list"}, **{one: "unix:root"}) for one in ("subject", "role", "uid"))
     yield from (request({"kind": one}) for one in ("restore", "clone.start", "clone", "", "clone.list --json"))
     yield from ("\n", "{}\n", "[]\n", "null\n", "[" * 9000 + "\n", "\u0000" * 100 + "\n", "x" * 70000)

@@ -18,11 +18,14 @@ from pydantic import ValidationError
 from zsnapdb.client.errors import CloneCommandError
 from zsnapdb.client.models import (
     EVERY_ADDRESS,
+    BranchCommit,
+    BranchLog,
     CloneChange,
     CloneCommit,
     ClonePoints,
     CloneReset,
     D,
+    KnownBranches,
     KnownClone,
     KnownClones,
     KnownInstance,
@@ -32,6 +35,8 @@ from zsnapdb.client.models import (
     PendingOperation,
     Problem,
     ReachableClone,
+    StateDifference,
+    SwitchedClone,
     parsed,
     reachable,
 )
@@ -42,19 +47,17 @@ _ATTEMPTS = 6
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
 _MOST_RETRY_AFTER = 30.0
 _ACCEPTED, _LEAST_ERROR, _NOT_FOUND, _UNAVAILABLE = 202, 300, 404, 503
-_BUSY = "busy"
 _WHO = "the API"
 
 
 @dataclass(frozen=True)
 class ApiRequest:
-    """A request. `is_repeatable`: a second one does nothing that the first has not done."""
+    """A request. A second one does nothing that the first has not done: it reads, or has a key."""
 
     method: str
     path: str
     body: Mapping[str, object] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    is_repeatable: bool = True
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,12 @@ def take_back(wanted: WantedClone, key: str) -> Exchange[None]:
 
 
 def _creation(wanted: WantedClone, key: str) -> ApiRequest:
-    return ApiRequest("POST", "/clones", wanted.body(), {"Idempotency-Key": key})
+    return _keyed("POST", "/clones", wanted.body(), key)
+
+
+def _keyed(method: str, path: str, body: Mapping[str, object] | None = None, key: str | None = None) -> ApiRequest:
+    """Return a request that changes something, by this key (None: one of its own): it is done once."""
+    return ApiRequest(method, path, body, {"Idempotency-Key": key or new_key()})
 
 
 def instances() -> Exchange[tuple[KnownInstance, ...]]:
@@ -175,30 +183,65 @@ def get(clone: AnyClone) -> Exchange[KnownClone]:
 
 def reset(clone: AnyClone) -> Exchange[int | None]:
     """Give a clone its first data again. Return how many changes of rows were undone (None: it was replaced)."""
-    return (yield from _document(CloneReset, ApiRequest("POST", _path(clone, "/reset")))).undone
+    return (yield from _document(CloneReset, _keyed("POST", _path(clone, "/reset")))).undone
 
 
 def extend(clone: AnyClone, ttl: str | None) -> Exchange[KnownClone]:
     """Extend the lease of a clone."""
-    body = {"ttl": ttl} if ttl is not None else {}
-    return (yield from _document(CloneChange, ApiRequest("POST", _path(clone, "/extend"), body))).clone
+    return (yield from _changed(clone, "/extend", {"ttl": ttl} if ttl is not None else {}))
 
 
 def protect(clone: AnyClone, duration: str) -> Exchange[KnownClone]:
     """Keep a clone from `zsnapdb reap` for some time."""
-    request = ApiRequest("POST", _path(clone, "/protect"), {"for": duration})
-    return (yield from _document(CloneChange, request)).clone
+    return (yield from _changed(clone, "/protect", {"for": duration}))
 
 
 def unprotect(clone: AnyClone) -> Exchange[KnownClone]:
     """End the protection of a clone."""
-    return (yield from _document(CloneChange, ApiRequest("POST", _path(clone, "/unprotect")))).clone
+    return (yield from _changed(clone, "/unprotect"))
+
+
+def _changed(clone: AnyClone, below: str, body: Mapping[str, object] | None = None) -> Exchange[KnownClone]:
+    return (yield from _document(CloneChange, _keyed("POST", _path(clone, below), body))).clone
 
 
 def commit(clone: AnyClone, message: str) -> Exchange[CloneCommit]:
-    """Keep the present state of a clone. A lost answer is an error: a second request would make a second commit."""
-    request = ApiRequest("POST", _path(clone, "/commit"), {"message": message}, is_repeatable=False)
-    return (yield from _document(CloneCommit, request))
+    """Keep the present state of a clone."""
+    return (yield from _document(CloneCommit, _keyed("POST", _path(clone, "/commit"), {"message": message})))
+
+
+def branches(clone: AnyClone) -> Exchange[KnownBranches]:
+    """List the branches of a clone."""
+    return (yield from _document(KnownBranches, ApiRequest("GET", _path(clone, "/branches"))))
+
+
+def create_branch(clone: AnyClone, branch: str, start: str | None) -> Exchange[KnownBranches]:
+    """Begin a branch of a clone, at a branch or commit (None: at its present state)."""
+    body = {"branch": branch, **({"from": start} if start is not None else {})}
+    return (yield from _document(KnownBranches, _keyed("POST", _path(clone, "/branches"), body)))
+
+
+def switch_branch(clone: AnyClone, branch: str) -> Exchange[SwitchedClone]:
+    """Give a clone the newest commit of another branch."""
+    return (yield from _document(SwitchedClone, _keyed("POST", _path(clone, "/switch"), {"branch": branch})))
+
+
+def delete_branch(clone: AnyClone, branch: str) -> Exchange[KnownBranches]:
+    """Forget a branch of a clone."""
+    path = _path(clone, f"/branches?{urlencode({'branch': branch})}")
+    return (yield from _document(KnownBranches, _keyed("DELETE", path)))
+
+
+def commits(clone: AnyClone, state: str | None) -> Exchange[tuple[BranchCommit, ...]]:
+    """List the commits that lead to a branch or a commit of a clone, newest first."""
+    path = _path(clone, f"/commits?{urlencode({'of': state})}" if state is not None else "/commits")
+    return (yield from _document(BranchLog, ApiRequest("GET", path))).commits
+
+
+def diff(clone: AnyClone, before: str, after: str, limit: int) -> Exchange[StateDifference]:
+    """Compare two branches or commits of a clone."""
+    body = {"before": before, "after": after, "limit": limit}
+    return (yield from _document(StateDifference, _keyed("POST", _path(clone, "/diff"), body)))
 
 
 def logs(clone: AnyClone, lines: int) -> Exchange[tuple[str, ...]]:
@@ -219,7 +262,7 @@ def beat(clone: AnyClone) -> Exchange[None]:
 def destroy(clone: AnyClone) -> Exchange[None]:
     """Destroy a clone. One that is gone is no error."""
     try:
-        yield from _followed(ApiRequest("DELETE", _path(clone)))
+        yield from _followed(_keyed("DELETE", _path(clone)))
     except CloneCommandError as error:
         if error.status != _NOT_FOUND:
             raise
@@ -259,13 +302,11 @@ def _followed(request: ApiRequest) -> Exchange[bytes]:
 
 
 def _answered(request: ApiRequest) -> Exchange[ApiAnswer]:
-    """Return the answer. What got none, or may come later, is tried again a few times, if that does nothing twice."""
+    """Return the answer. What got none, or may come later, is tried again a few times."""
     pause, answer = _FIRST_PAUSE, (yield request)
     for _ in range(_ATTEMPTS - 1):
-        if isinstance(answer, ApiAnswer) and not _may_come_later(answer, request):
+        if isinstance(answer, ApiAnswer) and answer.status != _UNAVAILABLE:
             return answer
-        if isinstance(answer, LostAnswer) and not request.is_repeatable:
-            break
         wanted = answer.retry_after if isinstance(answer, ApiAnswer) else None
         yield ApiPause(min(max(pause, wanted or 0.0), _MOST_RETRY_AFTER))
         pause = min(pause * 2, _LONGEST_PAUSE)
@@ -273,15 +314,12 @@ def _answered(request: ApiRequest) -> Exchange[ApiAnswer]:
     if isinstance(answer, ApiAnswer):
         return answer
     reason = answer.reason if answer is not None else "no answer"
-    hint = "" if request.is_repeatable else "; it may have been done all the same"
     raise CloneCommandError(
-        f"{request.method} {request.path}: {reason}", f"is `zsnapdb serve` there?{hint}", 6, code="unreachable"
+        f"{request.method} {request.path}: {reason}",
+        "is `zsnapdb serve` there? What was asked for may have been done all the same",
+        6,
+        code="unreachable",
     )
-
-
-def _may_come_later(answer: ApiAnswer, request: ApiRequest) -> bool:
-    """Whether the request can be sent again. Of a busy helper nothing was begun."""
-    return answer.status == _UNAVAILABLE and (request.is_repeatable or _error(answer).code == _BUSY)
 
 
 def _error(answer: ApiAnswer) -> CloneCommandError:

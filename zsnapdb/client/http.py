@@ -32,7 +32,17 @@ from zsnapdb.client.exchange import (
     T,
     WantedClone,
 )
-from zsnapdb.client.models import CloneCommit, ClonePoints, KnownClone, KnownInstance, ReachableClone
+from zsnapdb.client.models import (
+    BranchCommit,
+    CloneCommit,
+    ClonePoints,
+    KnownBranches,
+    KnownClone,
+    KnownInstance,
+    ReachableClone,
+    StateDifference,
+    SwitchedClone,
+)
 
 _SECONDS = 120.0
 """How long one answer may take: the API itself answers that something goes on after ten seconds."""
@@ -192,6 +202,30 @@ class Client:
         """Keep the present state of the clone: `source` of a new clone takes the id."""
         return self._run(exchange.commit(clone, message))
 
+    def branches(self, clone: AnyClone) -> KnownBranches:
+        """Return the branches of the clone."""
+        return self._run(exchange.branches(clone))
+
+    def create_branch(self, clone: AnyClone, branch: str, start: str | None = None) -> KnownBranches:
+        """Begin a branch at a branch or commit (None: at the present state, which is committed if need be)."""
+        return self._run(exchange.create_branch(clone, branch, start))
+
+    def switch_branch(self, clone: AnyClone, branch: str) -> SwitchedClone:
+        """Give the clone the newest commit of another branch. What was written on the one that is left is committed."""
+        return self._run(exchange.switch_branch(clone, branch))
+
+    def delete_branch(self, clone: AnyClone, branch: str) -> KnownBranches:
+        """Forget a branch of the clone; its commits stay."""
+        return self._run(exchange.delete_branch(clone, branch))
+
+    def commits(self, clone: AnyClone, state: str | None = None) -> tuple[BranchCommit, ...]:
+        """Return the commits that lead to a branch or a commit (None: the branch that it is on), newest first."""
+        return self._run(exchange.commits(clone, state))
+
+    def diff(self, clone: AnyClone, before: str, after: str, limit: int = 10) -> StateDifference:
+        """Compare two branches or commits of the clone; at most `limit` rows that differ are told of each table."""
+        return self._run(exchange.diff(clone, before, after, limit))
+
     def logs(self, clone: AnyClone, lines: int = 100) -> tuple[str, ...]:
         """Return the last lines of the error log of the clone's server. Others chose their text."""
         return self._run(exchange.logs(clone, lines))
@@ -332,6 +366,30 @@ class AsyncClient:
     async def commit(self, clone: AnyClone, message: str = "") -> CloneCommit:
         """Keep the present state of the clone: `source` of a new clone takes the id."""
         return await self._run(exchange.commit(clone, message))
+
+    async def branches(self, clone: AnyClone) -> KnownBranches:
+        """Return the branches of the clone."""
+        return await self._run(exchange.branches(clone))
+
+    async def create_branch(self, clone: AnyClone, branch: str, start: str | None = None) -> KnownBranches:
+        """Begin a branch at a branch or commit (None: at the present state, which is committed if need be)."""
+        return await self._run(exchange.create_branch(clone, branch, start))
+
+    async def switch_branch(self, clone: AnyClone, branch: str) -> SwitchedClone:
+        """Give the clone the newest commit of another branch. What was written on the one that is left is committed."""
+        return await self._run(exchange.switch_branch(clone, branch))
+
+    async def delete_branch(self, clone: AnyClone, branch: str) -> KnownBranches:
+        """Forget a branch of the clone; its commits stay."""
+        return await self._run(exchange.delete_branch(clone, branch))
+
+    async def commits(self, clone: AnyClone, state: str | None = None) -> tuple[BranchCommit, ...]:
+        """Return the commits that lead to a branch or a commit (None: the branch that it is on), newest first."""
+        return await self._run(exchange.commits(clone, state))
+
+    async def diff(self, clone: AnyClone, before: str, after: str, limit: int = 10) -> StateDifference:
+        """Compare two branches or commits of the clone; at most `limit` rows that differ are told of each table."""
+        return await self._run(exchange.diff(clone, before, after, limit))
 
     async def logs(self, clone: AnyClone, lines: int = 100) -> tuple[str, ...]:
         """Return the last lines of the error log of the clone's server. Others chose their text."""

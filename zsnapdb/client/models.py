@@ -72,6 +72,85 @@ class CloneCommit(Document):
     message: str = ""
 
 
+class CloneBranch(Document):
+    """A branch of a clone. `head` is its newest commit (None: none yet)."""
+
+    name: str
+    head: str | None
+    current: bool
+
+
+class KnownBranches(Document):
+    """The branches of a clone. `made`: the commit that was made for it (None: none)."""
+
+    clone: str
+    current: str
+    branches: tuple[CloneBranch, ...]
+    made: str | None = None
+
+
+class SwitchedClone(Document):
+    """A clone on another branch than before. `committed`: the branch that was left got a new commit, `left_head`."""
+
+    clone: KnownClone
+    branch: str
+    head: str | None
+    left: str
+    left_head: str | None
+    committed: bool
+
+
+class BranchCommit(Document):
+    """A commit of a branch. `branches` are those whose newest commit it is."""
+
+    id: str
+    parent: str | None
+    created: str
+    message: str = ""
+    branches: tuple[str, ...] = ()
+
+
+class BranchLog(Document):
+    """The commits that lead to a branch or a commit, newest first."""
+
+    commits: tuple[BranchCommit, ...]
+
+
+class RowDifference(Document):
+    """A row that differs: `added`, `removed` or `changed`. `before` and `after` are None where the row is not."""
+
+    change: str
+    key: tuple[str | int | float | None, ...]
+    before: tuple[str | int | float | None, ...] | None
+    after: tuple[str | int | float | None, ...] | None
+
+
+class TableDifference(Document):
+    """A table at two states. `by` says how it was compared: by `key`, by `checksum`, or by its `presence` alone."""
+
+    table: str
+    same: bool
+    by: str
+    rows_before: int | None
+    rows_after: int | None
+    added: int | None
+    removed: int | None
+    changed: int | None
+    columns: tuple[str, ...]
+    changes: tuple[RowDifference, ...]
+
+
+class StateDifference(Document):
+    """Two states of a clone compared. `left_out`: not everything that differs is shown. Others chose the values."""
+
+    before: str
+    after: str
+    same: bool
+    schema_difference: str
+    tables: tuple[TableDifference, ...]
+    left_out: bool = False
+
+
 class LogLines(Document):
     """The last lines of the error log of a clone's server."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +27,20 @@ from zsnapdb.serve.limits import (
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.roles import VerbKind
 from zsnapdb.serve.seen import SeenClone, SeenCommit
+from zsnapdb.serve.verbs import (
+    CloneDeed,
+    CommitCloneVerb,
+    CreateBranchVerb,
+    DiffBranchesVerb,
+    ResetCloneVerb,
+    SwitchBranchVerb,
+)
+
+COUNTED_DEED = CommitCloneVerb | CreateBranchVerb | DiffBranchesVerb | ResetCloneVerb | SwitchBranchVerb
+"""What may make a commit, or let a server run."""
+_COMMITS = (VerbKind.CLONE_COMMIT, VerbKind.BRANCH_CREATE, VerbKind.BRANCH_SWITCH)
+_STARTS = (VerbKind.CLONE_RESET, VerbKind.BRANCH_SWITCH)
+_SERVERS_OF_DIFFERENCE = 2
 
 
 @dataclass
@@ -50,16 +65,35 @@ class Admission:
             raise messages.over_limit(answer)
         return answer
 
-    def server(self, clone: SeenClone) -> None:
-        """Refuse to let the server of one clone too many run: a reset starts it."""
-        refused = may_run(limits_of(clone.owner, self.settings().serve), self._counted(), clone.name, clone.owner)
+    def deed(self, verb: CloneDeed, clone: SeenClone) -> None:
+        """Refuse what would be one commit, or one running server, too many. RefusedRequest names the limit.
+
+        Whoever does it for another uses the places of the clone's owner.
+        """
+        if isinstance(verb, CommitCloneVerb | SwitchBranchVerb) or (
+            isinstance(verb, CreateBranchVerb) and verb.wanted.start is None
+        ):
+            self._commit(clone)
+        if isinstance(verb, DiffBranchesVerb | ResetCloneVerb | SwitchBranchVerb):
+            self._servers(clone, is_compared=isinstance(verb, DiffBranchesVerb))
+
+    def _servers(self, clone: SeenClone, *, is_compared: bool) -> None:
+        """Refuse to let the clone's server run, or to compare two of its states on servers of their own."""
+        counted = self._counted()
+        now = sum(one.servers for one in counted if (one.name, one.owner) == (clone.name, clone.owner))
+        others = _SERVERS_OF_DIFFERENCE * self._compared()[clone.id]
+        wanted = now + _SERVERS_OF_DIFFERENCE if is_compared else 1 + others
+        refused = may_run(limits_of(clone.owner, self.settings().serve), counted, clone.name, clone.owner, wanted)
         if refused is not None:
             raise messages.over_limit(refused)
 
-    def commit(self, clone: SeenClone) -> None:
-        """Refuse one commit too many. Whoever commits for another uses the place of the clone's owner."""
+    def _compared(self) -> Counter[str]:
+        """Return of which clones two states are being compared, and how many times at once."""
+        return Counter(one.clone for one in self.operations.under_way(VerbKind.BRANCH_DIFF))
+
+    def _commit(self, clone: SeenClone) -> None:
         # What is completed meanwhile is counted twice, and never not at all.
-        begun = self.operations.under_way(VerbKind.CLONE_COMMIT)
+        begun = [one for verb in _COMMITS for one in self.operations.under_way(verb)]
         owned = {one.id for one in self.seen() if one.owner == clone.owner} if begun else set()
         used = sum(one.clone in owned for one in begun) + sum(one.owner == clone.owner for one in self.commits())
         most = self.settings().serve.commits_per_subject
@@ -86,11 +120,13 @@ class Admission:
             # One of those that ask for the same name gets it: it may be the one that may write the most.
             key = (making.clone, owner_text(making.subject))
             most = max(making.most_bytes, found[key].most_bytes) if key in found else making.most_bytes
-            found[key] = CountedClone(*key, most, runs=True)
-        being_reset = {one.clone for one in self.operations.under_way(VerbKind.CLONE_RESET)}
+            found[key] = CountedClone(*key, most, servers=1)
+        being_started = {one.clone for verb in _STARTS for one in self.operations.under_way(verb)}
+        compared = self._compared()
         for one in self.seen():
             begun = found.get((one.name, one.owner))
             most = max(one.most_bytes, begun.most_bytes) if begun is not None else one.most_bytes
-            runs = one.runs or begun is not None or one.id in being_reset
-            found[one.name, one.owner] = CountedClone(one.name, one.owner, most, runs)
+            servers = int(one.runs or begun is not None or one.id in being_started)
+            servers += _SERVERS_OF_DIFFERENCE * compared[one.id]
+            found[one.name, one.owner] = CountedClone(one.name, one.owner, most, servers)
         return list(found.values())

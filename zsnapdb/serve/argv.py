@@ -6,15 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zsnapdb.jobs.clone.delegation import SERVED, parse
+from zsnapdb.serve.roles import VerbKind
 from zsnapdb.serve.verbs import (
-    ChangeOfClone,
+    CloneDeed,
     CloneLogsVerb,
     CommitCloneVerb,
+    CreateBranchVerb,
+    DeleteBranchVerb,
+    DiffBranchesVerb,
     ExtendCloneVerb,
+    LogBranchVerb,
     NewClone,
     ProtectCloneVerb,
+    SwitchBranchVerb,
+    ToldOfClone,
     UnprotectCloneVerb,
 )
+
+_DIFFERENCE_BYTES = 256 << 10
+"""How much a difference of two states shows. The helper keeps it for a day, as how each operation ended."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +52,8 @@ def create(wanted: NewClone, terms: CloneTerms, subject: str) -> Sequence[str]:
     return parse((*words, "--json"), subject, SERVED).words
 
 
-def change(verb: ChangeOfClone, clone: str, ttl: float, subject: str) -> Sequence[str]:
-    """Return the words that change the clone of that unchanging name.
+def deed(verb: CloneDeed, clone: str, ttl: float, subject: str) -> Sequence[str]:
+    """Return the words that do something with the clone of that unchanging name.
 
     `ttl` (seconds) is the lease, or the protection, that it gets.
     """
@@ -56,21 +66,40 @@ def change(verb: ChangeOfClone, clone: str, ttl: float, subject: str) -> Sequenc
             words = ["protect", clone, "--for=0s"]
         case CommitCloneVerb():
             words = ["commit", clone, f"--message={verb.commit.message}"]
+        case CreateBranchVerb():
+            words = [_command(verb.kind), clone, verb.wanted.branch]
+            words += [f"--from={verb.wanted.start}"] if verb.wanted.start is not None else []
+        case SwitchBranchVerb() | DeleteBranchVerb():
+            words = [_command(verb.kind), clone, verb.chosen.branch]
+        case DiffBranchesVerb():
+            states = verb.states
+            words = [_command(verb.kind), clone, states.before, states.after]
+            words += [f"--limit={states.limit}", f"--size={_DIFFERENCE_BYTES}"]
         case _:
-            words = [verb.kind.removeprefix("clone."), clone]
+            words = [_command(verb.kind), clone]
     return parse((*words, "--json"), subject, SERVED).words
 
 
-def logs(verb: CloneLogsVerb, clone: str, subject: str) -> Sequence[str]:
-    """Return the words that show the end of the log of the clone of that unchanging name."""
-    return parse(("logs", clone, f"--lines={verb.lines}", "--json"), subject, SERVED).words
+def told(verb: ToldOfClone, clone: str, subject: str) -> Sequence[str]:
+    """Return the words that tell something of the clone of that unchanging name."""
+    words = [_command(verb.kind), clone]
+    match verb:
+        case CloneLogsVerb():
+            words.append(f"--lines={verb.lines}")
+        case LogBranchVerb():
+            words += [verb.state] if verb.state is not None else []
+    return parse(words, subject, SERVED).words
+
+
+def _command(kind: VerbKind) -> str:
+    return kind.removeprefix("clone.")
 
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.3f}s"
 
 
-def time_of(verb: ChangeOfClone) -> str | None:
+def time_of(verb: CloneDeed) -> str | None:
     """Return the time that the verb asks for (None: as a new clone has)."""
     match verb:
         case ExtendCloneVerb():

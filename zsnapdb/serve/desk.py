@@ -19,7 +19,7 @@ from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone.meant import MeantClone
 from zsnapdb.serve import argv, instance_access, messages
-from zsnapdb.serve.admission import Admission
+from zsnapdb.serve.admission import COUNTED_DEED, Admission
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.children import CommandCall, RunCommand
 from zsnapdb.serve.credentials import CredentialBook, CredentialHolder
@@ -49,25 +49,27 @@ from zsnapdb.serve.seen import SeenClone, SeenCommit, belonging, seen_in, the_cl
 from zsnapdb.serve.verbs import (
     BeatCloneVerb,
     CancelOperationVerb,
-    ChangeOfClone,
+    CloneDeed,
     CloneLogsVerb,
-    CommitCloneVerb,
     CreateCloneVerb,
+    DiffBranchesVerb,
     FleetQuery,
     GetCloneVerb,
     GetOperationVerb,
     GetSubjectVerb,
     HelperRequest,
     InstancePointsVerb,
+    ListBranchesVerb,
     ListClonesVerb,
     ListDrillsVerb,
     ListEvidenceVerb,
     ListFleetVerb,
     ListInstancesVerb,
     ListObjectivesVerb,
+    LogBranchVerb,
     ProtectionRead,
-    ResetCloneVerb,
     RoleVerb,
+    ToldOfClone,
     WatchOperationVerb,
 )
 
@@ -76,6 +78,8 @@ if TYPE_CHECKING:
 
 _CHANGE_SECONDS = 3600.0
 """The longest that a change may take: a clone of a backup that must be received first takes as long as that."""
+_DIFFERENCE_SECONDS = 600.0
+"""The longest that two states may be compared: two servers run as long."""
 PATIENCE = 10.0
 """After how many seconds whoever asked is told that the operation goes on."""
 MOST_AT_ONCE = 24
@@ -144,8 +148,8 @@ class Desk:
                 return WatchedOperation(operation=begun.id, subject=begun.subject, ending=begun.ending).answer()
             case CancelOperationVerb():
                 return self._cancel(self._begun(asks, verb.kind, verb.id))
-            case CloneLogsVerb():
-                return self._logs(asks, verb)
+            case CloneLogsVerb() | ListBranchesVerb() | LogBranchVerb():
+                return self._told(asks, verb)
             case BeatCloneVerb():
                 return self._beat(asks, verb)
             case InstancePointsVerb() | ListObjectivesVerb() | ListDrillsVerb() | ListEvidenceVerb():
@@ -155,7 +159,7 @@ class Desk:
             case CreateCloneVerb():
                 return self._ended(self._create(asks, verb), tell)
             case _:
-                return self._ended(self._change(asks, verb), tell)
+                return self._ended(self._do(asks, verb), tell)
 
     def _login(self, token: str, verb: LoginVerb) -> ResultAnswer:
         if self.logins is not None:
@@ -248,23 +252,29 @@ class Desk:
             raise messages.no_such("view of a fleet", "fleet.toml")
         return self.fleet(verb.asked, asks.role)
 
-    def _logs(self, asks: CredentialHolder, verb: CloneLogsVerb) -> ResultAnswer:
+    def _told(self, asks: CredentialHolder, verb: ToldOfClone) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name)
-        # A log can have words of the data, and a subject can have tokens of several roles.
+        if isinstance(verb, CloneLogsVerb):
+            self._require_visible(asks, clone)
+        told = self.protection.told(argv.told(verb, clone.id, asks.subject), asks.subject, clone.meant)
+        # Another clone can have had the name when it was read.
+        gone = self._objection(asks, verb.kind, clone)
+        if gone is not None:
+            raise RefusedRequest(gone)
+        if not isinstance(verb, CloneLogsVerb):
+            return told
+        return ResultAnswer(
+            document={name: told.document[name] for name in ("clone", "lines") if name in told.document}
+        )
+
+    def _require_visible(self, asks: CredentialHolder, clone: SeenClone) -> None:
+        """Refuse words of the clone's data to who may not see it: a subject can have tokens of several roles."""
         if not (
             clone.is_masked
             or may_see_unmasked(asks.role)
             or instance_access.is_for_all(self.settings(), clone.instance)
         ):
-            raise messages.unmasked_log(clone.name)
-        told = self.protection.told(argv.logs(verb, clone.id, asks.subject), asks.subject, clone.meant)
-        # Another clone can have had the name when the log was read.
-        gone = self._objection(asks, verb.kind, clone)
-        if gone is not None:
-            raise RefusedRequest(gone)
-        return ResultAnswer(
-            document={name: told.document[name] for name in ("clone", "lines") if name in told.document}
-        )
+            raise messages.unmasked_words(clone.name)
 
     def _beat(self, asks: CredentialHolder, verb: BeatCloneVerb) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name)
@@ -310,25 +320,49 @@ class Desk:
         messages.require(decide(asks.role, verb, belonging(clone, asks.subject)), "clone", name)
         return clone
 
-    def _change(self, asks: CredentialHolder, verb: ChangeOfClone) -> OperationRecord:
+    def _do(self, asks: CredentialHolder, verb: CloneDeed) -> OperationRecord:
+        request = _digest(verb.model_dump_json(exclude={"key"}))
+        before = self._before(asks, verb, request)
+        if before is not None:
+            return before
         clone = self._permitted(asks, verb.kind, verb.name)
-        words = argv.change(verb, clone.id, self._admission.lease(argv.time_of(verb), clone.owner), asks.subject)
-        # Whoever counts and then begins is alone, as for clones.
-        counts = isinstance(verb, CommitCloneVerb | ResetCloneVerb)
-        with self._admission.alone if counts else contextlib.nullcontext():
-            if isinstance(verb, CommitCloneVerb):
-                self._admission.commit(clone)
-            elif isinstance(verb, ResetCloneVerb):
-                self._admission.server(clone)
+        if isinstance(verb, DiffBranchesVerb):
+            self._require_visible(asks, clone)
+        words = argv.deed(verb, clone.id, self._admission.lease(argv.time_of(verb), clone.owner), asks.subject)
+        # Whoever counts, or looks for a key, and then begins is alone, as for clones.
+        is_alone = verb.key is not None or isinstance(verb, COUNTED_DEED)
+        with self._admission.alone if is_alone else contextlib.nullcontext():
+            before = self._before(asks, verb, request)
+            if before is not None:
+                return before
+            self._admission.deed(verb, clone)
             return self._begin(
                 asks,
                 verb.kind,
                 clone.id,
                 words,
-                request=_digest(verb.model_dump_json()),
+                request=request,
+                key=verb.key,
                 meant=clone.meant,
+                seconds=_DIFFERENCE_SECONDS if isinstance(verb, DiffBranchesVerb) else _CHANGE_SECONDS,
                 objection=lambda: self._objection(asks, verb.kind, clone),
             )
+
+    def _before(
+        self, asks: CredentialHolder, verb: CreateCloneVerb | CloneDeed, request: str
+    ) -> OperationRecord | None:
+        """Return what the subject began by the key of the verb, also if the clone is gone by now; None if nothing.
+
+        RefusedRequest if that was another request. A subject can have tokens of several roles: what one role began is
+        no answer to what another asks for.
+        """
+        before = self.operations.of_key(asks.subject, _digest(verb.key)) if verb.key is not None else None
+        if before is None:
+            return None
+        messages.require(decide(asks.role, verb.kind, Belonging.OWN))
+        if before.request != request or not may_see_results(asks.role, before.role):
+            raise messages.key_reused()
+        return before
 
     def _objection(self, asks: CredentialHolder, verb: VerbKind, clone: SeenClone) -> FailureAnswer | None:
         """Return why the clone may not be changed any more: it went while the command waited for its turn.
@@ -351,19 +385,15 @@ class Desk:
         name = verb.wanted.name or f"{verb.wanted.instance[:20]}-{secrets.token_hex(4)}"
         masks = verb.wanted.mask or (bool(instance.masking.run) and not may_see_unmasked(asks.role))
         lease = self._admission.lease(verb.wanted.ttl, asks.subject)
-        key = _digest(verb.key) if verb.key is not None else None
-        # A subject can have tokens of several roles: what one role began is no answer to what another asks for.
         request = _digest(f"{verb.wanted.model_dump_json()} {'masked' if masks else 'as the site has it'}")
         with self._admission.alone:
-            before = self.operations.of_key(asks.subject, key) if key is not None else None
+            before = self._before(asks, verb, request)
             if before is not None:
-                if before.request != request or not may_see_results(asks.role, before.role):
-                    raise messages.key_reused()
                 return before
             admits = self._admission.new_clone(asks.subject)
             words = argv.create(verb.wanted, CloneTerms(name, lease, masks, admits.most_bytes), asks.subject)
             most = settings.clones.quota if admits.most_bytes is None else admits.most_bytes
-            return self._begin(asks, verb.kind, name, words, request=request, key=key, most_bytes=most)
+            return self._begin(asks, verb.kind, name, words, request=request, key=verb.key, most_bytes=most)
 
     def _require_source(self, asks: CredentialHolder, source: str | None) -> None:
         """Refuse a commit of another's clone: it has what its owner wrote. Sets of instances are for everybody."""
@@ -383,6 +413,7 @@ class Desk:
         key: str | None = None,
         meant: MeantClone | None = None,
         most_bytes: int = 0,
+        seconds: float = _CHANGE_SECONDS,
         objection: Callable[[], FailureAnswer | None] = lambda: None,
     ) -> OperationRecord:
         record = OperationRecord(
@@ -392,11 +423,11 @@ class Desk:
             verb=verb,
             clone=clone,
             request=request,
-            key=key,
+            key=_digest(key) if key is not None else None,
             most_bytes=most_bytes,
             started=self.now(),
         )
-        call = CommandCall(words, asks.subject, record.id, _CHANGE_SECONDS, objection, issuer=asks.issuer, meant=meant)
+        call = CommandCall(words, asks.subject, record.id, seconds, objection, issuer=asks.issuer, meant=meant)
         self.operations.begin(record, lambda: self.run(call), call.cancelled)
         return record
 

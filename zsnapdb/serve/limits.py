@@ -26,12 +26,15 @@ class LimitedThing(StrEnum):
 
 @dataclass(frozen=True)
 class CountedClone:
-    """A clone as limits count it: its owner, as its properties name him, and the most bytes that it may write."""
+    """A clone as limits count it: its owner, as its properties name him, and the most bytes that it may write.
+
+    `servers` run for it: its own, and those on which two of its states are compared.
+    """
 
     name: str
     owner: str
     most_bytes: int
-    runs: bool
+    servers: int
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,17 @@ class CloneLimit:
     def used_by(self, clones: Sequence[CountedClone]) -> list[CountedClone]:
         """Return the clones that use something of it."""
         mine = [one for one in clones if self._is_of(one.owner)]
-        return [one for one in mine if one.runs] if self.thing is LimitedThing.RUNNING else mine
+        return [one for one in mine if one.servers] if self.thing is LimitedThing.RUNNING else mine
+
+    def count(self, clones: Sequence[CountedClone]) -> int:
+        """Return how much these clones use of it."""
+        match self.thing:
+            case LimitedThing.CLONES:
+                return len(clones)
+            case LimitedThing.RUNNING:
+                return sum(one.servers for one in clones)
+            case LimitedThing.BYTES:
+                return sum(one.most_bytes for one in clones)
 
     def _is_of(self, owner: str) -> bool:
         return is_in_project(owner, self.who) if self.is_project else owner == owner_text(self.who)
@@ -123,10 +136,10 @@ def admitted(
     for limit in limits:
         used = limit.used_by(clones)
         if limit.thing is not LimitedThing.BYTES:
-            if len(used) >= limit.most:
+            if limit.count(used) >= limit.most:
                 return _reached(limit, used)
             continue
-        left = limit.most - sum(one.most_bytes for one in used)
+        left = limit.most - limit.count(used)
         if left < least:
             return _reached(limit, used)
         if not usual_bytes or left < usual_bytes:
@@ -134,11 +147,13 @@ def admitted(
     return AdmittedClone(most_bytes)
 
 
-def may_run(limits: Sequence[CloneLimit], clones: Sequence[CountedClone], name: str, owner: str) -> LimitRefusal | None:
-    """Return which limit of running servers is reached if this clone's server runs too; None if none is."""
+def may_run(
+    limits: Sequence[CloneLimit], clones: Sequence[CountedClone], name: str, owner: str, servers: int
+) -> LimitRefusal | None:
+    """Return which limit of running servers is reached if so many run for this clone; None if none is."""
     for limit in limits:
         used = [one for one in limit.used_by(clones) if (one.name, one.owner) != (name, owner)]
-        if limit.thing is LimitedThing.RUNNING and len(used) >= limit.most:
+        if limit.thing is LimitedThing.RUNNING and limit.count(used) + servers > limit.most:
             return _reached(limit, used)
     return None
 
@@ -146,13 +161,14 @@ def may_run(limits: Sequence[CloneLimit], clones: Sequence[CountedClone], name: 
 def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
     who = f"the project {limit.who}" if limit.is_project else limit.who
     names = ", ".join((_of_owners(limit, used) if limit.is_project else _named(limit, used))[:_MOST_NAMED])
+    count = limit.count(used)
     match limit.thing:
         case LimitedThing.CLONES:
-            has, most = f"{len(used)} clones", str(limit.most)
+            has, most = f"{count} clones", str(limit.most)
         case LimitedThing.RUNNING:
-            has, most = f"{len(used)} clones whose servers run", str(limit.most)
+            has, most = f"{count} running servers of clones", str(limit.most)
         case LimitedThing.BYTES:
-            has, most = f"clones that may write {size(sum(one.most_bytes for one in used))}", size(limit.most)
+            has, most = f"clones that may write {size(count)}", size(limit.most)
     listed = f" ({names})" if names else ""
     return LimitRefusal(f"{who} has {has}{listed}, and {limit.setting} is {most}", "destroy one")
 
@@ -171,7 +187,7 @@ def _of_owners(limit: CloneLimit, used: Sequence[CountedClone]) -> list[str]:
     for one in used:
         found.setdefault(one.owner, []).append(one)
     return [
-        f"{owner}: {size(sum(one.most_bytes for one in mine)) if limit.thing is LimitedThing.BYTES else len(mine)}"
+        f"{owner}: {size(limit.count(mine)) if limit.thing is LimitedThing.BYTES else limit.count(mine)}"
         for owner, mine in sorted(found.items())
     ]
 

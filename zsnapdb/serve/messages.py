@@ -143,9 +143,9 @@ def unmasked(instance: str) -> RefusedRequest:
     return RefusedRequest(failure_of(NotAllowedError(reason, hint=hint)))
 
 
-def unmasked_log(clone: str) -> RefusedRequest:
-    """Return the answer to who may not read the log of a clone that is not masked, of an instance that masks."""
-    reason = f"clone {clone} is not masked, and its log can have words of its data: only an operator may read it"
+def unmasked_words(clone: str) -> RefusedRequest:
+    """Return the answer to who may not read words of a clone that is not masked, of an instance that masks."""
+    reason = f"clone {clone} is not masked, and the answer can have words of its data: only an operator may read it"
     return RefusedRequest(failure_of(NotAllowedError(reason, hint="ask with the token that the clone was made with")))
 
 

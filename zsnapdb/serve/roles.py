@@ -36,6 +36,12 @@ class VerbKind(StrEnum):
     CLONE_LOGS = "clone.logs"
     CLONE_BEAT = "clone.beat"
     CLONE_DESTROY = "clone.destroy"
+    BRANCH_LIST = "clone.branch.list"
+    BRANCH_LOG = "clone.branch.log"
+    BRANCH_CREATE = "clone.branch.create"
+    BRANCH_SWITCH = "clone.branch.switch"
+    BRANCH_DIFF = "clone.branch.diff"
+    BRANCH_DELETE = "clone.branch.delete"
     OPERATION_GET = "operation.get"
     OPERATION_CANCEL = "operation.cancel"
     OPERATION_WATCH = "operation.watch"
@@ -92,11 +98,20 @@ USERS: Mapping[VerbKind, frozenset[Role]] = {
     VerbKind.CLONE_UNPROTECT: _CHANGES,
     VerbKind.CLONE_COMMIT: _CHANGES,
     VerbKind.CLONE_DESTROY: _CHANGES,
+    VerbKind.BRANCH_LIST: _ALL,
+    VerbKind.BRANCH_LOG: _ALL,
+    VerbKind.BRANCH_CREATE: _CHANGES,
+    VerbKind.BRANCH_SWITCH: _CHANGES,
+    VerbKind.BRANCH_DIFF: _CHANGES,
+    VerbKind.BRANCH_DELETE: _CHANGES,
     VerbKind.OPERATION_GET: _CHANGES,
     VerbKind.OPERATION_CANCEL: _CHANGES,
     VerbKind.OPERATION_WATCH: _CHANGES,
 }
-"""Who may use each verb, on what he sees. A log has words of the clone's data, so it is for who may have its login."""
+"""Who may use each verb, on what he sees.
+
+A log and a difference have words of the clone's data, so they are for who may have its login.
+"""
 _OWN_ALONE = frozenset({VerbKind.OPERATION_GET, VerbKind.OPERATION_CANCEL, VerbKind.OPERATION_WATCH})
 """The result of an operation can have the login of a clone."""
 

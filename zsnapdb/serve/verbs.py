@@ -33,15 +33,19 @@ Point = Annotated[str, _form(delegation.POINT)]
 Duration = Annotated[str, _form(delegation.DURATION)]
 SetId = Annotated[str, _form(delegation.SOURCE)]
 CommitMessage = Annotated[str, _form(delegation.MESSAGE)]
+BranchWord = Annotated[str, _form(delegation.BRANCH)]
+"""A branch of a clone or, where a state is wanted, a commit of it."""
 OperationId = Annotated[str, StringConstraints(pattern=rf"^(?:{run_id.PATTERN})$", strict=True)]
 IdempotencyKey = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$", strict=True)]
 BearerToken = Annotated[str, StringConstraints(pattern=rf"^[!-~]{{0,{MOST_OF_BEARER}}}$", strict=True)]
 
 
 MOST_LOG_LINES = 999
+MOST_DIFFERENT_ROWS = 999
 MOST_RECORDS = 500
 MOST_DRILLS = 1000
 LogLines = Annotated[int, Field(ge=1, le=MOST_LOG_LINES)]
+DifferentRows = Annotated[int, Field(ge=0, le=MOST_DIFFERENT_ROWS)]
 RecordNumber = Annotated[int, Field(ge=0, le=99_999_999)]
 RecordCount = Annotated[int, Field(ge=1, le=MOST_RECORDS)]
 DrillCount = Annotated[int, Field(ge=1, le=MOST_DRILLS)]
@@ -51,14 +55,16 @@ MOST_INSTANCES = 10_000
 NamePattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.*?\[\]!-]{1,100}$", strict=True)]
 
 
-class NewClone(BaseModel):
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class NewClone(_Strict):
     """What is wanted of a new clone: of the newest set, as of a point (`at`), or of a set or commit (`from`).
 
     `mask` asks for masking where the site does not demand it. With `heartbeat` it goes if its holder does not say so
     often that it is there.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     instance: InstanceWord
     name: Name | None = None
@@ -76,37 +82,50 @@ class NewClone(BaseModel):
         return self
 
 
-class NewProtection(BaseModel):
+class NewProtection(_Strict):
     """For how long a clone is kept from `zsnapdb reap`, from now on."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     time: Annotated[Duration, Field(alias="for")]
 
 
-class NewCommit(BaseModel):
+class NewCommit(_Strict):
     """What is wanted of a new commit: a description of the data, on one line."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     message: CommitMessage = ""
 
 
-class NewLease(BaseModel):
-    """How long a clone stays from now on (None: as long as a new one)."""
+class NewBranch(_Strict):
+    """What is wanted of a new branch: its name, and where it begins, a branch or commit (None: the present state)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    branch: BranchWord
+    start: Annotated[BranchWord | None, Field(alias="from")] = None
+
+
+class ChosenBranch(_Strict):
+    """A branch of a clone."""
+
+    branch: BranchWord
+
+
+class TwoStates(_Strict):
+    """Two branches or commits of a clone, and how many rows that differ are wanted of each table."""
+
+    before: BranchWord
+    after: BranchWord
+    limit: DifferentRows = 10
+
+
+class NewLease(_Strict):
+    """How long a clone stays from now on (None: as long as a new one)."""
 
     ttl: Duration | None = None
 
 
-class FleetQuery(BaseModel):
+class FleetQuery(_Strict):
     """Which instances of a fleet are wanted (patterns of names, such as db-*), in which order, and how many of them.
 
     `red`: only those that are not met. `after` are left out at the beginning.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     red: bool = False
     instance: NamePattern | None = None
@@ -124,36 +143,41 @@ class FleetQuery(BaseModel):
         return ("red", *patterns) if self.red else patterns
 
 
-class _Verb(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+class _AboutClone(_Strict):
+    name: Name
 
 
-class GetSubjectVerb(_Verb):
+class _Deed(_AboutClone):
+    """What a command does with a clone. A second request with the same key and content has the answer of the first."""
+
+    key: IdempotencyKey | None = None
+
+
+class GetSubjectVerb(_Strict):
     """Whoever asks: subject, role, until when the token is valid, and the limits of its clones."""
 
     kind: Literal[VerbKind.SUBJECT_GET] = VerbKind.SUBJECT_GET
 
 
-class ListInstancesVerb(_Verb):
+class ListInstancesVerb(_Strict):
     """The instances that clones can be made of."""
 
     kind: Literal[VerbKind.INSTANCE_LIST] = VerbKind.INSTANCE_LIST
 
 
-class ListClonesVerb(_Verb):
+class ListClonesVerb(_Strict):
     """The clones that the subject sees."""
 
     kind: Literal[VerbKind.CLONE_LIST] = VerbKind.CLONE_LIST
 
 
-class GetCloneVerb(_Verb):
+class GetCloneVerb(_AboutClone):
     """One clone."""
 
     kind: Literal[VerbKind.CLONE_GET] = VerbKind.CLONE_GET
-    name: Name
 
 
-class CreateCloneVerb(_Verb):
+class CreateCloneVerb(_Strict):
     """A new clone. A second request with the same key and content begins nothing: it has the answer of the first."""
 
     kind: Literal[VerbKind.CLONE_CREATE] = VerbKind.CLONE_CREATE
@@ -161,101 +185,134 @@ class CreateCloneVerb(_Verb):
     key: IdempotencyKey | None = None
 
 
-class ResetCloneVerb(_Verb):
+class ResetCloneVerb(_Deed):
     """The first data of a clone again."""
 
     kind: Literal[VerbKind.CLONE_RESET] = VerbKind.CLONE_RESET
-    name: Name
 
 
-class ExtendCloneVerb(_Verb):
+class ExtendCloneVerb(_Deed):
     """A longer lease."""
 
     kind: Literal[VerbKind.CLONE_EXTEND] = VerbKind.CLONE_EXTEND
-    name: Name
     lease: NewLease = NewLease()
 
 
-class ProtectCloneVerb(_Verb):
+class ProtectCloneVerb(_Deed):
     """A time in which `zsnapdb reap` leaves a clone alone."""
 
     kind: Literal[VerbKind.CLONE_PROTECT] = VerbKind.CLONE_PROTECT
-    name: Name
     protection: NewProtection
 
 
-class UnprotectCloneVerb(_Verb):
+class UnprotectCloneVerb(_Deed):
     """The end of that time."""
 
     kind: Literal[VerbKind.CLONE_UNPROTECT] = VerbKind.CLONE_UNPROTECT
-    name: Name
 
 
-class CommitCloneVerb(_Verb):
+class CommitCloneVerb(_Deed):
     """A snapshot set of a clone, of which clones can be made."""
 
     kind: Literal[VerbKind.CLONE_COMMIT] = VerbKind.CLONE_COMMIT
-    name: Name
     commit: NewCommit = NewCommit()
 
 
-class CloneLogsVerb(_Verb):
+class ListBranchesVerb(_AboutClone):
+    """The branches of a clone."""
+
+    kind: Literal[VerbKind.BRANCH_LIST] = VerbKind.BRANCH_LIST
+
+
+class LogBranchVerb(_AboutClone):
+    """The commits that lead to a branch or a commit of a clone (None: the branch that it is on)."""
+
+    kind: Literal[VerbKind.BRANCH_LOG] = VerbKind.BRANCH_LOG
+    state: BranchWord | None = None
+
+
+class CreateBranchVerb(_Deed):
+    """One branch of a clone more."""
+
+    kind: Literal[VerbKind.BRANCH_CREATE] = VerbKind.BRANCH_CREATE
+    wanted: NewBranch
+
+
+class SwitchBranchVerb(_Deed):
+    """The data of another branch."""
+
+    kind: Literal[VerbKind.BRANCH_SWITCH] = VerbKind.BRANCH_SWITCH
+    chosen: ChosenBranch
+
+
+class DiffBranchesVerb(_Deed):
+    """How two states of a clone differ. It changes nothing, and takes two servers as long as it lasts."""
+
+    kind: Literal[VerbKind.BRANCH_DIFF] = VerbKind.BRANCH_DIFF
+    states: TwoStates
+
+
+class DeleteBranchVerb(_Deed):
+    """The end of a branch; its commits stay."""
+
+    kind: Literal[VerbKind.BRANCH_DELETE] = VerbKind.BRANCH_DELETE
+    chosen: ChosenBranch
+
+
+class CloneLogsVerb(_AboutClone):
     """The end of the error log of a clone's server."""
 
     kind: Literal[VerbKind.CLONE_LOGS] = VerbKind.CLONE_LOGS
-    name: Name
     lines: LogLines = 100
 
 
-class BeatCloneVerb(_Verb):
+class BeatCloneVerb(_AboutClone):
     """What the holder of a clone says so that it stays."""
 
     kind: Literal[VerbKind.CLONE_BEAT] = VerbKind.CLONE_BEAT
-    name: Name
 
 
-class DestroyCloneVerb(_Verb):
+class DestroyCloneVerb(_Deed):
     """The end of a clone."""
 
     kind: Literal[VerbKind.CLONE_DESTROY] = VerbKind.CLONE_DESTROY
-    name: Name
 
 
-class GetOperationVerb(_Verb):
+class GetOperationVerb(_Strict):
     """What became of a request that took long."""
 
     kind: Literal[VerbKind.OPERATION_GET] = VerbKind.OPERATION_GET
     id: OperationId
 
 
-class CancelOperationVerb(_Verb):
+class CancelOperationVerb(_Strict):
     """The end of a request that is under way."""
 
     kind: Literal[VerbKind.OPERATION_CANCEL] = VerbKind.OPERATION_CANCEL
     id: OperationId
 
 
-class WatchOperationVerb(_Verb):
+class WatchOperationVerb(_Strict):
     """What an operation is about, and its ending if it has ended (`WatchedOperation`)."""
 
     kind: Literal[VerbKind.OPERATION_WATCH] = VerbKind.OPERATION_WATCH
     id: OperationId
 
 
-class InstancePointsVerb(_Verb):
+class InstancePointsVerb(_Strict):
     """The states of an instance of which clones can be made."""
 
     kind: Literal[VerbKind.INSTANCE_POINTS] = VerbKind.INSTANCE_POINTS
     name: InstanceWord
 
 
-class ListObjectivesVerb(_Verb):
+class ListObjectivesVerb(_Strict):
     """Whether the objectives of each instance are met."""
 
     kind: Literal[VerbKind.OBJECTIVE_LIST] = VerbKind.OBJECTIVE_LIST
 
 
-class ListDrillsVerb(_Verb):
+class ListDrillsVerb(_Strict):
     """The newest drills of an instance."""
 
     kind: Literal[VerbKind.DRILL_LIST] = VerbKind.DRILL_LIST
@@ -263,7 +320,7 @@ class ListDrillsVerb(_Verb):
     limit: DrillCount = 100
 
 
-class ListEvidenceVerb(_Verb):
+class ListEvidenceVerb(_Strict):
     """Records of the evidence log of an instance, after the one of that number."""
 
     kind: Literal[VerbKind.EVIDENCE_LIST] = VerbKind.EVIDENCE_LIST
@@ -272,23 +329,35 @@ class ListEvidenceVerb(_Verb):
     limit: RecordCount = 100
 
 
-class ListFleetVerb(_Verb):
+class ListFleetVerb(_Strict):
     """All instances of all hosts, as they were read last."""
 
     kind: Literal[VerbKind.FLEET_LIST] = VerbKind.FLEET_LIST
     asked: FleetQuery = FleetQuery()
 
 
-ChangeOfClone = (
-    ResetCloneVerb | ExtendCloneVerb | ProtectCloneVerb | UnprotectCloneVerb | CommitCloneVerb | DestroyCloneVerb
+CloneDeed = (
+    ResetCloneVerb
+    | ExtendCloneVerb
+    | ProtectCloneVerb
+    | UnprotectCloneVerb
+    | CommitCloneVerb
+    | CreateBranchVerb
+    | SwitchBranchVerb
+    | DiffBranchesVerb
+    | DeleteBranchVerb
+    | DestroyCloneVerb
 )
+"""What a command does with a clone that is there; it may take long."""
+ToldOfClone = CloneLogsVerb | ListBranchesVerb | LogBranchVerb
+"""What a command tells of a clone."""
 ProtectionRead = InstancePointsVerb | ListObjectivesVerb | ListDrillsVerb | ListEvidenceVerb
 """What is asked about the protection of instances."""
-CloneRead = GetSubjectVerb | ListInstancesVerb | ListClonesVerb | GetCloneVerb | CloneLogsVerb | BeatCloneVerb
+CloneRead = GetSubjectVerb | ListInstancesVerb | ListClonesVerb | GetCloneVerb | ToldOfClone | BeatCloneVerb
 RoleVerb = (
     CloneRead
     | CreateCloneVerb
-    | ChangeOfClone
+    | CloneDeed
     | GetOperationVerb
     | WatchOperationVerb
     | CancelOperationVerb
@@ -299,10 +368,8 @@ RoleVerb = (
 Verb = Annotated[RoleVerb | LoginVerb, Field(discriminator="kind")]
 
 
-class HelperRequest(BaseModel):
+class HelperRequest(_Strict):
     """What is asked for, with the token as the web process received it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     token: BearerToken
     verb: Verb

@@ -28,10 +28,14 @@ from zsnapdb.serve.verbs import (
     MOST_OF_BEARER,
     BeatCloneVerb,
     CancelOperationVerb,
+    ChosenBranch,
     CloneLogsVerb,
     CommitCloneVerb,
+    CreateBranchVerb,
     CreateCloneVerb,
+    DeleteBranchVerb,
     DestroyCloneVerb,
+    DiffBranchesVerb,
     ExtendCloneVerb,
     FleetQuery,
     GetCloneVerb,
@@ -40,13 +44,16 @@ from zsnapdb.serve.verbs import (
     IdempotencyKey,
     InstancePointsVerb,
     InstanceWord,
+    ListBranchesVerb,
     ListClonesVerb,
     ListDrillsVerb,
     ListEvidenceVerb,
     ListFleetVerb,
     ListInstancesVerb,
     ListObjectivesVerb,
+    LogBranchVerb,
     Name,
+    NewBranch,
     NewClone,
     NewCommit,
     NewLease,
@@ -54,6 +61,8 @@ from zsnapdb.serve.verbs import (
     OperationId,
     ProtectCloneVerb,
     ResetCloneVerb,
+    SwitchBranchVerb,
+    TwoStates,
     UnprotectCloneVerb,
     Verb,
     WatchOperationVerb,
@@ -62,6 +71,7 @@ from zsnapdb.serve.web_models import (
     KINDS,
     BegunOperation,
     CancelledOperation,
+    CommitsQuery,
     DrillsQuery,
     EvidenceQuery,
     HeartbeatDocument,
@@ -87,6 +97,7 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 CloneInPath = Annotated[Name, Path(alias="name")]
 InstanceInPath = Annotated[InstanceWord, Path(alias="name")]
 OperationInPath = Annotated[OperationId, Path(alias="id")]
+Key = Annotated[IdempotencyKey | None, Header(alias="Idempotency-Key")]
 Bearer = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto_error=False))]
 
 
@@ -177,38 +188,71 @@ class CloneApi:
         """Show one clone."""
         return self._ask(bearer, GetCloneVerb(name=name))
 
-    def create(
-        self,
-        wanted: NewClone,
-        bearer: Bearer = None,
-        key: Annotated[IdempotencyKey | None, Header(alias="Idempotency-Key")] = None,
-    ) -> JSONResponse:
+    def create(self, wanted: NewClone, bearer: Bearer = None, key: Key = None) -> JSONResponse:
         """Make a clone. The answer has its login, once. 202 with an operation if it takes longer."""
         return self._ask(bearer, CreateCloneVerb(wanted=wanted, key=key), 201)
 
-    def reset(self, name: CloneInPath, bearer: Bearer = None) -> JSONResponse:
+    def reset(self, name: CloneInPath, bearer: Bearer = None, key: Key = None) -> JSONResponse:
         """Give a clone its first data again."""
-        return self._ask(bearer, ResetCloneVerb(name=name))
+        return self._ask(bearer, ResetCloneVerb(name=name, key=key))
 
-    def extend(self, name: CloneInPath, lease: Annotated[NewLease, Body()], bearer: Bearer = None) -> JSONResponse:
+    def extend(
+        self, name: CloneInPath, lease: Annotated[NewLease, Body()], bearer: Bearer = None, key: Key = None
+    ) -> JSONResponse:
         """Extend the lease of a clone."""
-        return self._ask(bearer, ExtendCloneVerb(name=name, lease=lease))
+        return self._ask(bearer, ExtendCloneVerb(name=name, lease=lease, key=key))
 
     def protect(
-        self, name: CloneInPath, protection: Annotated[NewProtection, Body()], bearer: Bearer = None
+        self, name: CloneInPath, protection: Annotated[NewProtection, Body()], bearer: Bearer = None, key: Key = None
     ) -> JSONResponse:
         """Keep a clone from `zsnapdb reap` for some time."""
-        return self._ask(bearer, ProtectCloneVerb(name=name, protection=protection))
+        return self._ask(bearer, ProtectCloneVerb(name=name, protection=protection, key=key))
 
-    def unprotect(self, name: CloneInPath, bearer: Bearer = None) -> JSONResponse:
+    def unprotect(self, name: CloneInPath, bearer: Bearer = None, key: Key = None) -> JSONResponse:
         """End the protection of a clone."""
-        return self._ask(bearer, UnprotectCloneVerb(name=name))
+        return self._ask(bearer, UnprotectCloneVerb(name=name, key=key))
 
     def commit(
-        self, name: CloneInPath, commit: Annotated[NewCommit | None, Body()] = None, bearer: Bearer = None
+        self,
+        name: CloneInPath,
+        commit: Annotated[NewCommit | None, Body()] = None,
+        bearer: Bearer = None,
+        key: Key = None,
     ) -> JSONResponse:
         """Keep the present state of a clone. `from` of a new clone takes the `id` of the answer."""
-        return self._ask(bearer, CommitCloneVerb(name=name, commit=commit or NewCommit()))
+        return self._ask(bearer, CommitCloneVerb(name=name, commit=commit or NewCommit(), key=key))
+
+    def branches(self, name: CloneInPath, bearer: Bearer = None) -> JSONResponse:
+        """List the branches of a clone, each with its newest commit."""
+        return self._ask(bearer, ListBranchesVerb(name=name))
+
+    def create_branch(
+        self, name: CloneInPath, wanted: NewBranch, bearer: Bearer = None, key: Key = None
+    ) -> JSONResponse:
+        """Begin a branch of a clone: at `from`, else at the present state, which is committed if need be."""
+        return self._ask(bearer, CreateBranchVerb(name=name, wanted=wanted, key=key), 201)
+
+    def switch_branch(
+        self, name: CloneInPath, chosen: ChosenBranch, bearer: Bearer = None, key: Key = None
+    ) -> JSONResponse:
+        """Give a clone the newest commit of another branch. What was written on the one that is left is committed."""
+        return self._ask(bearer, SwitchBranchVerb(name=name, chosen=chosen, key=key))
+
+    def delete_branch(
+        self, name: CloneInPath, chosen: Annotated[ChosenBranch, Query()], bearer: Bearer = None, key: Key = None
+    ) -> JSONResponse:
+        """Forget a branch of a clone. Its commits stay as long as the clone."""
+        return self._ask(bearer, DeleteBranchVerb(name=name, chosen=chosen, key=key))
+
+    def commits(
+        self, name: CloneInPath, asked: Annotated[CommitsQuery, Query()], bearer: Bearer = None
+    ) -> JSONResponse:
+        """List the commits that lead to a branch or a commit of a clone, newest first."""
+        return self._ask(bearer, LogBranchVerb(name=name, state=asked.of))
+
+    def diff(self, name: CloneInPath, states: TwoStates, bearer: Bearer = None, key: Key = None) -> JSONResponse:
+        """Compare two branches or commits of a clone: definitions, and rows by table. It takes ten minutes at most."""
+        return self._ask(bearer, DiffBranchesVerb(name=name, states=states, key=key))
 
     def logs(self, name: CloneInPath, asked: Annotated[LogsQuery, Query()], bearer: Bearer = None) -> JSONResponse:
         """Show the last lines of the error log of a clone's server, at most 64 KiB. Others chose their text."""
@@ -218,9 +262,9 @@ class CloneApi:
         """Say that the holder of a clone is there, which was made with `heartbeat`."""
         return self._ask(bearer, BeatCloneVerb(name=name))
 
-    def destroy(self, name: CloneInPath, bearer: Bearer = None) -> JSONResponse:
+    def destroy(self, name: CloneInPath, bearer: Bearer = None, key: Key = None) -> JSONResponse:
         """Destroy a clone."""
-        return self._ask(bearer, DestroyCloneVerb(name=name))
+        return self._ask(bearer, DestroyCloneVerb(name=name, key=key))
 
     def operation(self, operation: OperationInPath, bearer: Bearer = None) -> JSONResponse:
         """Show what became of a request: 202 while it is under way, then the answer that the request would have had."""
@@ -313,6 +357,12 @@ def _paths(api: CloneApi) -> tuple[tuple[str, str, Callable[..., Response | Awai
         (f"{clone}/protect", "POST", api.protect, 200),
         (f"{clone}/unprotect", "POST", api.unprotect, 200),
         (f"{clone}/commit", "POST", api.commit, 200),
+        (f"{clone}/branches", "GET", api.branches, 200),
+        (f"{clone}/branches", "POST", api.create_branch, 201),
+        (f"{clone}/branches", "DELETE", api.delete_branch, 200),
+        (f"{clone}/switch", "POST", api.switch_branch, 200),
+        (f"{clone}/commits", "GET", api.commits, 200),
+        (f"{clone}/diff", "POST", api.diff, 200),
         (f"{clone}/logs", "GET", api.logs, 200),
         (f"{clone}/heartbeat", "POST", api.beat, 200),
         (operation, "GET", api.operation, 200),
@@ -325,9 +375,9 @@ def _paths(api: CloneApi) -> tuple[tuple[str, str, Callable[..., Response | Awai
     )
 
 
-def _may_take_longer(endpoint: str) -> bool:
+def _may_take_longer(endpoint: str, method: str) -> bool:
     """Whether the answer may be an operation."""
-    return endpoint in KINDS or endpoint in ("operation", "cancel")
+    return (endpoint in KINDS and method != "GET") or endpoint in ("operation", "cancel")
 
 
 def create_app(helper: HelperClient, events: OperationEvents | None = None) -> FastAPI:
@@ -358,7 +408,7 @@ def create_app(helper: HelperClient, events: OperationEvents | None = None) -> F
             status_code=status,
             response_model=None,
             response_class=Response if endpoint == api.events else JSONResponse,
-            responses={**problems, **told, **(begun if _may_take_longer(endpoint.__name__) else {})},
+            responses={**problems, **told, **(begun if _may_take_longer(endpoint.__name__, method) else {})},
         )
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _no_route)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from zsnapdb.serve.verbs import DrillCount, InstanceWord, LogLines, RecordCount, RecordNumber
+from zsnapdb.serve.verbs import BranchWord, DrillCount, InstanceWord, LogLines, RecordCount, RecordNumber
 
 KINDS: Mapping[str, str] = {
     "create": "clone",
@@ -16,6 +16,12 @@ KINDS: Mapping[str, str] = {
     "protect": "clone-changed",
     "unprotect": "clone-changed",
     "commit": "clone-commit",
+    "branches": "clone-branches",
+    "create_branch": "clone-branches",
+    "switch_branch": "clone-switched",
+    "delete_branch": "clone-branches",
+    "commits": "clone-branch-log",
+    "diff": "clone-branch-difference",
     "destroy": "clone-destroyed",
     "fleet": "fleet-status",
 }
@@ -30,6 +36,12 @@ class LogsQuery(_Query):
     """How many lines of a log are wanted."""
 
     lines: LogLines = 100
+
+
+class CommitsQuery(_Query):
+    """To which branch or commit the commits lead (None: the branch that the clone is on)."""
+
+    of: BranchWord | None = None
 
 
 class DrillsQuery(_Query):

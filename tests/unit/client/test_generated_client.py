@@ -77,6 +77,10 @@ def test_a_generated_client_makes_changes_and_destroys_a_clone(folder: Path, tmp
         )
         host.prints("logs", {"clone": "mine", "lines": ["ready"]})
         assert call("logs_api_v1_clones_name_logs_get")("mine", client=client).parsed.lines == ["ready"]
+        host.prints("branch-create", {"kind": "clone-branches", "current": "main"})
+        branch = model("NewBranch")(branch="f/x", from_="main")
+        begun = call("create_branch_api_v1_clones_name_branches_post")("mine", client=client, body=branch)
+        assert (begun.status_code, begun.parsed["current"]) == (HTTPStatus.CREATED, "main")
         listed = call("clones_api_v1_clones_get")(client=client).parsed["clones"]
         assert [one["name"] for one in listed] == ["mine"]
         assert call("destroy_api_v1_clones_name_delete")("mine", client=client).status_code == 200

@@ -88,7 +88,7 @@ def test_clones_that_are_admitted_one_after_another_keep_every_limit(
         if isinstance(answer, AdmittedClone):
             most = usual if answer.most_bytes is None else answer.most_bytes
             assert answer.most_bytes is None or answer.most_bytes >= LEAST
-            made.append(CountedClone(f"c{number}", subject, most, runs=True))
+            made.append(CountedClone(f"c{number}", subject, most, servers=1))
         else:
             assert "serve." in answer.message
     for limit in itertools.chain.from_iterable(limits_of(one, limits) for one in set(asking)):
@@ -98,7 +98,7 @@ def test_clones_that_are_admitted_one_after_another_keep_every_limit(
 
 
 def test_a_refusal_says_the_limit_and_what_uses_it() -> None:
-    clones = [CountedClone("b", WEB, 2 * GIB, runs=True), CountedClone("a", WEB, GIB, runs=False)]
+    clones = [CountedClone("b", WEB, 2 * GIB, servers=1), CountedClone("a", WEB, GIB, servers=0)]
     limits = ServeSettings(per_subject=9, bytes_per_subject=3 * GIB)
     answer = admitted(limits_of(WEB, limits), clones, 0, LEAST)
     assert isinstance(answer, LimitRefusal)
@@ -107,15 +107,15 @@ def test_a_refusal_says_the_limit_and_what_uses_it() -> None:
     running = ServeSettings(running_per_subject=1)
     answer = admitted(limits_of(WEB, running), clones, 0, LEAST)
     assert isinstance(answer, LimitRefusal)
-    assert answer.message == f"{WEB} has 1 clones whose servers run (b), and serve.running_per_subject is 1"
+    assert answer.message == f"{WEB} has 1 running servers of clones (b), and serve.running_per_subject is 1"
 
 
 def test_the_last_clone_gets_what_is_left_and_less_than_a_server_needs_is_nothing() -> None:
     limits = limits_of(WEB, ServeSettings(per_subject=9, bytes_per_subject=30 * GIB))
-    first = CountedClone("a", WEB, 20 * GIB, runs=True)
+    first = CountedClone("a", WEB, 20 * GIB, servers=1)
     assert admitted(limits, [], 20 * GIB, LEAST) == AdmittedClone(None)
     assert admitted(limits, [first], 20 * GIB, LEAST) == AdmittedClone(10 * GIB)
-    nearly = CountedClone("b", WEB, 10 * GIB - LEAST + 1, runs=True)
+    nearly = CountedClone("b", WEB, 10 * GIB - LEAST + 1, servers=1)
     assert isinstance(admitted(limits, [first, nearly], 20 * GIB, LEAST), LimitRefusal)
 
 

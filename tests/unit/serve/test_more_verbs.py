@@ -20,26 +20,35 @@ from zsnapdb.serve.seen import SeenCommit
 from zsnapdb.serve.verbs import (
     BeatCloneVerb,
     CancelOperationVerb,
+    ChosenBranch,
     CloneLogsVerb,
     CommitCloneVerb,
+    CreateBranchVerb,
     CreateCloneVerb,
+    DeleteBranchVerb,
     DestroyCloneVerb,
+    DiffBranchesVerb,
     ExtendCloneVerb,
     GetCloneVerb,
     GetOperationVerb,
     GetSubjectVerb,
     InstancePointsVerb,
+    ListBranchesVerb,
     ListClonesVerb,
     ListDrillsVerb,
     ListEvidenceVerb,
     ListFleetVerb,
     ListInstancesVerb,
     ListObjectivesVerb,
+    LogBranchVerb,
+    NewBranch,
     NewClone,
     NewCommit,
     NewProtection,
     ProtectCloneVerb,
     ResetCloneVerb,
+    SwitchBranchVerb,
+    TwoStates,
     UnprotectCloneVerb,
     Verb,
     WatchOperationVerb,
@@ -48,6 +57,7 @@ from zsnapdb.serve.verbs import (
 SUBJECT, ANN = "ci:shop/web", "unix:ann"
 MINE = {"name": "mine", "owner": SUBJECT}
 THEIRS = {"name": "theirs", "owner": "ann"}
+FROM_MAIN, X = {"branch": "x", "from": "main"}, ChosenBranch(branch="x")
 NEWEST, OLDER = "20260102T000000Z-0002", "20260101T000000Z-0001"
 STATUS = {
     "kind": "status",
@@ -98,8 +108,8 @@ EVIDENCE = {
 }
 
 
-def new(**wanted: str) -> CreateCloneVerb:
-    return CreateCloneVerb(wanted=NewClone.model_validate({"instance": "main", **wanted}))
+def new(key: str | None = None, **wanted: str) -> CreateCloneVerb:
+    return CreateCloneVerb(wanted=NewClone.model_validate({"instance": "main", **wanted}), key=key)
 
 
 def protect(name: str, time: str = "2h") -> ProtectCloneVerb:
@@ -113,6 +123,8 @@ def tells(host: ServeHost) -> None:
     host.prints("drills", {"kind": "drills", "drills": [DRILL]})
     host.prints("report", EVIDENCE)
     host.fleet = lambda _asked, _role: ResultAnswer(document={"kind": "fleet-status"})
+    for verb in ("list", "log", "create", "switch", "diff", "delete"):
+        host.prints(f"branch-{verb}", {"kind": "clone-branches", "clone": "mine", "verb": verb})
     host.prints("logs", {"kind": "clone-logs", "clone": "mine", "lines": ["[Note] a\u001b[2J"]})
 
 
@@ -135,6 +147,12 @@ def about(name: str, operation: str) -> Mapping[VerbKind, Verb]:
         VerbKind.CLONE_PROTECT: protect(name),
         VerbKind.CLONE_UNPROTECT: UnprotectCloneVerb(name=name),
         VerbKind.CLONE_COMMIT: CommitCloneVerb(name=name),
+        VerbKind.BRANCH_LIST: ListBranchesVerb(name=name),
+        VerbKind.BRANCH_LOG: LogBranchVerb(name=name, state="main"),
+        VerbKind.BRANCH_CREATE: CreateBranchVerb(name=name, wanted=NewBranch.model_validate(FROM_MAIN)),
+        VerbKind.BRANCH_SWITCH: SwitchBranchVerb(name=name, chosen=X),
+        VerbKind.BRANCH_DIFF: DiffBranchesVerb(name=name, states=TwoStates(before="main", after="x")),
+        VerbKind.BRANCH_DELETE: DeleteBranchVerb(name=name, chosen=X),
         VerbKind.OPERATION_GET: GetOperationVerb(id=operation),
         VerbKind.OPERATION_CANCEL: CancelOperationVerb(id=operation),
         VerbKind.OPERATION_WATCH: WatchOperationVerb(id=operation),
@@ -280,6 +298,57 @@ def test_commits_have_a_limit_that_many_requests_at_once_keep(host: ServeHost) -
     assert "serve.commits_per_subject is 3" in refused[0].message
 
 
+def test_a_branch_and_a_switch_take_the_place_of_a_commit_unless_they_make_none(host: ServeHost) -> None:
+    tells(host)
+    host.clones(MINE)
+    host.commits += [SeenCommit(f"20260101T000000Z-{n:04x}", SUBJECT) for n in range(3)]
+    token = host.token(SUBJECT)
+    for verb in (
+        CreateBranchVerb(name="mine", wanted=NewBranch(branch="x")),
+        SwitchBranchVerb(name="mine", chosen=X),
+    ):
+        assert "serve.commits_per_subject is 3" in host.refused(token, verb).message
+    assert host.calls() == []
+    host.done(token, CreateBranchVerb(name="mine", wanted=NewBranch.model_validate(FROM_MAIN)))
+    host.done(token, DeleteBranchVerb(name="mine", chosen=X))
+
+
+def test_a_comparison_counts_as_the_two_servers_that_it_needs(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, patience=0.1, more="running_per_subject = 4")
+    tells(host)
+    host.clones({**MINE, "pid": 7}, THEIRS)
+    diff = DiffBranchesVerb(name="mine", states=TwoStates(before="main", after="x"))
+    host.let("slow", "60")
+    with host.helper() as desk:
+        token = host.token(SUBJECT)
+        begun = host.ask(token, diff)
+        assert isinstance(begun, PendingAnswer)
+        refused = host.refused(token, diff)
+        assert (refused.code, "has 0 running servers" in refused.message) == ("quota", True)
+        host.waits_for("waits")
+        desk.patience = 20
+        host.done(token, CancelOperationVerb(id=begun.operation))
+        host.let("slow", "")
+        assert host.done(token, diff).document["verb"] == "diff"
+
+
+@pytest.mark.parametrize("verb", [CommitCloneVerb(name="mine", key="7"), DestroyCloneVerb(name="mine", key="7")])
+def test_a_change_with_a_key_is_done_once_and_answered_again_also_if_the_clone_is_gone(
+    host: ServeHost, verb: CommitCloneVerb | DestroyCloneVerb
+) -> None:
+    host.clones(MINE)
+    token = host.token(SUBJECT)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: host.ask(token, CommitCloneVerb(name="mine", key="first")), range(4)))
+    assert len({one.model_dump_json() for one in answers}) == 1
+    assert host.done(token, verb) == host.done(token, verb)
+    assert [call.words[1] for call in host.calls()] == ["commit", verb.kind.removeprefix("clone.")]
+    for other in (ResetCloneVerb(name="mine", key="7"), CommitCloneVerb(name="other", key="7"), new(key="7")):
+        assert host.refused(token, other).code == "idempotency-key-reused"
+    assert host.refused(host.token(SUBJECT, Role.VIEWER), verb).code == "not-allowed"
+    assert host.refused(host.token(ANN), verb).code == "unknown-name"
+
+
 def test_commits_of_operators_under_way_use_places_of_the_clone_s_owner(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, patience=0.1)
     host.clones(MINE, THEIRS)
@@ -408,16 +477,18 @@ def _of_group(leader: int) -> list[int]:
     ("instance", "masked", "lesser"),
     [("masked", False, False), ("masked", True, True), ("secret", False, False), ("main", False, True)],
 )
-def test_the_log_of_a_clone_that_is_not_masked_is_for_no_lesser_token_of_its_owner(
+def test_log_and_difference_of_a_clone_that_is_not_masked_are_for_no_lesser_token_of_its_owner(
     host: ServeHost, instance: str, masked: bool, lesser: bool
 ) -> None:
     tells(host)
     host.clones({"name": "mine", "owner": SUBJECT, "instance": instance, "masked": masked})
-    host.done(host.token(SUBJECT, Role.OPERATOR), CloneLogsVerb(name="mine"))
-    answer = host.ask(host.token(SUBJECT), CloneLogsVerb(name="mine"))
-    if lesser:
-        assert isinstance(answer, ResultAnswer)
-    else:
-        assert isinstance(answer, FailureAnswer)
-        assert (answer.code, "is not masked" in answer.message) == ("not-allowed", True)
-    assert len(host.calls()) == 1 + lesser
+    diff = DiffBranchesVerb(name="mine", states=TwoStates(before="main", after="x"))
+    for number, verb in enumerate((CloneLogsVerb(name="mine"), diff), 1):
+        host.done(host.token(SUBJECT, Role.OPERATOR), verb)
+        answer = host.ask(host.token(SUBJECT), verb)
+        if lesser:
+            assert isinstance(answer, ResultAnswer)
+        else:
+            assert isinstance(answer, FailureAnswer)
+            assert (answer.code, "is not masked" in answer.message) == ("not-allowed", True)
+        assert len(host.calls()) == number * (1 + lesser)

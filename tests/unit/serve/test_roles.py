@@ -31,6 +31,12 @@ clone.protect            developer operator
 clone.unprotect          developer operator
 clone.commit             developer operator
 clone.destroy            developer operator
+clone.branch.list viewer developer operator auditor
+clone.branch.log  viewer developer operator auditor
+clone.branch.create      developer operator
+clone.branch.switch      developer operator
+clone.branch.diff        developer operator
+clone.branch.delete      developer operator
 operation.get            developer operator
 operation.cancel         developer operator
 operation.watch          developer operator

@@ -16,18 +16,27 @@ from zsnapdb.serve import argv
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.roles import VerbKind
 from zsnapdb.serve.verbs import (
+    ChosenBranch,
+    CloneDeed,
     CloneLogsVerb,
     CommitCloneVerb,
+    CreateBranchVerb,
     CreateCloneVerb,
     DestroyCloneVerb,
+    DiffBranchesVerb,
     ExtendCloneVerb,
     HelperRequest,
+    ListBranchesVerb,
+    LogBranchVerb,
+    NewBranch,
     NewClone,
     NewCommit,
     NewLease,
     NewProtection,
     ProtectCloneVerb,
     ResetCloneVerb,
+    SwitchBranchVerb,
+    TwoStates,
     UnprotectCloneVerb,
     parse,
 )
@@ -50,6 +59,8 @@ def line(**verb: object) -> bytes:
         {"kind": "clone.commit", "name": "mine", "commit": {"message": 'Zustand größer --als "vorher"'}},
         {"kind": "evidence.list", "instance": "main", "after": 7, "limit": 500},
         {"kind": "clone.list"},
+        {"kind": "clone.branch.create", "name": "mine", "wanted": {"branch": "feature/x", "from": "main"}, "key": "1"},
+        {"kind": "clone.branch.diff", "name": "mine", "states": {"before": "main", "after": "20260101T000000Z-0123"}},
         {"kind": "operation.get", "id": "20260101T000000Z-0123abcd"},
     ],
 )
@@ -92,6 +103,8 @@ def test_no_name_is_an_option_a_path_or_a_second_line(value: str) -> None:
         {"kind": "clone.protect", "name": "mine", "protection": {"for": value}},
         {"kind": "clone.commit", "name": value},
         {"kind": "clone.logs", "name": value},
+        {"kind": "clone.branch.list", "name": value},
+        *({"kind": f"clone.branch.{one}", "name": value, "chosen": {"branch": "x"}} for one in ("switch", "delete")),
         {"kind": "instance.points", "name": f"../{value}"},
         {"kind": "drill.list", "instance": f"-{value}"},
         {"kind": "operation.get", "id": value},
@@ -99,6 +112,39 @@ def test_no_name_is_an_option_a_path_or_a_second_line(value: str) -> None:
     ):
         with pytest.raises(UsageError):
             parse(line(**verb))
+
+
+NO_BRANCHES = (
+    "--config",
+    "-x",
+    "../x",
+    "/etc/x",
+    ".git",
+    "_x",
+    "a b",
+    "a\n",
+    "a\0",
+    "",
+    "ä",
+    "a'",
+    "$(id)",
+    "x" * 61,
+    7,
+)
+
+
+@pytest.mark.parametrize("value", NO_BRANCHES)
+def test_no_branch_is_an_option_a_path_upwards_or_a_second_line(value: object) -> None:
+    for verb in (
+        *({"kind": f"clone.branch.{one}", "chosen": {"branch": value}} for one in ("switch", "delete")),
+        {"kind": "clone.branch.create", "wanted": {"branch": value}},
+        {"kind": "clone.branch.create", "wanted": {"branch": "x", "from": value}},
+        {"kind": "clone.branch.log", "state": value},
+        {"kind": "clone.branch.diff", "states": {"before": value, "after": "x"}},
+        {"kind": "clone.branch.diff", "states": {"before": "x", "after": value}},
+    ):
+        with pytest.raises(UsageError):
+            parse(line(name="mine", **verb))
 
 
 @pytest.mark.parametrize("name", [word.removeprefix("--") for word in DANGEROUS] + ["masks", "plan", "source", "quota"])
@@ -111,6 +157,8 @@ def test_no_field_names_an_owner_a_file_or_a_program(name: str) -> None:
         {"kind": "clone.create", "wanted": wanted},
         {"kind": "clone.create", "wanted": {"instance": "main"}, name: "x"},
         {"kind": "clone.destroy", "name": "mine", name: "x"},
+        {"kind": "clone.branch.create", "name": "mine", "wanted": {"branch": "x", name: "x"}},
+        {"kind": "clone.branch.diff", "name": "mine", "states": {"before": "x", "after": "x", name: "x"}},
     ):
         with pytest.raises(UsageError):
             parse(line(**verb))
@@ -158,6 +206,14 @@ def test_what_is_no_request_is_refused(text: bytes) -> None:
             for one in ("a\nb", "a\0", "x" * 251, 7)
         ),
         *({"kind": "clone.logs", "name": "mine", "lines": one} for one in (0, 1000, -1, "all")),
+        *(
+            {"kind": "clone.branch.diff", "name": "mine", "states": {"before": "a", "after": "b", "limit": one}}
+            for one in (-1, 1000, "all")
+        ),
+        {"kind": "clone.branch.diff", "name": "mine", "states": {"before": "a", "after": "b", "size": "9GiB"}},
+        {"kind": "clone.branch.create", "name": "mine", "wanted": {"branch": "a", "start": "b"}},
+        {"kind": "clone.branch.switch", "name": "mine"},
+        {"kind": "clone.reset", "name": "mine", "key": "a b"},
         *({"kind": "evidence.list", "instance": "main", "after": one} for one in (-1, 10**8, "x")),
         *({"kind": "evidence.list", "instance": "main", "limit": one} for one in (0, 501)),
         {"kind": "evidence.list"},
@@ -189,7 +245,12 @@ WORDS = st.sampled_from(
     ["main", "mine", "2h", "latest", "--config", "tiny", "../x", "a b", "20260101T000000Z-0123abcd"]
 )
 FIELDS = st.dictionaries(
-    st.sampled_from(["instance", "name", "at", "from", "ttl", "for", "message", "lines", "id", "owner", "config"]),
+    st.sampled_from(
+        [
+            *("instance", "name", "at", "from", "ttl", "for", "message", "lines", "id", "owner", "config"),
+            *("branch", "before", "after", "limit", "state", "key"),
+        ]
+    ),
     WORDS | JSON,
     max_size=5,
 )
@@ -200,6 +261,10 @@ PARTS = {
     VerbKind.CLONE_EXTEND: "lease",
     VerbKind.CLONE_PROTECT: "protection",
     VerbKind.CLONE_COMMIT: "commit",
+    VerbKind.BRANCH_CREATE: "wanted",
+    VerbKind.BRANCH_SWITCH: "chosen",
+    VerbKind.BRANCH_DELETE: "chosen",
+    VerbKind.BRANCH_DIFF: "states",
 }
 
 
@@ -214,25 +279,18 @@ def test_whatever_is_asked_for_only_known_words_reach_zsnapdb(
     match request.verb:
         case CreateCloneVerb(wanted=new):
             words = argv.create(new, CloneTerms(new.name or "made", 60.0, new.mask), "ci:shop/web")
-        case (
-            ExtendCloneVerb()
-            | ResetCloneVerb()
-            | DestroyCloneVerb()
-            | ProtectCloneVerb()
-            | UnprotectCloneVerb()
-            | CommitCloneVerb()
-        ):
-            words = argv.change(request.verb, request.verb.name, 60.0, "ci:shop/web")
-        case CloneLogsVerb():
-            words = argv.logs(request.verb, request.verb.name, "ci:shop/web")
+        case CloneLogsVerb() | ListBranchesVerb() | LogBranchVerb():
+            words = argv.told(request.verb, request.verb.name, "ci:shop/web")
+        case verb if isinstance(verb, CloneDeed):
+            words = argv.deed(verb, verb.name, 60.0, "ci:shop/web")
         case _:
             return
-    command = SERVED[words[1]]
+    command = next(one for one in SERVED.values() if tuple(one.runs.split()) == words[: len(one.runs.split())])
     assert words[0] == "clone"
-    for word in words[2:]:
+    for word in words[len(command.runs.split()) :]:
         name, _, value = word.partition("=")
         if not word.startswith("-"):
-            assert re.fullmatch(r"[a-z0-9][a-z0-9_-]*", word)
+            assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", word)
         elif name in ("--owner", "--name"):
             assert name == "--name" or value == "ci:shop/web"
         else:
@@ -247,20 +305,29 @@ def test_the_words_of_each_verb() -> None:
         *("--at=2026-01-01 10:00 UTC", "--profile=tiny", "--mask", "--json", "main"),
     )
     lease = ExtendCloneVerb(name="mine", lease=NewLease(ttl="1h"))
-    assert argv.change(lease, "c1", 3600.0, "ci:x") == ("clone", "extend", "--ttl=3600.000s", "--json", "c1")
-    assert argv.change(ResetCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "reset", "--json", "c1")
-    assert argv.change(DestroyCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "destroy", "--json", "c1")
+    assert argv.deed(lease, "c1", 3600.0, "ci:x") == ("clone", "extend", "--ttl=3600.000s", "--json", "c1")
+    assert argv.deed(ResetCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "reset", "--json", "c1")
+    assert argv.deed(DestroyCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "destroy", "--json", "c1")
     protect = ProtectCloneVerb(name="mine", protection=NewProtection.model_validate({"for": "2h"}))
-    assert argv.change(protect, "c1", 7200.0, "ci:x") == ("clone", "protect", "--for=7200.000s", "--json", "c1")
-    assert argv.change(UnprotectCloneVerb(name="mine"), "c1", 9, "ci:x") == (
+    assert argv.deed(protect, "c1", 7200.0, "ci:x") == ("clone", "protect", "--for=7200.000s", "--json", "c1")
+    assert argv.deed(UnprotectCloneVerb(name="mine"), "c1", 9, "ci:x") == (
         *("clone", "protect", "--for=0s", "--json", "c1"),
     )
     commit = CommitCloneVerb(name="mine", commit=NewCommit(message="--json is no option here"))
-    assert argv.change(commit, "c1", 9, "ci:x") == (
+    assert argv.deed(commit, "c1", 9, "ci:x") == (
         *("clone", "commit", "--message=--json is no option here", "--json", "c1"),
     )
-    assert argv.logs(CloneLogsVerb(name="mine", lines=7), "c1", "ci:x") == (
-        *("clone", "logs", "--lines=7", "--json", "c1"),
+    assert argv.told(CloneLogsVerb(name="mine", lines=7), "c1", "ci:x") == ("clone", "logs", "--lines=7", "c1")
+    assert argv.told(ListBranchesVerb(name="mine"), "c1", "ci:x") == ("clone", "branch", "list", "c1")
+    assert argv.told(LogBranchVerb(name="mine"), "c1", "ci:x") == ("clone", "branch", "log", "c1")
+    assert argv.told(LogBranchVerb(name="mine", state="main"), "c1", "ci:x") == ("clone", "branch", "log", "c1", "main")
+    begin = CreateBranchVerb(name="mine", wanted=NewBranch.model_validate({"branch": "f/x", "from": "main"}))
+    assert argv.deed(begin, "c1", 9, "ci:x") == ("clone", "branch", "create", "--from=main", "--json", "c1", "f/x")
+    switch = SwitchBranchVerb(name="mine", chosen=ChosenBranch(branch="f/x"))
+    assert argv.deed(switch, "c1", 9, "ci:x") == ("clone", "branch", "switch", "--json", "c1", "f/x")
+    diff = DiffBranchesVerb(name="mine", states=TwoStates(before="main", after="f/x", limit=3))
+    assert argv.deed(diff, "c1", 9, "ci:x") == (
+        *("clone", "branch", "diff", "--limit=3", "--size=262144", "--json", "c1", "main", "f/x"),
     )
     of_set = NewClone.model_validate({"instance": "main", "from": "20260101T000000Z-0123"})
     assert "--from=20260101T000000Z-0123" in argv.create(of_set, CloneTerms("mine", 60.0, masks=False), "ci:x")

@@ -89,6 +89,58 @@ def test_anothers_clone_is_as_one_that_is_not_there(host: ServeHost) -> None:
     assert host.calls() == []
 
 
+BRANCH_PATHS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("GET", "branches", {}),
+    ("POST", "branches", {"json": {"branch": "f/x", "from": "main"}}),
+    ("POST", "switch", {"json": {"branch": "f/x"}}),
+    ("GET", "commits?of=f/x", {}),
+    ("POST", "diff", {"json": {"before": "main", "after": "f/x", "limit": 3}}),
+    ("DELETE", "branches?branch=f/x", {}),
+)
+
+
+def test_each_path_of_branches_runs_its_command_and_is_hidden_where_the_clone_is_anothers(host: ServeHost) -> None:
+    host.clones(MINE, THEIRS)
+    token = host.token("ci:shop/web")
+    for verb in ("list", "create", "switch", "log", "diff", "delete"):
+        host.prints(f"branch-{verb}", {"kind": "told", "verb": verb})
+    for method, path, body in BRANCH_PATHS:
+        theirs, nothing = (request(host, method, f"/clones/{one}/{path}", token, **body) for one in ("theirs", "none"))
+        assert (theirs.status_code, theirs.text.replace("theirs", "none")) == (404, nothing.text)
+    assert host.calls() == []
+    answers = [request(host, method, f"/clones/mine/{path}", token, **body) for method, path, body in BRANCH_PATHS]
+    assert [one.status_code for one in answers] == [200, 201, 200, 200, 200, 200]
+    assert [call.words[1:] for call in host.calls()] == [
+        ("branch", "list", "mine", "--json"),
+        ("branch", "create", "--from=main", "--json", "mine", "f/x"),
+        ("branch", "switch", "--json", "mine", "f/x"),
+        ("branch", "log", "mine", "f/x", "--json"),
+        ("branch", "diff", "--limit=3", "--size=262144", "--json", "mine", "main", "f/x"),
+        ("branch", "delete", "--json", "mine", "f/x"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["../x", "a\0", "--config", "", "x" * 61, "ä"])
+def test_a_branch_that_is_none_and_a_field_that_is_not_known_are_422(host: ServeHost, name: str) -> None:
+    host.clones(MINE)
+    token = host.token("ci:shop/web")
+    hostile = [
+        *(
+            request(host, "POST", f"/clones/mine/{path}", token, json={"branch": name})
+            for path in ("branches", "switch")
+        ),
+        request(host, "POST", "/clones/mine/branches", token, json={"branch": "x", "from": name}),
+        request(host, "POST", "/clones/mine/switch", token, json={"branch": "x", "config": name}),
+        request(host, "POST", "/clones/mine/diff", token, json={"before": "x", "after": name}),
+        request(host, "POST", "/clones/mine/diff", token, json={"before": "x", "after": "y", "size": "9GiB"}),
+        request(host, "GET", "/clones/mine/commits", token, params={"of": name}),
+        request(host, "GET", "/clones/mine/commits", token, params={"config": "x"}),
+        request(host, "DELETE", "/clones/mine/branches", token, params={"branch": name}),
+    ]
+    assert {(one.status_code, one.headers["Content-Type"]) for one in hostile} == {(422, PROBLEM)}
+    assert host.calls() == []
+
+
 def test_a_role_that_may_not_is_told_403(host: ServeHost) -> None:
     host.clones(MINE)
     answer = request(host, "DELETE", "/clones/mine", host.token("ci:shop/web", Role.VIEWER))
@@ -303,6 +355,10 @@ def test_the_schema_says_what_is_known(host: ServeHost) -> None:
         "/api/v1/clones/{name}/protect",
         "/api/v1/clones/{name}/unprotect",
         "/api/v1/clones/{name}/commit",
+        "/api/v1/clones/{name}/branches",
+        "/api/v1/clones/{name}/switch",
+        "/api/v1/clones/{name}/commits",
+        "/api/v1/clones/{name}/diff",
         "/api/v1/clones/{name}/logs",
         "/api/v1/clones/{name}/heartbeat",
         "/api/v1/operations/{id}",

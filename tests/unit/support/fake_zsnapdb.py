@@ -37,8 +37,9 @@ def main() -> int:
     if _text("fails"):
         print(_text("fails"))
         return 7
-    if words[0] != "clone" or words[1] == "logs":
-        code, _, text = _text(words[1] if words[0] == "clone" else words[0]).partition("\n")
+    if words[0] != "clone" or words[1] in ("logs", "branch"):
+        name = f"branch-{words[2]}" if words[1] == "branch" else words[1] if words[0] == "clone" else words[0]
+        code, _, text = _text(name).partition("\n")
         print(text)
         return int(code or 1)
     with (FOLDER / "lock").open("w") as lock:

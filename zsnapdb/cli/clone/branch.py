@@ -95,6 +95,9 @@ def diff(
         int,
         typer.Option("--limit", min=0, max=_MOST_SHOWN, help="How many rows that differ are shown of each table."),
     ] = 10,
+    size: Annotated[
+        str, typer.Option("--size", metavar="SIZE", help="How much of what differs is shown in all.")
+    ] = "8MiB",
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -102,11 +105,14 @@ def diff(
 
     Tables without a primary key are compared by the number and the checksum of their rows.
     """
+    from zsnapdb.base.quantities import parse_size
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.jobs.clone import branch_diff
+    from zsnapdb.planning.clone.shown_difference import ShownDifference
     from zsnapdb.report.clone import branches as report
 
-    compared = branch_diff.compare(*on_host(config), name, before, after, limit, Terminal())
+    most = ShownDifference(limit, parse_size(size))
+    compared = branch_diff.compare(*on_host(config), name, before, after, most, Terminal())
     show(report.BranchDifferenceView(compared), json)
 
 

@@ -6,7 +6,6 @@ import contextlib
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import Settings
@@ -27,6 +26,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import diff as planning
 from zsnapdb.planning.clone.diff import Change, DifferenceKind, RowCount, Shape
 from zsnapdb.planning.clone.schema_difference import schema_difference
+from zsnapdb.planning.clone.shown_difference import ShownDifference
 from zsnapdb.planning.table_name import TableName
 
 _BATCH = 1000
@@ -55,18 +55,22 @@ class ComparedTable:
 
 @dataclass(frozen=True)
 class BranchDifference:
-    """Two commits of a clone compared: the difference of all definitions as diff(1) writes it, and every table."""
+    """Two commits of a clone compared: the difference of all definitions as diff(1) writes it, and every table.
+
+    `is_whole`: everything that differs is there.
+    """
 
     info: CloneInfo
     before: Commit
     after: Commit
-    schema: str
-    tables: tuple[ComparedTable, ...]
+    schema: str = ""
+    tables: tuple[ComparedTable, ...] = ()
+    is_whole: bool = True
 
     @property
     def is_same(self) -> bool:
         """Whether nothing differs."""
-        return not self.schema and all(table.is_same for table in self.tables)
+        return self.is_whole and not self.schema and all(table.is_same for table in self.tables)
 
 
 @dataclass(frozen=True)
@@ -79,9 +83,9 @@ class _Side:
 
 
 def compare(
-    settings: Settings, host: Host, name: str, first: str, second: str, most: int, events: Events
+    settings: Settings, host: Host, name: str, first: str, second: str, most: ShownDifference, events: Events
 ) -> BranchDifference:
-    """Compare two branches or commits of the clone. At most `most` rows that differ are kept of each table.
+    """Compare two branches or commits of the clone. Of what differs no more is kept than `most` says.
 
     Rows are told apart by primary key. A table without one, or with another one in each state, is only compared by the
     number and the checksum of its rows. Sequences are compared by their definitions. Memory does not grow with the
@@ -90,12 +94,12 @@ def compare(
     seen = branches.listing(settings, host, name)
     before, after = branches.resolve(seen, first), branches.resolve(seen, second)
     if before.set.backup_id == after.set.backup_id:
-        return BranchDifference(seen.info, before, after, "", ())
+        return BranchDifference(seen.info, before, after)
     instance = Instance.of(settings, seen.info.instance, events).on_host(host)
     with _side(settings, instance, before) as old, _side(settings, instance, after) as new:
+        difference = most.fitting_lines(schema_difference(old.definitions, new.definitions))
         compared = [_table(name, old, new, most) for name in sorted(old.names | new.names, key=str)]
-        difference = schema_difference(old.definitions, new.definitions)
-        return BranchDifference(seen.info, before, after, difference, tuple(compared))
+        return BranchDifference(seen.info, before, after, difference, tuple(compared), not most.is_cut)
 
 
 @contextlib.contextmanager
@@ -112,7 +116,7 @@ def _side(settings: Settings, instance: Instance, commit: Commit) -> Iterator[_S
             yield _Side(definitions, names, session)
 
 
-def _table(name: TableName, old: _Side, new: _Side, most: int) -> ComparedTable:
+def _table(name: TableName, old: _Side, new: _Side, most: ShownDifference) -> ComparedTable:
     if name not in old.names or name not in new.names:
         return ComparedTable(name, _count(name, old), _count(name, new), is_same=False)
     try:
@@ -127,9 +131,10 @@ def _table(name: TableName, old: _Side, new: _Side, most: int) -> ComparedTable:
         for count, side, columns in zip(seen, (old, new), (shape.earlier, shape.common), strict=True)
     )
     changes = planning.counted(planning.merge(shape, before, after), counts)
-    first = tuple(islice(changes, most))
+    first = most.fitting_rows(changes)
     # The rest is counted alone.
     deque(changes, maxlen=0)
+    most.is_cut = most.is_cut or sum(counts.values()) > len(first)
     return ComparedTable(
         name,
         seen[0].number,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.base.patterns import BACKUP_ID, INSTANCE
+from zsnapdb.planning.clone.branches import NAME as BRANCH
 
 CLONE = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 INSTANCE_NAME = re.compile(INSTANCE)
@@ -23,13 +24,17 @@ MESSAGE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,250}")
 """One line, of at most the bytes that a property holds."""
 _BYTES = re.compile(r"[1-9][0-9]{0,18}")
 _LINES = re.compile(r"[1-9][0-9]{0,2}")
+_ROWS = re.compile(r"[0-9]{1,3}")
 PROFILE = re.compile(r"tiny|normal")
 _FLAG = None
 
 
 @dataclass(frozen=True)
 class DelegatedCommand:
-    """A command for people without root: what it runs, its words in order, its options, the form of each value."""
+    """A command for people without root: what it runs, its words in order, its options, the form of each value.
+
+    A word in brackets may be left out.
+    """
 
     runs: str
     help: str
@@ -38,6 +43,7 @@ class DelegatedCommand:
 
 
 _NAME = {"NAME": CLONE}
+_BRANCH = {**_NAME, "BRANCH": BRANCH}
 _SHOWN: Mapping[str, re.Pattern[str] | None] = {"--json": _FLAG}
 _PLANNED: Mapping[str, re.Pattern[str] | None] = {"--plan": _FLAG, "--json": _FLAG}
 _CREATE: Mapping[str, re.Pattern[str] | None] = {
@@ -81,6 +87,19 @@ SERVED: Mapping[str, DelegatedCommand] = {
         "clone commit", "keep its present state, for clones of it", _NAME, {"--message": MESSAGE, **_PLANNED}
     ),
     "logs": DelegatedCommand("clone logs", "show the end of its server's log", _NAME, {"--lines": _LINES, **_SHOWN}),
+    "branch.list": DelegatedCommand("clone branch list", "list its branches", _NAME, _SHOWN),
+    "branch.log": DelegatedCommand(
+        "clone branch log", "list the commits of a branch", {**_NAME, "[STATE]": BRANCH}, _SHOWN
+    ),
+    "branch.create": DelegatedCommand("clone branch create", "begin a branch", _BRANCH, {"--from": BRANCH, **_PLANNED}),
+    "branch.switch": DelegatedCommand("clone branch switch", "give it another branch", _BRANCH, _PLANNED),
+    "branch.diff": DelegatedCommand(
+        "clone branch diff",
+        "compare two of its states",
+        {**_NAME, "A": BRANCH, "B": BRANCH},
+        {"--limit": _ROWS, "--size": _BYTES, **_SHOWN},
+    ),
+    "branch.delete": DelegatedCommand("clone branch delete", "forget a branch", _BRANCH, _PLANNED),
 }
 """What the helper of `zsnapdb serve` runs, whose limits hold for these too."""
 
@@ -141,7 +160,7 @@ def parse(argv: Sequence[str], caller: str, commands: Mapping[str, DelegatedComm
             if expected is None or command.words[expected].fullmatch(word) is None:
                 raise UsageError(f"invalid {expected or 'word'} {word!r}", hint=usage())
             values[expected] = word
-    missing = [name for name in command.words if name not in values]
+    missing = [name for name in command.words if name not in values and not name.startswith("[")]
     if missing:
         raise UsageError(f"{missing[0]} is missing", hint=usage())
     own = [f"--name={values['NAME']}", f"--owner={caller}"] if argv[0] == "create" else []

@@ -115,6 +115,15 @@ def destroy_locked(
     return gone
 
 
+def destroy_own(settings: Settings, host: Host, name: str) -> None:
+    """Destroy the clone whose dataset has this name, if it exists. This process made it, so it is the one meant.
+
+    Whoever asked for a comparison of a clone of his (`meant`) asked for no other clone by name.
+    """
+    with locks.on_clone(name), contextlib.suppress(NotThere):
+        _destroy(settings, host, of_dataset(settings, host, name), ())
+
+
 def _drop_replaced(settings: Settings, host: Host, name: str) -> None:
     """Destroy what a clone of this unchanging name had before a swap, if it is there: a clone may have the name again.
 

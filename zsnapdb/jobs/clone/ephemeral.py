@@ -11,7 +11,6 @@ from pydantic import SecretStr
 
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import SILENT
-from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import create, credentials, destroy, locks
 from zsnapdb.jobs.clone.clone_info import CloneInfo
@@ -57,11 +56,6 @@ def make(settings: Settings, instance: Instance, request: CloneRequest) -> Runni
     return RunningClone(made.info, login, internal)
 
 
-def destroy_clone(settings: Settings, host: Host, name: str) -> None:
-    """Destroy the clone of that name."""
-    destroy.destroy(settings, host, name)
-
-
 @contextlib.contextmanager
 def ephemeral_clone(settings: Settings, instance: Instance, request: CloneRequest) -> Iterator[RunningClone]:
     """Yield a running clone with a random name; the clone is destroyed after the block. It emits no events.
@@ -74,4 +68,4 @@ def ephemeral_clone(settings: Settings, instance: Instance, request: CloneReques
         try:
             yield made
         finally:
-            destroy_clone(settings, instance.host, made.info.name)
+            destroy.destroy_own(settings, instance.host, name)

@@ -13,9 +13,9 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import create_plan
+from zsnapdb.jobs.clone import create_plan, destroy
 from zsnapdb.jobs.clone.create_plan import ClonePlan
-from zsnapdb.jobs.clone.ephemeral import RunningClone, destroy_clone, make
+from zsnapdb.jobs.clone.ephemeral import RunningClone, make
 from zsnapdb.jobs.clone.properties import FOLLOWS_PROPERTY, SET_PROPERTY, SOURCE_PART
 from zsnapdb.jobs.clone.request import CloneRequest, random_name
 from zsnapdb.jobs.clone.sources import LATEST
@@ -139,7 +139,7 @@ def _destroy_all(settings: Settings, host: Host, made: list[RunningClone]) -> No
     failures = []
     for clone in reversed(made):
         try:
-            destroy_clone(settings, host, clone.info.name)
+            destroy.destroy_own(settings, host, clone.info.name)
         except Exception as error:
             failures.append(str(error))
     if failures:

@@ -19,13 +19,14 @@ FIRST = "main"
 MOST = 64
 """Branches that a clone may have: with the longest names they fit into a property (8,191 bytes, zfsprops(7))."""
 NOTHING = "-"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,59}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,59}")
+"""What branches are called, and what the id of a commit looks like, too."""
 _COMMIT = re.compile(BACKUP_ID)
 
 
 def is_branch_name(text: str) -> bool:
     """Whether a branch may have that name: as git's are called, and not like a commit."""
-    return _NAME.fullmatch(text) is not None and _COMMIT.fullmatch(text) is None
+    return NAME.fullmatch(text) is not None and _COMMIT.fullmatch(text) is None
 
 
 @dataclass(frozen=True)

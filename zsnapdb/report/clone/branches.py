@@ -89,7 +89,10 @@ class TableDifferenceFields(TypedDict):
 
 
 class BranchDifferenceDocument(TypedDict):
-    """Two commits of a clone compared. `schema_difference` is that of all definitions, as diff(1) writes it."""
+    """Two commits of a clone compared. `schema_difference` is that of all definitions, as diff(1) writes it.
+
+    `left_out`: rows or definitions that differ are not shown, because they are too many.
+    """
 
     clone: str
     before: str
@@ -97,6 +100,7 @@ class BranchDifferenceDocument(TypedDict):
     same: bool
     schema_difference: str
     tables: list[TableDifferenceFields]
+    left_out: bool
 
 
 @dataclass(frozen=True)
@@ -240,6 +244,7 @@ class BranchDifferenceView(View):
             "same": result.is_same,
             "schema_difference": result.schema,
             "tables": [_fields(table) for table in result.tables],
+            "left_out": not result.is_whole,
         }
 
 

@@ -14,7 +14,7 @@ from zsnapdb.base.errors import UnknownNameError, UsageError
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.clone import destroy, lifecycle, locks, reset, server_log
+from zsnapdb.jobs.clone import branches, destroy, lifecycle, locks, reset, server_log
 from zsnapdb.jobs.clone.meant import VARIABLE, MeantClone
 
 BASE = f"{SOURCE}@zsnapdb-20261120T100000Z-0001"
@@ -28,12 +28,16 @@ JOBS: dict[str, Job] = {
     "protect": lambda: lifecycle.protect(SETTINGS, THIS_HOST, "mine", 60.0),
     "commit": lambda: lifecycle.commit(SETTINGS, THIS_HOST, "mine", "theirs"),
     "reset": lambda: reset.reset(SETTINGS, THIS_HOST, "mine", None, SILENT),
+    "branch": lambda: branches.create(SETTINGS, THIS_HOST, "mine", "theirs"),
+    "switch": lambda: branches.switch(SETTINGS, THIS_HOST, "mine", "theirs", SILENT),
+    "delete": lambda: branches.delete(SETTINGS, THIS_HOST, "mine", "theirs"),
     "rename": lambda: lifecycle.rename(SETTINGS, THIS_HOST, "mine", "other"),
 }
 LOOKS: dict[str, Job] = {
     "logs": lambda: server_log.tail(SETTINGS, THIS_HOST, "mine", 10),
     "login": lambda: lifecycle.login(SETTINGS, THIS_HOST, "mine"),
     "beat": lambda: lifecycle.beat(SETTINGS, THIS_HOST, "mine"),
+    "branches": lambda: branches.listing(SETTINGS, THIS_HOST, "mine"),
     "plan": lambda: destroy.plan(SETTINGS, THIS_HOST, "mine"),
 }
 
@@ -132,3 +136,16 @@ def test_a_variable_that_names_no_clone_is_refused_and_never_taken_for_any(
         with pytest.raises(UsageError, match="names no clone"):
             job()
     assert state(pool) == before
+
+
+def test_a_clone_that_a_command_makes_for_itself_goes_although_another_is_meant(
+    pool: ClonePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two states of a clone are compared on two clones, for somebody who may destroy neither by name."""
+    pool.clone("own-1", BASE, owner="zsnapdb", created=FIRST)
+    told(monkeypatch, MeantClone(owner=MINE, id="mine", created=FIRST))
+    with pytest.raises(UnknownNameError):
+        destroy.destroy(SETTINGS, THIS_HOST, "own-1")
+    destroy.destroy_own(SETTINGS, THIS_HOST, "own-1")
+    destroy.destroy_own(SETTINGS, THIS_HOST, "own-1")
+    assert (f"{HOME}/own-1" in pool.things, f"{HOME}/mine" in pool.things) == (False, True)
