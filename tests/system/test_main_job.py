@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.lab.inside import ledger
+from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.zfs import version
 
 from .in_guest import CONFIG, SOCKET, Lab, ask, connect, everything, holds, remove, run, zfs
@@ -331,8 +332,18 @@ def test_a_command_that_is_repeated_with_the_id_of_its_run_does_nothing_twice(la
     clone = repeated(2, "clone", "create", "main", "--name", "repeated", "--from", made["backup_id"])
     with connect(clone) as here:
         ask(here, "CREATE TABLE ledger.twice (id INT)")
-    assert repeated(3, "clone", "commit", "repeated")["clone"] == "repeated"
-    repeated(4, "clone", "reset", "repeated")
+    assert repeated(3, "clone", "commit", "repeated", "-m", "twice")["clone"] == "repeated"
+    (committed,) = THIS_HOST.runs.rglob("*-00000003.json")
+    assert lab.zsnapdb("clone", "commit", "repeated", "-m", "other", "--once", committed.stem).code == 2
+    reset = repeated(4, "clone", "reset", "repeated")
+    with connect(clone) as here:
+        ask(here, "CREATE TABLE ledger.since (id INT)")
+        # As if it was killed after the reset, before that was recorded.
+        (recorded,) = THIS_HOST.runs.rglob("*-00000004.json")
+        recorded.unlink()
+        again = lab.zsnapdb("clone", "reset", "repeated", "--once", recorded.stem, "--json").json
+        assert (again["way"], again["reason"]) == (reset["way"], reset["reason"])
+        assert len(ask(here, "SHOW TABLES FROM ledger LIKE 'since'")) == 1
     gone = ("clone", "destroy", "repeated", "--once", fresh_run(5), "--json")
     assert len(lab.zsnapdb(*gone).json["clones"]) == 1
     # Somebody else takes the name, and then the lost answer is asked for again.

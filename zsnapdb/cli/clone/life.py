@@ -221,7 +221,8 @@ def commit(
         known = of_run.committed(settings, host, name)
         return CommandAnswer(report.CommittedView(known)) if known is not None else None
 
-    command = Repeatable("clone commit", name, aim=lambda: clone_guids(settings, host, name), made=made)
+    about = ", ".join(filter(None, (name, lifecycle.message_text(message))))
+    command = Repeatable("clone commit", about, aim=lambda: clone_guids(settings, host, name), made=made)
     show_once(host, once, command, make, json)
 
 

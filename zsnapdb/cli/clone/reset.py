@@ -57,6 +57,12 @@ def reset(
         done = job.reset(settings, host, name, source, terminal, accepts_older=accepts_older, replaces=replaces)
         return CommandAnswer(report.ResetView(done))
 
+    def made() -> CommandAnswer | None:
+        known = job.done_by_run(settings, host, name)
+        return CommandAnswer(report.ResetView(known)) if known is not None else None
+
     about = f"{name} to {source}" if source is not None else name
-    command = Repeatable("clone reset", about, aim=lambda: clone_guids(settings, host, name), tell=terminal.tell)
+    command = Repeatable(
+        "clone reset", about, aim=lambda: clone_guids(settings, host, name), made=made, tell=terminal.tell
+    )
     show_once(host, once, command, make, json)

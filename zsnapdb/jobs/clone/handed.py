@@ -42,12 +42,24 @@ class Counter(BaseModel):
     value: Annotated[int, Field(ge=0)]
 
 
+class NotedReset(BaseModel):
+    """The reset that gave the clone its data: the id of its run, and what it answered (`ResetClone`)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    run_id: str
+    transactions: int | None = None
+    rows: int | None = None
+    seconds: float | None = None
+    reason: str = ""
+
+
 class HandedState(BaseModel):
     """The data set, the server process that had it (`started` in clock ticks since boot), and the end of its binlog.
 
     `rules` is the digest of the rules by which the clone had to be masked ("": it had not), `digest` that of the
     binlog up to its end (`known_tail.digest_of`) and `inode` the number of its file, `definitions` that of all tables.
-    `locks_accounts`: whether the accounts of the source may not log in.
+    `locks_accounts`: whether the accounts of the source may not log in. `reset` led to it (None: none, or not known).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -65,6 +77,7 @@ class HandedState(BaseModel):
     locks_accounts: bool
     counters: tuple[Counter, ...] | None
     """None: there are more tables than are looked at."""
+    reset: NotedReset | None = None
 
     @property
     def by_table(self) -> dict[tuple[str, str], int] | None:
@@ -136,6 +149,16 @@ def store(host: Host, name: str, state: HandedState) -> None:
         whole_file.replace_disposable(file, state.model_dump_json().encode())
         return
     forget(host, name)
+
+
+def note_reset(host: Host, info: CloneInfo, reset: NotedReset) -> None:
+    """Note which reset gave the clone its data, so that its run does it once. Nothing is noted if it is not known how.
+
+    The clone is as it was then: its caller holds its lock.
+    """
+    state = read(host, info)
+    if state is not None:
+        store(host, info.name, state.model_copy(update={"reset": reset}))
 
 
 def read(host: Host, info: CloneInfo) -> HandedState | None:

@@ -19,6 +19,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import address, handed, heartbeat, row_reset
 from zsnapdb.jobs.clone.catalogue import held, of_dataset, ready, refuse_other
 from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.handed import NotedReset
 from zsnapdb.jobs.clone.row_reset import UndoneRows
 
 if TYPE_CHECKING:
@@ -128,11 +129,33 @@ def reset(
         if meant is not None:
             refuse_other(meant, info)
         done = _reset(settings, host, info, requested, events, accepts_older=accepts_older, replaces=replaces)
+        handed.note_reset(host, done.info, _noted(host.run_id(), done))
         if done.info.lease.heartbeat is not None:
             # Whoever waited for this did not beat meanwhile. No sweep judges the clone before the lock is free.
             with contextlib.suppress(PreflightError):
                 heartbeat.beat(host, done.info.name)
         return done
+
+
+def _noted(run: str, done: ResetClone) -> NotedReset:
+    if done.undone is not None:
+        undone = done.undone
+        return NotedReset(
+            run_id=run, transactions=undone.transactions, rows=undone.rows, seconds=undone.seconds, reason=done.reason
+        )
+    return NotedReset(run_id=run, seconds=done.swap_seconds, reason=done.reason)
+
+
+def done_by_run(settings: Settings, host: Host, name: str) -> ResetClone | None:
+    """Return what the run of this id has done if it has reset the clone, and nothing gave it other data since."""
+    info = ready(settings, host, name)
+    state = handed.read(host, info)
+    noted = state.reset if state is not None else None
+    if noted is None or noted.run_id != host.run_id():
+        return None
+    if noted.rows is None or noted.transactions is None or noted.seconds is None:
+        return ResetClone(info, swap_seconds=noted.seconds, reason=noted.reason)
+    return ResetClone(info, UndoneRows(noted.transactions, noted.rows, noted.seconds), reason=noted.reason)
 
 
 def _reset(

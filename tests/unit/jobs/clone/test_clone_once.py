@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,11 @@ from zsnapdb.config.address import AddressSettings
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import destroy, haproxy, once
+from zsnapdb.jobs.clone import catalogue, destroy, handed, haproxy, once, reset
+from zsnapdb.jobs.clone.handed import NotedReset
+from zsnapdb.jobs.clone.reset import ResetClone
+from zsnapdb.jobs.clone.row_reset import UndoneRows
+from zsnapdb.mysql.process.processes import started_at
 from zsnapdb.planning.clone.addresses import KeptRoute
 
 FIRST, SECOND = "20261120T100000Z-0001", "20261120T110000Z-0002"
@@ -108,6 +113,31 @@ def test_the_commit_of_the_run_is_found_and_no_other(pool: ClonePool, settings: 
     known = once.committed(settings, host, "web")
     assert known is not None
     assert known.set.backup_id == SECOND
+
+
+def test_the_reset_of_the_run_is_found_with_what_it_did_as_long_as_its_data_is_there(
+    pool: ClonePool, settings: Settings, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(pool, "web")
+    info, started = replace(catalogue.find(settings, host, "web"), pid=os.getpid()), started_at(os.getpid())
+    assert started is not None
+    monkeypatch.setattr(reset, "ready", lambda *_: info)
+    handed.note_reset(host, info, NotedReset(run_id=RUN))
+    assert reset.done_by_run(settings, host, "web") is None, "it is not known how the clone was"
+    state = {"backup_id": FIRST, "revision": 1, "rules": "", "pid": os.getpid(), "started": started, "file": "b.000001"}
+    state |= {"offset": 4, "digest": "", "inode": 1, "definitions": "", "locks_accounts": True, "counters": None}
+    handed.store(host, "web", handed.HandedState.model_validate(state))
+    assert reset.done_by_run(settings, host, "web") is None
+    for done in (
+        ResetClone(info, UndoneRows(2, 5, 0.5)),
+        ResetClone(info, swap_seconds=0.25, reason="a table is defined otherwise"),
+        ResetClone(info, reason="its server does not run"),
+    ):
+        handed.note_reset(host, info, reset._noted(RUN, done))
+        assert reset.done_by_run(settings, host, "web") == done
+        assert reset.done_by_run(settings, replace(host, run_id=lambda: OTHER), "web") is None
+    monkeypatch.setattr(reset, "ready", lambda *_: replace(info, revision=2))
+    assert reset.done_by_run(settings, host, "web") is None
 
 
 def test_a_clone_that_has_the_name_again_is_another_one(pool: ClonePool, settings: Settings, host: Host) -> None:
