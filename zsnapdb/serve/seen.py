@@ -46,7 +46,7 @@ class SeenCommit:
 class SeenClone:
     """A clone: what people call it, its unchanging name, its owner, when it was made, its set ("": none), fields.
 
-    `most_bytes` is how much it may write, or has written if that is more: commits keep data that it had before a reset.
+    `most_bytes` is how much it may have of its own, with what its commits keep, or has if that is more.
     `runs` is whether its server does, `instance` what it is of, `is_masked` whether its data is.
     """
 

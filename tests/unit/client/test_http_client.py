@@ -139,7 +139,7 @@ def test_the_branches_of_a_clone(client: Client, host: ServeHost, url: str) -> N
     made = client.create("main", "mine")
     for verb in ("list", "create", "delete"):
         host.prints(f"branch-{verb}", BRANCHES)
-    clone = host.look().document["clones"][0]  # type: ignore[index,call-overload]
+    clone = host.look().document["clones"][0]  # type: ignore[index]
     host.prints("branch-switch", {"clone": clone, **SWITCHED})
     host.prints("branch-log", {"commits": [{"id": "c1", "parent": None, "created": "1", "branches": ["main"]}]})
     host.prints("branch-diff", {**DIFFERENCE, "left_out": True})

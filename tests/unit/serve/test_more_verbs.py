@@ -483,7 +483,8 @@ def test_log_and_difference_of_a_clone_that_is_not_masked_are_for_no_lesser_toke
     tells(host)
     host.clones({"name": "mine", "owner": SUBJECT, "instance": instance, "masked": masked})
     diff = DiffBranchesVerb(name="mine", states=TwoStates(before="main", after="x"))
-    for number, verb in enumerate((CloneLogsVerb(name="mine"), diff), 1):
+    verbs: tuple[Verb, ...] = (CloneLogsVerb(name="mine"), diff)
+    for number, verb in enumerate(verbs, 1):
         host.done(host.token(SUBJECT, Role.OPERATOR), verb)
         answer = host.ask(host.token(SUBJECT), verb)
         if lesser:

@@ -90,7 +90,7 @@ HOSTILE = (
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_no_name_is_an_option_a_path_or_a_second_line(value: str) -> None:
-    for verb in (
+    verbs: list[dict[str, object]] = [
         {"kind": "clone.destroy", "name": value},
         {"kind": "clone.reset", "name": value},
         {"kind": "clone.get", "name": value},
@@ -104,12 +104,14 @@ def test_no_name_is_an_option_a_path_or_a_second_line(value: str) -> None:
         {"kind": "clone.commit", "name": value},
         {"kind": "clone.logs", "name": value},
         {"kind": "clone.branch.list", "name": value},
-        *({"kind": f"clone.branch.{one}", "name": value, "chosen": {"branch": "x"}} for one in ("switch", "delete")),
+        {"kind": "clone.branch.switch", "name": value, "chosen": {"branch": "x"}},
+        {"kind": "clone.branch.delete", "name": value, "chosen": {"branch": "x"}},
         {"kind": "instance.points", "name": f"../{value}"},
         {"kind": "drill.list", "instance": f"-{value}"},
         {"kind": "operation.get", "id": value},
         {"kind": "operation.cancel", "id": value},
-    ):
+    ]
+    for verb in verbs:
         with pytest.raises(UsageError):
             parse(line(**verb))
 
@@ -135,14 +137,16 @@ NO_BRANCHES = (
 
 @pytest.mark.parametrize("value", NO_BRANCHES)
 def test_no_branch_is_an_option_a_path_upwards_or_a_second_line(value: object) -> None:
-    for verb in (
-        *({"kind": f"clone.branch.{one}", "chosen": {"branch": value}} for one in ("switch", "delete")),
+    verbs: list[dict[str, object]] = [
+        {"kind": "clone.branch.switch", "chosen": {"branch": value}},
+        {"kind": "clone.branch.delete", "chosen": {"branch": value}},
         {"kind": "clone.branch.create", "wanted": {"branch": value}},
         {"kind": "clone.branch.create", "wanted": {"branch": "x", "from": value}},
         {"kind": "clone.branch.log", "state": value},
         {"kind": "clone.branch.diff", "states": {"before": value, "after": "x"}},
         {"kind": "clone.branch.diff", "states": {"before": "x", "after": value}},
-    ):
+    ]
+    for verb in verbs:
         with pytest.raises(UsageError):
             parse(line(name="mine", **verb))
 

@@ -107,6 +107,7 @@ class ClonePool:
             "guid": thing.txg,
             "origin": thing.origin,
             "used": thing.properties.get("used", "0"),
+            "written": thing.properties.get("written", "0"),
             "mounted": "no",
             "userrefs": 0,
         }

@@ -162,6 +162,7 @@ def switch_plan(settings: Settings, host: Host, name: str, branch: str) -> Inten
     is_kept = _is_unwritten(settings, info, _end_of_head(host, info, seen.branches))
     if is_kept and seen.branches.head == target:
         return Intention(info, (f"the data stays: both branches are at {target}",))
+    data_reset.quota_beside(settings, info, is_committed=not is_kept)
     return Intention(
         info,
         (
@@ -200,6 +201,7 @@ def switch(settings: Settings, host: Host, name: str, branch: str, events: Event
             return SwitchedBranch(
                 of_dataset(settings, host, info.name), known.on(branch), left, known.head, is_new_commit=False
             )
+        data_reset.quota_beside(settings, info, is_committed=not is_kept)
         info.process.stop(timeout=settings_of_server.start_timeout)
         stopped, is_new = replace(info, pid=None), False
         with undone_on_error(lambda: _start_again(settings, host, info)):

@@ -17,7 +17,7 @@ from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
-from zsnapdb.jobs.clone import haproxy, heartbeat, locks, meant
+from zsnapdb.jobs.clone import haproxy, heartbeat, locks, meant, taken_over
 from zsnapdb.jobs.clone import properties as clone_properties
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.credentials import client_host
@@ -72,6 +72,7 @@ _COLUMNS = (
     clone_properties.RULES_PROPERTY,
     clone_properties.BRANCHES_PROPERTY,
     clone_properties.GROWN_PROPERTY,
+    clone_properties.TAKES_OVER_PROPERTY,
     RUN_PROPERTY,
     "guid",
     "used",
@@ -135,6 +136,12 @@ def _info(
     }
     origins = {role: members[dataset]["origin"].value for role, dataset in volumes.items()}
     inside = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")} | {top}
+    quota = int(members[current]["quota"].value) if current in members else 0
+    kept = sum(
+        int(values["used"].value)
+        for dataset, values in members.items()
+        if dataset.rpartition("/")[0] == top and dataset != current
+    )
     mount = Path(value(clone_properties.ROOT_PROPERTY))
     follows = facts[clone_properties.FOLLOWS_PROPERTY]
     label, own_id = facts[clone_properties.LABEL_PROPERTY], facts[clone_properties.ID_PROPERTY]
@@ -178,7 +185,9 @@ def _info(
         leftovers=tuple(dataset for dataset in members if dataset not in inside),
         mount=mount,
         own_bytes=found.number("used"),
-        quota=int(members[current]["quota"].value) if current in members else 0,
+        quota=quota + kept if quota else 0,
+        kept_bytes=kept,
+        takes_over=tuple(dataset for dataset, values in members.items() if _takes_over(values)),
         grown=_grown(members[current]) if current in members else 0,
         is_independent=all(origin in (datasets.UNSET, "") for origin in origins.values()),
         origin=decode(value(ORIGIN_PROPERTY), top),
@@ -201,6 +210,11 @@ def _address(recorded: datasets.Property) -> int | None:
 def _grown(revision: Properties) -> int:
     recorded = revision[clone_properties.GROWN_PROPERTY]
     return int(recorded.value) if recorded.is_local and is_number(recorded.value) else 0
+
+
+def _takes_over(revision: Properties) -> bool:
+    noted = revision[clone_properties.TAKES_OVER_PROPERTY]
+    return noted.is_local and noted.value != clone_properties.TAKES_NOTHING_OVER
 
 
 def _pool_mark(recorded: datasets.Property) -> PoolMark | None:
@@ -284,10 +298,17 @@ def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
         with locks.on_clone(dataset):
             info = _of_dataset(settings, host, dataset)
             if info is not None and info.is_called(name):
-                yield _refuse_unusable(info, name)
+                yield _settled(settings, host, _refuse_unusable(info, name))
                 return
         # It was renamed, or has another dataset since a reset, or this dataset is no clone: another lock counts.
         dataset = find(settings, host, name).name
+
+
+def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
+    """Return the clone with the quota that it has to have. The caller holds its lock."""
+    for revision in info.takes_over:
+        taken_over.settle(revision)
+    return of_dataset(settings, host, info.name) if info.takes_over else info
 
 
 def is_dataset(settings: Settings, name: str) -> bool:

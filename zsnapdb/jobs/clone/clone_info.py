@@ -31,8 +31,8 @@ class CloneInfo:
     `source` is the kind of source that the data is of, `requested` what the user named to get this data. `original` is
     the snapshot set that the clone was created from, as `--from` takes it, and `original_request` what the user named
     then. `masked` is when masking was complete (None: not masked). `set_name` and `part` are those of a clone in a set,
-    else empty. `own_bytes` is the space that only the clone occupies, snapshots included, and `quota` the most that its
-    volumes may have of that (0: no limit).
+    else empty. `own_bytes` is the space that only the clone occupies, snapshots included, and `quota` the most that it
+    may have of that (0: no limit).
     """
 
     name: str
@@ -89,6 +89,10 @@ class CloneInfo:
     """Whether its request asks for masking, at every first start of new files."""
     branches: str = ""
     """Its branches, as its anchor records them (`Branches`); "" if it is on the first one."""
+    kept_bytes: int = 0
+    """How many bytes of its own are of data that it had before, which its commits keep."""
+    takes_over: tuple[str, ...] = ()
+    """Revisions that took something over when the process that was at work was killed (`taken_over.settle`)."""
     grown: int = 0
     """How many bytes of its quota are for what it was detached with, or took over. Other data does not get them."""
     run_id: str = ""
@@ -120,8 +124,9 @@ class CloneInfo:
 
     @property
     def written_quota(self) -> int:
-        """The most that its users may write, in bytes (0: no limit)."""
-        return max(LEAST, self.quota - self.grown) if self.quota and self.grown else self.quota
+        """The most that its users may write into the data that it has now, in bytes (0: no limit)."""
+        others = self.kept_bytes + self.grown
+        return max(LEAST, self.quota - others) if self.quota and others else self.quota
 
     @property
     def has_original(self) -> bool:

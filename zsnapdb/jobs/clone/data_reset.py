@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import NotThere, PreflightError
-from zsnapdb.base.model import SnapshotSet, pool_of
+from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
@@ -34,7 +34,7 @@ from zsnapdb.jobs.clone.live_set import take_live
 from zsnapdb.jobs.clone.locate import bring_here, locate
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
-from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, with_volumes
+from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, commits, with_volumes
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone.branches import Branches
@@ -60,6 +60,7 @@ class ResetPlan:
 
 def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None, *, accepts_older: bool) -> ResetPlan:
     """Return what replacing the data would do; change nothing."""
+    quota_beside(settings, info)
     live = info.backup_id if info.source == SourceKind.LIVE else ""
     if requested == LIVE_STATE:
         return ResetPlan(info, "", {}, is_original=False, drops=live)
@@ -155,15 +156,23 @@ def _source(
 def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource) -> int:
     """Clone the source as a new, unmounted revision beside the current revision; return its number.
 
-    It may have as much of its own as the users of the current one may write, so a clone that is full can be reset.
+    The clone may have as much of its own as before. Without commits its data goes, so one that is full can be reset.
     """
-    quota = info.written_quota or room.of_new_clone(settings, datasets.available(pool_of(info.top)))
+    quota = quota_beside(settings, info)
     revision = next_number(info)
     begin_change(info)
     layout = volumes.layout_of(source.origin, f"{info.top}/r{revision}", info.mount)
     with undone_on_error(lambda: undo_change(info, revision)):
         volumes.clone_volumes(source, layout, {CLONE_PROPERTY: info.name}, quota)
     return revision
+
+
+def quota_beside(settings: Settings, info: CloneInfo, *, is_committed: bool = False) -> int:
+    """Return the quota of other data of the clone in bytes. The errors are those of `room.of_other_data`.
+
+    `is_committed`: the data that it has now is to be committed first.
+    """
+    return room.of_other_data(settings, info, keeps_data=is_committed or bool(commits(info.current)))
 
 
 def put(

@@ -17,7 +17,17 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import address, catalogue, foreign, heartbeat, locks, properties, reusable_sets, room
+from zsnapdb.jobs.clone import (
+    address,
+    catalogue,
+    foreign,
+    heartbeat,
+    locks,
+    properties,
+    reusable_sets,
+    room,
+    taken_over,
+)
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.destroy import destroy_locked, unused_live
 from zsnapdb.jobs.clone.lifecycle import session
@@ -167,6 +177,8 @@ def _judge_clone(
         return SweepVerdict.leak("the command that made it for itself is gone")
     if info.is_of_nobody and not info.waits and not info.lease.is_protected(moment):
         return SweepVerdict(LeaseVerdict.REAP, "nobody gets it out of its pool any more")
+    for revision in info.takes_over if act else ():
+        taken_over.settle(revision)
     old = _droppable(info)
     if info.phase is CopyPhase.CHANGING or old:
         error = _mend(info, also) if act else None

@@ -10,7 +10,7 @@ from pathlib import Path
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import SNAPSHOT_PREFIX
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone import foreign, handed, heartbeat, locks, reusable_sets, room
+from zsnapdb.jobs.clone import foreign, handed, heartbeat, locks, reusable_sets, taken_over
 from zsnapdb.jobs.clone.foreign import SeenSnapshots
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, clone_mark
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet
@@ -140,7 +140,7 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
         heirs = {_revision_of(anchor, step.dataset) for step in planned.steps.promotions}
         if heirs:
             most = int(datasets.properties(anchor, ["used"])["used"].value)
-            locked.enter_context(room.for_what_is_taken_over(sorted(heirs), most))
+            locked.enter_context(taken_over.taking_over(sorted(heirs), most))
         for step in planned.steps.promotions:
             datasets.promote(step.dataset)
         if not planned.steps.snapshots:

@@ -7,7 +7,7 @@ A quota counts what a dataset and all below it occupy, snapshots too, and not wh
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import CommandError, PreflightError, UsageError
@@ -17,11 +17,10 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone.catalogue import held, homes, of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.properties import GROWN_PROPERTY
 from zsnapdb.jobs.copies.properties import HALF_MADE
 from zsnapdb.planning.clone.room import LEAST, clone_quota, form_quota, home_quota
 from zsnapdb.zfs import datasets
-from zsnapdb.zfs.command import is_number, number_in
+from zsnapdb.zfs.command import number_in
 
 _GUARD = f"{PROPERTY}:floor-quota"
 """On the home of all clones: the quota that zsnapdb has set there. Another quota there is the administrator's."""
@@ -102,36 +101,6 @@ def available_below(home: str) -> int:
     return datasets.available(home if is_limited else pool_of(home))
 
 
-@contextlib.contextmanager
-def for_what_is_taken_over(revisions: Iterable[str], most: int) -> Iterator[None]:
-    """Let these revisions of clones take over up to `most` bytes within the block, whatever their quotas are.
-
-    `zfs promote` is refused if the quota has no room for the snapshots that are taken over. Afterwards each clone may
-    write as much as before: its quota grew by what it took over. A revision without a quota stays without one. Other
-    data of the clone does not get what grew.
-    """
-    before = {}
-    for revision in revisions:
-        used, quota = _used_and_quota(revision)
-        if quota:
-            before[revision] = used, quota
-            datasets.set_properties(revision, {"quota": str(quota + most)})
-    try:
-        yield
-    finally:
-        for revision, (used, quota) in before.items():
-            grown = max(0, _used_and_quota(revision)[0] - used)
-            before_that = datasets.properties(revision, [GROWN_PROPERTY])[GROWN_PROPERTY].value
-            already = int(before_that) if is_number(before_that) else 0
-            datasets.set_properties(revision, {"quota": str(quota + grown), GROWN_PROPERTY: str(already + grown)})
-
-
-def _used_and_quota(dataset: str) -> tuple[int, int]:
-    seen = datasets.properties(dataset, ["used", "quota"])
-    used, quota = (number_in(seen[key].value, ["zfs", "get", key, dataset]) for key in ("used", "quota"))
-    return used, quota
-
-
 def of_new_clone(settings: Settings, free: int, wanted: int | None = None) -> int:
     """Return the quota of a new clone in bytes (0: none is configured). `free`: the free bytes of its pool.
 
@@ -140,6 +109,24 @@ def of_new_clone(settings: Settings, free: int, wanted: int | None = None) -> in
     if wanted is not None and wanted < LEAST:
         raise UsageError(f"a clone needs {size(LEAST)} of its own, not {size(wanted)}", hint="name a larger quota")
     return clone_quota(settings.clones.quota if wanted is None else wanted, free, settings.clones.free_floor)
+
+
+def of_other_data(settings: Settings, info: CloneInfo, *, keeps_data: bool) -> int:
+    """Return the quota in bytes of other data that the clone gets; 0: none is configured.
+
+    It may have as much of its own then as before, with what its commits keep. `keeps_data`: the data that it has now
+    stays, for its commits. PreflightError if that leaves less than a server needs.
+    """
+    if not info.quota:
+        return of_new_clone(settings, datasets.available(pool_of(info.top)))
+    left = info.quota - info.own_bytes if keeps_data else info.written_quota
+    if left < LEAST:
+        raise PreflightError(
+            f"the commits of clone {info.label} keep {size(info.own_bytes)} of the {size(info.quota)} that it may have"
+            f" of its own, and other data needs {size(LEAST)}",
+            hint=f"`zsnapdb clone extend {info.label} --quota SIZE` gives it more",
+        )
+    return left
 
 
 def of_prepared_form(settings: Settings, free: int) -> int:
@@ -193,7 +180,7 @@ def extend(settings: Settings, host: Host, name: str, quota: int) -> CloneInfo:
     """Give the clone another quota, in bytes. The errors are those of `refuse`."""
     with held(settings, host, name) as info:
         refuse(settings, info, quota)
-        datasets.set_properties(info.current, {"quota": str(quota)})
+        datasets.set_properties(info.current, {"quota": str(quota - info.kept_bytes)})
         guard(settings)
         return of_dataset(settings, host, info.name)
 

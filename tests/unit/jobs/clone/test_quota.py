@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ from zsnapdb.base.errors import PreflightError, UsageError
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config import settings as configuration
 from zsnapdb.config.settings import CloneSettings, Settings
-from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import catalogue, create_plan, data_reset, room, volumes
+from zsnapdb.jobs.clone import catalogue, create_plan, data_reset, lifecycle, reaper, room, taken_over, volumes
 from zsnapdb.jobs.clone import pool as clone_pool
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.delegation import COMMANDS, SERVED, parse
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import CloneSource
@@ -23,6 +25,7 @@ from zsnapdb.planning.clone.room import LEAST
 from zsnapdb.planning.clone.source_kind import SourceKind
 
 GIB = 1 << 30
+CLONES = CloneSettings(dataset=HOME)
 
 
 def settings(quota: int) -> Settings:
@@ -83,19 +86,112 @@ def test_an_account_has_as_many_clones_by_serve_as_by_sudo_and_no_more(
             clone_pool._admitted_beside(limited, instance, request, replace(slot, name="slot"), "second")
 
 
-def test_other_data_gets_no_quota_for_what_was_taken_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Else a clone that was filled, committed, cloned, destroyed and reset might write twice as much, and so on."""
-    pool, limited, given = ClonePool(), settings(GIB), list[int]()
+@pytest.fixture
+def heir(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Heir:
+    pool = ClonePool()
     pool.install(monkeypatch)
-    base = pool.snapshot(f"{SOURCE}@zsnapdb-20261120T100000Z-0001")
-    revision = pool.clone("heir", base)
-    limited = limited.model_copy(update={"clones": CloneSettings(dataset=HOME)})
+    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
+    base = pool.snapshot(f"{SOURCE}@zsnapdb-20260101T000000Z-0001")
+    revision = pool.clone("heir", base, expires="2099-01-01T00:00:00Z")
     pool.things[revision].properties |= {"quota": str(GIB), "used": "0"}
-    for taken in (GIB, 3 * GIB):
-        with room.for_what_is_taken_over([revision], 9 * GIB):
-            pool.things[revision].properties["used"] = str(taken)
-    info = catalogue.find(limited, replace(THIS_HOST, run=tmp_path), "heir")
-    assert (info.quota, info.written_quota) == (4 * GIB, GIB)
+    return Heir(pool, revision, replace(THIS_HOST, run=tmp_path))
+
+
+@dataclass(frozen=True)
+class Heir:
+    """A clone that may write 1 GiB, and takes commits over."""
+
+    pool: ClonePool
+    revision: str
+    host: Host
+    settings: Settings = field(default_factory=lambda: settings(GIB).model_copy(update={"clones": CLONES}))
+
+    def gets(self, commit: str, written: int) -> None:
+        """Take over a commit of so many bytes; so many are used then, beside what its users write."""
+        name = self.pool.commit(self.revision, commit)
+        self.pool.things[name].properties["written"] = str(written)
+        self.uses(written)
+
+    def uses(self, more: int) -> None:
+        for dataset in (self.revision, self.revision.rpartition("/")[0]):
+            used = int(self.pool.things[dataset].properties.get("used", "0"))
+            self.pool.things[dataset].properties["used"] = str(used + more)
+
+    @property
+    def info(self) -> CloneInfo:
+        return catalogue.find(self.settings, self.host, "heir")
+
+    @property
+    def quotas(self) -> tuple[int, int]:
+        return self.info.quota, self.info.written_quota
+
+
+def test_a_clone_may_write_as_much_as_before_when_it_took_something_over(heir: Heir) -> None:
+    for number in (1, 3):
+        with taken_over.taking_over([heir.revision], 9 * GIB):
+            assert heir.info.quota > 9 * GIB
+            heir.gets(f"20260101T000000Z-000{number}", number * GIB)
+            # What its users write meanwhile is no reason to give it more.
+            heir.uses(GIB // 4)
+    assert (heir.quotas, heir.info.takes_over) == ((5 * GIB, GIB), ())
+
+
+WAYS: dict[str, Callable[[Heir], object]] = {
+    "reap": lambda heir: reaper.reap(heir.settings, heir.host),
+    "its next change": lambda heir: lifecycle.protect(heir.settings, heir.host, "heir", 60.0),
+    "the next that is taken over": lambda heir: takes_over(heir, 0),
+}
+
+
+def takes_over(heir: Heir, written: int) -> None:
+    with taken_over.taking_over([heir.revision], 9 * GIB):
+        if written:
+            heir.gets("20260101T000000Z-0002", written)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("has_taken", [False, True])
+def test_a_kill_while_something_is_taken_over_leaves_no_larger_quota_than_is_right(
+    heir: Heir, monkeypatch: pytest.MonkeyPatch, way: str, has_taken: bool
+) -> None:
+    settle = taken_over.settle
+    # Whoever is killed comes to no end.
+    monkeypatch.setattr(taken_over, "settle", lambda _: None)
+    takes_over(heir, 3 * GIB if has_taken else 0)
+    assert heir.quotas[0] == 10 * GIB
+    heir.uses(GIB // 2)
+    monkeypatch.setattr(taken_over, "settle", settle)
+    WAYS[way](heir)
+    assert heir.quotas == ((4 * GIB, GIB) if has_taken else (GIB, GIB))
+
+
+def test_other_data_gets_no_quota_for_what_was_taken_over_nor_for_what_commits_keep(
+    heir: Heir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a clone that was filled, committed and reset might write twice as much, and so on."""
+    given = list[int]()
     monkeypatch.setattr(volumes, "clone_volumes", lambda *words: given.append(words[3]))
-    source = CloneSource(SourceKind.BACKUP, SnapshotSet("20261120T100000Z-0001", {}), info.origin)
-    assert (data_reset._clone_beside(limited, info, source), given) == (2, [GIB])
+
+    def beside() -> int:
+        source = CloneSource(SourceKind.BACKUP, SnapshotSet("20260101T000000Z-0001", {}), heir.info.origin)
+        assert data_reset._clone_beside(heir.settings, heir.info, source) == 2
+        return given[-1]
+
+    heir.uses(GIB // 4)
+    assert beside() == GIB, "the data goes: one that is full can be reset"
+    with taken_over.taking_over([heir.revision], 9 * GIB):
+        heir.gets("20260101T000000Z-0002", 3 * GIB)
+    assert (heir.quotas, beside()) == ((4 * GIB, GIB), 3 * GIB // 4)
+    # The old data is kept for its commits, and the clone may have as much in all as before.
+    volume = heir.pool.volume("heir", 2, f"{SOURCE}@zsnapdb-20260101T000000Z-0001")
+    heir.pool.things[volume].properties["quota"] = str(given[-1])
+    heir.pool.things[f"{HOME}/heir"].properties["zsnapdb:revision"] = "2"
+    assert heir.quotas == (4 * GIB, 3 * GIB // 4)
+    assert room.extend(heir.settings, heir.host, "heir", 5 * GIB).quota == 5 * GIB
+
+
+def test_a_clone_whose_commits_keep_all_that_it_may_have_gets_no_other_data(heir: Heir) -> None:
+    heir.gets("20260101T000000Z-0002", GIB - LEAST + 1)
+    with pytest.raises(PreflightError, match=r"keep 960\.0 MiB of the 1\.0 GiB") as refused:
+        data_reset.quota_beside(heir.settings, heir.info)
+    assert "zsnapdb clone extend heir --quota" in refused.value.hint
