@@ -4,7 +4,9 @@
 
 A backup of tables of that size is restored from the S3 server of the guest, with the share of each step, beside `zfs
 receive` of the same streams from files into datasets with the same properties, and the server's own recovery and
-shutdown. `--handover run` is measured to the first answer of the restored server, beside `zfs receive` and one start.
+shutdown. A line between the two: `zstd -d | zfs receive`, as who keeps compressed streams restores them. Who had the
+processors of the guest is said too: the S3 server runs in the same guest. `--handover run` is measured to the first
+answer of the restored server, beside `zfs receive` and one start.
 It boots a guest for each size and flavour, prints a table, and ends with 0 whenever it could measure.
 """
 
@@ -37,10 +39,15 @@ def measure(lab: Lab, flavour: str, mebibytes: int, rounds: int) -> dict[str, An
         return results
 
 
-def best(results: dict[str, Any], which: str) -> dict[str, float]:
+def best(results: dict[str, Any], which: str) -> dict[str, Any]:
     """Return the quickest round of one kind."""
-    rounds: list[dict[str, float]] = [sample[which] for sample in results["samples"]]
+    rounds: list[dict[str, Any]] = [sample[which] for sample in results["samples"]]
     return min(rounds, key=lambda seconds: seconds["whole"])
+
+
+def had_the_processors(used: dict[str, float]) -> str:
+    """Return who had the processors for how many seconds."""
+    return ", ".join(f"{name} {seconds:.2f}" for name, seconds in used.items())
 
 
 def lines(flavour: str, results: dict[str, Any]) -> list[str]:
@@ -59,6 +66,12 @@ def lines(flavour: str, results: dict[str, Any]) -> list[str]:
     rows.append(f"  {'starting, planning':44s} {rest:7.2f} s {100 * rest / ours['whole']:5.1f} %")
     rows.append(f"  {'zsnapdb restore':44s} {ours['whole']:7.2f} s")
     rows.append(f"  {'zfs receive from files':44s} {hand['receive']:7.2f} s")
+    middle = min((sample["decompressed"] for sample in results["samples"]), key=lambda sample: sample["receive"])
+    rows.append(f"  {'zstd -d of files | zfs receive':44s} {middle['receive']:7.2f} s")
+    quickest = min(results["samples"], key=lambda sample: sample["ours"]["whole"])
+    rows.append(f"  processor seconds, zsnapdb restore: {had_the_processors(quickest['processor'])}")
+    rows.append(f"  processor seconds, zfs receive from files: {had_the_processors(hand['processor'])}")
+    rows.append(f"  processor seconds, zstd -d | zfs receive: {had_the_processors(middle['processor'])}")
     rows.append(f"  {'the servers own recovery and shutdown':44s} {hand['recover']:7.2f} s")
     rows.append(f"  {'both':44s} {hand['whole']:7.2f} s   ratio {ours['whole'] / hand['whole']:.2f}, goal <= {GOAL}")
     first, by_hand = first_answers(results)
@@ -99,6 +112,8 @@ def main() -> int:
                 ours, hand = best(results, "ours")["whole"], best(results, "hand")["whole"]
                 figures[f"{flavour}_{mebibytes}_restore"] = {"value": round(ours, 2), "unit": "s"}
                 figures[f"{flavour}_{mebibytes}_by_hand"] = {"value": round(hand, 2), "unit": "s"}
+                middle = min(sample["decompressed"]["receive"] for sample in results["samples"])
+                figures[f"{flavour}_{mebibytes}_decompressed_receive"] = {"value": round(middle, 2), "unit": "s"}
                 figures[f"{flavour}_{mebibytes}_ratio"] = {
                     "value": round(ours / hand, 3),
                     "unit": "x",

@@ -27,11 +27,16 @@ WRITE = (
     " LONGTEXT)'); [c.cursor().execute(f'INSERT INTO later VALUES ({n}, REPEAT(CHAR(65 + {n}), 1000000))') for n in"
     " range(20)]"
 )
-# It is in no binlog: only the full backup is large. Its newest rows are in the redo log, which the parent volume has.
+# It is in no binlog: only the backups are large. Its newest rows are in the redo log, which the parent volume has.
 BULK = (
     HEAD + "import os; k = ledger.connect('/run/mysqld/mysqld.sock', 'root', '', 'ledger').cursor();"
-    " k.execute('SET sql_log_bin = 0'); k.execute('CREATE TABLE bulk (id INT PRIMARY KEY, body LONGBLOB)');"
-    " [k.execute('INSERT INTO bulk VALUES (%s, %s)', (n, os.urandom(1000000))) for n in range(48)]"
+    " k.execute('SET sql_log_bin = 0'); k.execute('CREATE TABLE IF NOT EXISTS bulk (id INT PRIMARY KEY AUTO_INCREMENT,"
+    " body LONGBLOB)'); [k.execute('INSERT INTO bulk (body) VALUES (%s)', (os.urandom(1000000),)) for n in range(32)]"
+)
+RECEIVED = (
+    "import sys; sys.path.insert(0, '/checkout'); from zsnapdb.stream.resume_point import parse_token; from zsnapdb.zfs"
+    " import partial; token = partial.token(sys.argv[1]); point = token and parse_token(token); print(point.received,"
+    " point.from_guid) if point else print(0, 0)"
 )
 STATE = (
     HEAD
@@ -46,7 +51,6 @@ SERVING = (
 )
 TOP = "tank/resumed"
 RESTORE = ["zsnapdb", "restore", "main", "--to", "latest", "--target", TOP, "--handover", "run", "--json"]
-KEPT = ["zfs", "get", "-H", "-p", "-o", "value", "used,receive_resume_token"]
 SLOW = ["sed", "-i", 's/^stream.chunk_size.*/&\\nbandwidth = "3MiB"/', CONFIG]
 FAST = ["sed", "-i", "/^bandwidth/d", CONFIG]
 GOES_ON = re.compile(r"the parent volume of \S+ goes on at ([0-9.]+) MiB of ([0-9.]+) MiB: ZFS kept")
@@ -73,6 +77,7 @@ def prepare(guest: Guest) -> str:
             " INT)')",
         ]
     ).check()
+    guest.run([PYTHON, "-c", BULK], timeout=600).check()
     guest.run([QUICK, "backup"]).check()
     guest.run([PYTHON, "-c", WRITE], timeout=600).check()
     guest.run([QUICK, "binlog", "archive", "main", "--once"], timeout=600).check()
@@ -121,40 +126,49 @@ def fetched(guest: Guest) -> int:
     return int(line.split()[1])
 
 
-def goes_on_inside_a_volume(guest: Guest, prepared: str, step: str) -> None:
-    """Kill a restore while ZFS receives the large volume: the next run fetches about the rest, and the data is exact.
+def goes_on_inside_a_volume(guest: Guest, prepared: str, steps: list[str]) -> None:
+    """Kill a restore while ZFS receives a large volume: the next run fetches about the rest, and the data is exact.
 
-    What ZFS kept is removed with the restore that is given up.
+    `steps` receive the volume of a full backup, then that of the increment: it is killed in both. What ZFS kept is
+    removed with the restore that is given up.
     """
     top, rest = "tank/halfway", ["--target", "tank/halfway", "--json"]
+    begin, resume = ["restore", "main", "--to", "latest", "--handover", "run"], ["restore", "main", "--resume"]
 
-    def killed() -> None:
+    def received() -> tuple[int, bool]:
+        """Return the bytes that ZFS kept, and whether they are of an increment."""
+        done = guest.run([PYTHON, "-c", RECEIVED, top])
+        count, base = done.stdout.split() if done.code == 0 else ("0", "0")
+        return int(count), base != "0"
+
+    def killed(words: list[str], *, is_increment: bool) -> None:
         guest.run(SLOW).check()
-        running = guest.spawn(["zsnapdb", "restore", "main", "--to", "latest", "--handover", "run", *rest])
+        running = guest.spawn(["zsnapdb", *words, *rest])
         deadline = time.monotonic() + 300
-        while not (used := guest.run([*KEPT, top]).stdout.split()) or used[1] == "-" or int(used[0]) < 15e6:
+        while (seen := received())[1] is not is_increment or seen[0] < 13e6:
             assert time.monotonic() < deadline, running.output(2)
             assert not running.done.is_set(), running.output(2)
         running.signal(signal.SIGKILL)
         running.wait(600)
         guest.run(FAST).check()
-        assert guest.run([*KEPT, top]).check().stdout.split()[1] != "-"
+        assert received()[0] >= 13e6
 
-    killed()
-    before = fetched(guest)
-    stopped = guest.run(["zsnapdb", "restore", "main", "--resume", "--stop-after", step, *rest], timeout=600).check()
-    went = fetched(guest) - before
-    at, whole = (float(number) for number in GOES_ON.search(stopped.stderr).groups())  # type: ignore[union-attr]
-    print(f"killed inside a volume: it goes on at {at} of {whole} MiB, {went / 2**20:.1f} MiB were transferred")
-    assert 10 < at < whole - 10
-    # The first chunk and the one of the point are fetched twice; descriptions and headers come to less than a chunk.
-    assert went < (whole - at + 4) * 2**20
+    for step in steps:
+        killed(begin if step == steps[0] else resume, is_increment=step != steps[0])
+        before = fetched(guest)
+        stopped = guest.run(["zsnapdb", *resume, "--stop-after", step, *rest], timeout=600).check()
+        went = fetched(guest) - before
+        at, whole = (float(number) for number in GOES_ON.search(stopped.stderr).groups())  # type: ignore[union-attr]
+        print(f"killed in {step}: it goes on at {at} of {whole} MiB, {went / 2**20:.1f} MiB were transferred")
+        assert 10 < at < whole - 10
+        # The first chunk and the one of the point are fetched twice; descriptions and headers are less than a chunk.
+        assert went < (whole - at + 4) * 2**20
     output = guest.run(["zsnapdb", "restore", "main", "--resume", *rest], timeout=600).check().stdout
     check_end(guest, prepared, output)
     guest.run([PYTHON, "-c", SHUT_DOWN, f"{json.loads(output)['mount']}/.zsnapdb/server.sock"]).check()
     guest.run(["sh", "-c", f"until zfs destroy -r {top}; do sleep 1; done"], timeout=600).check()
     datasets = guest.run(LISTING).check().stdout
-    killed()
+    killed(begin, is_increment=False)
     guest.run(["zsnapdb", "restore", "main", "--abandon", *rest]).check()
     assert guest.run(LISTING).check().stdout == datasets
 
@@ -163,7 +177,7 @@ def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothi
     prepared = prepare(guest)
     chance = random.Random(3)
     names = steps(guest)
-    goes_on_inside_a_volume(guest, prepared, next(name for name in names if re.fullmatch("receive-.*-parent", name)))
+    goes_on_inside_a_volume(guest, prepared, [name for name in names if re.fullmatch("receive-.*-parent", name)])
     by_hand = guest.spawn(RESTORE)
     wait_for_step(by_hand, [name for name in names if name.startswith("receive-")])
     by_hand.signal(signal.SIGINT)

@@ -22,11 +22,11 @@ MOST = {
     ("clone", "reset", "few", "--replace"): (22, 2),
     ("clone", "destroy", "few"): (9, 0),
     ("query", "main", "SELECT 1"): (24, 1),
-    ("doctor", "main"): (21, 2),
+    ("doctor", "main"): (18, 1),
 }
 """The most programs of each command, and how many of them may be repeated with the same words.
 
-Clones and sets that other tests left cost `doctor` some more: what is here alone needs 15 for it.
+Clones and sets that other tests left cost `doctor` some more: what is here alone needs 14 for it.
 """
 
 

@@ -1,13 +1,18 @@
 """Measures in a guest how long a whole restore and each of its steps take.
 
-For comparison: `zfs receive` from a file, and mysqld's own recovery. `restore.py MEBIBYTES ROUNDS`.
-Writes /out/bench.json.
+For comparison: `zfs receive` from a file, from a file that `zstd` decompresses, and mysqld's own recovery.
+`restore.py MEBIBYTES ROUNDS`. Writes /out/bench.json.
+
+Who had the guest's processor meanwhile is in each sample: the S3 server, which runs in the same guest, the command with
+all programs that it started, and the rest, which is the kernel with the threads of ZFS.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
+import resource
 import subprocess
 import sys
 import time
@@ -30,6 +35,36 @@ COPIED_ROWS = 2**27 // ROW
 VOLUMES = ("", "/data")
 PROPERTIES = "recordsize,compression,atime,xattr,primarycache,logbias,sync,redundant_metadata,checksum,dnodesize"
 """What a volume must have again, also by hand. What the server then writes has these properties, which takes longer."""
+
+
+STREAM = "/srv/s3/stream{}"
+
+
+class Processor:
+    """Who uses the processors of the guest from now on, in seconds."""
+
+    def __init__(self) -> None:
+        self.began = self._now()
+
+    def used(self) -> dict[str, float]:
+        """Return the processor seconds since then by user; those in which nobody had one are "idle"."""
+        return {name: round(now - self.began[name], 3) for name, now in self._now().items()}
+
+    def _now(self) -> dict[str, float]:
+        ticks = os.sysconf("SC_CLK_TCK")
+        # proc(5): user, nice, system, idle, iowait, irq, softirq.
+        fields = [int(word) / ticks for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:8]]
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        command = children.ru_utime + children.ru_stime + own.ru_utime + own.ru_stime
+        store = self._of_process(Path("/run/s3.pid").read_text().strip(), ticks)
+        busy = sum(fields) - fields[3] - fields[4]
+        return {"command": command, "store": store, "kernel": busy - command - store, "idle": fields[3] + fields[4]}
+
+    @staticmethod
+    def _of_process(pid: str, ticks: int) -> float:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / ticks
 
 
 def run(*argv: str) -> str:
@@ -104,34 +139,21 @@ def running(backup_id: str) -> float:
     return answered
 
 
-def by_hand(backup_id: str, option_file: str) -> dict[str, float]:
+def by_hand(option_file: str) -> dict[str, Any]:
     """Receive the same streams from files, set properties, mount, let the server recover and shut down.
 
     Return the seconds of each part.
     """
-    began = time.monotonic()
+    began, processor = time.monotonic(), Processor()
     for index, volume in enumerate(VOLUMES):
-        mountpoint = "/mnt/hand" + volume
-        with open(f"/srv/s3/stream{index}", "rb") as file:
-            subprocess.run(
-                [
-                    "zfs",
-                    "receive",
-                    "-u",
-                    "-o",
-                    f"mountpoint={mountpoint}",
-                    "-o",
-                    "canmount=noauto",
-                    f"tank/hand{volume}",
-                ],
-                stdin=file,
-                check=True,
-            )
+        options = ["-o", f"mountpoint=/mnt/hand{volume}", "-o", "canmount=noauto"]
+        with open(STREAM.format(index), "rb") as file:
+            subprocess.run(["zfs", "receive", "-u", *options, f"tank/hand{volume}"], stdin=file, check=True)
     for volume in VOLUMES:
         values = run("zfs", "get", "-H", "-p", "-o", "property,value", PROPERTIES, f"tank/mysql{volume}").splitlines()
         run("zfs", "set", *[value.replace("\t", "=") for value in values], f"tank/hand{volume}")
         run("zfs", "mount", f"tank/hand{volume}")
-    received = time.monotonic()
+    received, used = time.monotonic(), processor.used()
     lines = Path(option_file).read_text()
     top = str(Path(option_file).parents[1])
     for path in Path("/mnt/hand").glob("*.index"):
@@ -142,7 +164,20 @@ def by_hand(backup_id: str, option_file: str) -> dict[str, float]:
     answered, recovered = start_and_stop("/tmp/hand.cnf", "/mnt/hand/.zsnapdb/server.sock")
     destroy("tank/hand")
     receive = received - began
-    return {"receive": receive, "recover": recovered, "whole": receive + recovered, "first answer": receive + answered}
+    seconds = {"receive": receive, "recover": recovered, "whole": receive + recovered}
+    return {**seconds, "first answer": receive + answered, "processor": used}
+
+
+def decompressed() -> dict[str, Any]:
+    """Receive the same streams from files that `zstd` decompresses. Return the seconds."""
+    began, processor = time.monotonic(), Processor()
+    for index, volume in enumerate(VOLUMES):
+        words = ["zstd", "-q", "-d", "-c", f"{STREAM.format(index)}.zst"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as plain:
+            subprocess.run(["zfs", "receive", "-u", f"tank/hand{volume}"], stdin=plain.stdout, check=True)
+    seconds, used = time.monotonic() - began, processor.used()
+    destroy("tank/hand")
+    return {"receive": seconds, "processor": used}
 
 
 def main() -> None:
@@ -150,18 +185,19 @@ def main() -> None:
     fill(mebibytes)
     backup: dict[str, Any] = json.loads(run("zsnapdb", "backup", "--json"))["backup"]
     for index, volume in enumerate(VOLUMES):
-        with open(f"/srv/s3/stream{index}", "wb") as file:
+        with open(STREAM.format(index), "wb") as file:
             subprocess.run(
                 ["zfs", "send", "-L", f"tank/mysql{volume}@zsnapdb-{backup['backup_id']}"], stdout=file, check=True
             )
+        run("zstd", "-q", "-f", "-3", STREAM.format(index))
     run("/checkout/tests/lab/inside/server", "stop")
     samples: list[dict[str, Any]] = []
     for _ in range(rounds):
-        began = time.monotonic()
+        began, processor = time.monotonic(), Processor()
         restored = json.loads(
             run("zsnapdb", "restore", "main", "--to", backup["backup_id"], "--target", "tank/ours", "--json")
         )
-        whole = time.monotonic() - began
+        whole, used = time.monotonic() - began, processor.used()
         option_file = Path("/tmp/ours.cnf")
         option_file.write_text(Path(restored["option_file"]).read_text())
         top = restored["mount"]
@@ -172,7 +208,9 @@ def main() -> None:
         samples.append(
             {
                 "ours": {**restored["seconds"], "whole": whole},
-                "hand": by_hand(backup["backup_id"], str(link / "server.cnf")),
+                "processor": used,
+                "hand": by_hand(str(link / "server.cnf")),
+                "decompressed": decompressed(),
                 "first answer": running(backup["backup_id"]),
             }
         )
