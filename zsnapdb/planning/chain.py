@@ -150,6 +150,8 @@ def in_order(stored: Iterable[P]) -> list[P]:
     by_pool: dict[int, list[P]] = {}
     for link in sorted(stored, key=lambda link: (link.createtxg, link.backup_id)):
         by_pool.setdefault(link.pool_guid, []).append(link)
+    if len(by_pool) == 1:
+        return _bases_first(next(iter(by_pool.values())))
     timed: list[tuple[str, int, int, P]] = []
     for pool, links in enumerate(by_pool.values()):
         earliest = links[-1].backup_id
@@ -162,6 +164,8 @@ def in_order(stored: Iterable[P]) -> list[P]:
 
 def _bases_first(ordered: Sequence[P]) -> list[P]:
     """Return the backups in this order, but every base before its increments."""
+    if _is_bases_first(ordered):
+        return list(ordered)
     holders: dict[tuple[str, int], list[P]] = {}
     for link in ordered:
         for volume in link.volumes:
@@ -182,6 +186,18 @@ def _bases_first(ordered: Sequence[P]) -> list[P]:
                 placed.add(last.backup_id)
                 result.append(last)
     return result
+
+
+def _is_bases_first(ordered: Sequence[Link]) -> bool:
+    """Whether no backup comes before its base. False also if a base is not stored, which takes a closer look."""
+    seen: set[tuple[str, int]] = set()
+    for link in ordered:
+        first = link.volumes[0]
+        if first.from_guid is not None and (first.role, first.from_guid) not in seen:
+            return False
+        for volume in link.volumes:
+            seen.add((volume.role, volume.guid))
+    return True
 
 
 class Lineage(Generic[L]):

@@ -251,9 +251,10 @@ def _record() -> bytes:
 
 
 def _cached() -> bytes:
-    entry = catalogue._Cached(size=1, summary=catalogue.Summary.of(manifest()))
-    file = catalogue._CacheFile(version=catalogue._VERSION, trust=(), entries={ID: entry})
-    return file.model_dump_json().encode()
+    with tempfile.TemporaryDirectory() as folder:
+        cache = catalogue.Cache(Path(folder) / "main.json", ())
+        cache.write({ID: catalogue.KnownManifest(1, catalogue.Summary.of(manifest()))})
+        return cache.file.read_bytes().partition(b"\n")[2]
 
 
 def _clone_properties() -> str:

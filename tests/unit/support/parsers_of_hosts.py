@@ -116,7 +116,7 @@ def stored_domain(body: bytes, folder: Path) -> None:
 def cache(body: bytes, folder: Path) -> None:
     cache = catalogue.Cache.of(folder, repository_of(b""), INSTANCE)
     cache.file.parent.mkdir(parents=True, exist_ok=True)
-    cache.file.write_bytes(body)
+    cache.file.write_bytes(catalogue.sealed(body))
     for entry in cache.read().values():
         _ = (NOW - entry.summary.created).total_seconds(), entry.summary.source
 

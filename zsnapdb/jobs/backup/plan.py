@@ -54,6 +54,7 @@ def plan(
     instance: Instance,
     observed: Observation,
     repository: Repository | None,
+    known: Summaries,
     *,
     full: bool = False,
     fresh: bool = False,
@@ -62,10 +63,10 @@ def plan(
 ) -> BackupPlan:
     """Return what a backup would do now. Reads the repository and the local snapshots; changes nothing.
 
+    `known` are the backups that the repository lists now; none if there is no repository yet.
     `before` is the transaction group of a set that was made earlier: no later backup can be its base. `seen`: the
     snapshots of the instance's sets on this host, if the caller has just read them.
     """
-    known = instance.summaries(repository) if repository is not None else Summaries((), {})
     damage = known_damage(repository, instance.name) if repository is not None else DamageRegister()
     damaged = [
         fitness.warning("repository", f"{error.message}; this backup is skipped", error.hint)
@@ -121,7 +122,8 @@ def plan_now(
         # The first backup creates the repository. A missing bucket is an error, which this check raises.
         instance.open_store()[0].check()
         repository = None
-    return plan(instance, observed, repository, full=full, fresh=fresh)
+    known = instance.summaries(repository) if repository is not None else Summaries((), {})
+    return plan(instance, observed, repository, known, full=full, fresh=fresh)
 
 
 def refuse_clear(instance: Instance, observed: Observation) -> None:

@@ -33,6 +33,7 @@ from zsnapdb.planning.backup.resume import (
     judge,
 )
 from zsnapdb.repository.backup_journal import DISK, BackupJournal, StartedBackup, journals
+from zsnapdb.repository.catalogue import Summaries
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
@@ -214,16 +215,16 @@ def release_bases(volumes: Iterable[str]) -> None:
     holds.release(holds.held_snapshots(tuple(volumes), BASE_TAG), BASE_TAG)
 
 
-def sweep(instance: Instance, repository: Repository) -> list[OwnedSnapshot]:
+def sweep(instance: Instance, repository: Repository, known: Summaries) -> list[OwnedSnapshot]:
     """Settle snapshot sets without a journal: a set with a manifest becomes a base, any other set is removed.
 
     Return the snapshots of the instance's sets on this host, without local ones that an earlier run noted.
 
-    The caller holds the lease of the instance. A set that cannot be removed, because somebody holds or cloned its
-    snapshots, causes a warning and does not stop the backup. Marks of unfinished backups that this host wrote, and that
-    have no journal here, are removed too.
+    The caller holds the lease of the instance, and has `known` since then: the backups that the repository lists. A set
+    that cannot be removed, because somebody holds or cloned its snapshots, causes a warning and does not stop the
+    backup. Marks of unfinished backups that this host wrote, and that have no journal here, are removed too.
     """
-    stored = set(repository.backup_ids(instance.name))
+    stored = known.listed
     journalled = {file.name for file in journals(folder(instance))}
     volumes = set(instance.volumes.values())
     described = local_manifests.names(instance)
@@ -257,7 +258,7 @@ def sweep(instance: Instance, repository: Repository) -> list[OwnedSnapshot]:
         seen = here.all_but_noted((REPOSITORY_PROPERTY,))
     ids = here.ids | {one.properties[BACKUP_PROPERTY] for one in seen}
     local_manifests.remove_stale(instance, described, ids)
-    for item in announced(repository, instance.name, sorted(stored)):
+    for item in announced(repository, instance.name, stored):
         if item.host == socket.gethostname() and item.backup_id not in journalled:
             with contextlib.suppress(RepositoryError):
                 remove(repository, instance.name, item.backup_id)

@@ -188,10 +188,11 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
                 writer = until_stored.enter_context(_only_writer(request, repository))
 
                 # 4. Sweep: settle the snapshot sets that earlier runs left without a journal.
-                seen = interrupted.sweep(instance, repository)
+                known = instance.summaries(repository)
+                seen = interrupted.sweep(instance, repository, known)
 
                 # 5. Plan: a full backup, or an increment and its base.
-                planned = plan(instance, observed, repository, full=request.full, seen=seen)
+                planned = plan(instance, observed, repository, known, full=request.full, seen=seen)
             request.events.warnings.extend(planned.observed.warnings)
 
             # 6. Snapshot: hold the source still, make all snapshots in one request, let the source go, prove the set.
@@ -235,9 +236,16 @@ def _store_early(request: _BackupRequest, early: EarlySet) -> BackupResult:
             repository = instance.open_or_create_repository()
             writer = until_stored.enter_context(_only_writer(request, repository))
             with at_low_priority():
-                seen = interrupted.sweep(instance, repository)
+                known = instance.summaries(repository)
+                seen = interrupted.sweep(instance, repository, known)
                 planned = plan(
-                    instance, early.observed, repository, full=request.full, before=early.set.createtxg, seen=seen
+                    instance,
+                    early.observed,
+                    repository,
+                    known,
+                    full=request.full,
+                    before=early.set.createtxg,
+                    seen=seen,
                 )
             request.events.warnings.extend(planned.observed.warnings)
             early.becomes_backup()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -34,7 +34,7 @@ class CopiedBinlogs:
 
 
 def missing(
-    here: BinlogArchive, there: BinlogArchive | None, kept: Iterable[str], backups: Iterable[Summary]
+    here: BinlogArchive, there: BinlogArchive | None, kept: Collection[str], backups: Iterable[Summary]
 ) -> tuple[ArchivedFile, ...]:
     """Return the archived files that are missing or incomplete in the second repository, in order.
 

@@ -164,7 +164,7 @@ def _plan(
     binlogs = prune_binlogs.plan(repository, instance.name, decided.kept, backups.backups)
     there = local_sets.RepositoryAfterPrune(
         repository.id,
-        set(decided.kept),
+        decided.kept,
         prune_facts.guids(backups.backups, decided.removal_order),
         base.backup_id if base else "",
         host_record.removed_here(instance, repository),
@@ -271,7 +271,7 @@ class _Run:
         """Read the newest restorable backup that stays again from the store, with its complete chain."""
         lineage = Lineage(self._plan.backups.backups)
         future = {name for finding in self._plan.missing if finding.is_future for name in finding.backups}
-        stays = set(self._plan.retention.kept) - future
+        stays = self._plan.retention.kept - future
         for backup in reversed(self._plan.backups.backups):
             try:
                 chain = lineage.chain(backup)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -31,7 +31,7 @@ class OldBinlog:
 
 
 def plan(
-    repository: Repository, instance: str, kept: Iterable[str], summaries: Iterable[Summary]
+    repository: Repository, instance: str, kept: Collection[str], summaries: Iterable[Summary]
 ) -> tuple[OldBinlog, ...]:
     """Return the decisions on the archived binlogs of an instance if the backups `kept` stay.
 
@@ -40,9 +40,8 @@ def plan(
     files = BinlogArchive(repository, instance).load().files
     if not files:
         return ()
-    stays = set(kept)
-    points = [point for point in points_of(summaries) if point.backup_id in stays]
-    times = [round(backup_time(name).timestamp()) * 1_000_000 for name in stays]
+    points = [point for point in points_of(summaries) if point.backup_id in kept]
+    times = [round(backup_time(name).timestamp()) * 1_000_000 for name in kept]
     decisions = retention.decide(points, min(times, default=None), files)
     return tuple(OldBinlog(decision, files[decision.at]) for decision in decisions)
 

@@ -64,7 +64,8 @@ def chain_cost(decisions: Sequence[Decision], stored: Sequence[SizedBackup]) -> 
     backups = sorted(stored, key=lambda backup: backup.backup_id)
     kept = {d.backup_id for d in decisions if d.keep}
     ruled = {d.backup_id for d in decisions if d.keep and not all(r.startswith(NEEDED_BY) for r in d.reasons)}
-    only_needed = [backup for backup in backups if backup.backup_id in kept - ruled]
+    needed = kept - ruled
+    only_needed = [backup for backup in backups if backup.backup_id in needed]
     now = sum(backup.stored_size for backup in backups if backup.backup_id in kept)
     tried = [_with(every, backups, ruled, len(kept), now) for every in _CANDIDATES] if only_needed else []
     best = max(tried, key=lambda one: one.freed, default=None)

@@ -65,7 +65,8 @@ def from_future(backup_ids: Iterable[str], now: datetime, own: Collection[str]) 
     of the backups that this host stored: for these the clock was wrong, then or now, and they are never returned.
     """
     times = {name: time_of(name) for name in backup_ids}
-    return {name: time for name, time in times.items() if name not in own and time > now + FAR}
+    latest = now + FAR
+    return {name: time for name, time in times.items() if time > latest and name not in own}
 
 
 def _days(span: timedelta) -> str:

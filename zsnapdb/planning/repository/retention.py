@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 
 from zsnapdb.base.errors import DamagedError
@@ -74,9 +74,10 @@ class Retention:
     removal_order: tuple[str, ...]
     replaced: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def kept(self) -> tuple[str, ...]:
-        return tuple(d.backup_id for d in self.decisions if d.keep)
+    @cached_property
+    def kept(self) -> frozenset[str]:
+        """The ids of the backups that stay."""
+        return frozenset(d.backup_id for d in self.decisions if d.keep)
 
 
 _PERIODS: Mapping[str, Callable[[datetime], str]] = {
