@@ -1,12 +1,15 @@
-"""Measures list, prune --plan and the choice of a base with ten thousand backups, cold and warm.
+"""Measures what a command with ten thousand backups in the repository takes beside the same one with ten.
 
-    python3 tests/bench/catalogue.py [--backups N] [--store file,versitygw,moto] [--json FILE]
+    python3 tests/bench/catalogue.py [--backups N] [--store file,versitygw,moto] [--rounds N] [--json FILE]
 
-Makes a repository with N manifests (a full backup a week, hourly increments, chunk tables as those of a 40 GiB server;
-the chunks themselves are left out but for one of each backup) in a folder and on local S3 servers, and times what a
-command does after its start. Cold: nothing is cached on this host, every manifest is read. Warm: the cache of the run
-before. It runs by itself; no guest is needed. moto, a simulator in Python, takes seconds for the listings alone; it is
-there to compare.
+`list`, `prune --plan`, and what a backup does with the repository before it begins: it lists, chooses a base, and
+compares with the record of what this host stored. Each is a process of its own that does what the command does, but for
+its questions to ZFS and to a server: neither exists here. Cold: nothing is cached on this host, every manifest is read.
+Warm: the cache of the run before. The floor: a program that lists as many keys with boto3, and does nothing else.
+
+The manifests are those of a server of 40 GiB: a full backup a week, hourly increments; the chunks themselves are left
+out but for one of each backup. It runs by itself; no guest is needed. moto, a simulator in Python, takes seconds for
+the listings alone; it is there to compare.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import os
 import resource
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,29 +32,42 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.bench.figures import Figure
+
 if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.store.base import Store
 
-LIMIT = 2.0
-"""Seconds that each of them may take, warm."""
+GOAL = 1.3
+"""How many times the processor seconds with ten backups each of them may take, warm."""
+FEW = 10
+COMMANDS = ("list", "prune-plan", "backup")
 
 
 @dataclass(frozen=True)
-class Timing:
-    """The time of one command in one store: wall seconds, and CPU seconds of the process when warm."""
+class Used:
+    """What one process took: seconds, and processor seconds."""
 
-    store: str
-    what: str
-    cold: float
-    warm: float
-    warm_cpu: float
+    wall: float
+    processor: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """A repository with so many backups: its configuration, and the folder of the cache and the record of this host."""
+
+    config: Path
+    folder: Path
+    backups: int
 
 
 def fill(url: str, settings: str, count: int) -> int:
@@ -105,19 +122,23 @@ def opened(url: str, settings: str) -> tuple[Store, str]:
 
 def make_bucket(settings: str) -> None:
     """Create the bucket on the server that the settings name."""
+    client(tomllib.loads(settings)["s3"]).create_bucket(Bucket="backups")
+
+
+def client(store: dict[str, str]) -> S3Client:
+    """Return boto3's client for these settings of a store."""
     import boto3
 
-    store = tomllib.loads(settings)["s3"]
     credentials = configparser.ConfigParser()
     credentials.read(store["credentials_file"])
     key = credentials["default"]
-    boto3.client(
+    return boto3.client(
         "s3",
         endpoint_url=store["endpoint"],
         region_name=store["region"],
         aws_access_key_id=key["aws_access_key_id"],
         aws_secret_access_key=key["aws_secret_access_key"],
-    ).create_bucket(Bucket="backups")
+    )
 
 
 def free_port() -> int:
@@ -146,58 +167,144 @@ def server(argv: list[str], port: int, env: dict[str, str]) -> Iterator[None]:
         process.wait(30)
 
 
-def measure(store: str, config: Path, cache: Path) -> list[Timing]:
-    """Time each command cold once and warm three times (the fastest counts), each in a new process."""
-    timings = []
-    for what in ("list", "prune-plan", "base"):
-        shutil.rmtree(cache, ignore_errors=True)
-        cold, _ = once(what, config, cache)
-        warm, cpu = min(once(what, config, cache) for _ in range(3))
-        timings.append(Timing(store, what, round(cold, 2), round(warm, 2), round(cpu, 2)))
-        print(f"{store:<10} {what:<11} cold {cold:6.2f} s   warm {warm:5.2f} s ({cpu:.2f} s of CPU)", flush=True)
-    return timings
+def measure(store: str, many: Place, few: Place, rounds: int) -> dict[str, Figure]:
+    """Time each command cold once, and warm in turns with many and with few backups. Return the figures."""
+    figures: dict[str, Figure] = {}
+
+    def median(samples: list[Used]) -> Used:
+        return Used(*(statistics.median(getattr(one, name) for one in samples) for name in ("wall", "processor")))
+
+    bare = median([once("bare", many) for _ in range(rounds)]) if store != "file" else None
+    for place in (many, few):
+        once("record", place)
+    for what in COMMANDS:
+        shutil.rmtree(many.folder / "cache", ignore_errors=True)
+        cold = once(what, many)
+        once(what, few)
+        samples = [(once(what, many), once(what, few)) for _ in range(rounds)]
+        warm, least = median([one for one, _ in samples]), median([one for _, one in samples])
+        ratio = warm.processor / least.processor
+        print(
+            f"{store:<10} {what:<11} cold {cold.wall:6.2f} s   warm {warm.wall:5.2f} s ({warm.processor:.2f} s of a"
+            f" processor; {least.processor:.2f} s with {few.backups} backups)   ratio {ratio:.2f}, goal <= {GOAL}",
+            flush=True,
+        )
+        name = f"{store}_{what.replace('-', '_')}"
+        figures[f"{name}_cold"] = Figure(cold.wall, "s")
+        figures[f"{name}_warm"] = Figure(warm.wall, "s")
+        figures[f"{name}_processor"] = Figure(warm.processor, "s")
+        figures[f"{name}_ratio"] = Figure(ratio, "x", f"<= {GOAL}")
+        if bare is not None:
+            figures[f"{name}_to_bare_listing"] = Figure(warm.processor / bare.processor, "x")
+    if bare is not None:
+        print(f"{store:<10} {'bare listing':<11} warm {bare.wall:5.2f} s ({bare.processor:.2f} s of a processor)")
+        figures[f"{store}_bare_listing_processor"] = Figure(bare.processor, "s")
+    return figures
 
 
-def once(what: str, config: Path, cache: Path) -> tuple[float, float]:
-    """Run one command in a new process; return its wall and CPU seconds, with the start of Python."""
+def once(what: str, place: Place) -> Used:
+    """Run one command in a new process; return what it took, with the start of Python."""
+    argv = [sys.executable, __file__, "--run", what, "--config", str(place.config), "--folder", str(place.folder)]
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    argv = [sys.executable, __file__, "--run", what, "--config", str(config), "--cache", str(cache)]
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{what}: {done.stderr[-2000:]}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.monotonic() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Used(time.monotonic() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
-def run(what: str, config: Path, cache: Path) -> None:
+def run(what: str, config: Path, folder: Path) -> None:
     """Do what the command does, without its queries to ZFS and the server: neither exists here."""
+    if what == "bare":
+        print(sum(1 for _ in listed_by_boto3(config)))
+        return
+    from zsnapdb.cli.collector import collect_rarely
+
+    collect_rarely()
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import Host
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.repository import local_leftovers, prune
+
+    host = Host(cache=folder / "cache", records=folder / "state" / "stored")
+    instance = replace(Instance.of(load(config), "main"), host=host)
+    DOING[what](instance)
+
+
+def list_all(instance: Instance) -> None:
+    """Do what `zsnapdb list` does."""
     from zsnapdb.jobs.repository.inventory import Inventory, InventoryEntry
-    from zsnapdb.planning.chain import choose_base
     from zsnapdb.report.repository.list import InventoryView
+
+    catalogue = instance.summaries(instance.open_repository())
+    entries = tuple(InventoryEntry(backup, False) for backup in catalogue.backups)
+    print(InventoryView(Inventory(entries, ())).text())
+
+
+def plan_prune(instance: Instance) -> None:
+    """Do what `zsnapdb prune --plan` does."""
+    from zsnapdb.jobs.repository import local_leftovers, prune
     from zsnapdb.report.repository.prune import PrunePlanView
 
-    instance = replace(Instance.of(load(config), "main"), host=Host(cache=cache))
-    if what == "prune-plan":
-        print(PrunePlanView(prune.plan(instance, local=local_leftovers.NOTHING_LOCAL)).text())
-        return
-    catalogue = instance.summaries(instance.open_repository())
-    if what == "list":
-        entries = tuple(InventoryEntry(backup, False) for backup in catalogue.backups)
-        print(InventoryView(Inventory(entries, ())).text())
-        return
-    newest = catalogue.backups[-1]
+    print(PrunePlanView(prune.plan(instance, local=local_leftovers.NOTHING_LOCAL)).text())
+
+
+def plan_backup(instance: Instance) -> None:
+    """Do what a backup does with the repository before it begins: it chooses its base, and compares with the record."""
+    from zsnapdb.jobs.record import host_record
+    from zsnapdb.planning.chain import choose_base
+    from zsnapdb.repository.known_damage import known_damage
+    from zsnapdb.repository.unfinished import unfinished
+
+    repository = instance.open_repository()
+    known = instance.summaries(repository)
+    unfinished(repository, instance.name, known.listed)
+    known_damage(repository, instance.name).of(backup.backup_id for backup in known.backups)
+    checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable), is_writing=True, seen=[])
+    newest = known.backups[-1]
     plan = choose_base(
-        catalogue.backups,
+        known.backups,
         {volume.role: {volume.guid} for volume in newest.volumes},
         [newest.volumes[0].send_flags],
         now=datetime.now(UTC),
+        future=checked.future,
     )
     assert plan.base is newest
+    assert not checked.findings
     print(plan.reasons)
+
+
+def record(instance: Instance) -> None:
+    """Record all backups of the repository as stored by this host."""
+    from zsnapdb.jobs.record import host_record
+    from zsnapdb.jobs.record.record_file import HostRecord
+
+    repository = instance.open_repository()
+    stored = tuple(host_record._recorded(backup) for backup in instance.summaries(repository).backups)
+    known = HostRecord.of(instance, repository)
+    assert known is not None
+    known.change_backups(lambda before: before.model_copy(update={"stored": stored}))
+
+
+DOING: dict[str, Callable[[Instance], None]] = {
+    "list": list_all,
+    "prune-plan": plan_prune,
+    "backup": plan_backup,
+    "record": record,
+}
+
+
+def listed_by_boto3(config: Path) -> Iterator[str]:
+    """Yield the keys of all manifests, as a program lists them that does nothing else."""
+    repository = tomllib.loads(config.read_text())["repository"]["bench"]
+    bucket, _, prefix = repository["url"].removeprefix("s3://").partition("/")
+    pages = (
+        client(repository["s3"])
+        .get_paginator("list_objects_v2")
+        .paginate(Bucket=bucket, Prefix=f"{prefix}/main/manifests/")
+    )
+    for page in pages:
+        for item in page["Contents"]:
+            yield item["Key"]
 
 
 def stores(
@@ -209,8 +316,7 @@ def stores(
     credentials.chmod(0o600)
     for name in names:
         if name == "file":
-            (folder / "file").mkdir()
-            yield name, f"file://{folder / 'file'}", "", contextlib.nullcontext
+            yield name, f"file://{folder}", "", contextlib.nullcontext
             continue
         port = free_port()
         settings = (
@@ -223,7 +329,7 @@ def stores(
         else:
             argv = [versitygw(), "--port", f"127.0.0.1:{port}", "posix", str(folder / name)]
             env = {"ROOT_ACCESS_KEY": "zsnapdb", "ROOT_SECRET_KEY": "zsnapdb-secret"}
-        yield name, "s3://backups/bench", settings, functools.partial(server, argv, port, env)
+        yield name, "s3://backups", settings, functools.partial(server, argv, port, env)
 
 
 def versitygw() -> str:
@@ -256,42 +362,49 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backups", type=int, default=10_000)
     parser.add_argument("--store", default="file,versitygw")
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--run", help=argparse.SUPPRESS)
     parser.add_argument("--config", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--cache", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
-        run(options.run, options.config, options.cache)
+        run(options.run, options.config, options.folder)
         return 0
     elsewhere = inside()
     if elsewhere is not None:
         return elsewhere
-    timings: list[Timing] = []
+    figures: dict[str, Figure] = {}
     with tempfile.TemporaryDirectory(prefix="zsnapdb-bench-") as top:
         folder = Path(top)
         for name, url, settings, running in stores(options.store.split(","), folder):
             with running():
                 if url.startswith("s3:"):
                     make_bucket(settings)
-                began = time.monotonic()
-                total = fill(url, settings, options.backups)
-                print(
-                    f"{name}: {options.backups} backups, {total / 2**20:.0f} MiB of manifests, written in"
-                    f" {time.monotonic() - began:.0f} s",
-                    flush=True,
+                many, few = (
+                    filled(f"{url}/{name}-{count}", settings, count, folder / f"{name}-host-{count}")
+                    for count in (options.backups, FEW)
                 )
-                config = folder / f"{name}.toml"
-                config.write_text(configuration(url, settings))
-                timings += measure(name, config, folder / "cache")
-    slow = [t for t in timings if t.warm > LIMIT]
-    print(
-        f"limit {LIMIT} s warm: "
-        + ("; ".join(f"{t.what} in {t.store} takes {t.warm} s" for t in slow) or "kept by all")
-    )
+                figures |= measure(name, many, few, options.rounds)
     if options.json:
-        options.json.write_text(json.dumps([asdict(t) for t in timings], indent=1) + "\n")
-    return 1 if slow else 0
+        named = {name: figure.document() for name, figure in figures.items()}
+        options.json.write_text(json.dumps({"figures": named}, indent=1) + "\n")
+    return 0
+
+
+def filled(url: str, settings: str, count: int, host: Path) -> Place:
+    """Make a repository with so many backups, and the folder of a host that uses it."""
+    if url.startswith("file:"):
+        Path(url.removeprefix("file://")).mkdir()
+    host.mkdir()
+    config = host / "zsnapdb.toml"
+    config.write_text(configuration(url, settings))
+    began = time.monotonic()
+    total = fill(url, settings, count)
+    print(
+        f"{url}: {count} backups, {total / 2**20:.0f} MiB of manifests, in {time.monotonic() - began:.0f} s", flush=True
+    )
+    return Place(config, host, count)
 
 
 if __name__ == "__main__":
