@@ -268,3 +268,13 @@ def test_of_one_pool_no_clock_changes_the_order(made: list[tuple[float, bool]], 
     mixed = list(links)
     shuffle.shuffle(mixed)
     assert in_order(mixed) == links
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.floats(-50, 50), st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=12))
+def test_backups_of_another_pool_change_nothing_in_the_order_of_a_pool(made: list[tuple[float, int, int]]) -> None:
+    links = [
+        placed(number + error, number + 1, base or None, txg=txg) for number, (error, base, txg) in enumerate(made)
+    ]
+    others = [placed(0, 100, None, pool=2), placed(6, 101, 100, pool=2)]
+    assert in_order(links) == [link for link in in_order([*links, *others]) if link.pool_guid == 1]

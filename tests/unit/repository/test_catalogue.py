@@ -128,6 +128,16 @@ def test_a_cache_that_is_not_one_is_made_anew(repository: Repository, cache: Cac
     assert set(cache.read()) == {FIRST, SECOND}
 
 
+def test_a_cache_with_a_flipped_bit_is_made_anew(repository: Repository, store: CountingStore, cache: Cache) -> None:
+    good = summaries(repository, "main", cache)
+    written = cache.file.read_bytes()
+    cache.file.write_bytes(written.replace(b"binlog.0", b"binlog.1"))
+    store.fetched.clear()
+    assert summaries(repository, "main", cache) == good
+    assert len(store.fetched) == 2
+    assert cache.file.read_bytes() == written
+
+
 def test_a_cache_that_cannot_be_written_is_done_without(repository: Repository, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert ids(repository, Cache.of(tmp_path / "file", repository, "main")) == [FIRST, SECOND]

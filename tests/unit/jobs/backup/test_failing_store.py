@@ -92,3 +92,10 @@ def test_a_host_that_may_neither_read_chunks_nor_remove_anything_backs_up_increm
         assert (first.manifest.is_full, second.manifest.is_full, len(second.continued)) == (True, False, 1)
         assert warnings_of(second) == (f"continuing backup {second.continued[0].backup_id}, which was interrupted",)
         world.check_settled()
+
+
+def test_a_backup_lists_the_manifests_once(world: World) -> None:
+    listings: list[str] = []
+    world.on_call = lambda name, key: listings.append(key) if name == "list" and "/manifests/" in key else None
+    world.backup()
+    assert len(listings) == 1
