@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError, IncompleteReadError
 
+from zsnapdb.base.connection_rate import is_slow, rate_of
 from zsnapdb.store.s3_client import error_code, http_status
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ LEAST = 4 << 20
 """A shorter part (bytes) costs more by its request than it gains."""
 MOST = 32
 """The most connections for all objects together."""
-_FAST = 100e6
-"""Bytes per second of one connection from which the line is not what a reader waits for."""
 _BLOCK = 1 << 20
 _NOT_IN_PARTS = {"PreconditionFailed", "InvalidRange", "NotImplemented"}
 _TOTAL = re.compile(r"bytes \d+-\d+/(\d+)")
@@ -43,16 +42,16 @@ class Pace:
 
     def note(self, size: int, seconds: float) -> None:
         """Note that one request brought so many bytes in so many seconds. Short answers say nothing."""
-        if size < LEAST or seconds <= 0:
+        rate = rate_of(size, seconds)
+        if rate is None:
             return
         with self._lock:
-            rate = size / seconds
             self._rate = rate if not self._rate else 0.7 * self._rate + 0.3 * rate
 
     @property
     def is_fast(self) -> bool:
         """Whether one connection was fast. False if nothing was noted yet."""
-        return self._rate >= _FAST
+        return self._rate > 0 and not is_slow(self._rate)
 
 
 Get = Callable[[str, Mapping[str, str]], "GetObjectOutputTypeDef"]

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import threading
 
+from zsnapdb.base.connection_rate import is_slow, rate_of
+
 _MOST_CONNECTIONS = 16
 """More at once bring nothing: the line is full, or the server refuses."""
-
-_SLOW = 60e6
-"""Bytes per second of one connection below which others beside it bring more."""
-
-_TELLING_BYTES = 1 << 20
-"""A shorter object says nothing of the line: its time is that of the request."""
 
 _OF_A_SIZE = 64
 """So many chunks have one size, before those that follow are twice as large."""
@@ -74,7 +70,8 @@ class InFlight:
 
     def transferred(self, size: int, seconds: float) -> None:
         """Note that one connection took so many bytes in so many seconds. A slow one lets another worker begin."""
-        if size < _TELLING_BYTES or size >= _SLOW * seconds:
+        rate = rate_of(size, seconds)
+        if rate is None or not is_slow(rate):
             return
         with self._changed:
             if self.workers == self.most_workers:
