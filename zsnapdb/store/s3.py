@@ -25,7 +25,6 @@ from botocore.exceptions import ConnectionError as S3ConnectionError
 
 from zsnapdb.base.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.config.repository import RepositorySettings
-from zsnapdb.store import s3_listing
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
 from zsnapdb.store.s3_client import client_core, error_code, http_status, without_expect
 from zsnapdb.store.s3_locks import afterlife_of, extend_lock_of, hold_of
@@ -109,7 +108,6 @@ class S3Store:
             ) from error
         client = cast("S3Client", made)
         client.meta.events.register_last("before-call.s3.PutObject", without_expect)
-        client.meta.events.register_first(s3_listing.EVENT, s3_listing.read_objects)
         return client
 
     @contextmanager
