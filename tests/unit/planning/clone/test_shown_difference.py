@@ -29,7 +29,11 @@ def test_no_more_is_shown_than_fits_and_nothing_is_left_out_that_fits(
     assert all(list(one) == [*map(change, table)][: len(one)] for one, table in zip(found, tables, strict=True))
     assert all(len(one) <= rows for one in found)
     least = len(lines) + sum(
-        2 + len(str(row.after[1])) for one in found for row in one if isinstance(row.after[1], str)
+        2 + len(value)
+        for one in found
+        for row in one
+        for value in [row.after[1] if row.after is not None else None]
+        if isinstance(value, str)
     )
     assert least <= characters
     unbounded = ShownDifference(9, 9999)
