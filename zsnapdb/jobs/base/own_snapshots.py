@@ -86,7 +86,7 @@ class SetsHere:
             f"{place}@{name}"
             for place, listed in (self.listed or {}).items()
             for name in listed.numbers
-            if set_named(name) is not None and name not in but.get(place, ())
+            if name not in but.get(place, ()) and set_named(name) is not None
         ]
         if self.listed is None or len(names) > _MOST_BY_NAME:
             return _of_sets(self.instance.name, snapshots.owned(self.places, (*MARKS, *more)))
