@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
-from zsnapdb.base.errors import ExistsError, PreflightError, UnknownNameError
+from zsnapdb.base.errors import DamagedError, ExistsError, PreflightError, UnknownNameError
 from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.config.settings import Settings
@@ -260,6 +260,13 @@ def of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo:
     if one is None:
         raise UnknownNameError(f"there is no clone with the dataset {name!r}", hint="`zsnapdb clone list` shows all")
     return one
+
+
+def again(settings: Settings, host: Host, name: str) -> CloneInfo | None:
+    """Return the clone whose dataset has that name as it is now; None if it is gone, or cannot be read any more."""
+    with contextlib.suppress(DamagedError):
+        return _of_dataset(settings, host, name)
+    return None
 
 
 def _of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo | None:

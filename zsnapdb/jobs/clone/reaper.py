@@ -75,6 +75,8 @@ def _leaks_of(info: CloneInfo) -> list[Leak]:
 
 def _droppable(info: CloneInfo) -> list[str]:
     """Return the old revisions that have no commits."""
+    if not info.leftovers:
+        return []
     committed = {snapshot.dataset for commit in commits(info.top) for snapshot in commit.set.snapshots.values()}
     tops = sorted({f"{info.top}/{dataset[len(info.top) + 1 :].partition('/')[0]}" for dataset in info.leftovers})
     return [top for top in tops if not any(dataset == top or dataset.startswith(top + "/") for dataset in committed)]
@@ -144,6 +146,7 @@ def _clones(
     return CopyKind[CloneInfo](
         what="clone",
         known=lambda: catalogue.known(settings, host),
+        again=lambda info: catalogue.again(settings, host, info.name),
         lock=lambda info: locks.name_of_clone(info.name),
         leaks=_leaks_of,
         judge=lambda info: _judge_clone(settings, info, moment, act=act, also=also),

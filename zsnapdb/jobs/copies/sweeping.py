@@ -75,7 +75,7 @@ class CopyKind(Generic[C]):
     """Copies of one kind, called `what`: which there are, the lock of each, and what becomes of one.
 
     `leaks` says what a run that died left of a copy on which nobody works, `judge` what is decided about it now,
-    `instance` whose copy it is.
+    `instance` whose copy it is. `again` reads one copy anew without the others (None: all are read for it).
     """
 
     what: str
@@ -85,6 +85,13 @@ class CopyKind(Generic[C]):
     judge: Callable[[C], SweepVerdict]
     remove: Callable[[C], object]
     instance: Callable[[C], str] = lambda _: ""
+    again: Callable[[C], C | None] | None = None
+
+    def as_it_is_now(self, copy: C) -> C | None:
+        """Return the copy, read anew; None if it is gone, or cannot be read any more."""
+        if self.again is not None:
+            return self.again(copy)
+        return next((one for one in self.known().copies if one.name == copy.name), None)
 
 
 def leaks(kind: CopyKind[C]) -> Iterator[Leak]:
@@ -110,12 +117,13 @@ def sweep(kind: CopyKind[C], *, act: bool, limit: int | None = None) -> Iterator
     for item in seen.unreadable:
         reason = f"its properties cannot be read ({item.reason}): {item.hint}"
         yield ReapOutcome(what, item.name, LeaseVerdict.KEEP, reason)
-    for name, lock in [(copy.name, kind.lock(copy)) for copy in seen.copies]:
-        with if_free(lock) as is_free:
+    for before in seen.copies:
+        name = before.name
+        with if_free(kind.lock(before)) as is_free:
             if not is_free:
                 yield ReapOutcome(what, name, LeaseVerdict.KEEP, "another process is working on it")
                 continue
-            copy = next((copy for copy in kind.known().copies if copy.name == name), None)
+            copy = kind.as_it_is_now(before)
             if copy is None:
                 continue
             judged = _judged(kind, copy)

@@ -49,11 +49,13 @@ def servers_below(roots: Collection[Path], private_folder: str) -> list[RunningS
 def _server(pid: int, roots: Collection[Path], private_folder: str) -> RunningServer | None:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        files = [Path(os.fsdecode(word[len(_OPTION) :])) for word in words if word.startswith(_OPTION)]
+        if not files:
+            return None
         datadir = Path(os.readlink(f"/proc/{pid}/cwd"))
         started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return None
-    files = [Path(os.fsdecode(word[len(_OPTION) :])) for word in words if word.startswith(_OPTION)]
     for file in files:
         for root in roots:
             if file.parent.name != private_folder or ".." in file.parts or not file.is_relative_to(root):

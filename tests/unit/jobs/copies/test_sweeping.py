@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,3 +110,18 @@ def test_what_cannot_be_read_stays_and_says_why() -> None:
     assert (kept.name, kept.verdict, gone.verdict) == ("torn", KEEP, REAP)
     assert "phase is 'redy'" in kept.reason
     assert copies.removed == ["a"]
+
+
+def test_a_sweep_lists_all_copies_once_and_reads_each_alone_under_its_lock() -> None:
+    copies, listed = Copies({"a": EXPIRED, "b": LEFT, "c": EXPIRED}), 0
+
+    def known() -> KnownCopies[Paper]:
+        nonlocal listed
+        listed += 1
+        return copies.kind().known()
+
+    def again(copy: Paper) -> Paper | None:
+        return None if copy.name == "b" else copy
+
+    assert [one.name for one in sweep(replace(copies.kind(), known=known, again=again), act=True)] == ["a", "c"]
+    assert (copies.removed, listed) == (["a", "c"], 1)
