@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,24 @@ def bare(lab: Lab) -> Iterator[Guest]:
 def test_much_output_comes_back_whole(bare: Guest) -> None:
     done = bare.run(["sh", "-c", "seq 1 200000"]).check()
     assert done.stdout == "".join(f"{n}\n" for n in range(1, 200001))
+
+
+def test_much_input_arrives_whole_however_busy_the_guest_is(bare: Guest) -> None:
+    """Its kernel never listens to a line again on which more than 3,968 bytes were not read at once."""
+    data = os.urandom(100_000)
+    busy = bare.spawn(["sh", "-c", "timeout 20 sh -c 'while :; do :; done' & seq 1 200000; wait"])
+    with ThreadPoolExecutor(2) as threads:
+        digests = list(threads.map(lambda _: digested(bare, data), range(2)))
+    assert digests == [hashlib.sha256(data).hexdigest()] * 2
+    busy.signal(signal.SIGKILL)
+
+
+def digested(guest: Guest, data: bytes) -> str:
+    """Return what the guest makes of the input."""
+    command = guest.spawn(["sha256sum"], keep_stdin=True)
+    command.write(data)
+    guest.send(op="eof", id=command.id)
+    return command.wait(240).check().stdout.split()[0]
 
 
 def test_a_command_that_takes_too_long_is_ended_and_said_so(bare: Guest) -> None:

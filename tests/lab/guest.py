@@ -34,6 +34,13 @@ BOOT_FAILURES = ("no zfs module", "no pool", "server did not start")
 LAB_INIT, SYSTEMD = "lab", "systemd"
 """Process 1 of a guest: the agent, or systemd with the agent as a service."""
 
+LINE_ROOM, LINE_PIECE = 3072, 1024
+"""How many bytes lie unread on the line to the agent at most, and are sent at once.
+
+The kernel of a guest listens no more to a line on which more than 3,968 bytes are unread: `line_throttle` of
+arch/um/drivers/line.c takes it out of what is polled, and `line_unthrottle` reads once and does not put it back.
+"""
+
 Sink = Callable[[int, bytes], None]
 
 
@@ -187,6 +194,9 @@ class Guest:
         self._numbers = itertools.count(1)
         self._ready = threading.Event()
         self._sending = threading.Lock()
+        self._unread = 0
+        self._is_heard = False
+        self._was_read = threading.Condition()
         self.boot_seconds = 0.0
 
     @classmethod
@@ -298,6 +308,7 @@ class Guest:
             )
         theirs.close()
         self._socket = ours
+        self._unread, self._is_heard = 0, True
         threading.Thread(target=self._listen, args=(ours,), daemon=True).start()
         deadline = started + timeout
         while not self._ready.wait(0.05):
@@ -311,11 +322,28 @@ class Guest:
         self.boot_seconds = time.monotonic() - started
 
     def send(self, **message: object) -> None:
-        """Send one message to the guest's agent."""
-        if self._socket is None:
+        """Send one message to the guest's agent, as far as that has read those before."""
+        line = self._socket
+        if line is None:
             raise LabError("the guest is off")
-        with self._sending, contextlib.suppress(BrokenPipeError):
-            self._socket.sendall((json.dumps(message) + "\n").encode())
+        data = (json.dumps(message) + "\n").encode()
+        with self._sending, contextlib.suppress(OSError):
+            for start in range(0, len(data), LINE_PIECE):
+                piece = data[start : start + LINE_PIECE]
+                self._wait_for_room(len(piece))
+                line.sendall(piece)
+
+    def _wait_for_room(self, length: int) -> None:
+        """Return when the line has room for so many bytes more, or nobody reads it."""
+        with self._was_read:
+            self._was_read.wait_for(lambda: not self._is_heard or self._unread + length <= LINE_ROOM)
+            self._unread += length
+
+    def _note_read(self, length: int, *, is_heard: bool = True) -> None:
+        """Note that the agent has read so many bytes more, and whether it goes on."""
+        with self._was_read:
+            self._unread, self._is_heard = self._unread - length, is_heard
+            self._was_read.notify_all()
 
     def _listen(self, line: socket.socket) -> None:
         pending = b""
@@ -329,12 +357,17 @@ class Guest:
             *lines, pending = (pending + data).split(b"\n")
             for text in lines:
                 self._handle(json.loads(text))
+        if line is self._socket:
+            self._note_read(0, is_heard=False)
         for command in list(self._commands.values()):
             command.done.set()
 
     def _handle(self, message: dict[str, object]) -> None:
         if message["op"] == "ready":
             self._ready.set()
+            return
+        if message["op"] == "read":
+            self._note_read(int(str(message["bytes"])))
             return
         command = self._commands.get(int(str(message["id"])))
         if command is None:
@@ -390,6 +423,7 @@ class Guest:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+            self._note_read(0, is_heard=False)
 
     def end(self) -> None:
         """Kill the guest, from any thread: who waits for a command of it gets LabError. Its owner closes it."""

@@ -3,6 +3,7 @@
 host -> guest  {"op": "run", "id", "argv", "env", "cwd", "pty": [rows, columns] | null}
                {"op": "stdin", "id", "data": base64}   {"op": "eof", "id"}   {"op": "signal", "id", "signal"}
 guest -> host  {"op": "ready"}   {"op": "out", "id", "fd": 1 | 2, "data": base64}   {"op": "exit", "id", "code"}
+               {"op": "read", "bytes"}: so many more were read here. The host lets few lie unread.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from typing import Any, BinaryIO, cast
 
 LINE = "/dev/ttyS0"
 PIECE = 16384
+TELL = 1024
+"""The host is told what was read when it is so many bytes: much less than it lets lie unread."""
 
 
 def _take_terminal() -> None:
@@ -78,6 +81,7 @@ class Agent:
         self.selector.register(self.line, selectors.EVENT_READ, None)
         self.commands: dict[int, Command] = {}
         self.pending = b""
+        self.read = 0
 
     def send(self, **message: object) -> None:
         data = (json.dumps(message) + "\n").encode()
@@ -110,7 +114,12 @@ class Agent:
                 os.killpg(command.process.pid, message["signal"])
 
     def read_line(self) -> None:
-        self.pending += os.read(self.line, 65536)
+        data = os.read(self.line, 65536)
+        self.pending += data
+        self.read += len(data)
+        if self.read >= TELL:
+            self.send(op="read", bytes=self.read)
+            self.read = 0
         *lines, self.pending = self.pending.split(b"\n")
         for line in lines:
             if line:
