@@ -199,3 +199,21 @@ ReplicationPasswordFile = Annotated[
         show_default=False,
     ),
 ]
+LeaseFromNow = Annotated[
+    str | None,
+    typer.Option(
+        "--ttl",
+        metavar="DURATION",
+        help="The new length of the lease from now, for example 2h.",
+        show_default="clones.ttl",
+    ),
+]
+ProtectionFromNow = Annotated[
+    str,
+    typer.Option(
+        "--for",
+        metavar="DURATION",
+        help="Length of the protection from now, for example 2d; 0s ends the protection.",
+        show_default=False,
+    ),
+]

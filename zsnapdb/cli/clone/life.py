@@ -10,7 +10,16 @@ import typer
 from zsnapdb.cli.clone.options import CloneName, clone_guids
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.opened import on_host
-from zsnapdb.cli.options import AsJson, ConfigFile, Once, PlanOnly, ServerBinary, WithForeignSnapshots
+from zsnapdb.cli.options import (
+    AsJson,
+    ConfigFile,
+    LeaseFromNow,
+    Once,
+    PlanOnly,
+    ProtectionFromNow,
+    ServerBinary,
+    WithForeignSnapshots,
+)
 from zsnapdb.cli.output import show, show_at_once
 
 if TYPE_CHECKING:
@@ -55,15 +64,7 @@ _GREATEST_PID = 1 << 22
 
 def extend(
     name: CloneName,
-    ttl: Annotated[
-        str | None,
-        typer.Option(
-            "--ttl",
-            metavar="DURATION",
-            help="The new length of the lease from now, for example 2h.",
-            show_default="clones.ttl",
-        ),
-    ] = None,
+    ttl: LeaseFromNow = None,
     quota: Annotated[
         str | None,
         typer.Option(
@@ -101,15 +102,7 @@ def extend(
 
 def protect(
     name: CloneName,
-    time: Annotated[
-        str,
-        typer.Option(
-            "--for",
-            metavar="DURATION",
-            help="Length of the protection from now, for example 2d; 0s ends the protection.",
-            show_default=False,
-        ),
-    ],
+    time: ProtectionFromNow,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from zsnapdb.cli.opened import on_host
-from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, WithForeignSnapshots
+from zsnapdb.cli.options import (
+    AsJson,
+    ConfigFile,
+    LeaseFromNow,
+    PlanOnly,
+    ProtectionFromNow,
+    WithForeignSnapshots,
+)
 from zsnapdb.cli.output import show
 from zsnapdb.cli.vm.options import MachineName, WaitFor
 
@@ -76,12 +79,7 @@ def reset(
 
 def extend(
     name: MachineName,
-    ttl: Annotated[
-        str | None,
-        typer.Option(
-            "--ttl", metavar="DURATION", help="The new length of the lease from now.", show_default="clones.ttl"
-        ),
-    ] = None,
+    ttl: LeaseFromNow = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -96,15 +94,7 @@ def extend(
 
 def protect(
     name: MachineName,
-    time: Annotated[
-        str,
-        typer.Option(
-            "--for",
-            metavar="DURATION",
-            help="Length of the protection from now, for example 2d; 0s ends the protection.",
-            show_default=False,
-        ),
-    ],
+    time: ProtectionFromNow,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:

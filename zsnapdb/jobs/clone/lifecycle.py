@@ -181,12 +181,8 @@ def stop(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 def extend(settings: Settings, host: Host, name: str, seconds: float | None) -> CloneInfo:
     """Extend the lease to `seconds` from now (None: clones.ttl). The lease is never made shorter."""
-    terms = policy(settings.clones)
     return _with_lease(
-        settings,
-        host,
-        name,
-        lambda lease: leases.extended(lease, terms.ttl if seconds is None else seconds, terms, host.now()),
+        settings, host, name, lambda lease: leases.extended(lease, seconds, policy(settings.clones), host.now())
     )
 
 

@@ -66,8 +66,8 @@ def stop(settings: Settings, host: Host, name: str) -> Intention:
 
 def extend(settings: Settings, host: Host, name: str, seconds: float | None) -> Intention:
     """Return when the lease would end after an extension."""
-    info, terms = ready(settings, host, name), policy(settings.clones)
-    lease = leases.extended(info.lease, terms.ttl if seconds is None else seconds, terms, host.now())
+    info = ready(settings, host, name)
+    lease = leases.extended(info.lease, seconds, policy(settings.clones), host.now())
     same = lease.expires == info.lease.expires
     return Intention(
         info, () if same else (f"extend the lease to {stamp(lease.expires)} instead of {stamp(info.lease.expires)}",)

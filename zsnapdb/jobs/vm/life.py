@@ -157,7 +157,7 @@ def reset(settings: Settings, name: str, shows: ReadyMarker) -> SeenMachine:
 def extend(settings: Settings, host: Host, name: str, ttl: float | None) -> SeenMachine:
     """Extend the machine's lease; it is never shortened."""
     limits = catalogue.lease_policy(settings)
-    return _lease(settings, name, lambda lease: leases.extended(lease, ttl or limits.ttl, limits, host.now()))
+    return _lease(settings, name, lambda lease: leases.extended(lease, ttl, limits, host.now()))
 
 
 def protect(settings: Settings, host: Host, name: str, seconds: float) -> SeenMachine:

@@ -110,11 +110,10 @@ def first_lease(ttl: float | None, policy: Policy, now: datetime) -> CloneLease:
     )
 
 
-def extended(lease: CloneLease, seconds: float, policy: Policy, now: datetime) -> CloneLease:
-    """Return the lease with its end `seconds` from now; it is never made shorter."""
-    return replace(
-        lease, expires=max(lease.expires, now + _bounded(seconds, policy.max_ttl, "an extension", "clones.max_ttl"))
-    )
+def extended(lease: CloneLease, seconds: float | None, policy: Policy, now: datetime) -> CloneLease:
+    """Return the lease with its end `seconds` from now (None: as of a new one); it is never made shorter."""
+    wanted = _bounded(policy.ttl if seconds is None else seconds, policy.max_ttl, "an extension", "clones.max_ttl")
+    return replace(lease, expires=max(lease.expires, now + wanted))
 
 
 def protected(lease: CloneLease, seconds: float, policy: Policy, now: datetime) -> CloneLease:
