@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from zsnapdb.base.errors import (
     BusyError,
+    CommandTimeout,
     ExistsError,
     LockError,
     NotAllowedError,
@@ -35,6 +36,7 @@ _STATUS: Mapping[str, int] = {
     KEY_REUSED: 422,
     BusyError.code: 503,
     UnreachableError.code: 503,
+    CommandTimeout.code: 504,
 }
 _RETRY_SECONDS = "5"
 

@@ -15,6 +15,7 @@ import pytest
 from tests.unit.serve.test_roles import MAY, OPERATIONS
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.serve.messages import FailureAnswer, PendingAnswer, ResultAnswer
+from zsnapdb.serve.problems import status_of
 from zsnapdb.serve.roles import Belonging, Role, VerbKind
 from zsnapdb.serve.seen import SeenCommit
 from zsnapdb.serve.verbs import (
@@ -330,6 +331,21 @@ def test_a_comparison_counts_as_the_two_servers_that_it_needs(tmp_path: Path) ->
         host.done(token, CancelOperationVerb(id=begun.operation))
         host.let("slow", "")
         assert host.done(token, diff).document["verb"] == "diff"
+
+
+def test_a_comparison_that_takes_too_long_is_stopped_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = ServeHost(tmp_path)
+    tells(host)
+    host.clones(MINE)
+    host.let("slow", "60")
+    monkeypatch.setattr("zsnapdb.serve.desk._DIFFERENCE_SECONDS", 0.5)
+    with host.helper():
+        diff = DiffBranchesVerb(name="mine", states=TwoStates(before="main", after="x"))
+        failure = host.refused(host.token(SUBJECT), diff)
+    assert (failure.code, status_of(failure.code), "took too long" in failure.message) == ("command-timeout", 504, True)
+    assert (tmp_path / "fake" / "undone").exists(), "it could undo what it began"
 
 
 @pytest.mark.parametrize("verb", [CommitCloneVerb(name="mine", key="7"), DestroyCloneVerb(name="mine", key="7")])
