@@ -129,7 +129,7 @@ HOMES = {
     "pymysql": {"mysql/session.py"},
     "boto3": set(),
     "fastapi": {"serve/web_app.py"},
-    "starlette": {"serve/web_app.py", "serve/page_app.py"},
+    "starlette": {"serve/web_answers.py", "serve/web_app.py", "serve/page_app.py"},
     "jinja2": {"serve/page_templates.py"},
     "markupsafe": {"serve/page_templates.py"},
     "uvicorn": {"serve/web_server.py"},

@@ -28,7 +28,8 @@ from zsnapdb.serve.pre_logins import PreLogins
 from zsnapdb.serve.protection_pages import ProtectionPages
 from zsnapdb.serve.verbs import MOST_BYTES
 from zsnapdb.serve.visits import FileAnswer, OtherPlace, PageHandler, SiteAnswer
-from zsnapdb.serve.web_app import CLOSES, AsgiApp, Message, Receive, Scope, Send, create_app
+from zsnapdb.serve.web_answers import CLOSES, AsgiApp, Message, Receive, Scope, Send
+from zsnapdb.serve.web_app import create_app
 
 _FORM_SECONDS = 10.0
 """How long a browser may take to send a form."""

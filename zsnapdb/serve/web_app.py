@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Header, Path, Query, Request, Security
@@ -15,16 +13,14 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from zsnapdb import __version__
-from zsnapdb.base.errors import BusyError
 from zsnapdb.base.printed import printed
 from zsnapdb.serve.helper_client import HelperClient
-from zsnapdb.serve.messages import UNAUTHENTICATED, Ending, FailureAnswer, PendingAnswer
+from zsnapdb.serve.messages import UNAUTHENTICATED, FailureAnswer
 from zsnapdb.serve.operation_events import MEDIA_TYPE as EVENTS_TYPE
-from zsnapdb.serve.operation_events import OpenedEvents, OperationEvents
-from zsnapdb.serve.problems import MEDIA_TYPE, ProblemDetails, headers_of, problem_of
+from zsnapdb.serve.operation_events import OperationEvents
+from zsnapdb.serve.problems import ProblemDetails, problem_of
 from zsnapdb.serve.protection_documents import EvidenceDocument, ObjectivesDocument, PointsDocument, ToldDrills
 from zsnapdb.serve.verbs import (
-    MOST_BYTES,
     MOST_OF_BEARER,
     BeatCloneVerb,
     CancelOperationVerb,
@@ -67,6 +63,7 @@ from zsnapdb.serve.verbs import (
     Verb,
     WatchOperationVerb,
 )
+from zsnapdb.serve.web_answers import ROOT, BodyLimit, EventsResponse, answer, problem_answer, refusal
 from zsnapdb.serve.web_models import (
     KINDS,
     BegunOperation,
@@ -79,72 +76,14 @@ from zsnapdb.serve.web_models import (
     LogsQuery,
 )
 
-_ROOT = "/api/v1"
-_TOO_LARGE, _TOO_SLOW = 413, 408
-_BODY_SECONDS = 10.0
-"""How long a client may take to send a body."""
-CLOSES = {"Connection": "close"}
-"""What an answer says that comes before the end of its request: whoever goes on sending keeps no connection."""
-_ACCEPTED = 202
 _UNREADABLE = 400
 """What FastAPI answers to a body that is no text, or is nested too deeply."""
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 CloneInPath = Annotated[Name, Path(alias="name")]
 InstanceInPath = Annotated[InstanceWord, Path(alias="name")]
 OperationInPath = Annotated[OperationId, Path(alias="id")]
 Key = Annotated[IdempotencyKey | None, Header(alias="Idempotency-Key")]
 Bearer = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto_error=False))]
-
-
-class BodyLimit:
-    """Refuses a request whose body is larger than the helper would take, or slow, before anything of it is parsed."""
-
-    def __init__(self, app: AsgiApp, seconds: float = _BODY_SECONDS) -> None:
-        self._app, self._seconds = app, seconds
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with its whole body, or answer 408 or 413."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        try:
-            async with asyncio.timeout(self._seconds):
-                body = await _body(receive)
-        except TimeoutError:
-            why = "the body did not come in time"
-            await _problem(_TOO_SLOW, BusyError.code, why, "send it again", CLOSES)(scope, receive, send)
-            return
-        if body is None:
-            return
-        if len(body) > MOST_BYTES:
-            large = _problem(
-                _TOO_LARGE, "too-large", f"the body is longer than {MOST_BYTES} bytes", "send less", CLOSES
-            )
-            await large(scope, receive, send)
-            return
-        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive_whole() -> Message:
-            return whole.pop() if whole else await receive()
-
-        await self._app(scope, receive_whole, send)
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """Return the body, of which no more is read than a request may have; None if the client went away."""
-    body, more = bytearray(), True
-    while more and len(body) <= MOST_BYTES:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    return bytes(body)
 
 
 class CloneApi:
@@ -154,7 +93,7 @@ class CloneApi:
         self._helper, self._events = helper, events
 
     def _ask(self, bearer: HTTPAuthorizationCredentials | None, verb: Verb, done: int = 200) -> JSONResponse:
-        return _response(self._helper.ask(_request(bearer, verb)), done)
+        return answer(self._helper.ask(_request(bearer, verb)), done)
 
     def instances(self, bearer: Bearer = None) -> JSONResponse:
         """List the instances that clones can be made of."""
@@ -284,8 +223,8 @@ class CloneApi:
         request = _request(bearer, WatchOperationVerb(id=operation))
         opened = await self._events.open(request, last)
         if isinstance(opened, FailureAnswer):
-            return _told(problem_of(opened))
-        return _EventsResponse(self._events, opened) if opened is not None else Response(status_code=204)
+            return problem_answer(problem_of(opened))
+        return EventsResponse(self._events, opened) if opened is not None else Response(status_code=204)
 
     def cancel(self, operation: OperationInPath, bearer: Bearer = None) -> JSONResponse:
         """End a request that is under way: what it began is undone. 202 if that takes longer, 409 if it had ended."""
@@ -297,36 +236,6 @@ def _request(bearer: HTTPAuthorizationCredentials | None, verb: Verb) -> HelperR
     token = bearer.credentials if bearer is not None else ""
     is_sane = len(token) <= MOST_OF_BEARER and all("!" <= one <= "~" for one in token)
     return HelperRequest(token=token if is_sane else "", verb=verb)
-
-
-class _EventsResponse(Response):
-    """Sends a stream of events until it, its time or the client ends. A client that does not read is closed then."""
-
-    media_type = EVENTS_TYPE
-
-    def __init__(self, events: OperationEvents, opened: OpenedEvents) -> None:
-        super().__init__(headers={**_PRIVATE, **_NOT_KEPT_BACK})
-        del self.headers["content-length"]
-        self._events, self._opened = events, opened
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def is_gone(seconds: float) -> bool:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    while (await receive())["type"] != "http.disconnect":
-                        pass
-                    return True
-            return False
-
-        with self._events.place(self._opened) as refused, contextlib.suppress(TimeoutError):
-            if refused is not None:
-                await _told(problem_of(refused))(scope, receive, send)
-                return
-            async with asyncio.timeout(self._events.seconds + _BODY_SECONDS):
-                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-                async for part in self._events.events(self._opened, is_gone):
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 _DOCUMENTS: Mapping[str, type[BaseModel]] = {
@@ -388,7 +297,7 @@ def create_app(helper: HelperClient, events: OperationEvents | None = None) -> F
     app = FastAPI(
         title="zsnapdb",
         version=__version__,
-        openapi_url=f"{_ROOT}/openapi.json",
+        openapi_url=f"{ROOT}/openapi.json",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -402,7 +311,7 @@ def create_app(helper: HelperClient, events: OperationEvents | None = None) -> F
         told |= {status: _STREAM} if endpoint == api.events else {}
         told |= {status: {"description": f"The document `{kind}` of the command line"}} if kind is not None else {}
         app.add_api_route(
-            f"{_ROOT}{path}",
+            f"{ROOT}{path}",
             endpoint,
             methods=[method],
             status_code=status,
@@ -416,32 +325,6 @@ def create_app(helper: HelperClient, events: OperationEvents | None = None) -> F
     return app
 
 
-def _response(ending: Ending, done: int) -> JSONResponse:
-    if isinstance(ending, FailureAnswer):
-        return _told(problem_of(ending))
-    if isinstance(ending, PendingAnswer):
-        where = f"{_ROOT}/operations/{ending.operation}"
-        return JSONResponse({"operation": ending.operation}, _ACCEPTED, {"Location": where, **_PRIVATE})
-    return JSONResponse(dict(ending.document), done, _PRIVATE)
-
-
-_PRIVATE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-"""An answer can have the login of a clone."""
-_NOT_KEPT_BACK = {"X-Accel-Buffering": "no"}
-"""A proxy passes events on as they come (nginx asks for this header)."""
-
-
-def _told(problem: ProblemDetails, more: Mapping[str, str] | None = None) -> JSONResponse:
-    headers = {**_PRIVATE, **headers_of(problem.status), **(more or {})}
-    return JSONResponse(problem.model_dump(exclude_none=True), problem.status, headers, media_type=MEDIA_TYPE)
-
-
-def _problem(
-    status: int, code: str, detail: str, hint: str = "", headers: Mapping[str, str] | None = None
-) -> JSONResponse:
-    return _told(ProblemDetails(title=code, status=status, detail=detail, code=code, hint=hint), headers)
-
-
 def _invalid(_request: Request, error: Exception) -> JSONResponse:
     """Answer 422 with what is wrong where, and no value that was sent. No token is looked at for that."""
     assert isinstance(error, RequestValidationError)
@@ -449,12 +332,12 @@ def _invalid(_request: Request, error: Exception) -> JSONResponse:
         f"{printed('.'.join(str(part)[:40] for part in one.get('loc', ())))}: {one.get('msg', '')}"
         for one in error.errors()[:5]
     ]
-    return _problem(422, "usage", "; ".join(found), f"{_ROOT}/openapi.json says what is known")
+    return refusal(422, "usage", "; ".join(found), f"{ROOT}/openapi.json says what is known")
 
 
 def _no_route(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     if error.status_code == _UNREADABLE:
-        return _problem(422, "usage", "the body is no JSON in UTF-8", f"{_ROOT}/openapi.json says what is known")
+        return refusal(422, "usage", "the body is no JSON in UTF-8", f"{ROOT}/openapi.json says what is known")
     code = {401: UNAUTHENTICATED, 404: "unknown-path", 405: "method"}.get(error.status_code, "http")
-    return _problem(error.status_code, code, error.detail, f"{_ROOT}/openapi.json lists the paths")
+    return refusal(error.status_code, code, error.detail, f"{ROOT}/openapi.json lists the paths")

@@ -16,7 +16,8 @@ from zsnapdb.serve import page_app
 from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.page_app import create_site
 from zsnapdb.serve.roles import Role
-from zsnapdb.serve.web_app import BodyLimit, create_app
+from zsnapdb.serve.web_answers import BodyLimit
+from zsnapdb.serve.web_app import create_app
 
 PROBLEM = "application/problem+json"
 MINE = {"name": "mine", "owner": "ci:shop/web"}
