@@ -28,7 +28,7 @@ from zsnapdb.serve.page_app import create_site
 from zsnapdb.serve.page_requests import cookie_name
 from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.roles import Role
-from zsnapdb.serve.web_app import AsgiApp, Receive, Scope, Send
+from zsnapdb.serve.web_answers import AsgiApp, Receive, Scope, Send
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "img"
 MOST_BYTES = 150_000
