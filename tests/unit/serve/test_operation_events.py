@@ -123,7 +123,7 @@ def test_a_stream_outlives_its_helper_and_ends_as_the_next_one_knows_the_operati
         host.let("slow", "")
         with host.helper():
             follow()
-    assert [(one["event"], json.loads(one["data"])["status"]) for one in found] == [("ended", 500)]
+    assert [(one["event"], json.loads(one["data"])["status"]) for one in found] == [("ended", 504)]
 
 
 def test_a_helper_that_is_away_for_a_moment_ends_no_stream(slow: ServeHost) -> None:
