@@ -7,7 +7,7 @@ So a commit moves it by itself, in the moment of its snapshots.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.clone.clone_info import CloneInfo
@@ -16,18 +16,22 @@ from zsnapdb.jobs.clone.sources import Commit, commits
 from zsnapdb.planning.clone.branches import Branches, decode
 
 
-def newest(info: CloneInfo) -> Commit | None:
+def newest(info: CloneInfo, made: Sequence[Commit] | None = None) -> Commit | None:
     """Return the newest commit of the data that the clone has now; None if there is none.
 
-    The commit that the data was cloned from is none of them, also if another clone has left it to this one.
+    The commit that the data was cloned from is none of them, also if another clone has left it to this one. `made` are
+    the commits of that data (None: they are read here).
     """
-    made = commits(info.current)
+    made = commits(info.current) if made is None else made
     last = max(made, key=lambda commit: max(one.createtxg for one in commit.set.snapshots.values()), default=None)
     return last if last is not None and last.set.backup_id != info.backup_id else None
 
 
-def read(info: CloneInfo) -> Branches:
-    """Return the branches of the clone as they are now. DamagedError if its anchor records something else."""
+def read(info: CloneInfo, made: Sequence[Commit] | None = None) -> Branches:
+    """Return the branches of the clone as they are now. DamagedError if its anchor records something else.
+
+    `made` is as for `newest`.
+    """
     try:
         recorded = decode(info.branches) if info.branches else Branches()
     except ValueError as error:
@@ -35,7 +39,7 @@ def read(info: CloneInfo) -> Branches:
             f"the property {BRANCHES_PROPERTY} of {info.top} cannot be read: {error}",
             hint="`zsnapdb clone show` lists the commits of the clone; `zfs inherit` of it forgets its branches",
         ) from error
-    last = newest(info)
+    last = newest(info, made)
     return recorded.with_head(last.set.backup_id) if last is not None else recorded
 
 
@@ -46,13 +50,13 @@ def parent(info: CloneInfo) -> str:
     return info.backup_id
 
 
-def kept(info: CloneInfo) -> Mapping[str, str]:
+def kept(info: CloneInfo, made: Sequence[Commit] | None = None) -> Mapping[str, str]:
     """Return the property that keeps the head of its branch when the clone gets other data; none if there is no head.
 
-    A reset changes the data and no branch, and a detach changes neither.
+    A reset changes the data and no branch, and a detach changes neither. `made` is as for `newest`.
     """
     with contextlib.suppress(DamagedError):
-        known = read(info)
+        known = read(info, made)
         if info.branches or known.head:
             return {BRANCHES_PROPERTY: known.encode()}
     return {}

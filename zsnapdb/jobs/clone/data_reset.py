@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import NotThere, PreflightError
@@ -34,7 +34,7 @@ from zsnapdb.jobs.clone.live_set import take_live
 from zsnapdb.jobs.clone.locate import bring_here, locate
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
-from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, commits, with_volumes
+from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Commit, RemoteBackup, commits, with_volumes
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone.branches import Branches
@@ -131,13 +131,16 @@ def replace_data(
     """Replace the data of the clone; the caller holds its lock."""
     if requested != LIVE_STATE:
         source = _source(settings, host, info, requested, events, accepts_older=accepts_older)
-        return _replace_data(settings, host, info, source, _clone_beside(settings, info, source), requested, events)
-    instance = with_volumes(Instance.of(settings, info.instance, events).on_host(host))
-    with locks.on_live_sets(instance.name):
-        live = take_live(instance)
-        with undone_on_error(lambda: drop_live(live)):
-            revision = _clone_beside(settings, info, live)
-    return _replace_data(settings, host, info, live, revision, requested, events)
+        made = commits(info.current)
+        revision = _clone_beside(settings, info, source, made)
+    else:
+        instance = with_volumes(Instance.of(settings, info.instance, events).on_host(host))
+        with locks.on_live_sets(instance.name):
+            source, made = take_live(instance), commits(info.current)
+            with undone_on_error(lambda: drop_live(source)):
+                revision = _clone_beside(settings, info, source, made)
+    kept = branch_heads.kept(info, made)
+    return _replace_data(settings, host, info, source, revision, requested, events, kept)
 
 
 def _source(
@@ -153,12 +156,13 @@ def _source(
     return bring_here(settings, instance, locate(settings, instance, requested, rules, accepts_older=accepts_older))
 
 
-def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource) -> int:
+def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource, made: Sequence[Commit]) -> int:
     """Clone the source as a new, unmounted revision beside the current revision; return its number.
 
-    The clone may have as much of its own as before. Without commits its data goes, so one that is full can be reset.
+    The clone may have as much of its own as before. Its data goes unless commits were `made` of it, so one without them
+    that is full can be reset.
     """
-    quota = quota_beside(settings, info)
+    quota = room.of_other_data(settings, info, keeps_data=bool(made))
     revision = next_number(info)
     begin_change(info)
     layout = volumes.layout_of(source.origin, f"{info.top}/r{revision}", info.mount)
@@ -168,7 +172,7 @@ def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource) -> i
 
 
 def quota_beside(settings: Settings, info: CloneInfo, *, is_committed: bool = False) -> int:
-    """Return the quota of other data of the clone in bytes. The errors are those of `room.of_other_data`.
+    """Return the quota that other data of the clone would get, in bytes. The errors are those of `room.of_other_data`.
 
     `is_committed`: the data that it has now is to be committed first.
     """
@@ -179,8 +183,9 @@ def put(
     settings: Settings, host: Host, info: CloneInfo, source: CloneSource, known: Branches, events: Events
 ) -> CloneInfo:
     """Give the clone the data of this source, and with it these branches; the caller holds its lock."""
-    revision = _clone_beside(settings, info, source)
-    return _replace_data(settings, host, info, source, revision, f"branch {known.current}", events, known.encode())
+    revision = _clone_beside(settings, info, source, commits(info.current))
+    of, branches = f"branch {known.current}", {properties.BRANCHES_PROPERTY: known.encode()}
+    return _replace_data(settings, host, info, source, revision, of, events, branches)
 
 
 def _replace_data(
@@ -191,12 +196,12 @@ def _replace_data(
     revision: int,
     requested: str | None,
     events: Events,
-    branches: str = "",
+    branches: Mapping[str, str],
 ) -> CloneInfo:
     """Make the new revision the current one, start its server, and remove the old revision.
 
     Interrupted before the server has started, the clone has its new data; a start goes on, and removes the old data.
-    `branches` are those of the clone then ("": as before).
+    `branches` are the properties that say of its branches what is true then.
     """
     password = credentials.read(info.client_file)
     facts = {
@@ -206,7 +211,7 @@ def _replace_data(
         properties.SOURCE_PROPERTY: source.kind,
         properties.REQUESTED_PROPERTY: properties.requested_text(requested or info.original_request),
         ORIGIN_PROPERTY: source.origin.encode(),
-        **({properties.BRANCHES_PROPERTY: branches} if branches else branch_heads.kept(info)),
+        **branches,
     }
     with uninterrupted(events.warn):
         info.process.kill()

@@ -20,7 +20,7 @@ from zsnapdb.jobs.clone import pool as clone_pool
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.delegation import COMMANDS, SERVED, parse
 from zsnapdb.jobs.clone.request import CloneRequest
-from zsnapdb.jobs.clone.sources import CloneSource
+from zsnapdb.jobs.clone.sources import CloneSource, commits
 from zsnapdb.planning.clone.room import LEAST
 from zsnapdb.planning.clone.source_kind import SourceKind
 
@@ -174,7 +174,7 @@ def test_other_data_gets_no_quota_for_what_was_taken_over_nor_for_what_commits_k
 
     def beside() -> int:
         source = CloneSource(SourceKind.BACKUP, SnapshotSet("20260101T000000Z-0001", {}), heir.info.origin)
-        assert data_reset._clone_beside(heir.settings, heir.info, source) == 2
+        assert data_reset._clone_beside(heir.settings, heir.info, source, commits(heir.info.current)) == 2
         return given[-1]
 
     heir.uses(GIB // 4)
