@@ -136,7 +136,7 @@ def replace_data(
     else:
         instance = with_volumes(Instance.of(settings, info.instance, events).on_host(host))
         with locks.on_live_sets(instance.name):
-            source, made = take_live(instance), commits(info.current)
+            made, source = commits(info.current), take_live(instance)
             with undone_on_error(lambda: drop_live(source)):
                 revision = _clone_beside(settings, info, source, made)
     kept = branch_heads.kept(info, made)
