@@ -1,4 +1,4 @@
-"""Which snapshots a backup holds as its base although they have no name of a set.
+"""Which snapshots a backup holds as its base although nothing says that they are of a set.
 
 A base that a restore received, or that somebody renamed, may be any of thousands of snapshots. A run that is killed
 leaves its hold on it. So its name is noted before it is held, and the next run does not have to look at all of them.
@@ -14,16 +14,17 @@ from zsnapdb.base import whole_file
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_private
-from zsnapdb.jobs.base.set_properties import BASE_TAG, set_named
+from zsnapdb.jobs.base.set_properties import BASE_TAG
 from zsnapdb.zfs import datasets, holds
 
 
-def may_hold(instance: Instance, names: Sequence[str]) -> list[str]:
+def may_hold(instance: Instance, names: Sequence[str], of_sets: Collection[str] = ()) -> list[str]:
     """Return those of the snapshots, by full name, that may be held: what a killed run leaves held is found again.
 
-    That is true of each name of a set. The others are noted first; if the disk refuses that, they are left out.
+    That is true of those that were read as `of_sets` of the instance: a name of a set alone does not make it so, as a
+    restore receives such names. The others are noted first; if the disk refuses that, they are left out.
     """
-    others = [name for name in names if set_named(name.partition("@")[2]) is None]
+    others = [name for name in names if name not in of_sets]
     try:
         if others:
             _write(instance, others)
@@ -33,21 +34,26 @@ def may_hold(instance: Instance, names: Sequence[str]) -> list[str]:
 
 
 def release(instance: Instance, places: Collection[str]) -> None:
-    """Release the holds of a killed run on snapshots without a name of a set. No backup of the instance is running.
+    """Release the holds of a killed run on snapshots that are of no set. No backup of the instance is running.
 
     A host without a note may have a hold of an older version on any snapshot of the datasets.
     """
     try:
         noted = _file(instance).read_text().splitlines()
     except (OSError, UnicodeDecodeError):
-        holds.release(holds.held_snapshots(places, BASE_TAG), BASE_TAG)
+        release_all(places)
     else:
-        held = [name for name in noted if name.partition("@")[0] in places and datasets.exists(name)]
         if not noted:
             return
-        holds.release(holds.held(held, BASE_TAG), BASE_TAG)
+        there = [name for name in noted if name.partition("@")[0] in places and datasets.exists(name)]
+        holds.release(holds.held(there, BASE_TAG), BASE_TAG)
     with contextlib.suppress(OSError, PreflightError):
         _write(instance, ())
+
+
+def release_all(places: Collection[str]) -> None:
+    """Release the holds of killed runs on whatever snapshots of the datasets. No backup of them is running."""
+    holds.release(holds.held_snapshots(places, BASE_TAG), BASE_TAG)
 
 
 def _file(instance: Instance) -> Path:

@@ -191,7 +191,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
         return
     volumes = item.journal.started.volumes
     with _warning_on_error(instance, item.backup_id):
-        release_bases(volume.dataset for volume in volumes)
+        held_bases.release_all([volume.dataset for volume in volumes])
     # Only the journal knows of a bookmark whose snapshot is gone: no other failure may keep it.
     for volume in volumes:
         with _warning_on_error(instance, item.backup_id), contextlib.suppress(NotThere):
@@ -208,11 +208,6 @@ def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
         yield
     except ZsnapdbError as error:
         instance.events.warn(f"not all leftovers of backup {backup_id} could be removed: {error.message}")
-
-
-def release_bases(volumes: Iterable[str]) -> None:
-    """Release the holds of a killed run on its base snapshots. No backup of the instance may be running."""
-    holds.release(holds.held_snapshots(tuple(volumes), BASE_TAG), BASE_TAG)
 
 
 def sweep(instance: Instance, repository: Repository, known: Summaries) -> list[OwnedSnapshot]:

@@ -199,7 +199,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
             started = time.monotonic()
             backup_id = instance.host.new_backup_id()
             request.done.begins(backup_id, observed.volumes)
-            to_hold = held_bases.may_hold(instance, planned.to_hold)
+            to_hold = held_bases.may_hold(instance, planned.to_hold, {one.snapshot.full_name for one in seen})
             until_stored.enter_context(undone_on_error(lambda: holds.release(to_hold, BASE_TAG)))
             with alone_at_source(instance):
                 taken = take(

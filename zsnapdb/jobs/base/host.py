@@ -94,7 +94,7 @@ class Host:
 
     @property
     def bases(self) -> Path:
-        """Which snapshots a running backup holds although they are of no set, a file per instance (`held_bases.py`)."""
+        """Which snapshots a running backup holds although nothing says that they are of a set (`held_bases.py`)."""
         return self.records.with_name("bases")
 
     @property

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from tests.unit.support.simulated_zfs import Snap
 from tests.unit.support.world import Died, World
 from zsnapdb.jobs.backup import local_snapshot, plan
 from zsnapdb.jobs.backup import run as job
@@ -127,27 +130,41 @@ def test_who_read_before_something_was_forgotten_notes_nothing(world: World) -> 
     assert made not in {one.properties[BACKUP_PROPERTY] for one in again.all_but_noted()}
 
 
+def newest(world: World) -> list[Snap]:
+    """The snapshots of the newest backup, whose bookmarks are gone: neither is received with a stream."""
+    of_newest = [snap for snap in world.snapshots.values() if snap.name.endswith(f"@zsnapdb-{world.ids()[-1]}")]
+    for snap in of_newest:
+        world.bookmarks.pop(snap.name.replace("@", "#"), None)
+    return of_newest
+
+
 def renamed(world: World) -> str:
     """Give the newest backup's snapshots another name and remove their bookmarks. Return the new name of one."""
-    newest = world.ids()[-1]
-    for name, snap in list(world.snapshots.items()):
-        if snap.properties["zsnapdb:backup"] == newest:
-            del world.snapshots[name]
-            world.bookmarks.pop(name.replace("@", "#"), None)
-            snap.name = f"{name.partition('@')[0]}@kept"
-            world.snapshots[snap.name] = snap
+    for snap in newest(world):
+        del world.snapshots[snap.name]
+        snap.name = f"{snap.name.partition('@')[0]}@kept"
+        world.snapshots[snap.name] = snap
     return "tank/mysql@kept"
 
 
-def test_a_base_with_another_name_is_used_and_let_go_wherever_the_run_is_killed(world: World) -> None:
+def received(world: World) -> str:
+    """Make the newest backup's snapshots as a restore receives them: with their names, without properties."""
+    for snap in newest(world):
+        snap.properties.clear()
+    return f"tank/mysql@zsnapdb-{world.ids()[-1]}"
+
+
+@pytest.mark.parametrize("change", [renamed, received])
+def test_a_base_that_is_of_no_set_is_used_and_let_go_wherever_the_run_is_killed(
+    world: World, change: Callable[[World], str]
+) -> None:
     world.steps.clear()
-    kept = renamed(world)
-    base = world.snapshots[kept].guid
+    base = world.snapshots[change(world)].guid
     second = world.backup().manifest
     assert base in {volume.from_guid for volume in second.volumes}
     steps = len(world.steps)
     for at in range(1, steps + 1):
-        renamed(world)
+        change(world)
         world.steps.clear()
         world.die_at = at
         with pytest.raises(Died):
@@ -156,12 +173,13 @@ def test_a_base_with_another_name_is_used_and_let_go_wherever_the_run_is_killed(
         world.rise()
         world.backup()
         assert not [snap.name for snap in world.snapshots.values() if snap.holds], (at, was_held)
-        for name in [name for name in world.snapshots if name.endswith("@kept")]:
+        for name in [name for name, snap in world.snapshots.items() if name.endswith("@kept") or not snap.properties]:
             del world.snapshots[name]
 
 
 def test_a_hold_of_an_older_version_on_a_base_with_another_name_is_released_once(world: World) -> None:
     kept = renamed(world)
+    world.backup()
     world.zfs.run(["zfs", "hold", BASE_TAG, kept])
     (world.instance.host.bases / "main").unlink()
     world.backup()
