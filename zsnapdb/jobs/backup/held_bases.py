@@ -45,7 +45,9 @@ def release(instance: Instance, places: Collection[str]) -> None:
     else:
         if not noted:
             return
-        there = [name for name in noted if name.partition("@")[0] in places and datasets.exists(name)]
+        # The dataset may have another name now.
+        short = {name.partition("@")[2] for name in noted}
+        there = [name for place in places for one in short if datasets.exists(name := f"{place}@{one}")]
         holds.release(holds.held(there, BASE_TAG), BASE_TAG)
     with contextlib.suppress(OSError, PreflightError):
         _write(instance, ())

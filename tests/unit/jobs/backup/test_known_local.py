@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.support.simulated_zfs import Snap
 from tests.unit.support.world import Died, World
-from zsnapdb.jobs.backup import local_snapshot, plan
+from zsnapdb.jobs.backup import held_bases, local_snapshot, plan
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.base import known_local
 from zsnapdb.jobs.base.own_snapshots import SetsHere, own_snapshots
@@ -182,5 +182,14 @@ def test_a_hold_of_an_older_version_on_a_base_with_another_name_is_released_once
     world.backup()
     world.zfs.run(["zfs", "hold", BASE_TAG, kept])
     (world.instance.host.bases / "main").unlink()
+    world.backup()
+    assert not world.snapshots[kept].holds
+
+
+def test_a_hold_on_a_base_of_a_dataset_that_was_renamed_meanwhile_is_released(world: World) -> None:
+    kept = renamed(world)
+    world.backup()
+    world.zfs.run(["zfs", "hold", BASE_TAG, kept])
+    assert held_bases.may_hold(world.instance, ["tank/before@kept"]) == ["tank/before@kept"]
     world.backup()
     assert not world.snapshots[kept].holds
