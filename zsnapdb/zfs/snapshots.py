@@ -153,14 +153,21 @@ def owned_among(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapsho
     """
     found: list[OwnedSnapshot] = []
     for start in range(0, len(asked), _TOGETHER):
-        part = asked[start : start + _TOGETHER]
-        places = frozenset(name.partition("@")[0] for name in part)
-        try:
-            found += _read_owned([], part, places, names)
-        except NotThere:
-            there = [name for name in part if datasets.exists(name)]
-            found += _read_owned([], there, places, names) if there else []
+        found += _read_there(asked[start : start + _TOGETHER], names)
     return sorted(found, key=lambda one: one.snapshot.createtxg)
+
+
+def _read_there(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapshot]:
+    # While some are looked for, retention may destroy more of them.
+    while asked:
+        try:
+            return _read_owned([], asked, frozenset(name.partition("@")[0] for name in asked), names)
+        except NotThere:
+            there = [name for name in asked if datasets.exists(name)]
+            if len(there) == len(asked):
+                raise
+            asked = there
+    return []
 
 
 def _read_owned(

@@ -65,6 +65,24 @@ def test_snapshots_are_read_by_their_names_alone_and_what_is_gone_is_left_out(mo
     assert len(asked) == 2
 
 
+def test_snapshots_that_vanish_while_others_are_read_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {f"t/a@{number}" for number in range(6)}
+
+    def rows(argv: list[str]) -> list[list[str]]:
+        asked = [word for word in argv if "@" in word]
+        # Retention destroys one set after the other meanwhile.
+        there.discard(min(there))
+        missing = [name for name in asked if name not in there]
+        if missing:
+            raise NotThere(missing[0])
+        return [[name, "1", "2", "mine"] for name in asked]
+
+    monkeypatch.setattr(snapshots, "rows", rows)
+    monkeypatch.setattr(datasets, "exists", lambda name: name in there)
+    found = snapshots.owned_among(["t/a@3", "t/a@0", "t/a@1", "t/a@5"], ["zsnapdb:backup"])
+    assert [one.snapshot.name for one in found] == ["3", "5"]
+
+
 def test_many_names_are_asked_for_in_parts_and_come_back_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
