@@ -47,11 +47,16 @@ class EarlySet:
         """The full names of the snapshots."""
         return [snapshot.full_name for snapshot in self.set.snapshots.values()]
 
+    def spare(self) -> None:
+        """Hold the set: rules about local sets spare it now. If this run is killed, the next one releases it."""
+        with known_local.changing(self.instance, self.instance.volumes.values()):
+            holds.ensure_held(self.names, BASE_TAG)
+
     def becomes_backup(self) -> None:
         """Make the set that of a backup that is not stored yet. The caller writes its journal next."""
-        known_local.forget(self.instance, self.instance.volumes.values())
-        holds.ensure_held(self.names, holds.HOLD_TAG)
-        snapshots.set_on(self.names, {STATE_PROPERTY: TAKEN})
+        with known_local.changing(self.instance, self.instance.volumes.values()):
+            holds.ensure_held(self.names, holds.HOLD_TAG)
+            snapshots.set_on(self.names, {STATE_PROPERTY: TAKEN})
         local_manifests.remove(self.instance, self.set.backup_id)
 
     def stays_local(self) -> None:
@@ -101,8 +106,7 @@ def take_early(
             time.monotonic() - started,
         )
     local_manifests.write(instance, made.described, made.set, made.created)
-    # Rules about local sets spare a set with this hold.
-    holds.ensure_held(made.names, BASE_TAG)
+    made.spare()
     return made
 
 

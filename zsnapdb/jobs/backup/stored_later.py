@@ -9,12 +9,10 @@ from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.early_set import EarlySet
 from zsnapdb.jobs.backup.source import SourceDescription
-from zsnapdb.jobs.base import known_local
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import BASE_TAG, LOCAL
+from zsnapdb.jobs.base.set_properties import LOCAL
 from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.planning.backup.fitness import FitnessFinding, warnings
-from zsnapdb.zfs import holds
 
 LATEST = "latest"
 """Names the newest local set."""
@@ -59,8 +57,8 @@ def open_set(instance: Instance, requested: str) -> EarlySet:
             hint="run `zsnapdb backup`, which makes a new set",
         )
     made = sets[name]
-    known_local.forget(instance, instance.volumes.values())
-    holds.ensure_held([snapshot.full_name for snapshot in made.snapshots.values()], BASE_TAG)
     described = SourceDescription(manifest.source, {volume.role: volume.type for volume in manifest.volumes})
     ciphers = {one.dataset: one.type.encryption for one in manifest.volumes if one.type.encryption is not None}
-    return EarlySet(instance, _RecordedSource(instance.volumes, ciphers), described, made, manifest.created, 0.0)
+    early = EarlySet(instance, _RecordedSource(instance.volumes, ciphers), described, made, manifest.created, 0.0)
+    early.spare()
+    return early

@@ -1,16 +1,16 @@
 """Which snapshots of this host were read as those of `zsnapdb snapshot`, so that they need not be read again.
 
 A host may have thousands of local sets, and most questions are not about them. A backup, or a run of `zsnapdb
-snapshot`, notes those that it has read: of the instance, LOCAL, without a hold. `forget` comes before such a set is
-held or becomes something else; who read before that notes nothing any more. The note only leaves snapshots out of what
-is read. It says of none what it is, and it is lost with a reboot, or when the filesystem is mounted again.
+snapshot`, notes those that it has read: of the instance, LOCAL, without a hold. Such a set is held, or becomes
+something else, within `changing`; who read before its end notes nothing any more. The note only leaves snapshots out of
+what is read. It says of none what it is, and it is lost with a reboot, or when the filesystem is mounted again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -23,6 +23,8 @@ from zsnapdb.zfs.snapshot_names import SnapshotNames
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 _GENERATION = ".generation"
+_CHANGING = "changing"
+"""The generation while a set is changed, and after a run that was killed meanwhile."""
 _PATIENCE = 10.0
 
 HOLDS = "userrefs"
@@ -50,7 +52,7 @@ def known(instance: Instance, place: str, names: SnapshotNames) -> frozenset[str
 
 
 def generation(instance: Instance) -> str:
-    """Return what `forget` changes. Who notes something asked for it before reading."""
+    """Return what `changing` changes. Who notes something asked for it before reading."""
     try:
         return (_folder(instance) / _GENERATION).read_text()
     except (OSError, ValueError):
@@ -62,11 +64,15 @@ def note(
 ) -> None:
     """Note the local ones among own snapshots, read with HOLDS, beside those that are noted and still there.
 
-    Nothing is noted if a run forgot something since `generation_before`, or is about to. `names` were listed before
-    the snapshots were read. A note that cannot be written is none.
+    Nothing is noted if a run changed a set since `generation_before`, or is about to. `names` were listed before the
+    snapshots were read. A note that cannot be written is none.
     """
     with contextlib.suppress(BusyError, OSError, PreflightError), _alone(instance, 0.0):
-        if generation(instance) == generation_before:
+        current = generation(instance)
+        if current == _CHANGING:
+            # What was read may be older than the change of a run that was killed. What is read from now on is not.
+            _begin(instance, secrets.token_hex(16))
+        elif current == generation_before:
             _note(instance, names, seen)
 
 
@@ -84,20 +90,28 @@ def _note(instance: Instance, names: Mapping[str, SnapshotNames], seen: Iterable
             whole_file.replace_disposable(_file(instance, place), "\n".join(lines).encode())
 
 
-def forget(instance: Instance, places: Collection[str]) -> None:
-    """Note no snapshot of these datasets any more, and let nobody note what was read before.
+@contextlib.contextmanager
+def changing(instance: Instance, places: Collection[str]) -> Iterator[None]:
+    """Change local sets in the block. No snapshot of these datasets is noted then, or by who read before its end.
 
     PreflightError if a note cannot be removed.
     """
     with _alone(instance, _PATIENCE):
         try:
-            whole_file.replace_disposable(_folder(instance) / _GENERATION, secrets.token_hex(16).encode())
+            _begin(instance, _CHANGING)
             for place in places:
                 _file(instance, place).unlink(missing_ok=True)
         except OSError as error:
             raise PreflightError(
                 f"removing the notes in {_folder(instance)}: {error.strerror}", hint="remove that folder, and run again"
             ) from error
+        yield
+        with contextlib.suppress(OSError):
+            _begin(instance, secrets.token_hex(16))
+
+
+def _begin(instance: Instance, generation: str) -> None:
+    whole_file.replace_disposable(_folder(instance) / _GENERATION, generation.encode())
 
 
 def _alone(instance: Instance, patience: float) -> contextlib.AbstractContextManager[None]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
 
+from tests.unit.jobs.backup.test_store_away import Away
 from tests.unit.support.simulated_zfs import Snap
 from tests.unit.support.world import Died, World
 from zsnapdb.jobs.backup import held_bases, local_snapshot, plan
@@ -15,7 +17,7 @@ from zsnapdb.jobs.base.own_snapshots import SetsHere, own_snapshots
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, BASE_TAG, LOCAL, STORED
 from zsnapdb.jobs.host.local_sets import local_sets, newest_set
 from zsnapdb.jobs.repository.inventory import inventory
-from zsnapdb.zfs import snapshots
+from zsnapdb.zfs import holds, snapshots
 
 COUNT = 12
 
@@ -118,16 +120,58 @@ def test_a_note_that_is_not_ours_hides_nothing(world: World) -> None:
             assert len(own_snapshots(world.instance, world.instance.volumes.values(), states=(STORED,))) == 4
 
 
-def test_who_read_before_something_was_forgotten_notes_nothing(world: World) -> None:
+def test_who_read_before_something_was_changed_notes_nothing(world: World) -> None:
     made = snapshot(world)
     here = SetsHere.look(world.instance, world.instance.volumes.values())
     seen = here.read((known_local.HOLDS,))
-    known_local.forget(world.instance, world.instance.volumes.values())
+    with known_local.changing(world.instance, world.instance.volumes.values()):
+        pass
     here.note(seen)
     again = SetsHere.look(world.instance, world.instance.volumes.values())
     assert made in {one.properties[BACKUP_PROPERTY] for one in again.all_but_noted()}
     again.note(again.read((known_local.HOLDS,)))
     assert made not in {one.properties[BACKUP_PROPERTY] for one in again.all_but_noted()}
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("is_early", [True, False], ids=["store away", "stored later"])
+def test_who_reads_a_set_just_before_it_is_held_hides_it_from_nobody(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_early: bool, at: int, is_killed: bool
+) -> None:
+    ensure_held, held = holds.ensure_held, list[str]()
+    looks: list[tuple[SetsHere, list[snapshots.OwnedSnapshot]]] = []
+
+    def hold(names: list[str], tag: str) -> None:
+        if {world.snapshots[name].properties["zsnapdb:state"] for name in names} == {LOCAL}:
+            held.append(tag)
+        if len(held) != at or looks:
+            ensure_held(names, tag)
+            return
+        here = SetsHere.look(world.instance, world.instance.volumes.values())
+        looks.append((here, here.read((known_local.HOLDS,))))
+        ensure_held(names, tag)
+        here.note(looks[-1][1])
+        if is_killed:
+            world.dead = True
+            raise Died
+
+    made = snapshot(world)
+    with monkeypatch.context() as patch, contextlib.suppress(Died):
+        patch.setattr(holds, "ensure_held", hold)
+        if is_early:
+            Away(world, 2)
+            made = world.backup().manifest.backup_id
+        else:
+            job.backup_local_set(world.instance, made)
+    world.on_call = None
+    world.rise()
+    ((here, seen),) = looks
+    here.note(seen)
+    if not is_killed:
+        assert made in {one.backup_id for one in local_sets(world.instance)}
+    world.backup()
+    assert not [snap.name for snap in world.snapshots.values() if snap.holds]
 
 
 def newest(world: World) -> list[Snap]:
