@@ -9,10 +9,10 @@ what is read. It says of none what it is, and it is lost with a reboot, or when 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from urllib.parse import quote
 
 from zsnapdb.base import whole_file
 from zsnapdb.base.errors import BusyError, PreflightError
@@ -36,7 +36,8 @@ def _folder(instance: Instance) -> Path:
 
 
 def _file(instance: Instance, place: str) -> Path:
-    return _folder(instance) / quote(place, safe="")
+    # The name of a dataset may be as long as that of a file, without what would stand for a slash.
+    return _folder(instance) / hashlib.sha256(place.encode()).hexdigest()
 
 
 def known(instance: Instance, place: str, names: SnapshotNames) -> frozenset[str]:

@@ -10,16 +10,19 @@ import pytest
 from tests.unit.jobs.backup.test_store_away import Away
 from tests.unit.support.simulated_zfs import Snap
 from tests.unit.support.world import Died, World
+from zsnapdb.base.model import Snapshot
 from zsnapdb.jobs.backup import held_bases, local_snapshot, plan
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.base import known_local
 from zsnapdb.jobs.base.own_snapshots import SetsHere, own_snapshots
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, BASE_TAG, LOCAL, STORED
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, BASE_TAG, LOCAL, STATE_PROPERTY, STORED
 from zsnapdb.jobs.host.local_sets import local_sets, newest_set
 from zsnapdb.jobs.repository.inventory import inventory
 from zsnapdb.zfs import holds, snapshots
+from zsnapdb.zfs.snapshot_names import SnapshotNames
 
 COUNT = 12
+LOCAL_AND_FREE = {STATE_PROPERTY: LOCAL, known_local.HOLDS: "0"}
 
 
 def snapshot(world: World) -> str:
@@ -114,10 +117,23 @@ def test_a_noted_set_that_is_stored_later_is_settled_wherever_that_run_is_killed
 def test_a_note_that_is_not_ours_hides_nothing(world: World) -> None:
     snapshot(world)
     world.backup()
-    for file in (world.instance.host.run / "read" / "main").glob("tank*"):
+    notes = [*(world.instance.host.run / "read" / "main").glob("[0-9a-f]*")]
+    assert len(notes) == 2
+    for file in notes:
         for content in (b"", b"0:30 1", b"\xff\xfe\n\xff", b"0:30 1\n\n\n", b"0:30 2\n" + file.read_bytes()):
             file.write_bytes(content)
             assert len(own_snapshots(world.instance, world.instance.volumes.values(), states=(STORED,))) == 4
+
+
+def test_a_dataset_with_a_long_name_is_noted_and_forgotten_as_others_are(world: World) -> None:
+    place = "tank/" + "/".join(["a long:name"] * 18)
+    assert len(place) < 256 - len("@zsnapdb-") - len(world.ids()[-1])
+    names = {place: SnapshotNames(world.mount, {"zsnapdb-x": 7})}
+    seen = snapshots.OwnedSnapshot(Snapshot(dataset=place, name="zsnapdb-x", guid=1, createtxg=1), LOCAL_AND_FREE)
+    known_local.note(world.instance, names, [seen], known_local.generation(world.instance))
+    assert known_local.known(world.instance, place, names[place]) == {"zsnapdb-x"}
+    with known_local.changing(world.instance, [place]):
+        assert not known_local.known(world.instance, place, names[place])
 
 
 def test_who_read_before_something_was_changed_notes_nothing(world: World) -> None:
