@@ -1,8 +1,9 @@
 """In the guest: what commands cost in their children, with a few snapshot sets on the host, with many, and with clones.
 
-`snapshots.py MANY CLONES` writes /out/snapshots.json: for each command the processor seconds of the programs that it
-started, and of it all, first with a few sets ("few"), then with MANY more ("many"), then with so many clones besides
-("clones": only if there are any). No server of those clones runs.
+`snapshots.py MANY CLONES BACKUPS` writes /out/snapshots.json: for each command the processor seconds of the programs
+that it started, and of it all, first with a few sets ("few"), then with MANY more ("many"), then with so many clones
+besides ("clones"), then with so many backups in the repository besides ("backups"): each only if there are any. No
+server of those clones runs; the backups have manifests alone.
 """
 
 from __future__ import annotations
@@ -17,12 +18,20 @@ import time
 from pathlib import Path
 
 from tests.bench.inside.programs import trace
+from tests.bench.manifests import Origin, manifests
 from tests.lab.inside.zygote import Zygote
+from zsnapdb.config.settings import load
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record.record_file import HostRecord
+from zsnapdb.repository import layout
+from zsnapdb.repository.manifest import server_source
 from zsnapdb.zfs import core, snapshots
 
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
 USAGE = Path("/tmp/usage.json")
 ROUNDS = 3
+STAGES = ("many", "clones", "backups")
 VOLUMES = ("tank/mysql", "tank/mysql/data")
 MARKS = ("zsnapdb:instance", "zsnapdb:version", "zsnapdb:lock", "zsnapdb:position")
 MEASURED: dict[str, tuple[str, ...]] = {
@@ -88,18 +97,31 @@ def add_clones(count: int) -> None:
             zygote.close()
 
 
+def add_backups(count: int) -> None:
+    """Put so many older backups of the server in the repository, and in the record of what this host stored."""
+    instance = Instance.of(load(CONFIG), "main")
+    repository = instance.open_repository()
+    newest = repository.manifest("main", repository.backup_ids("main")[-1])
+    origin = Origin(repository.id, newest.pool_guid, server_source(newest).server.server_uuid or "")
+    for backup_id, body in manifests(count, origin):
+        repository.overwrite(layout.manifest("main", backup_id), body)
+    stored = tuple(host_record._recorded(backup) for backup in instance.summaries(repository).backups)
+    record = HostRecord.of(instance, repository)
+    assert record is not None
+    record.change_backups(lambda known: known.model_copy(update={"stored": stored}))
+
+
 def main() -> None:
     """Measure with few, add many, measure again, and write it."""
     terms = "\n[clones]\nper_owner = 0\ntotal = 0\nlast_port = 23400\n\n[instance.main.local]\nlast = 100000\n"
     CONFIG.write_text(CONFIG.read_text() + terms)
     subprocess.run(["zsnapdb", "backup", "main"], check=True, capture_output=True)
     few = {name: measured(words) for name, words in MEASURED.items()}
-    add(int(sys.argv[1]))
-    many = {name: measured(words) for name, words in MEASURED.items()}
-    result = {"few": few, "many": many}
-    if int(sys.argv[2]):
-        add_clones(int(sys.argv[2]))
-        result["clones"] = {name: measured(words) for name, words in MEASURED.items()}
+    result = {"few": few}
+    for stage, more, count in zip(STAGES, (add, add_clones, add_backups), map(int, sys.argv[1:]), strict=True):
+        if count:
+            more(count)
+            result[stage] = {name: measured(words) for name, words in MEASURED.items()}
     Path("/out/snapshots.json").write_text(json.dumps(result))
 
 
