@@ -5,7 +5,8 @@
 A backup of tables of that size is restored from the S3 server of the guest, with the share of each step, beside `zfs
 receive` of the same streams from files into datasets with the same properties, and the server's own recovery and
 shutdown. A line between the two: `zstd -d | zfs receive`, as who keeps compressed streams restores them. Who had the
-processors of the guest is said too: the S3 server runs in the same guest. `--handover run` is measured to the first
+processors of the guest is said too: the S3 server runs in the same guest. By the smallest and the largest size it says
+what each GiB more takes to be received. `--handover run` is measured to the first
 answer of the restored server, beside `zfs receive` and one start.
 It boots a guest for each size and flavour, prints a table, and ends with 0 whenever it could measure.
 """
@@ -20,14 +21,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.bench.figures import FLAVOURS, PYTHON, Figure
 from tests.lab.cache import Cache
 from tests.lab.guest import Guest, Lab
 from tests.lab.host import LabError
 
-PYTHON = "/opt/venv/bin/python"
 INSIDE = "/checkout/tests/bench/inside/restore.py"
-FLAVOURS = ("mysql", "mariadb")
 GOAL = 1.15
+SLOPE_GOAL = 1.1
 
 
 def measure(lab: Lab, flavour: str, mebibytes: int, rounds: int) -> dict[str, Any]:
@@ -72,11 +73,39 @@ def lines(flavour: str, results: dict[str, Any]) -> list[str]:
     rows.append(f"  processor seconds, zsnapdb restore: {had_the_processors(quickest['processor'])}")
     rows.append(f"  processor seconds, zfs receive from files: {had_the_processors(hand['processor'])}")
     rows.append(f"  processor seconds, zstd -d | zfs receive: {had_the_processors(middle['processor'])}")
+    rows.append(
+        f"  processor seconds, zfs receive from files and recovery: {had_the_processors(hand['processor whole'])}"
+    )
     rows.append(f"  {'the servers own recovery and shutdown':44s} {hand['recover']:7.2f} s")
     rows.append(f"  {'both':44s} {hand['whole']:7.2f} s   ratio {ours['whole'] / hand['whole']:.2f}, goal <= {GOAL}")
     first, by_hand = first_answers(results)
     rows.append(f"  {'zsnapdb restore --handover run, first answer':44s} {first:7.2f} s   ratio {first / by_hand:.2f}")
     return rows
+
+
+def receiving(results: dict[str, Any]) -> dict[str, float]:
+    """Return the seconds in which all volumes were received, the least of each way."""
+    samples = results["samples"]
+    steps = [
+        sum(seconds for name, seconds in sample["ours"].items() if name.startswith("receive-")) for sample in samples
+    ]
+    return {
+        "restore": min(steps),
+        "receive": min(sample["hand"]["receive"] for sample in samples),
+        "decompressed": min(sample["decompressed"]["receive"] for sample in samples),
+    }
+
+
+def slope(flavour: str, small: dict[str, Any], large: dict[str, Any]) -> dict[str, Figure]:
+    """Return what each GiB of a stream more takes to be received, by two sizes: fixed parts are left out."""
+    gibibytes = (large["stream_bytes"] - small["stream_bytes"]) / 2**30
+    before, after = receiving(small), receiving(large)
+    each = {way: (after[way] - before[way]) / gibibytes for way in after}
+    return {
+        **{f"{flavour}_each_gib_{way}": Figure(seconds, "s") for way, seconds in each.items()},
+        f"{flavour}_slope_to_receive": Figure(each["restore"] / each["receive"], "x", f"<= {SLOPE_GOAL}"),
+        f"{flavour}_slope_to_decompressed": Figure(each["restore"] / each["decompressed"], "x"),
+    }
 
 
 def first_answers(results: dict[str, Any]) -> tuple[float, float]:
@@ -101,13 +130,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="restores of each kind (default: 3)")
     parser.add_argument("--flavour", choices=FLAVOURS, help="only this one (default: both)")
     options = parser.parse_args()
-    figures, samples = {}, {}
+    figures: dict[str, Any] = {}
+    samples: dict[str, Any] = {}
     try:
         lab = Lab.ready(Cache.default(), processors=options.processors)
         for flavour in [options.flavour] if options.flavour else FLAVOURS:
-            for mebibytes in options.mebibytes:
+            measured = []
+            for mebibytes in sorted(options.mebibytes):
                 results = measure(lab, flavour, mebibytes, options.rounds)
                 samples[f"{flavour}_{mebibytes}"] = results
+                measured.append(results)
                 print("\n".join(lines(flavour, results)), flush=True)
                 ours, hand = best(results, "ours")["whole"], best(results, "hand")["whole"]
                 figures[f"{flavour}_{mebibytes}_restore"] = {"value": round(ours, 2), "unit": "s"}
@@ -122,6 +154,11 @@ def main() -> int:
                 first, by_hand = first_answers(results)
                 figures[f"{flavour}_{mebibytes}_first_answer"] = {"value": round(first, 2), "unit": "s"}
                 figures[f"{flavour}_{mebibytes}_first_answer_ratio"] = {"value": round(first / by_hand, 3), "unit": "x"}
+            if len(measured) > 1:
+                slopes = slope(flavour, measured[0], measured[-1])
+                figures |= {name: figure.document() for name, figure in slopes.items()}
+                for name, figure in slopes.items():
+                    print(f"  {name:44s} {figure.value:7.2f} {figure.unit}", flush=True)
     except LabError as error:
         print(f"restore: {error}", file=sys.stderr)
         return 1

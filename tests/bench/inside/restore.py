@@ -162,10 +162,11 @@ def by_hand(option_file: str) -> dict[str, Any]:
     run("install", "-d", "-o", "mysql", "-g", "mysql", "-m", "700", str(folder), str(folder / "tmp"))
     Path("/tmp/hand.cnf").write_text(lines.replace(top, "/mnt/hand"))
     answered, recovered = start_and_stop("/tmp/hand.cnf", "/mnt/hand/.zsnapdb/server.sock")
+    whole = processor.used()
     destroy("tank/hand")
     receive = received - began
     seconds = {"receive": receive, "recover": recovered, "whole": receive + recovered}
-    return {**seconds, "first answer": receive + answered, "processor": used}
+    return {**seconds, "first answer": receive + answered, "processor": used, "processor whole": whole}
 
 
 def decompressed() -> dict[str, Any]:
