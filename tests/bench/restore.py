@@ -6,8 +6,8 @@ A backup of tables of that size is restored from the S3 server of the guest, wit
 receive` of the same streams from files into datasets with the same properties, and the server's own recovery and
 shutdown. A line between the two: `zstd -d | zfs receive`, as who keeps compressed streams restores them. Who had the
 processors of the guest is said too: the S3 server runs in the same guest. By the smallest and the largest size it says
-what each GiB more takes to be received. `--handover run` is measured to the first
-answer of the restored server, beside `zfs receive` and one start.
+what each GiB more takes to be received. `--handover run` is measured to the first answer of the restored server, beside
+`zfs receive` and one start.
 It boots a guest for each size and flavour, prints a table, and ends with 0 whenever it could measure.
 """
 

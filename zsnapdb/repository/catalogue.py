@@ -97,7 +97,7 @@ class Summary(_Line):
                 hint="remove the cache; it is made anew",
             ) from error
 
-    @property
+    @functools.cached_property
     def is_full(self) -> bool:
         return all(volume.from_guid is None for volume in self.volumes)
 
@@ -110,7 +110,7 @@ class Summary(_Line):
     def plain_size(self) -> int:
         return sum(volume.plain_size for volume in self.volumes)
 
-    @property
+    @functools.cached_property
     def stored_size(self) -> int:
         return sum(volume.stored_size for volume in self.volumes)
 

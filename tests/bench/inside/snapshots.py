@@ -63,7 +63,7 @@ def measured(words: tuple[str, ...]) -> dict[str, float]:
         argv = [sys.executable, __file__, "--run", *words, "--json"]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=900)
         if done.returncode not in (0, 2):
-            raise SystemExit(f"{' '.join(words)} ended with {done.returncode}: {done.stderr}")
+            raise SystemExit(f"{' '.join(words)} ended with {done.returncode}: {done.stderr}{done.stdout}")
         rounds.append({**json.loads(USAGE.read_text()), "wall": time.monotonic() - began})
         if words[:2] == ("clone", "create"):
             subprocess.run(["zsnapdb", "clone", "destroy", "own"], check=True, capture_output=True)

@@ -25,7 +25,7 @@ from zsnapdb.jobs.base.set_properties import (
     STATE_PROPERTY,
     STORED,
 )
-from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, read
+from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name, read
 from zsnapdb.planning.repository import host_record
 from zsnapdb.planning.repository.clock import from_future
 from zsnapdb.planning.repository.host_record import (
@@ -309,7 +309,10 @@ def positions(archive: Archive) -> list[ArchivedPosition]:
 def _other_repositories(instance: Instance, repository: Repository) -> Iterator[StoredFinding]:
     """Yield a finding for each other repository in which this host stored backups at the same address."""
     folder = instance.host.records / instance.name
+    own = folder / folder_name(repository.id)
     for file in sorted(folder.glob(f"*/{BACKUPS}")):
+        if file.parent == own:
+            continue
         with contextlib.suppress(DamagedError):
             other = read(file, BackupRecord)
             if (

@@ -214,6 +214,8 @@ def _apply_rules(
         keep[name].append(f"last ({number} of {rules.last}){whose}")
     for rule in _PERIODS:
         count: int = getattr(rules, rule)
+        if not count:
+            continue
         for number, (period, name) in enumerate(islice(_newest_by_period(good, rule).items(), count), 1):
             keep[name].append(f"{rule} {period} ({number} of {count}){whose}")
     if rules.within:
