@@ -62,7 +62,8 @@ def measured(words: tuple[str, ...]) -> dict[str, float]:
         began = time.monotonic()
         argv = [sys.executable, __file__, "--run", *words, "--json"]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=900)
-        if done.returncode not in (0, 2):
+        # The lab's MySQL lacks a program for drills, of which doctor warns.
+        if done.returncode not in ((0, 1, 2) if words[0] == "doctor" else (0, 2)):
             raise SystemExit(f"{' '.join(words)} ended with {done.returncode}: {done.stderr}{done.stdout}")
         rounds.append({**json.loads(USAGE.read_text()), "wall": time.monotonic() - began})
         if words[:2] == ("clone", "create"):
