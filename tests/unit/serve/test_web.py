@@ -302,7 +302,7 @@ def test_a_quota_is_409_and_says_what_uses_it(tmp_path: Path) -> None:
 
 def test_what_takes_long_is_202_and_then_an_operation(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, patience=0.1)
-    host.let("slow", "1")
+    host.let("slow", "4")
     with host.helper() as desk:
         token = host.token("ci:shop/web")
         options = {"json": {"instance": "main"}, "headers": {"Idempotency-Key": "build-7"}}
