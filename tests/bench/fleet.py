@@ -218,6 +218,8 @@ def figures(looks: list[Look]) -> dict[str, dict[str, object]]:
         if one.listings:
             found[f"{name}_listings"] = {"value": one.listings, "unit": "requests", "goal": None}
             found[f"{name}_objects"] = {"value": one.objects, "unit": "requests", "goal": None}
+            most = 0 if name == "unchanged" else None
+            found[f"{name}_read_anew"] = {"value": one.changed, "unit": "instances", "goal": most}
     return found
 
 

