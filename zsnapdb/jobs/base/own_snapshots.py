@@ -67,17 +67,17 @@ class SetsHere:
         named_here = [set_named(name) for names in (self.listed or {}).values() for name in names.numbers]
         return frozenset(one for one in named_here if one is not None)
 
-    def newest_first(self, more: Sequence[str], states: Collection[str]) -> Iterator[list[OwnedSnapshot]]:
+    def newest_first(self, states: Collection[str]) -> Iterator[list[OwnedSnapshot]]:
         """Yield what `read` returns in parts: those of the newest sets, by their ids, before those of older ones."""
         if self.listed is None:
-            yield self.read(more, states)
+            yield self.read((), states)
             return
         ids, size = sorted(self.ids), 4
         while ids:
             part, ids = ids[-size:], ids[:-size]
             short = {snapshot_name(set_id) for set_id in part}
             names = [f"{place}@{name}" for place in self.places for name in short & self.listed[place].numbers.keys()]
-            seen = snapshots.owned_among(names, (*MARKS, *more))
+            seen = snapshots.owned_among(names, MARKS)
             yield [one for one in _of_sets(self.instance.name, seen) if _is_in(one, states)]
             size = min(8 * size, _MOST_BY_NAME)
 
@@ -98,8 +98,8 @@ def own_snapshots(
     places: Collection[str],
     more: Sequence[str] = (),
     *,
+    states: Collection[str],
     only: str | None = None,
-    states: Collection[str] | None = None,
 ) -> list[OwnedSnapshot]:
     """Return what `SetsHere.read` returns of a look now.
 

@@ -57,7 +57,7 @@ def described_sets(
 
 def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
     """Return the last of the sets that `local_sets` returns; None if there is none. Few others are read for it."""
-    for part in SetsHere.look(instance, set(instance.volumes.values())).newest_first((), states):
+    for part in SetsHere.look(instance, set(instance.volumes.values())).newest_first(states):
         found = sets_among(instance, part, *states)
         if found:
             return found[-1]
