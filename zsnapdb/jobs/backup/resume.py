@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -210,10 +210,13 @@ def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
         instance.events.warn(f"not all leftovers of backup {backup_id} could be removed: {error.message}")
 
 
-def sweep(instance: Instance, repository: Repository, known: Summaries) -> list[OwnedSnapshot]:
+def sweep(
+    instance: Instance, repository: Repository, known: Summaries, but: Collection[str] = ()
+) -> list[OwnedSnapshot]:
     """Settle snapshot sets without a journal: a set with a manifest becomes a base, any other set is removed.
 
-    Return the snapshots of the instance's sets on this host, without local ones that an earlier run noted.
+    Return the snapshots of the instance's sets on this host, without local ones that an earlier run noted. `but`: the
+    snapshots that this run itself holds.
 
     The caller holds the lease of the instance, and has `known` since then: the backups that the repository lists. A set
     that cannot be removed, because somebody holds or cloned its snapshots, causes a warning and does not stop the
@@ -227,6 +230,7 @@ def sweep(instance: Instance, repository: Repository, known: Summaries) -> list[
     here = SetsHere.look(instance, volumes)
     seen = here.all_but_noted((known_local.HOLDS, REPOSITORY_PROPERTY))
     with_holds = [one.snapshot.full_name for one in seen if one.properties[known_local.HOLDS] != "0"]
+    with_holds = [name for name in with_holds if name not in but]
     holds.release(holds.held(with_holds, BASE_TAG), BASE_TAG)
     # A run that was killed between its last two requests left its hold on a set that is marked as stored. One that was
     # killed while a local set became that of a backup left it on a set that is local still.

@@ -237,7 +237,7 @@ def _store_early(request: _BackupRequest, early: EarlySet) -> BackupResult:
             writer = until_stored.enter_context(_only_writer(request, repository))
             with at_low_priority():
                 known = instance.summaries(repository)
-                seen = interrupted.sweep(instance, repository, known)
+                seen = interrupted.sweep(instance, repository, known, early.names)
                 planned = plan(
                     instance,
                     early.observed,

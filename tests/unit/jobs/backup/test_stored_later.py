@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.unit.support.world import Died, World
 from zsnapdb.base.errors import CommandError, NotThere, PreflightError, RepositoryError
-from zsnapdb.jobs.backup import local_manifests, local_snapshot
+from zsnapdb.config.repository import KeepRules
+from zsnapdb.jobs.backup import local_manifests, local_snapshot, plan
 from zsnapdb.jobs.backup import run as job
+from zsnapdb.jobs.backup.plan import BackupPlan
 from zsnapdb.zfs import snapshots
 
 
@@ -43,6 +47,20 @@ def test_a_local_set_becomes_an_increment_and_the_next_backup_builds_on_it(world
     following = world.backup().manifest
     assert [volume.from_guid for volume in following.volumes] == [volume.guid for volume in result.manifest.volumes]
     world.check_settled()
+
+
+def test_retention_spares_the_set_while_its_backup_is_planned(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = snapshot(world)
+
+    def planned(*given: Any, **named: Any) -> BackupPlan:
+        settings = world.instance.settings
+        rules = settings.model_copy(update={"local": KeepRules(last=1)})
+        local_snapshot.snapshot(replace(world.instance, settings=rules), opener=world.open_source)
+        return plan.plan(*given, **named)
+
+    monkeypatch.setattr(job, "plan", planned)
+    assert store(world, made).manifest.backup_id == made
+    assert not [snap.name for snap in world.snapshots.values() if snap.holds]
 
 
 def test_a_set_that_is_older_than_the_newest_backup_builds_on_the_backup_before_it(world: World) -> None:
