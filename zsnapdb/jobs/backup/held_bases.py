@@ -41,7 +41,7 @@ def release(instance: Instance, places: Collection[str]) -> None:
     try:
         noted = _file(instance).read_text().splitlines()
     except (OSError, UnicodeDecodeError):
-        release_all(places)
+        holds.release(holds.held_snapshots(places, BASE_TAG), BASE_TAG)
     else:
         if not noted:
             return
@@ -51,11 +51,6 @@ def release(instance: Instance, places: Collection[str]) -> None:
         holds.release(holds.held(there, BASE_TAG), BASE_TAG)
     with contextlib.suppress(OSError, PreflightError):
         _write(instance, ())
-
-
-def release_all(places: Collection[str]) -> None:
-    """Release the holds of killed runs on whatever snapshots of the datasets. No backup of them is running."""
-    holds.release(holds.held_snapshots(places, BASE_TAG), BASE_TAG)
 
 
 def _file(instance: Instance) -> Path:

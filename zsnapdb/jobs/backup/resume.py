@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from zsnapdb.planning.backup.resume import (
     Surroundings,
     judge,
 )
-from zsnapdb.repository.backup_journal import DISK, BackupJournal, StartedBackup, journals
+from zsnapdb.repository.backup_journal import DISK, BackupJournal, StartedBackup, StartedVolume, journals
 from zsnapdb.repository.catalogue import Summaries
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.repository import Repository
@@ -191,7 +191,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
         return
     volumes = item.journal.started.volumes
     with _warning_on_error(instance, item.backup_id):
-        held_bases.release_all([volume.dataset for volume in volumes])
+        _release_bases(volumes)
     # Only the journal knows of a bookmark whose snapshot is gone: no other failure may keep it.
     for volume in volumes:
         with _warning_on_error(instance, item.backup_id), contextlib.suppress(NotThere):
@@ -199,6 +199,17 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
     with _warning_on_error(instance, item.backup_id):
         owned.destroy_set(item.journal.started.snapshots(), item.backup_id)
     item.journal.remove()
+
+
+def _release_bases(volumes: Sequence[StartedVolume]) -> None:
+    """Release the holds of a killed run on what it was sent from, and no others: this run may hold a set itself."""
+    points = snapshots.send_points_there({volume.dataset for volume in volumes if volume.from_guid is not None})
+    bases = [
+        points[volume.dataset].snapshots.get(volume.from_guid)
+        for volume in volumes
+        if volume.from_guid is not None and volume.dataset in points
+    ]
+    holds.release([name for name in bases if name is not None], BASE_TAG)
 
 
 @contextlib.contextmanager

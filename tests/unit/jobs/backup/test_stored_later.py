@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.support.interruption import interrupt
 from tests.unit.support.world import Died, World
 from zsnapdb.base.errors import CommandError, NotThere, PreflightError, RepositoryError
 from zsnapdb.config.repository import KeepRules
@@ -49,7 +50,12 @@ def test_a_local_set_becomes_an_increment_and_the_next_backup_builds_on_it(world
     world.check_settled()
 
 
-def test_retention_spares_the_set_while_its_backup_is_planned(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_another_given_up", [False, True])
+def test_retention_spares_the_set_while_its_backup_is_planned(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_another_given_up: bool
+) -> None:
+    if is_another_given_up:
+        interrupt(world, "put main/chunks/", number=2)
     made = snapshot(world)
 
     def planned(*given: Any, **named: Any) -> BackupPlan:
@@ -59,7 +65,7 @@ def test_retention_spares_the_set_while_its_backup_is_planned(world: World, monk
         return plan.plan(*given, **named)
 
     monkeypatch.setattr(job, "plan", planned)
-    assert store(world, made).manifest.backup_id == made
+    assert store(world, made, fresh=True).manifest.backup_id == made
     assert not [snap.name for snap in world.snapshots.values() if snap.holds]
 
 
