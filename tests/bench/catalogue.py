@@ -2,10 +2,10 @@
 
     python3 tests/bench/catalogue.py [--backups N] [--store file,versitygw,moto] [--rounds N] [--json FILE]
 
-`list`, `prune --plan`, and what a backup does with the repository before it begins: it lists, chooses a base, and
-compares with the record of what this host stored. Each is a process of its own that does what the command does, but for
-its questions to ZFS and to a server: neither exists here. Cold: nothing is cached on this host, every manifest is read.
-Warm: the cache of the run before. The floor: a program that lists as many keys with boto3, and does nothing else.
+`list`, `status`, `prune --plan`, and what a backup does with the repository before it begins: it lists, chooses a base,
+and compares with the record of what this host stored. Each is a process of its own that does what the command does, but
+for its questions to ZFS and to a server: neither exists here. Cold: nothing is cached on this host, every manifest is
+read. Warm: the cache of the run before. The floor: a program that lists as many keys with boto3, and does nothing else.
 
 The manifests are those of a server of 40 GiB: a full backup a week, hourly increments; the chunks themselves are left
 out but for one of each backup. It runs by itself; no guest is needed. moto, a simulator in Python, takes seconds for
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 GOAL = 1.3
 """How many times the processor seconds with ten backups each of them may take, warm."""
 FEW = 10
-COMMANDS = ("list", "prune-plan", "backup")
+COMMANDS = ("list", "status", "prune-plan", "backup")
 
 
 @dataclass(frozen=True)
@@ -240,6 +240,16 @@ def list_all(instance: Instance) -> None:
     print(InventoryView(Inventory(entries, ())).text())
 
 
+def judge(instance: Instance) -> None:
+    """Do what `zsnapdb status` does."""
+    from zsnapdb.jobs.repository import status
+    from zsnapdb.report.repository.status import StatusView
+
+    state = status.observed(instance)
+    assert state.status is not None
+    print(StatusView(state.status).text())
+
+
 def plan_prune(instance: Instance) -> None:
     """Do what `zsnapdb prune --plan` does."""
     from zsnapdb.jobs.repository import local_leftovers, prune
@@ -287,6 +297,7 @@ def record(instance: Instance) -> None:
 
 DOING: dict[str, Callable[[Instance], None]] = {
     "list": list_all,
+    "status": judge,
     "prune-plan": plan_prune,
     "backup": plan_backup,
     "record": record,

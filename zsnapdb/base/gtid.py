@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 Interval = tuple[int, int]  # first and last number, both included
 
 _UUID = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_HEAD = re.compile(r"([0-9]{1,20})-([0-9]{1,20})-([0-9]{1,20})")
+_INTERVAL = re.compile(r"([0-9]{1,20})(?:-([0-9]{1,20}))?")
 _TAG = re.compile(r"^[a-z_][a-z0-9_]{0,31}$")
 
 
@@ -60,7 +62,7 @@ class GtidSet:
                 if _TAG.match(word):
                     source = f"{uuid}:{word}"
                     continue
-                match = re.fullmatch(r"([0-9]{1,20})(?:-([0-9]{1,20}))?", word)
+                match = _INTERVAL.fullmatch(word)
                 if match is None:
                     raise ValueError(f"not an interval in a GTID set: {word[:80]!r}")
                 first = int(match.group(1))
@@ -140,7 +142,7 @@ class GtidPosition:
         for part in text.replace(" ", "").split(","):
             if not part:
                 continue
-            match = re.fullmatch(r"([0-9]{1,20})-([0-9]{1,20})-([0-9]{1,20})", part)
+            match = _HEAD.fullmatch(part)
             if match is None:
                 raise ValueError(f"not a GTID position: {part[:80]!r}")
             domain, server, sequence = (int(word) for word in match.groups())
