@@ -53,14 +53,16 @@ class EarlySet:
             holds.ensure_held(self.names, BASE_TAG)
 
     def becomes_backup(self) -> None:
-        """Make the set that of a backup that is not stored yet. The caller writes its journal next."""
+        """Make the set that of a backup that is not stored yet. The caller writes its journal next.
+
+        Its manifest of a local set stays until then: by it the next run knows that a set without a journal was local.
+        """
         with known_local.changing(self.instance, self.instance.volumes.values()):
             holds.ensure_held(self.names, holds.HOLD_TAG)
             snapshots.set_on(self.names, {STATE_PROPERTY: TAKEN})
         # Retention spares a local set with this hold alone. So it goes last; the next run releases what is left of it.
         with contextlib.suppress(ZsnapdbError):
             holds.release(self.names, BASE_TAG)
-        local_manifests.remove(self.instance, self.set.backup_id)
 
     def stays_local(self) -> None:
         """Make the set a local one again, which stays although its backup failed."""

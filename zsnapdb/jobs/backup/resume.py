@@ -224,7 +224,9 @@ def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
 def sweep(
     instance: Instance, repository: Repository, known: Summaries, but: Collection[str] = ()
 ) -> list[OwnedSnapshot]:
-    """Settle snapshot sets without a journal: a set with a manifest becomes a base, any other set is removed.
+    """Settle snapshot sets without a journal: a stored one becomes a base, one that was local is local again.
+
+    Any other set is removed.
 
     Return the snapshots of the instance's sets on this host, without local ones that an earlier run noted. `but`: the
     snapshots that this run itself holds.
@@ -257,6 +259,10 @@ def sweep(
         try:
             if backup_id in stored:
                 keep_as_base(names, repository)
+            elif local_manifests.read(instance, backup_id) is not None:
+                # It was local, and no run got as far as to store it.
+                snapshots.set_on(names, {STATE_PROPERTY: LOCAL})
+                holds.release(names)
             else:
                 owned.destroy_set(names, backup_id)
         except ZsnapdbError as error:

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from zsnapdb.base.errors import CommandError, CommandTimeout, ConsistencyError, DamagedError
 from zsnapdb.base.model import SnapshotSet
-from zsnapdb.jobs.backup import held_bases
+from zsnapdb.jobs.backup import held_bases, local_manifests
 from zsnapdb.jobs.backup import once as once_only
 from zsnapdb.jobs.backup import resume as interrupted
 from zsnapdb.jobs.backup.early_set import EarlySet, kept_on_error, store_is_away, take_early, wait_for_store
@@ -256,6 +256,8 @@ def _store_early(request: _BackupRequest, early: EarlySet) -> BackupResult:
             journal = _write_journal(
                 request, instance, lambda: early.described, planned, repository, early.set, early.created, undo
             )
+            if journal.is_durable:
+                local_manifests.remove(instance, early.set.backup_id)
             manifest = _store(instance, repository, journal, writer, give_back=undo)
     return BackupResult(manifest, early.seconds, time.monotonic() - started, ())
 

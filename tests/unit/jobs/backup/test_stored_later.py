@@ -142,8 +142,8 @@ def test_without_a_journal_a_set_that_cannot_be_stored_is_a_local_set_again(worl
     world.check_settled()
 
 
-@pytest.mark.parametrize("step", range(1, 24, 4))
-def test_killed_at_any_step_the_set_is_stored_or_stays_or_is_settled(world: World, step: int) -> None:
+@pytest.mark.parametrize("step", [*range(1, 12), 13, 17, 21, 30])
+def test_killed_at_any_step_the_set_is_stored_or_stays(world: World, step: int) -> None:
     made = snapshot(world)
     world.steps.clear()
     world.die_at = step
@@ -152,7 +152,8 @@ def test_killed_at_any_step_the_set_is_stored_or_stays_or_is_settled(world: Worl
     world.rise()
     world.backup()
     left = states(world, made)
-    assert left in (set(), {"local"}, {"stored"})
+    assert left in ({"local"}, {"stored"})
+    assert not [snap.name for snap in world.snapshots.values() if snap.holds]
     if left == {"local"}:
         store(world, made)
     world.check_good()
