@@ -36,7 +36,7 @@ IDLE = 60.0
 """How many seconds it is looked how workers wait for work that does not come."""
 MANY_REQUESTS = (f"frontend.namespaceCount={4 * HOSTS}",)
 """A setting of the engine: it holds 1,200 requests for work of a namespace else, and refuses more."""
-LIMIT = 300.0
+LIMIT = 600.0
 """How many seconds a part may take."""
 T = TypeVar("T")
 
