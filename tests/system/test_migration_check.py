@@ -137,7 +137,8 @@ def test_the_recorded_load_goes_on_beside_a_migration_at_its_pace_and_says_what_
     assert seen["load"]["error"] == ""
     assert truth["last"] > truth["first"], "the load goes on while the migration runs"
     assert "1045" in truth["stranger"], "an account of production does not come along"
-    assert seen["load"]["transactions"] > 10
+    # How many these are depends on how fast the machine is. The migration saw some of them.
+    assert seen["load"]["transactions"] >= truth["last"] - truth["first"]
     assert seen["load"]["seconds"] < seen["seconds"] + 5, "it keeps its pace, and is not applied as fast as it goes"
     assert seen["load"]["late_seconds"] > seen["load"]["late_before_seconds"] + 2, "it waited for the lock"
     assert not [one for one in seen["problems"] if "load" in one]
