@@ -75,13 +75,18 @@ class PacedReplay:
     def end(self) -> None:
         """Stop it; a transaction that is being applied ends first. Afterwards `samples` and `error` are final.
 
-        If it has not ended after a minute, that is the error.
+        The last sample has the moment of this call, and all that was applied. If it has not ended after a minute, that
+        is the error.
         """
+        ended = self.seconds
         self.stopped.set()
         if self.thread is not None:
             self.thread.join(_ENDING_SECONDS)
         try:
             with self.session as session:
                 session.query(self.words.stop)
+                if not self.error:
+                    last = status(session, self.words)
+                    self.samples.append(AppliedSample(ended, last.number, last.offset))
         except ServerError as error:
             self.error = self.error or f"it did not stop after the migration: {error.message}"
