@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -41,9 +42,16 @@ def _file(instance: Instance, place: str) -> Path:
 
 
 def known(instance: Instance, place: str, names: SnapshotNames) -> frozenset[str]:
-    """Return those of the snapshots, by short name, that were read as local ones and are still the same."""
+    """Return those of the snapshots, by short name, that were read as local ones and are still the same.
+
+    A note that another account wrote, or a link in its place, says nothing.
+    """
     try:
-        mount, *lines = _file(instance, place).read_text().splitlines()
+        opened = os.open(_file(instance, place), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(opened, encoding="utf-8") as file:
+            if os.fstat(opened).st_uid != os.geteuid():
+                return frozenset()
+            mount, *lines = file.read().splitlines()
     except (OSError, ValueError):
         return frozenset()
     if mount != names.mount:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 
 import pytest
@@ -196,6 +197,24 @@ def newest(world: World) -> list[Snap]:
     for snap in of_newest:
         world.bookmarks.pop(snap.name.replace("@", "#"), None)
     return of_newest
+
+
+def test_a_note_of_another_account_and_a_link_in_its_place_hide_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot(world)
+    world.backup()
+    here = SetsHere.look(world.instance, world.instance.volumes.values())
+    assert len(here.all_but_noted()) == 4, "the local set was noted"
+    uid = os.geteuid()
+    with monkeypatch.context() as other:
+        other.setattr(os, "geteuid", lambda: uid + 1)
+        assert len(here.all_but_noted()) == 6
+    for place in world.instance.volumes.values():
+        file = known_local._file(world.instance, place)
+        file.rename(file.with_suffix(".elsewhere"))
+        file.symlink_to(file.with_suffix(".elsewhere"))
+    assert len(here.all_but_noted()) == 6
 
 
 def renamed(world: World) -> str:
