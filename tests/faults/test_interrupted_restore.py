@@ -33,10 +33,21 @@ BULK = (
     " k.execute('SET sql_log_bin = 0'); k.execute('CREATE TABLE IF NOT EXISTS bulk (id INT PRIMARY KEY AUTO_INCREMENT,"
     " body LONGBLOB)'); [k.execute('INSERT INTO bulk (body) VALUES (%s)', (os.urandom(1000000),)) for n in range(32)]"
 )
+# What ZFS received is seen after its transaction group, which may be seconds long: each look ends one. That the restore
+# runs at 3 MiB/s leaves ten seconds between enough of a volume and its end.
 RECEIVED = (
-    "import sys; sys.path.insert(0, '/checkout'); from zsnapdb.stream.resume_point import parse_token; from zsnapdb.zfs"
-    " import partial; token = partial.token(sys.argv[1]); point = token and parse_token(token); print(point.received,"
-    " point.from_guid) if point else print(0, 0)"
+    "import subprocess, sys; sys.path.insert(0, '/checkout'); from zsnapdb.base.errors import NotThere;"
+    " from zsnapdb.stream.resume_point import parse_token; from zsnapdb.zfs import partial\n"
+    "def point():\n"
+    "    subprocess.run(['zpool', 'sync', 'tank'], check=True)\n"
+    "    try:\n"
+    "        return (token := partial.token(sys.argv[1])) and parse_token(token)\n"
+    "    except NotThere:\n"
+    "        return None\n"
+    "def is_enough(seen):\n"
+    "    return seen and bool(seen.from_guid) is (sys.argv[2] == 'increment') and seen.received >= 13e6\n"
+    "while not is_enough(point()):\n"
+    "    pass\n"
 )
 STATE = (
     HEAD
@@ -135,26 +146,20 @@ def goes_on_inside_a_volume(guest: Guest, prepared: str, steps: list[str]) -> No
     top, rest = "tank/halfway", ["--target", "tank/halfway", "--json"]
     begin, resume = ["restore", "main", "--to", "latest", "--handover", "run"], ["restore", "main", "--resume"]
 
-    def received() -> tuple[int, bool]:
-        """Return the bytes that ZFS kept, and whether they are of an increment."""
-        done = guest.run([PYTHON, "-c", RECEIVED, top])
-        count, base = done.stdout.split() if done.code == 0 else ("0", "0")
-        return int(count), base != "0"
-
-    def killed(words: list[str], *, is_increment: bool) -> None:
+    def killed(words: list[str], kind: str) -> None:
         guest.run(SLOW).check()
         running = guest.spawn(["zsnapdb", *words, *rest])
-        deadline = time.monotonic() + 300
-        while (seen := received())[1] is not is_increment or seen[0] < 13e6:
-            assert time.monotonic() < deadline, running.output(2)
+        enough = guest.spawn([PYTHON, "-c", RECEIVED, top, kind])
+        while not enough.done.wait(0.1):
             assert not running.done.is_set(), running.output(2)
+        enough.wait().check()
         running.signal(signal.SIGKILL)
         running.wait(600)
         guest.run(FAST).check()
-        assert received()[0] >= 13e6
+        guest.run([PYTHON, "-c", RECEIVED, top, kind], timeout=60).check()
 
     for step in steps:
-        killed(begin if step == steps[0] else resume, is_increment=step != steps[0])
+        killed(begin if step == steps[0] else resume, "full" if step == steps[0] else "increment")
         before = fetched(guest)
         stopped = guest.run(["zsnapdb", *resume, "--stop-after", step, *rest], timeout=600).check()
         went = fetched(guest) - before
@@ -168,7 +173,7 @@ def goes_on_inside_a_volume(guest: Guest, prepared: str, steps: list[str]) -> No
     guest.run([PYTHON, "-c", SHUT_DOWN, f"{json.loads(output)['mount']}/.zsnapdb/server.sock"]).check()
     guest.run(["sh", "-c", f"until zfs destroy -r {top}; do sleep 1; done"], timeout=600).check()
     datasets = guest.run(LISTING).check().stdout
-    killed(begin, is_increment=False)
+    killed(begin, "full")
     guest.run(["zsnapdb", "restore", "main", "--abandon", *rest]).check()
     assert guest.run(LISTING).check().stdout == datasets
 
