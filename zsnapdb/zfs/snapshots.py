@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import ConsistencyError, NotThere
@@ -25,11 +26,14 @@ class PendingSnapshots:
     def __init__(self, make: Callable[[], None]) -> None:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(make,))
+        self._decided = threading.Event()
         self.is_started = False
 
     def _run(self, make: Callable[[], None]) -> None:
         try:
-            make()
+            self._decided.wait()
+            if self.is_started:
+                make()
         except BaseException as error:
             self._error = error
 
@@ -41,10 +45,24 @@ class PendingSnapshots:
             return cls(lambda: by_command(names, properties))
         return cls(lambda: library.snapshot(names, properties))
 
+    @contextlib.contextmanager
+    def ready(self) -> Iterator[None]:
+        """Have the thread of the request wait for `start` in the block. It has the priority of the caller.
+
+        A new thread costs about as much as the request, while others wait for the lock under which it is started.
+        """
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._decided.set()
+
     def start(self) -> None:
         """Start making the snapshots and return at once."""
         self.is_started = True
-        self._thread.start()
+        self._decided.set()
+        if self._thread.ident is None:
+            self._thread.start()
 
     def done_within(self, seconds: float) -> bool:
         """Wait up to `seconds`. Return whether the request has ended.

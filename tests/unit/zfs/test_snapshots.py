@@ -36,6 +36,20 @@ def test_a_snapshot_that_takes_too_long_is_told_but_waited_for() -> None:
     assert pending.done_within(0.0)
 
 
+def test_the_thread_of_a_request_waits_for_its_start_and_ends_if_there_is_none() -> None:
+    made: list[str] = []
+    before = threading.active_count()
+    for is_wanted in (True, False):
+        pending = snapshots.PendingSnapshots(lambda: made.append("set"))
+        with pending.ready():
+            assert (threading.active_count(), made) == (before + 1, [] if is_wanted else ["set"])
+            if is_wanted:
+                pending.start()
+        pending.finish()
+        assert pending.done_within(120)
+    assert made == ["set"]
+
+
 def test_an_error_of_the_snapshot_is_raised_where_it_is_waited_for() -> None:
     def fail() -> None:
         raise ExistsError("there", hint="h")

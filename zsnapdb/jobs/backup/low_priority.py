@@ -20,9 +20,15 @@ class LowPriority:
         self._low = low
 
     @contextlib.contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Run the block at the former priority. Use this while others wait for a lock of this thread."""
+    def hurried(self) -> Iterator[None]:
+        """Run the block at a high priority, if this account may, or else at the former one.
+
+        Use this while others wait for a lock of this thread: each moment in which it waits for a processor, they wait.
+        """
         _set(self._before)
+        if self._before != self._low:
+            with contextlib.suppress(PermissionError):
+                _set(max(-20, self._before - _STEPS))
         try:
             yield
         finally:
@@ -34,7 +40,7 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
     """Run the block at low priority: this thread, and the threads and processes that the thread starts.
 
     See setpriority(2), "C library/kernel differences". Where the kernel schedules by session or control group, the
-    priority counts only within the group of this process (sched(7)). Take a lock inside `suspended`, as others wait for
+    priority counts only within the group of this process (sched(7)). Take a lock inside `hurried`, as others wait for
     the holder of a lock. An account that may not raise its priority again keeps its priority, unless the priority may
     stay low after the block (`may_stay_low`).
     """

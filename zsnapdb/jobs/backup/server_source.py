@@ -216,7 +216,7 @@ def _attempt(
     terms = locks.Terms(deadline, _AT_ONCE_SECONDS if choice.fallback is not None else deadline)
     in_time = False
     with (
-        _low_priority_outside_lock(choice, hooked) as normal_priority,
+        _low_priority_outside_lock(choice, hooked) as hurried,
         instance.session(read_timeout=deadline + 30) as owner,
         instance.session() as second,
     ):
@@ -230,7 +230,11 @@ def _attempt(
         }
         pending = request.prepare(properties)
         try:
-            with normal_priority(), locks.holding(strategy, owner, locks.Watchdog(second), terms) as hold:
+            with (
+                hurried(),
+                pending.ready(),
+                locks.holding(strategy, owner, locks.Watchdog(second), terms) as hold,
+            ):
                 hooked.locked(choice.name, hold.remaining())
                 pending.start()
                 in_time = pending.done_within(hold.remaining())
@@ -259,7 +263,7 @@ def _attempt(
 def _low_priority_outside_lock(
     choice: LockChoice, hooked: Hooked
 ) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Run the block at low priority, and yield a context for the time of the lock, which has the former priority.
+    """Run the block at low priority, and yield a context for the time of the lock, which has a high priority.
 
     With hooks the block keeps its priority, as a hook may hold something that others wait for. Without a lock the
     yielded context changes nothing, as nobody waits for this process.
@@ -268,7 +272,7 @@ def _low_priority_outside_lock(
         yield contextlib.nullcontext
         return
     with at_low_priority() as low_priority:
-        yield contextlib.nullcontext if not choice.lock.holds_ddl else low_priority.suspended
+        yield contextlib.nullcontext if not choice.lock.holds_ddl else low_priority.hurried
 
 
 def _refuse_change(session: Session, observed: Observed, choice: LockChoice) -> None:

@@ -183,7 +183,10 @@ class MachineSource:
         uuid, deadline, server = observed.known.domain.uuid, self.settings.freeze_deadline, None
         pending = _prepared(request)
         try:
-            with guest_freeze.prepared(self.instance, self.hypervisor, uuid, deadline, self.open_guard) as freeze:
+            with (
+                pending.ready(),
+                guest_freeze.prepared(self.instance, self.hypervisor, uuid, deadline, self.open_guard) as freeze,
+            ):
                 if observed.inside is not None and not freeze.problem:
                     server = self._under_lock(observed.inside, freeze, hooked, pending)
                 if server is None:

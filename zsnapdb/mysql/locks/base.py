@@ -91,9 +91,11 @@ def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Ter
     # statement would make the lock last longer, as its time begins with the first one.
     session.query(f"SET SESSION wait_timeout = {math.ceil(terms.deadline) + 1}, SESSION lock_wait_timeout = {patience}")
     started = time.monotonic()
-    until = started + terms.deadline
     try:
         with watchdog.guarding(session.connection_id, terms.deadline):
+            # The watchdog has begun. What starts its thread is not part of the lock.
+            started = time.monotonic()
+            until = started + terms.deadline
             _acquire(strategy, session, watchdog, started + min(terms.deadline, terms.patience), terms, patience)
             hold = HeldLock(until)
             yield hold
