@@ -12,6 +12,8 @@ from typing import Any, Protocol
 HERE = Path(__file__).resolve().parent
 PYTHON = "/opt/venv/bin/python"
 SNAPSHOTS = ("tank/mysql@stall", "tank/mysql/data@stall")
+REQUESTS = Path("/tmp/requests")
+"""Where timed.py notes how long the request for snapshots took."""
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
 LOCKS = {
     "none": '{ strategy = "none" }',
@@ -24,11 +26,15 @@ LOCKS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of an action: exit status, milliseconds from its lock to its release (None: unknown), and a note."""
+    """The end of an action: exit status, milliseconds from its lock to its release (None: unknown), and a note.
+
+    `request_ms`: of them those of its request for snapshots (None: unknown).
+    """
 
     code: int
     held_ms: float | None = None
     note: str = ""
+    request_ms: float | None = None
 
 
 class Action(Protocol):
@@ -72,7 +78,7 @@ class Command:
     codes: tuple[int, ...] = (0,)
 
     def prepare(self) -> None:
-        pass
+        REQUESTS.unlink(missing_ok=True)
 
     def run(self) -> Outcome:
         done = subprocess.run(self.argv, capture_output=True, text=True)
@@ -82,7 +88,8 @@ class Command:
             return Outcome(done.returncode, note=done.stderr.strip().splitlines()[0])
         document = json.loads(done.stdout)
         lock = document["backup"]["lock"] if "backup" in document else document
-        return Outcome(0, float(lock["held_ms"]))
+        requests = REQUESTS.read_text().split() if REQUESTS.exists() else []
+        return Outcome(0, float(lock["held_ms"]), request_ms=float(requests[-1]) if requests else None)
 
     def clean(self) -> None:
         self.undo()
@@ -151,8 +158,9 @@ def write_configs() -> None:
 
 
 def backup(lock: str, codes: tuple[int, ...] = (0,)) -> Command:
-    """Return the whole command, as a user runs it, with its send."""
-    return Command(("zsnapdb", "backup", "--json", "--config", str(_config(lock))), codes=codes)
+    """Return the whole command, with its send."""
+    timed = (PYTHON, str(HERE / "timed.py"), str(REQUESTS))
+    return Command((*timed, "backup", "--json", "--config", str(_config(lock))), codes=codes)
 
 
 def script() -> Command:
