@@ -6,7 +6,6 @@ import json
 import random
 import re
 import signal
-import time
 from typing import Any
 
 import pytest
@@ -57,8 +56,13 @@ STATE = (
 )
 SHUT_DOWN = HEAD + "ledger.connect(sys.argv[1], 'root', '').cursor().execute('SHUTDOWN')"
 SERVING = (
-    "import sys; from pathlib import Path; from zsnapdb.mysql.process import running; place = Path(sys.argv[1]); "
-    "print(*[s.pid for s in running.servers_below([place.parent], '.zsnapdb') if s.place == place])"
+    "import sys; from pathlib import Path; from zsnapdb.mysql.process import running\n"
+    "place = Path(sys.argv[1])\n"
+    "def serving():\n"
+    "    return [s.pid for s in running.servers_below([place.parent], '.zsnapdb') if s.place == place]\n"
+    "while not (pids := serving()) and 'wait' in sys.argv:\n"
+    "    pass\n"
+    "print(*pids)"
 )
 TOP = "tank/resumed"
 RESTORE = ["zsnapdb", "restore", "main", "--to", "latest", "--target", TOP, "--handover", "run", "--json"]
@@ -113,22 +117,18 @@ def check_end(guest: Guest, prepared: str, output: str) -> None:
 
 def end_orphan(guest: Guest, resume: list[str], mount: str) -> None:
     """Kill a restore while its server runs: doctor names the server, and reap ends it."""
-
-    def serving() -> str:
-        return guest.run([PYTHON, "-c", SERVING, mount]).check().stdout.strip()
-
     running = guest.spawn(resume)
-    deadline = time.monotonic() + 300
-    while not (pid := serving()):
-        assert time.monotonic() < deadline, running.output(2)
+    seen = guest.spawn([PYTHON, "-c", SERVING, mount, "wait"])
+    while not seen.done.wait(0.1):
         assert not running.done.is_set(), running.output(2)
     running.signal(signal.SIGKILL)
     running.wait(600)
+    pid = seen.wait().check().stdout.strip()
     named = guest.run([QUICK, "doctor"])
     assert f"process {pid} of the restore to" in named.stdout, named.stdout + named.stderr
     swept = json.loads(guest.run([QUICK, "reap", "--json"]).check().stdout)["swept"]
     assert [item["name"] for item in swept if item["what"] == "server"] == [f"process {pid}"]
-    assert not serving()
+    assert guest.run([PYTHON, "-c", SERVING, mount]).check().stdout == "\n"
 
 
 def fetched(guest: Guest) -> int:
