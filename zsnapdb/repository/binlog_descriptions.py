@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Self
 
-from pydantic import ConfigDict, model_validator
+from pydantic import model_validator
 
 from zsnapdb.base.gtid import Gtids, joined
 from zsnapdb.base.model import Flavour, parse_gtids, server_name
@@ -48,12 +48,7 @@ from zsnapdb.repository.part import Part
 from zsnapdb.stream.chunks import Chunk, Codec
 
 
-class _Part(Part):
-    # Threads may read the first of these.
-    model_config = ConfigDict(defer_build=False)
-
-
-class Incarnation(_Part):
+class Incarnation(Part):
     """One unbroken binlog history of one server. `id` sorts by time; `reason` says why a new one was begun."""
 
     format: Literal[1] = 1
@@ -67,7 +62,7 @@ class Incarnation(_Part):
     reason: Words
 
 
-class HeadPart(_Part):
+class HeadPart(Part):
     """The facts in the head of a binlog file, before its first transaction.
 
     `created` is when the server created the file (seconds UTC). `previous_gtids` are the GTIDs before the file, as the
@@ -84,7 +79,7 @@ class HeadPart(_Part):
     fingerprint: Sha256
 
 
-class SpanPart(_Part):
+class SpanPart(Part):
     """The contents of a stretch of a binlog file, from byte `start` to `end`.
 
     `end` is the end of a transaction or of the head. `gtids` are the GTIDs of the stretch's transactions alone (None if
@@ -124,7 +119,7 @@ def _parsed(text: str | None, flavour: Flavour) -> Gtids | None:
     return None if text is None else parse_gtids(flavour, text)
 
 
-class Segment(_Part):
+class Segment(Part):
     """A segment of an active binlog: its bytes from `start` to `end`, as one chunk.
 
     `span` ends with the last complete transaction in the segment. Only a transaction that is longer than a chunk makes
@@ -153,7 +148,7 @@ class Segment(_Part):
         _parsed(self.head.previous_gtids if self.head is not None else None, flavour)
 
 
-class ArchivedFile(_Part):
+class ArchivedFile(Part):
     """An archived binlog file: its contents and where its bytes are.
 
     The archived bytes end at `span.end`, the end of the file's last complete transaction. The in-use flag in these
@@ -252,7 +247,7 @@ class ArchivedFile(_Part):
         return sum(chunk.stored_size for chunk in chunks)
 
 
-class CompleteRecord(_Part):
+class CompleteRecord(Part):
     """Until when an incarnation is archived completely. The archiver replaces it, as often as its objectives need.
 
     Every transaction that the server committed up to `until` (microseconds UTC, by the clock of the server) lies before

@@ -1,6 +1,6 @@
 """Keys of the repository: data keys wrapped to age recipients, and Ed25519 signatures.
 
-Only this module imports pyrage.
+Only this module imports pyrage. The library of signatures is loaded by whoever signs or meets a signature.
 
 A data key is 32 random bytes for AES-256-GCM. Only its wrapped form, an armoured age file (age-encryption.org/v1), is
 ever stored.
@@ -15,15 +15,15 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyrage
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from zsnapdb.base.errors import ConfigError, DamagedError, ExistsError
 from zsnapdb.base.text_files import secret_in
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 DATA_KEY_BYTES = 32
 
@@ -148,6 +148,9 @@ class Signature:
 
     def is_of(self, body: bytes) -> bool:
         """Whether it is the claimed key's signature of these bytes."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
         try:
             public = Ed25519PublicKey.from_public_bytes(base64.b64decode(self.key, validate=True))
             public.verify(base64.b64decode(self.value, validate=True), body)
@@ -165,11 +168,16 @@ class SigningKey:
     @classmethod
     def new(cls) -> SigningKey:
         """Return a new key."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
     def read(cls, file: Path) -> SigningKey:
         """Return the key in the file. ConfigError if the file has no Ed25519 private key."""
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
         try:
             key = serialization.load_pem_private_key(_read(file, "signing_key_file"), None)
         except (ValueError, TypeError):
@@ -194,6 +202,8 @@ class SigningKey:
 
     def file(self) -> bytes:
         """Return the content of the key's file."""
+        from cryptography.hazmat.primitives import serialization
+
         return self.private.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -201,6 +211,8 @@ class SigningKey:
 
 def check_signer(text: str) -> None:
     """Raise ConfigError unless the text is an Ed25519 public key in base64."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     try:
         Ed25519PublicKey.from_public_bytes(base64.b64decode(text, validate=True))
     except (ValueError, binascii.Error):

@@ -184,8 +184,6 @@ class Manifest(Part):
     and the configured objectives of the host that began it; older backups have neither.
     """
 
-    model_config = ConfigDict(defer_build=False)
-
     format: Literal[1] = 1
     backup_id: BackupId
     instance: InstanceName

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -9,12 +10,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.patterns import first_problem
 
+_BUILDING = threading.Lock()
+"""Not every pydantic guards the building of a schema against two threads."""
+
 
 class Part(BaseModel):
     """A part of a stored document. Unknown fields are ignored.
 
-    The schema of a part is built at its first use: most are only ever read inside a document, whose schema has theirs.
-    Not for what threads use first: not every pydantic guards the building of a schema against two threads.
+    The schema of a part is built at its first use: most are only ever read inside a document, whose schema has theirs,
+    and a command that reads no document needs none. Threads may use `decode` first, and nothing else.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -26,6 +30,8 @@ class Part(BaseModel):
     @classmethod
     def decode(cls, body: bytes, name: str) -> Self:
         """Return the document in `body`. DamagedError names the object if `body` is no such document."""
+        with _BUILDING:
+            cls.model_rebuild()
         try:
             return cls.model_validate_json(body)
         except ValidationError as error:

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import os
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 from zsnapdb.base.errors import DamagedError
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
 TAG_BYTES = 16
 OVERHEAD_BYTES = NONCE_BYTES + TAG_BYTES
-
-_IN_PLACE = hasattr(AESGCM, "encrypt_into")
-"""Older versions of the library only return new bytes, which costs a copy."""
 
 
 class ChunkCipher:
@@ -25,7 +19,12 @@ class ChunkCipher:
         """`key` has 32 bytes. `key_id` is its name in the manifest."""
         if len(key) != KEY_BYTES:
             raise ValueError(f"a data key has {KEY_BYTES} bytes, not {len(key)}")
+        # Most commands import this module, and encrypt nothing: the library takes a tenth of their start.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         self._aead = AESGCM(key)
+        self._is_in_place = hasattr(AESGCM, "encrypt_into")
+        """Older versions of the library only return new bytes, which costs a copy."""
         self.key_id = key_id
 
     def encrypt(self, data: bytes | bytearray | memoryview, associated: bytes) -> bytearray:
@@ -41,7 +40,7 @@ class ChunkCipher:
         """
         size = len(data) + OVERHEAD_BYTES
         nonce = os.urandom(NONCE_BYTES)
-        if _IN_PLACE:
+        if self._is_in_place:
             self._aead.encrypt_into(nonce, data, associated, target[NONCE_BYTES:size])
         else:
             target[NONCE_BYTES:size] = self._aead.encrypt(nonce, data, associated)
@@ -60,6 +59,8 @@ class ChunkCipher:
         DamagedError as for `decrypt`; then the content of `target` is undefined. `target` must not overlap `body`, or
         must begin at offset 12 of `body`.
         """
+        from cryptography.exceptions import InvalidTag
+
         size = len(body) - OVERHEAD_BYTES
         if size < 0:
             raise DamagedError(f"{len(body)} bytes are too few for an encrypted chunk")
@@ -67,7 +68,7 @@ class ChunkCipher:
             raise DamagedError(f"the encrypted chunk has {size} bytes of data, expected at most {len(target)}")
         nonce, sealed = memoryview(body)[:NONCE_BYTES], memoryview(body)[NONCE_BYTES:]
         try:
-            if _IN_PLACE:
+            if self._is_in_place:
                 self._aead.decrypt_into(nonce, sealed, associated, target[:size])
             else:
                 target[:size] = self._aead.decrypt(nonce, sealed, associated)

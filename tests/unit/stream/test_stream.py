@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from tests.unit.support.streams import GUID, NAME, RECORD_BYTES, begin, end, record, stream_of, write
 from zsnapdb.base.errors import ConfigError, DamagedError, NotThere, RepositoryError
-from zsnapdb.stream import crypto
 from zsnapdb.stream.chunks import Body, Chunk, Codec, Workspace, seal, unseal
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.download import download
@@ -288,7 +287,7 @@ def test_what_is_encrypted_shows_nothing_and_is_never_the_same_twice() -> None:
 @pytest.mark.parametrize("in_place", sorted({False, hasattr(AESGCM, "encrypt_into")}))
 def test_both_ways_into_the_cryptographic_library_are_the_same(in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     body = KEY.encrypt(b"data", b"here")
-    monkeypatch.setattr(crypto, "_IN_PLACE", in_place)
+    monkeypatch.setattr(KEY, "_is_in_place", in_place)
     assert KEY.decrypt(body, b"here") == b"data"
     assert AESGCM(bytes(range(32))).decrypt(bytes(body[:12]), bytes(body[12:]), b"here") == b"data"
     assert KEY.decrypt(KEY.encrypt(b"data", b"here"), b"here") == b"data"

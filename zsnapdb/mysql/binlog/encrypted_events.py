@@ -21,11 +21,10 @@ from typing import BinaryIO
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from typing_extensions import Buffer
 
-from zsnapdb.mysql.binlog.events import FORMAT, HEADER, IGNORABLE, MAGIC, MARIADB_ENCRYPTION
+from zsnapdb.mysql.binlog.events import HEADER, IGNORABLE, START_ENCRYPTION, StartEncryption
 
 _LENGTH_AT = 9
 _BLOCK = 16
-_START = struct.Struct("<BI12s")
 _CHECKPOINT = 1 << 16
 _KEPT_BYTES = 1 << 20
 """The longest event that is decrypted as one: the next read goes on in it."""
@@ -36,34 +35,6 @@ class Algorithm(StrEnum):
 
     CBC = "aes_cbc"
     CTR = "aes_ctr"
-
-
-@dataclass(frozen=True)
-class StartEncryption:
-    """The start-encryption event of a binlog: where it begins and ends, and the nonce of the file."""
-
-    start: int
-    end: int
-    nonce: bytes
-
-    @classmethod
-    def of(cls, file: BinaryIO) -> StartEncryption | None:
-        """Return that of an open binlog, whose second event it is; None if its events are not encrypted."""
-        file.seek(0)
-        first = file.read(len(MAGIC) + HEADER.size)
-        if len(first) < len(MAGIC) + HEADER.size or first[: len(MAGIC)] != MAGIC:
-            return None
-        _, kind, _, length, _, _ = HEADER.unpack_from(first, len(MAGIC))
-        at = len(MAGIC) + length
-        file.seek(at)
-        event = file.read(HEADER.size + _START.size)
-        if kind != FORMAT or len(event) < HEADER.size + _START.size or event[4] != MARIADB_ENCRYPTION:
-            return None
-        if HEADER.unpack_from(event)[5] & IGNORABLE:
-            # A server sent the binlog, and decrypted it for that.
-            return None
-        _, _, nonce = _START.unpack_from(event, HEADER.size)
-        return cls(at, at + HEADER.unpack_from(event)[3], nonce)
 
 
 @dataclass(frozen=True)
@@ -157,7 +128,7 @@ class DecryptedEvents(io.RawIOBase):
             return bytes(event)
         flags = struct.unpack_from("<H", event, HEADER.size - 2)[0] | IGNORABLE
         struct.pack_into("<H", event, HEADER.size - 2, flags)
-        if len(event) > HEADER.size + _START.size:
+        if len(event) > HEADER.size + START_ENCRYPTION.size:
             event[-4:] = struct.pack("<I", zlib.crc32(event[:-4]))
         return bytes(event)
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import hashlib
 
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.padding import PKCS7
-
 _SALTED, _BLOCK, _KEY_BYTES = b"Salted__", 16, 32
 _LONGEST_PASSPHRASE = 256
 """MariaDB reads no more of the file with the passphrase."""
@@ -23,6 +20,9 @@ def is_encrypted(content: bytes) -> bool:
 
 def decrypted(content: bytes, passphrase: bytes) -> str:
     """Return the text of a key file that this passphrase opens; nothing if it is another one."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+    from cryptography.hazmat.primitives.padding import PKCS7
+
     if len(passphrase) > _LONGEST_PASSPHRASE or len(content) % _BLOCK:
         return ""
     salt, closed = content[len(_SALTED) : _BLOCK], content[_BLOCK:]

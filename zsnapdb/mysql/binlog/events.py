@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Collection, Generator
+from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
 from zsnapdb.base.errors import DamagedError, PreflightError
@@ -22,6 +23,8 @@ HEADER = struct.Struct("<IBIIIH")
 QUERY, FORMAT, XID = 2, 15, 16
 INCIDENT, GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, XA_PREPARE, PAYLOAD, TAGGED_GTID = 26, 33, 34, 35, 38, 40, 42
 MARIADB_GTID, MARIADB_GTID_LIST, MARIADB_ENCRYPTION = 162, 163, 164
+START_ENCRYPTION = struct.Struct("<BI12s")
+"""Scheme, version of the key, nonce (MariaDB, sql/log_event.h, Start_encryption_log_event)."""
 IGNORABLE = 0x80
 """The flag of an event that readers skip (log_event.h, LOG_EVENT_IGNORABLE_F)."""
 MARIADB_QUERY_COMPRESSED = 165
@@ -76,6 +79,34 @@ class Event(NamedTuple):
     start: int
     end: int
     body: memoryview
+
+
+@dataclass(frozen=True)
+class StartEncryption:
+    """The start-encryption event of a binlog: where it begins and ends, and the nonce of the file."""
+
+    start: int
+    end: int
+    nonce: bytes
+
+    @classmethod
+    def of(cls, file: BinaryIO) -> StartEncryption | None:
+        """Return that of an open binlog, whose second event it is; None if its events are not encrypted."""
+        file.seek(0)
+        first = file.read(len(MAGIC) + HEADER.size)
+        if len(first) < len(MAGIC) + HEADER.size or first[: len(MAGIC)] != MAGIC:
+            return None
+        _, kind, _, length, _, _ = HEADER.unpack_from(first, len(MAGIC))
+        at = len(MAGIC) + length
+        file.seek(at)
+        event = file.read(HEADER.size + START_ENCRYPTION.size)
+        if kind != FORMAT or len(event) < HEADER.size + START_ENCRYPTION.size or event[4] != MARIADB_ENCRYPTION:
+            return None
+        if HEADER.unpack_from(event)[5] & IGNORABLE:
+            # A server sent the binlog, and decrypted it for that.
+            return None
+        _, _, nonce = START_ENCRYPTION.unpack_from(event, HEADER.size)
+        return cls(at, at + HEADER.unpack_from(event)[3], nonce)
 
 
 def check_magic(file: BinaryIO, name: str, size: int) -> bool:

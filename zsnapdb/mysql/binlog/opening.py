@@ -1,16 +1,20 @@
-"""Opens a binlog of a server, plain or encrypted: what is read of it is plain."""
+"""Opens a binlog of a server, plain or encrypted: what is read of it is plain.
+
+What decrypts is loaded at the first binlog that is encrypted: the library takes longer than a plain binlog's tail.
+"""
 
 from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from zsnapdb.base import server_files
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys, file_key, missing_key
-from zsnapdb.mysql.binlog.encrypted_events import Algorithm, DecryptedEvents, StartEncryption
-from zsnapdb.mysql.binlog.encrypted_file import DecryptedFile, decrypted_file
-from zsnapdb.mysql.binlog.events import ENCRYPTED_MAGIC
+from zsnapdb.mysql.binlog.events import ENCRYPTED_MAGIC, StartEncryption
+
+if TYPE_CHECKING:
+    from zsnapdb.mysql.binlog.encrypted_events import DecryptedEvents
 
 _SYSTEM_KEY = file_key(1)
 """The key with which MariaDB encrypts binlogs (MariaDB manual, "Encrypting Binary Logs")."""
@@ -27,6 +31,8 @@ def open_binlog(path: Path, keys: BinlogKeys = NO_KEYS) -> BinaryIO:
     raw = file.raw
     try:
         if file.read(len(ENCRYPTED_MAGIC)) == ENCRYPTED_MAGIC:
+            from zsnapdb.mysql.binlog.encrypted_file import decrypted_file
+
             return _exact(decrypted_file(_exact(file.detach()), path, keys))
         start = StartEncryption.of(cast(BinaryIO, file))
         if start is not None:
@@ -48,6 +54,8 @@ def _exact(raw: io.RawIOBase) -> BinaryIO:
 
 
 def _decrypted_events(file: BinaryIO, path: Path, keys: BinlogKeys, start: StartEncryption) -> DecryptedEvents:
+    from zsnapdb.mysql.binlog.encrypted_events import Algorithm, DecryptedEvents
+
     key = keys.key(_SYSTEM_KEY)
     for algorithm in Algorithm if key is not None and len(key) in (16, 24, 32) else ():
         # A server without any option says what it takes: nothing in the file does.
@@ -61,5 +69,5 @@ def _decrypted_events(file: BinaryIO, path: Path, keys: BinlogKeys, start: Start
 
 def key_of(file: BinaryIO) -> str | None:
     """Return the name of the key that the open binlog is encrypted with; None if it is not encrypted."""
-    raw = getattr(file, "raw", None)
-    return raw.key_name if isinstance(raw, DecryptedFile | DecryptedEvents) else None
+    name: str | None = getattr(getattr(file, "raw", None), "key_name", None)
+    return name
