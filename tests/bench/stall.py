@@ -7,7 +7,8 @@ All windows of a round have one length, that of its backup: longer windows have 
 comes after a backup would thin its waits out. In each round the untouched server has two windows; by what they differ
 is noise (stall_statistics.py). A figure that is not clear of the noise is not reported, and neither is one of less than
 thirty rounds: the reason is printed instead. The bare snapshot is that of another moment, and how long one takes
-depends on what the pool has to write: so what a lock lasts beyond its own request for snapshots is reported, too.
+depends on what the pool has to write: so it is also reported how much of a lock is neither the server's, which runs the
+statements, nor that of the request for snapshots.
 
 It boots a guest of each flavour with one processor and with two, one after the other, and ends with 0 whenever it could
 measure.
@@ -95,10 +96,19 @@ class Rounds:
         return [sample["outcome"]["held_ms"] for sample in self.samples if sample["outcome"]["held_ms"] is not None]
 
     @property
-    def beyond_request(self) -> list[float]:
-        """Milliseconds from lock to unlock that are not those of the request for snapshots; empty if unknown."""
-        outcomes = [sample["outcome"] for sample in self.samples if sample["outcome"]["request_ms"] is not None]
-        return [outcome["held_ms"] - outcome["request_ms"] for outcome in outcomes]
+    def statements(self) -> list[float]:
+        """Milliseconds in which the server ran the statements of the lock; empty if unknown."""
+        return [outcome["statements_ms"] for outcome in self._timed]
+
+    @property
+    def own(self) -> list[float]:
+        """Milliseconds from lock to unlock in which neither the server nor ZFS was at work; empty if unknown."""
+        return [o["held_ms"] - o["statements_ms"] - o["request_ms"] for o in self._timed]
+
+    @property
+    def _timed(self) -> list[Mapping[str, float]]:
+        outcomes = [sample["outcome"] for sample in self.samples]
+        return [outcome for outcome in outcomes if outcome["request_ms"] and outcome["held_ms"] is not None]
 
 
 @dataclass(frozen=True)
@@ -170,9 +180,10 @@ def findings(prefix: str, cases: Mapping[str, Rounds]) -> Iterator[Finding]:
             reason = objection(beyond, bare_noise, neutral=0.0, margin=LOCK_MARGIN, rounds=rounds)
             goal = LOCK_GOAL if case == "backup" else None
             yield Finding(f"{prefix}_{case}_lock_to_unlock_beyond_bare", beyond, "ms", goal, reason)
-        if measured.beyond_request:
-            own, goal = median(measured.beyond_request), LOCK_GOAL if case == "backup" else None
-            yield Finding(f"{prefix}_{case}_lock_to_unlock_beyond_request", own, "ms", goal, too_few(rounds))
+        if measured.own:
+            goal = LOCK_GOAL if case == "backup" else None
+            yield Finding(f"{prefix}_{case}_lock_statements", median(measured.statements), "ms", None, too_few(rounds))
+            yield Finding(f"{prefix}_{case}_lock_to_unlock_own", median(measured.own), "ms", goal, too_few(rounds))
     if "busy" in cases:
         ratio = ratio_of_tails(cases["backup"].waits, cases["busy"].waits)
         yield Finding(f"{prefix}_backup_p999_vs_busy", ratio, "ratio", None, too_few(rounds))
@@ -268,7 +279,7 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=0.0,
         metavar="S",
-        help="least seconds of a window before it is cut (default: twice a backup)",
+        help="least seconds of a window before it is cut (default: three times a backup)",
     )
     parser.add_argument(
         "--more", nargs="+", choices=MORE, default=[], metavar="CASE", help=f"measure {', '.join(MORE)}"

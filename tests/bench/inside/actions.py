@@ -12,8 +12,8 @@ from typing import Any, Protocol
 HERE = Path(__file__).resolve().parent
 PYTHON = "/opt/venv/bin/python"
 SNAPSHOTS = ("tank/mysql@stall", "tank/mysql/data@stall")
-REQUESTS = Path("/tmp/requests")
-"""Where timed.py notes how long the request for snapshots took."""
+PARTS = Path("/tmp/parts.json")
+"""Where timed.py notes the parts of a lock."""
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
 LOCKS = {
     "none": '{ strategy = "none" }',
@@ -28,12 +28,14 @@ LOCKS = {
 class Outcome:
     """The end of an action: exit status, milliseconds from its lock to its release (None: unknown), and a note.
 
-    `request_ms`: of them those of its request for snapshots (None: unknown).
+    `statements_ms` and `request_ms`: of them those in which the server ran the statements of the lock, and those of the
+    request for snapshots (None: unknown).
     """
 
     code: int
     held_ms: float | None = None
     note: str = ""
+    statements_ms: float | None = None
     request_ms: float | None = None
 
 
@@ -78,7 +80,7 @@ class Command:
     codes: tuple[int, ...] = (0,)
 
     def prepare(self) -> None:
-        REQUESTS.unlink(missing_ok=True)
+        PARTS.unlink(missing_ok=True)
 
     def run(self) -> Outcome:
         done = subprocess.run(self.argv, capture_output=True, text=True)
@@ -88,8 +90,8 @@ class Command:
             return Outcome(done.returncode, note=done.stderr.strip().splitlines()[0])
         document = json.loads(done.stdout)
         lock = document["backup"]["lock"] if "backup" in document else document
-        requests = REQUESTS.read_text().split() if REQUESTS.exists() else []
-        return Outcome(0, float(lock["held_ms"]), request_ms=float(requests[-1]) if requests else None)
+        parts = json.loads(PARTS.read_text()) if PARTS.exists() else {}
+        return Outcome(0, float(lock["held_ms"]), "", parts.get("statements_ms"), parts.get("request_ms"))
 
     def clean(self) -> None:
         self.undo()
@@ -159,7 +161,7 @@ def write_configs() -> None:
 
 def backup(lock: str, codes: tuple[int, ...] = (0,)) -> Command:
     """Return the whole command, with its send."""
-    timed = (PYTHON, str(HERE / "timed.py"), str(REQUESTS))
+    timed = (PYTHON, str(HERE / "timed.py"), str(PARTS))
     return Command((*timed, "backup", "--json", "--config", str(_config(lock))), codes=codes)
 
 

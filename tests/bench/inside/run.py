@@ -1,9 +1,9 @@
 """Measures in a guest how long commits wait while backups are made; writes every sample to /out/stall.json.
 
-`run.py ROUNDS LONG_ROUNDS LONG_SECONDS WINDOW CASE…`. Every window has at least WINDOW seconds (0: twice the longest of
-some backups, which are made first), and all of its action: stall.py cuts the windows of a round to the length of the
-backup in it. The cases take turns, each round in another order, so that drift of the machine hits all alike, and none
-always comes after the same other one. Fails if it could not measure; judges nothing.
+`run.py ROUNDS LONG_ROUNDS LONG_SECONDS WINDOW CASE…`. Every window has at least WINDOW seconds (0: three times the
+longest of some backups, which are made first), and all of its action: stall.py cuts the windows of a round to the
+length of the backup in it. The cases take turns, each round in another order, so that drift of the machine hits all
+alike, and none always comes after the same other one. Fails if it could not measure; judges nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SETTLE = 1.0
 """Seconds that the probe runs before an action; of quiet before that."""
 WARM_UPS = 3
 """Backups before anything is measured. The first is a full one and makes the repository; the others are increments."""
-ROOM = 2.0
+ROOM = 3.0
 STAMP_BYTES = 8
 ALREADY_LONG = 3.0
 """Seconds that a SELECT has been running when the action begins; more than the default of lock.longest_statement."""

@@ -1,31 +1,44 @@
-"""Runs zsnapdb, and notes how long its request for snapshots took: `timed.py FILE WORD…`.
+"""Runs zsnapdb, and notes the parts of its lock: `timed.py FILE WORD…`.
 
-Each request adds a line with its milliseconds. What a lock lasts beyond that is not ZFS's: the bare snapshot of another
-moment has another transaction group to write.
+FILE gets a JSON object: how many milliseconds the server took for the statements of the lock, and how long the request
+for snapshots took. What a lock lasts beyond them is zsnapdb's own. The bare snapshot of another moment has another
+transaction group to write.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from zsnapdb.cli.app import main
+from zsnapdb.mysql.locks import base
 from zsnapdb.zfs import core
 
 NOTES = Path(sys.argv.pop(1))
-request = core.Core.snapshot
+parts = {"statements_ms": 0.0, "request_ms": 0.0}
 
 
-def timed(self: core.Core, names: Sequence[str], properties: Mapping[str, str]) -> None:
-    """Make the snapshots and add the line."""
-    began = time.monotonic()
-    request(self, names, properties)
-    ended = time.monotonic()
-    with NOTES.open("a") as file:
-        file.write(f"{(ended - began) * 1000}\n")
+def timed(part: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, which adds its time to the part."""
+
+    def run(*words: Any, **options: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return call(*words, **options)
+        finally:
+            parts[part] += (time.monotonic() - began) * 1000
+
+    return run
 
 
-core.Core.snapshot = timed  # type: ignore[method-assign]
-main()
+core.Core.snapshot = timed("request_ms", core.Core.snapshot)  # type: ignore[method-assign]
+base._acquire = timed("statements_ms", base._acquire)
+base._release = timed("statements_ms", base._release)
+try:
+    main()
+finally:
+    NOTES.write_text(json.dumps(parts))
