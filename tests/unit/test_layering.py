@@ -126,7 +126,7 @@ IMPURE_MODULES = {
     "threading",
 }
 HOMES = {
-    "pymysql": {"mysql/session.py"},
+    "pymysql": {"mysql/connection.py"},
     "boto3": set(),
     "fastapi": {"serve/web_app.py"},
     "starlette": {"serve/web_answers.py", "serve/web_app.py", "serve/page_app.py"},

@@ -46,14 +46,16 @@ def test_no_command_but_serve_mcp_and_fleet_loads_what_is_in_their_extras() -> N
 
 OF_TALKS = ("apscheduler", "boto3", "botocore", "libvirt", "lxml", "pytest", "requests", "rich", "urllib3")
 """What only some runs of a command need: it is loaded where such a run comes to it."""
+OF_SERVERS = ("pymysql", "cryptography", "ssl")
+"""What connects to a server, loads and decrypts."""
 COMMANDS = {
     "snapshot": ((("snapshot", "snapshot"),), ("pyrage", "zsnapdb.planning.advice"), 244),
     "backup": ((("backup", "backup"),), ("zsnapdb.planning.advice",), 288),
     "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), ("zsnapdb.jobs.restore.run",), 325),
     "clone create": ((("clone.create", "create"),), (), 299),
-    "clone list": ((("clone.inventory", "list_clones"),), OF_REPOSITORIES, 252),
-    "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone", "pymysql"), 236),
-    "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone", "pymysql"), 215),
+    "clone list": ((("clone.inventory", "list_clones"),), (*OF_REPOSITORIES, *OF_SERVERS), 252),
+    "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone", *OF_SERVERS), 236),
+    "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone", *OF_SERVERS), 215),
     "doctor": ((("doctor", "_diagnoses"),), ("zsnapdb.jobs.backup.vm_source",), 423),
     "query": ((("query", "query"),), ("zsnapdb.jobs.clone.fetch",), 370),
 }

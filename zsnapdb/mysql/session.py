@@ -1,4 +1,4 @@
-"""One owned connection. Only this module uses PyMySQL."""
+"""One owned connection. The library is loaded when one is opened: many commands know sessions and open none."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import pymysql
 from pydantic import SecretStr
-from pymysql.constants import CLIENT, FIELD_TYPE
 
 from zsnapdb.base.errors import LockNotGranted, ServerError
-from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode, context
+from zsnapdb.mysql.tls import NO_SETTINGS, Tls
 
 if TYPE_CHECKING:
-    _PlainConnection = pymysql.Connection[Any]
-else:
-    _PlainConnection = pymysql.Connection
+    from zsnapdb.mysql.connection import Connection, UnbufferedCursor
 
 Row = tuple[Any, ...]
 
@@ -48,63 +44,10 @@ class Address:
         return f"{self.user}@{self.socket}" if self.socket else f"{self.user}@{self.host}:{self.port}"
 
 
-_READABLE_PLUGINS = {b"mysql_clear_password", b"dialog", b"mysql_old_password"}
-"""Plugins with which a client sends the password itself, or what is as good (refman 8.4, "Authentication Plugins")."""
-_NO_TLS = 2026
+NO_TLS = 2026
 
 
-class _Connection(_PlainConnection):
-    """A connection that sends nothing of an account to a server before the line is protected as the address demands."""
-
-    server_capabilities: int
-
-    def __init__(self, address: Address, **options: Any) -> None:
-        self._address = address
-        self._public_key: bytes | None = None
-        self._secure = False
-        protection = None if address.socket else context(address.tls, address.host)
-        super().__init__(
-            user=address.user,
-            unix_socket=str(address.socket) if address.socket else None,
-            host=address.host,
-            port=address.port,
-            ssl=protection,
-            ssl_disabled=protection is None,
-            **options,
-        )
-
-    @property
-    def server_public_key(self) -> bytes | None:
-        """The key that encrypts the password on a line without TLS."""
-        return self._public_key
-
-    @server_public_key.setter
-    def server_public_key(self, key: bytes | None) -> None:
-        """Take the key that whoever answers has sent. OperationalError if a password must not be encrypted with it."""
-        if key is not None:
-            self._refuse_open_line("it asks for the password, encrypted with a key that it sends itself")
-        self._public_key = key
-
-    def _refuse_open_line(self, why: str) -> None:
-        if not (self._secure or self._address.socket or self._address.tls.may_send_to(self._address.host)):
-            raise pymysql.OperationalError(_NO_TLS, f"the connection has no TLS, and {why}")
-
-    def _request_authentication(self) -> None:
-        """Log in. OperationalError, before anything is sent, if TLS is required and the server does not offer it."""
-        if self.ssl and not self.server_capabilities & CLIENT.SSL:
-            if self._address.tls.mode_to(self._address.host) is TlsMode.REQUIRED:
-                raise pymysql.OperationalError(_NO_TLS, "TLS is required, and the server does not offer it")
-            self.ssl = False
-            self.client_flag &= ~CLIENT.SSL
-        super()._request_authentication()  # type: ignore[misc]
-
-    def _process_auth(self, plugin_name: bytes, auth_packet: Any, *handler: Any) -> Any:
-        if plugin_name in _READABLE_PLUGINS:
-            self._refuse_open_line(f"it asks for the password in a readable form ({plugin_name.decode()})")
-        return super()._process_auth(plugin_name, auth_packet, *handler)  # type: ignore[misc]
-
-
-def _classified(error: pymysql.MySQLError, doing: str, address: Address) -> ServerError:
+def _classified(error: Exception, doing: str, address: Address) -> ServerError:
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     message = f"{doing} on {address}: {text} ({number})"
@@ -113,7 +56,7 @@ def _classified(error: pymysql.MySQLError, doing: str, address: Address) -> Serv
             message,
             hint="check user and password_file of the instance; `zsnapdb grants` prints the statements for its account",
         )
-    if number == _NO_TLS or "CERTIFICATE_VERIFY_FAILED" in text or "[SSL" in text:
+    if number == NO_TLS or "CERTIFICATE_VERIFY_FAILED" in text or "[SSL" in text:
         return ServerError(
             message,
             hint="set tls_ca of the instance to the authority of the server's certificate (ca.pem of MySQL's own);"
@@ -136,38 +79,10 @@ def _classified(error: pymysql.MySQLError, doing: str, address: Address) -> Serv
     return ServerError(message)
 
 
-def greeting(address: Address, *, timeout: float = 10.0) -> str:
-    """Return the version that a server sends before it asks for an account. ServerError if it cannot be reached.
-
-    The login is meant to fail: its name belongs to nobody, so no account is locked for wrong passwords.
-    """
-    connection = pymysql.Connection(
-        user="zsnapdb-greeting",
-        unix_socket=str(address.socket) if address.socket else None,
-        host=address.host,
-        port=address.port,
-        connect_timeout=max(1, round(timeout)),
-        read_timeout=timeout,
-        write_timeout=timeout,
-        defer_connect=True,
-    )
-    try:
-        connection.connect()
-    except (pymysql.MySQLError, OSError, RuntimeError) as error:
-        if not isinstance(getattr(connection, "server_version", None), str):
-            raise ServerError(
-                f"asking the server at {address} for its version: {error}",
-                hint="is the server running? With --flavour mysql or --flavour mariadb nothing is asked",
-            ) from error
-    else:
-        connection.close()
-    return str(getattr(connection, "server_version", ""))
-
-
 class Session:
     """An open connection with one owner; connections are never pooled or reopened."""
 
-    def __init__(self, connection: pymysql.Connection[Any], address: Address) -> None:
+    def __init__(self, connection: Connection, address: Address) -> None:
         self._connection = connection
         self.address = address
         self.connection_id = int(connection.thread_id())  # type: ignore[no-untyped-call]
@@ -188,8 +103,10 @@ class Session:
         that accepts connections but never answers is an error, not an endless wait. `scripts` allows several
         statements in one text.
         """
+        from zsnapdb.mysql.connection import Connection
+
         try:
-            connection = _Connection(
+            connection = Connection(
                 address,
                 password=password.get_secret_value(),
                 connect_timeout=max(1, round(timeout)),
@@ -198,9 +115,9 @@ class Session:
                 autocommit=True,
                 charset="utf8mb4",
                 program_name="zsnapdb",
-                client_flag=CLIENT.MULTI_STATEMENTS if scripts else 0,
+                takes_scripts=scripts,
             )
-        except pymysql.MySQLError as error:
+        except Connection.Failure as error:
             raise _classified(error, "connecting", address) from error
         except (OSError, RuntimeError) as error:
             raise ServerError(f"connecting on {address}: {error}") from error
@@ -217,7 +134,7 @@ class Session:
 
     def records(self, sql: str) -> list[dict[str, Any]]:
         """Run one statement and return its rows by column name, for SHOW statements whose columns differ by version."""
-        with self._errors(f"`{sql}`"), self._connection.cursor(pymysql.cursors.DictCursor) as cursor:
+        with self._errors(f"`{sql}`"), self._connection.cursor_by_name() as cursor:
             cursor.execute(sql)
             return list(cursor.fetchall())
 
@@ -240,7 +157,7 @@ class Session:
                             f"statement {done} of the script does not end", hint="close every quote and comment"
                         )
             self._connection.commit()
-        except pymysql.MySQLError as error:
+        except self._connection.Failure as error:
             raise _classified(error, f"statement {done + 1} of the script", self.address) from error
         except OSError as error:
             raise ServerError(
@@ -258,24 +175,23 @@ class Session:
         session can have only one open stream.
         """
         if times_as_text:
-            for kind in (FIELD_TYPE.TIME, FIELD_TYPE.DATETIME, FIELD_TYPE.TIMESTAMP):
-                self._connection.decoders.pop(kind, None)
-        cursor = self._connection.cursor(pymysql.cursors.SSCursor)
+            self._connection.read_times_as_text()
+        cursor = self._connection.unbuffered_cursor()
         with self._errors(f"`{sql}`"):
             cursor.execute(sql)
         columns = tuple(str(column[0]) for column in cursor.description or ())
         return columns, self._rows_of(cursor, sql, batch)
 
-    def _rows_of(self, cursor: pymysql.cursors.SSCursor, sql: str, batch: int) -> Iterator[Row]:
+    def _rows_of(self, cursor: UnbufferedCursor, sql: str, batch: int) -> Iterator[Row]:
         try:
             while rows := self._next_rows(cursor, sql, batch):
                 yield from rows
         finally:
             # Closing reads and drops the remaining rows, so the connection can be used again.
-            with contextlib.suppress(pymysql.MySQLError, OSError):
+            with contextlib.suppress(self._connection.Failure, OSError):
                 cursor.close()
 
-    def _next_rows(self, cursor: pymysql.cursors.SSCursor, sql: str, batch: int) -> list[Row]:
+    def _next_rows(self, cursor: UnbufferedCursor, sql: str, batch: int) -> list[Row]:
         try:
             with self._errors(f"reading the rows of `{sql}`"):
                 return list(cursor.fetchmany(batch))
@@ -291,7 +207,7 @@ class Session:
         """Raise errors of the block as ServerError with the action and the server."""
         try:
             yield
-        except pymysql.MySQLError as error:
+        except self._connection.Failure as error:
             raise _classified(error, doing, self.address) from error
         except OSError as error:
             raise ServerError(
@@ -308,7 +224,7 @@ class Session:
             with self._connection.cursor() as cursor:
                 cursor.execute("PREPARE zsnapdb FROM %s", (statement,))
                 cursor.execute("DEALLOCATE PREPARE zsnapdb")
-        except pymysql.MySQLError as error:
+        except self._connection.Failure as error:
             number = error.args[0] if error.args else 0
             if number == _SYNTAX:
                 return False
@@ -331,7 +247,7 @@ class Session:
         """Close the connection; the server then releases all its locks."""
         try:
             self._connection.close()
-        except pymysql.MySQLError:
+        except self._connection.Failure:
             # The server has closed the connection already.
             return
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-import ssl
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.planning.quoting import option_value
+
+if TYPE_CHECKING:
+    import ssl
 
 
 class TlsMode(StrEnum):
@@ -74,6 +77,8 @@ def context(tls: Tls, host: str) -> ssl.SSLContext | None:
 
     ConfigError if a configured file cannot be used.
     """
+    import ssl
+
     if tls.mode_to(host) is TlsMode.OFF:
         return None
     try:
@@ -115,5 +120,7 @@ def client_options(tls: Tls, host: str) -> tuple[str, ...]:
 
 def own_authorities() -> Path | None:
     """Return the file with the authorities that this host trusts."""
+    import ssl
+
     file = ssl.get_default_verify_paths().cafile
     return Path(file) if file else None

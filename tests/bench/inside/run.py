@@ -1,7 +1,7 @@
 """Measures in a guest how long commits wait while backups are made; writes every sample to /out/stall.json.
 
 `run.py ROUNDS LONG_ROUNDS LONG_SECONDS WINDOW CASE…`. Every window has at least WINDOW seconds (0: three times the
-longest of some backups, which are made first), and all of its action: stall.py cuts the windows of a round to the
+median of some backups, which are made first), and all of its action: stall.py cuts the windows of a round to the
 length of the backup in it. The cases take turns, each round in another order, so that drift of the machine hits all
 alike, and none always comes after the same other one. Fails if it could not measure; judges nothing.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import statistics
 import subprocess
 import sys
 import threading
@@ -32,7 +33,7 @@ TIMES = Path("/tmp/commits")
 BEFORE = 0.3
 SETTLE = 1.0
 """Seconds that the probe runs before an action; of quiet before that."""
-WARM_UPS = 3
+WARM_UPS = 6
 """Backups before anything is measured. The first is a full one and makes the repository; the others are increments."""
 ROOM = 3.0
 STAMP_BYTES = 8
@@ -202,13 +203,13 @@ def long_rounds(bench: Bench, rounds: int, seconds: float) -> None:
 
 
 def warmed_up() -> float:
-    """Make some backups; return the seconds of the longest increment."""
+    """Make some backups; return the seconds of an increment, the median."""
     seconds = []
     for _ in range(WARM_UPS):
         began = time.monotonic()
         backup("auto").run()
         seconds.append(time.monotonic() - began)
-    return max(seconds[1:])
+    return statistics.median(seconds[1:])
 
 
 def main() -> None:
@@ -223,9 +224,9 @@ def main() -> None:
     try:
         load.wait_for(20)
         probe.wait_for_commit_at(time.monotonic(), 60)
-        longest = warmed_up()
-        bench = Bench(load, probe, window or ROOM * longest)
-        print(f"  a backup takes up to {longest:.1f} s, a window at least {bench.window:.1f} s", flush=True)
+        usual = warmed_up()
+        bench = Bench(load, probe, window or ROOM * usual)
+        print(f"  a backup takes {usual:.1f} s, a window at least {bench.window:.1f} s", flush=True)
         short_rounds(bench, rounds, chosen)
         long_rounds(bench, longs, seconds)
     finally:

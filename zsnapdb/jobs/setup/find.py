@@ -20,10 +20,11 @@ from zsnapdb.jobs.setup import files as setup_files
 from zsnapdb.jobs.setup import move as setup_move
 from zsnapdb.jobs.shell import examples
 from zsnapdb.jobs.steps import move_state
+from zsnapdb.mysql.connection import greeting
 from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import DiscoveredProcess
 from zsnapdb.mysql.process.server import find_binary
-from zsnapdb.mysql.session import Address, greeting
+from zsnapdb.mysql.session import Address
 from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
 from zsnapdb.planning.family import flavour_in
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts

@@ -12,7 +12,7 @@ from pathlib import Path
 from zsnapdb.base.errors import UsageError
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.mysql.session import greeting
+from zsnapdb.mysql.connection import greeting
 from zsnapdb.planning.family import flavour_in
 from zsnapdb.planning.quoting import quoted
 

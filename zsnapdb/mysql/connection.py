@@ -1,0 +1,119 @@
+"""The connection of PyMySQL, and what is asked of the library by itself. Only this module uses PyMySQL.
+
+It is loaded by whoever connects: the library, with what it imports, takes longer than many commands do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pymysql
+from pymysql.constants import CLIENT, FIELD_TYPE
+
+from zsnapdb.base.errors import ServerError
+from zsnapdb.mysql.session import NO_TLS, Address
+from zsnapdb.mysql.tls import TlsMode, context
+
+if TYPE_CHECKING:
+    _PlainConnection = pymysql.Connection[Any]
+else:
+    _PlainConnection = pymysql.Connection
+
+_READABLE_PLUGINS = {b"mysql_clear_password", b"dialog", b"mysql_old_password"}
+"""Plugins with which a client sends the password itself, or what is as good (refman 8.4, "Authentication Plugins")."""
+UnbufferedCursor = pymysql.cursors.SSCursor
+
+
+class Connection(_PlainConnection):
+    """A connection that sends nothing of an account to a server before the line is protected as the address demands."""
+
+    Failure: ClassVar[type[pymysql.MySQLError]] = pymysql.MySQLError
+    """What the library raises."""
+    server_capabilities: int
+
+    def __init__(self, address: Address, *, takes_scripts: bool, **options: Any) -> None:
+        self._address = address
+        self._public_key: bytes | None = None
+        self._secure = False
+        protection = None if address.socket else context(address.tls, address.host)
+        super().__init__(
+            user=address.user,
+            unix_socket=str(address.socket) if address.socket else None,
+            host=address.host,
+            port=address.port,
+            ssl=protection,
+            ssl_disabled=protection is None,
+            client_flag=CLIENT.MULTI_STATEMENTS if takes_scripts else 0,
+            **options,
+        )
+
+    def cursor_by_name(self) -> pymysql.cursors.DictCursor:
+        """Return a cursor whose rows are dictionaries."""
+        return self.cursor(pymysql.cursors.DictCursor)
+
+    def unbuffered_cursor(self) -> UnbufferedCursor:
+        """Return a cursor that reads rows when they are asked for."""
+        return self.cursor(pymysql.cursors.SSCursor)
+
+    def read_times_as_text(self) -> None:
+        """Return times as the server writes them from now on, with all their digits."""
+        for kind in (FIELD_TYPE.TIME, FIELD_TYPE.DATETIME, FIELD_TYPE.TIMESTAMP):
+            self.decoders.pop(kind, None)
+
+    @property
+    def server_public_key(self) -> bytes | None:
+        """The key that encrypts the password on a line without TLS."""
+        return self._public_key
+
+    @server_public_key.setter
+    def server_public_key(self, key: bytes | None) -> None:
+        """Take the key that whoever answers has sent. OperationalError if a password must not be encrypted with it."""
+        if key is not None:
+            self._refuse_open_line("it asks for the password, encrypted with a key that it sends itself")
+        self._public_key = key
+
+    def _refuse_open_line(self, why: str) -> None:
+        if not (self._secure or self._address.socket or self._address.tls.may_send_to(self._address.host)):
+            raise pymysql.OperationalError(NO_TLS, f"the connection has no TLS, and {why}")
+
+    def _request_authentication(self) -> None:
+        """Log in. OperationalError, before anything is sent, if TLS is required and the server does not offer it."""
+        if self.ssl and not self.server_capabilities & CLIENT.SSL:
+            if self._address.tls.mode_to(self._address.host) is TlsMode.REQUIRED:
+                raise pymysql.OperationalError(NO_TLS, "TLS is required, and the server does not offer it")
+            self.ssl = False
+            self.client_flag &= ~CLIENT.SSL
+        super()._request_authentication()  # type: ignore[misc]
+
+    def _process_auth(self, plugin_name: bytes, auth_packet: Any, *handler: Any) -> Any:
+        if plugin_name in _READABLE_PLUGINS:
+            self._refuse_open_line(f"it asks for the password in a readable form ({plugin_name.decode()})")
+        return super()._process_auth(plugin_name, auth_packet, *handler)  # type: ignore[misc]
+
+
+def greeting(address: Address, *, timeout: float = 10.0) -> str:
+    """Return the version that a server sends before it asks for an account. ServerError if it cannot be reached.
+
+    The login is meant to fail: its name belongs to nobody, so no account is locked for wrong passwords.
+    """
+    connection = pymysql.Connection(
+        user="zsnapdb-greeting",
+        unix_socket=str(address.socket) if address.socket else None,
+        host=address.host,
+        port=address.port,
+        connect_timeout=max(1, round(timeout)),
+        read_timeout=timeout,
+        write_timeout=timeout,
+        defer_connect=True,
+    )
+    try:
+        connection.connect()
+    except (pymysql.MySQLError, OSError, RuntimeError) as error:
+        if not isinstance(getattr(connection, "server_version", None), str):
+            raise ServerError(
+                f"asking the server at {address} for its version: {error}",
+                hint="is the server running? With --flavour mysql or --flavour mariadb nothing is asked",
+            ) from error
+    else:
+        connection.close()
+    return str(getattr(connection, "server_version", ""))
