@@ -30,8 +30,9 @@ class Part(BaseModel):
     @classmethod
     def decode(cls, body: bytes, name: str) -> Self:
         """Return the document in `body`. DamagedError names the object if `body` is no such document."""
-        with _BUILDING:
-            cls.model_rebuild()
+        if not cls.__pydantic_complete__:
+            with _BUILDING:
+                cls.model_rebuild()
         try:
             return cls.model_validate_json(body)
         except ValidationError as error:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import server_source
 from zsnapdb.repository.marker import Marker, prove_conditional_writes
 from zsnapdb.repository.objects import RepositoryObjects
+from zsnapdb.repository.part import Part
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Body
 from zsnapdb.store.local import LocalStore
@@ -232,3 +235,24 @@ def test_a_source_that_says_too_little_is_damage(store: LocalStore, repository: 
     store.put(layout.manifest("main", "20261120T101112Z-7f3a"), json.dumps(document).encode())
     with pytest.raises(DamagedError, match="cannot be read: source"):
         repository.manifest("main", "20261120T101112Z-7f3a")
+
+
+class _Inner(Part):
+    number: int
+
+
+class _Outer(Part):
+    inner: tuple[_Inner, ...]
+
+
+def test_a_document_that_threads_read_first_is_read_by_all_of_them() -> None:
+    gate = threading.Barrier(8)
+
+    def read(number: int) -> int:
+        gate.wait(120)
+        return _Outer.decode(b'{"inner":[{"number":%d}]}' % number, "it").inner[0].number
+
+    assert not _Outer.__pydantic_complete__
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(read, range(8))) == list(range(8))
+    assert _Outer.__pydantic_complete__
