@@ -51,8 +51,8 @@ class PendingSnapshots:
 
         A new thread costs about as much as the request, while others wait for the lock under which it is started.
         """
-        self._thread.start()
         try:
+            self._thread.start()
             yield
         finally:
             self._decided.set()
