@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,7 +61,7 @@ def seen():
     return int(shop.fetchone()[0])
 first = seen()
 shop.execute("LOCK TABLES items WRITE")
-time.sleep(3)
+time.sleep(float(sys.argv[1]))
 shop.execute("UNLOCK TABLES")
 until = time.monotonic() + 8
 while seen() == first and time.monotonic() < until:
@@ -116,18 +117,22 @@ def test_the_recorded_load_goes_on_beside_a_migration_at_its_pace_and_says_what_
     monkeypatch.chdir(tmp_path)
     script = tmp_path / "migrate.py"
     script.write_text(BESIDE_A_LOAD)
+    began = time.monotonic()
     made = lab.zsnapdb("snapshot", "main", "--json").json["backup_id"]
-    written_for(20.0)
+    # A machine that is slow or busy takes longer until the migration is there, and the load must go on until its end.
+    slowness = time.monotonic() - began
+    length, locked = math.ceil(12 + 5 * slowness), 3 + slowness / 2
+    written_for(length + 5)
     before = everything()
     check = ("migration-check", "main", "--json", "--from", made, "--load")
-    migration = ("--", "/opt/venv/bin/python", str(script))
+    migration = ("--", "/opt/venv/bin/python", str(script), f"{locked}")
     assert "is 5 h old" in lab.zsnapdb(*check, "5h", *migration).stderr, "no clone is made of a set that is younger"
     (tmp_path / "mask.sql").write_text("UPDATE shop.items SET note = 'masked';\n")
     rules = f'[instance.main.masking]\nrequired = true\nrun = ["{tmp_path}/mask.sql"]\n\n[repository.s3]\n'
     masked = lab.changed(("[repository.s3]\n", rules))
-    assert "masking hides" in lab.zsnapdb(*check, "15s", *migration, config=masked).stderr
+    assert "masking hides" in lab.zsnapdb(*check, f"{length}s", *migration, config=masked).stderr
 
-    done = lab.zsnapdb(*check, "15s", *migration)
+    done = lab.zsnapdb(*check, f"{length}s", *migration)
     assert done.code in (0, 11), done.stderr
     seen = json.loads(done.stdout)
     print(lab.flavour, seen["load"], seen["problems"])
@@ -139,11 +144,11 @@ def test_the_recorded_load_goes_on_beside_a_migration_at_its_pace_and_says_what_
     assert "1045" in truth["stranger"], "an account of production does not come along"
     # How many these are depends on how fast the machine is. The migration saw some of them.
     assert seen["load"]["transactions"] >= truth["last"] - truth["first"]
-    assert seen["load"]["seconds"] < seen["seconds"] + 5, "it keeps its pace, and is not applied as fast as it goes"
+    assert not seen["load"]["through"], "it keeps its pace, and is not applied as fast as it goes"
     assert seen["load"]["late_seconds"] > seen["load"]["late_before_seconds"] + 2, "it waited for the lock"
     assert not [one for one in seen["problems"] if "load" in one]
 
-    stopped = lab.zsnapdb(*check, "15s", *migration, "drop")
+    stopped = lab.zsnapdb(*check, f"{length}s", *migration, "drop")
     assert stopped.code == 11, stopped.stderr
     (problem,) = [one for one in json.loads(stopped.stdout)["problems"] if "the recorded load stops after" in one]
     print(lab.flavour, problem)
