@@ -335,10 +335,12 @@ def test_a_clone_of_a_program_that_is_killed_goes_within_a_minute_and_not_before
     finally:
         holder.kill()
         holder.communicate()
-    ended = time.monotonic()
+    # What begins within a minute takes it, however long that takes.
+    ended = looked = time.monotonic()
     while service.clones():
+        assert looked < ended + 60
+        looked = time.monotonic()
         assert service.lab.zsnapdb("reap").code == 0
-        assert time.monotonic() < ended + 60
     assert everything() == before
 
 
