@@ -34,7 +34,7 @@ LONG = 600
 @contextlib.contextmanager
 def long_select(lab: Lab, seconds: int) -> Iterator[int]:
     """Run a SELECT that keeps a ledger table open for that many seconds, unless killed; yield its connection."""
-    connection = ledger.connect(SOCKET)
+    connection = ledger.connect(SOCKET, read_timeout=seconds + 60)
     number = ledger.connection_id(connection)
 
     def read() -> None:
