@@ -55,6 +55,17 @@ class Agent:
         known = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
         return [pid for pid in known if parent(pid) == self.pid and (not word or word in command(pid)[3:])]
 
+    def begun(self, word: str) -> int:
+        """Wait for a job whose command has this word and that is not running yet, and return its process."""
+        before, begun = set(self.children(word)), set[int]()
+
+        def begins() -> bool:
+            begun.update(set(self.children(word)) - before)
+            return bool(begun)
+
+        self.until(begins)
+        return begun.pop()
+
     def record(self, name: JobName) -> RunRecord:
         """Return the last run of the job; one that never began, if none is known."""
         return self.records.run(name) or RunRecord(scheduled=START, started=START)

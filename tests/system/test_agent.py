@@ -66,9 +66,7 @@ def test_backups_and_the_binlog_archive_run_by_the_schedule(lab: Lab, agent: Age
 
 def test_a_job_that_is_killed_fails_alone_and_the_next_run_is_good(agent: Agent) -> None:
     (archiver,) = agent.children("archive")
-    agent.until(lambda: agent.children("backup"))
-    (backup,) = agent.children("backup")
-    os.kill(backup, signal.SIGKILL)
+    os.kill(agent.begun("backup"), signal.SIGKILL)
     agent.until(lambda: agent.record(BACKUP).failures == 1)
     assert "backup main ended with -9" in agent.said.read_text()
     agent.until(good_since(agent, BACKUP, datetime.now(UTC)))
