@@ -30,16 +30,15 @@ JOBS = """
 archive = true
 backup = { every = "10s" }
 """
-QUIET = (
-    JOBS
-    + """
+QUIET = """
+[instance.main.agent]
+archive = true
 [instance.main.binlog]
 interval = "1s"
 [instance.main.objectives]
 archive_lag = "20s"
 rpo = "20s"
 """
-)
 
 
 @pytest.fixture(scope="module")
