@@ -79,7 +79,7 @@ class Agent:
                     end_process(pid)
             self.process.wait()
 
-    def until(self, condition: Callable[[], object], seconds: float = 120.0) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = 300.0) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert self.process is not None

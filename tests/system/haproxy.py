@@ -28,7 +28,7 @@ class HAProxy:
         FOLDER.mkdir(exist_ok=True, mode=0o755)
         assert self.lab.zsnapdb("clone", "addresses", "--haproxy", str(FILE), config=self.config).code == 0
         self.process = subprocess.Popen(["haproxy", "-db", "-f", str(FILE)])
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while self.lab.zsnapdb("clone", "addresses", "--json", config=self.config).json["error"] is not None:
             assert self.process.poll() is None
             assert time.monotonic() < until

@@ -61,7 +61,7 @@ class Service:
                 )
         self.until(lambda: self.request("GET", "/instances").status == 401)
 
-    def until(self, is_so: Callable[[], bool], seconds: float = 120.0) -> None:
+    def until(self, is_so: Callable[[], bool], seconds: float = 300.0) -> None:
         deadline = time.monotonic() + seconds
         while True:
             try:

@@ -19,7 +19,7 @@ from .in_guest import CONFIG, Lab
 
 pytestmark = pytest.mark.any_server
 
-PATIENCE = 240.0
+PATIENCE = 900.0
 
 
 @dataclass(frozen=True)

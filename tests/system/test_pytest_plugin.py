@@ -62,7 +62,7 @@ def test_a_session_of_tests_has_a_clone_and_each_test_clean_data(lab: Lab, tmp_p
 
         hangs = tmp_path / "hangs"
         killed = session(tmp_path, HANG=str(hangs))
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while not hangs.exists():
             assert killed.poll() is None, killed.communicate()
             assert time.monotonic() < deadline
@@ -74,7 +74,7 @@ def test_a_session_of_tests_has_a_clone_and_each_test_clean_data(lab: Lab, tmp_p
         assert lab.zsnapdb("reap").code == 0
         (left,) = lab.zsnapdb("clone", "list", "--json").json["clones"]
         time.sleep(max(0.0, last + left["heartbeat"] - time.monotonic()))
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while everything() != before:
             assert lab.zsnapdb("reap").code == 0
             assert time.monotonic() < deadline

@@ -218,7 +218,7 @@ def the_server_dies_when_the_undo_commits(lab: Lab, made: dict[str, Any], origin
     """Nobody knows then what the server will find in its log: the data is replaced."""
     with connect(made) as here:
         ask(here, "UPDATE `rows`.counted SET n = 6")
-    done = subprocess.run([sys.executable, "-c", DIES, str(CONFIG)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", DIES, str(CONFIG)], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert state(made) == original
 

@@ -148,7 +148,7 @@ def test_a_question_whose_command_is_killed_leaves_nothing_after_the_next_reap(l
     words = ("query", "main", "--at", past.before, "SELECT SLEEP(600)")
     with subprocess.Popen([sys.executable, "-m", "zsnapdb", *words], stdout=subprocess.DEVNULL) as asking:
         try:
-            until = time.monotonic() + 120
+            until = time.monotonic() + 300
             while not any(clone["phase"] == "ready" for clone in lab.zsnapdb("clone", "list", "--json").json["clones"]):
                 assert time.monotonic() < until, "no clone became ready"
                 assert asking.poll() is None
