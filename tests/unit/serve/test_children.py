@@ -47,7 +47,7 @@ def test_a_command_that_ended_as_it_was_to_be_stopped_has_its_exit_code() -> Non
 
 
 def test_a_command_waits_for_its_turn_no_longer_than_it_may() -> None:
-    runner = ChildRunner(of_python("import time; time.sleep(2)"), most=1, patience=0.3)
+    runner = ChildRunner(of_python("import time; time.sleep(60)"), most=1, patience=0.3)
     calls = [CommandCall((), "ci:shop/web", "20260101T000000Z-0123abcd", 60.0) for _ in range(2)]
     first = threading.Thread(target=runner, args=(calls[0],))
     first.start()
@@ -55,6 +55,7 @@ def test_a_command_waits_for_its_turn_no_longer_than_it_may() -> None:
         runner._turns.release()
         time.sleep(0.01)
     answer = runner(calls[1])
+    calls[0].cancelled.set()
     first.join()
     assert isinstance(answer, FailureAnswer)
     assert (answer.code, answer.message) == ("busy", "1 such commands are at work")

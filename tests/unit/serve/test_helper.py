@@ -145,12 +145,13 @@ def test_the_helper_says_who_asks_and_within_which_limits(host: ServeHost) -> No
 
 
 def test_who_only_begins_gets_the_operation_at_once_and_it_goes_on(host: ServeHost) -> None:
-    host.let("slow", "0.5")
+    host.let("slow", "60")
     token = host.token("ci:shop/web")
     begun = host.client.begin(HelperRequest(token=token, verb=new()))
     assert isinstance(begun, BegunAnswer)
     asked = GetOperationVerb(id=begun.operation)
     assert isinstance(host.ask(token, asked), PendingAnswer)
+    host.let("go", "")
     while isinstance(host.ask(token, asked), PendingAnswer):
         time.sleep(0.05)
     assert host.done(token, asked).document["password"] == "secret of the clone"
@@ -290,7 +291,7 @@ def test_the_key_of_an_operator_gives_no_unmasked_clone_to_another_role_of_the_s
 
 def test_what_takes_long_goes_on_and_is_found_again(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, patience=0.1)
-    host.let("slow", "1")
+    host.let("slow", "60")
     with host.helper() as desk:
         token, other = host.token("ci:shop/web"), host.token("ci:shop/app", Role.OPERATOR)
         begun = host.ask(token, new())
@@ -301,6 +302,7 @@ def test_what_takes_long_goes_on_and_is_found_again(tmp_path: Path) -> None:
         assert host.refused(other, asks).model_dump_json() == unknown.model_dump_json().replace(
             "20260101T000000Z-00000000", begun.operation
         )
+        host.let("go", "")
         desk.operations.settle(20)
         assert host.done(token, asks).document["kind"] == "clone"
     # Another helper finds it in its folder.
@@ -318,12 +320,14 @@ def test_a_change_that_waits_for_its_turn_is_not_done_to_a_later_clone_of_the_na
     host = ServeHost(tmp_path, patience=0.1, most_changes=1)
     token = host.token("ci:shop/web")
     host.clones(MINE, {"name": "slow", "owner": "ci:shop/web"})
-    host.let("slow", "1")
+    host.let("slow", "60")
     with host.helper() as desk:
         assert isinstance(host.ask(token, ResetCloneVerb(name="slow")), PendingAnswer)
+        host.waits_for("waits")
         waits = host.ask(token, DestroyCloneVerb(name="mine"))
         assert isinstance(waits, PendingAnswer)
         host.clones({"name": "mine", "owner": owner, "created": "2"}, {"name": "slow", "owner": "ci:shop/web"})
+        host.let("go", "")
         desk.operations.settle(20)
         assert host.refused(token, GetOperationVerb(id=waits.operation)).code == "unknown-name"
     assert [call.words[1] for call in host.calls()] == ["reset"]
@@ -345,28 +349,30 @@ def test_one_subject_does_not_take_every_place(tmp_path: Path) -> None:
 
 def test_a_list_does_not_wait_for_changes_however_long_they_take(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, patience=0.1, most_changes=1)
-    host.let("slow", "5")
+    host.let("slow", "60")
     with host.helper() as desk:
         token = host.token("ci:shop/web")
         begun = [host.ask(token, new(name=name)) for name in ("first", "second")]
         began = time.monotonic()
         assert host.done(token, ListClonesVerb()).document["clones"] == []
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 30
         assert [isinstance(one, PendingAnswer) for one in begun] == [True, True]
         assert len(host.calls()) <= 1, "the second waits for its turn"
+        host.let("go", "")
         desk.operations.settle(20)
         assert len(host.done(token, ListClonesVerb()).document["clones"]) == 2  # type: ignore[arg-type]
 
 
 def test_what_a_killed_helper_was_doing_counts_as_interrupted(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, patience=0.1)
-    host.let("slow", "2")
+    host.let("slow", "60")
     with host.helper() as desk:
         token = host.token("ci:shop/web")
         begun = host.ask(token, new())
         assert isinstance(begun, PendingAnswer)
         file = tmp_path / "state" / "operations" / f"{begun.operation}.json"
         as_it_was = file.read_bytes()
+        host.let("go", "")
         desk.operations.settle(20)
     file.write_bytes(as_it_was)
     with host.helper():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -172,7 +173,7 @@ def test_what_commits_keep_beside_the_quota_of_a_clone_is_counted(tmp_path: Path
 
 def test_bytes_of_a_clone_that_is_being_made_are_counted(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, patience=0.1, more=f'{PROJECT}bytes = "30GiB"')
-    host.let("slow", "1")
+    host.let("slow", "60")
     with host.helper():
         host.ask(host.token(WEB), new("first"))
         host.ask(host.token(APP), new("second"))
@@ -182,12 +183,16 @@ def test_bytes_of_a_clone_that_is_being_made_are_counted(tmp_path: Path) -> None
 def test_a_second_request_for_a_name_that_is_being_made_hides_nothing_of_the_first(tmp_path: Path) -> None:
     """Only one of them can be made, and it may be the larger one."""
     host = ServeHost(tmp_path, patience=0.1, more='bytes_per_subject = "30GiB"\n')
-    host.let("slow", "1")
+    host.let("slow", "60")
     with host.helper():
         token = host.token(WEB)
         for number in range(2):
             host.ask(token, CreateCloneVerb(wanted=NewClone(instance="main", name="first"), key=f"key{number}"))
         host.ask(token, new("second"))
+        deadline = time.monotonic() + 120
+        while len(host.calls()) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
     quotas = [dict(word.partition("=")[::2] for word in one.words).get("--quota", "") for one in host.calls()]
     assert sorted(quotas) == ["", str(10 * GIB), str(10 * GIB)]
 

@@ -84,13 +84,14 @@ def test_only_the_session_that_began_a_clone_sees_its_login(host: ServeHost, bro
 
 def test_what_takes_long_is_a_page_that_asks_again(tmp_path: Path) -> None:
     host = ServeHost(tmp_path)
-    host.let("slow", "1")
+    host.let("slow", "60")
     with host.helper() as desk:
         browser = logged_in(host)
         begun = browser.submit("/new", "/clones", instance="main")
         first = browser.page(begun.headers["Location"])
         assert {"http-equiv": "refresh", "content": "1"} in first.all("meta")
         assert "Making a clone of main" in first.text
+        host.let("go", "")
         desk.operations.settle(20)
         ended = browser.page(begun.headers["Location"])
     assert [one for one in ended.all("meta") if "http-equiv" in one] == []

@@ -302,7 +302,7 @@ def test_a_quota_is_409_and_says_what_uses_it(tmp_path: Path) -> None:
 
 def test_what_takes_long_is_202_and_then_an_operation(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, patience=0.1)
-    host.let("slow", "4")
+    host.let("slow", "60")
     with host.helper() as desk:
         token = host.token("ci:shop/web")
         options = {"json": {"instance": "main"}, "headers": {"Idempotency-Key": "build-7"}}
@@ -312,6 +312,7 @@ def test_what_takes_long_is_202_and_then_an_operation(tmp_path: Path) -> None:
         assert request(host, "POST", "/clones", token, **options).headers["Location"] == begun.headers["Location"]
         assert request(host, "GET", where, token).status_code == 202
         # Whoever asked may be another process by now: each request here has an application of its own.
+        host.let("go", "")
         desk.operations.settle(20)
         ended = request(host, "GET", where, token)
         assert (ended.status_code, ended.json()["password"]) == (200, "secret of the clone")

@@ -1,9 +1,9 @@
 """Stands for `zsnapdb clone`: keeps clones in a file and writes down each command line with its environment.
 
 It runs as a process of its own: `python fake_zsnapdb.py clone create …`. FAKE_FOLDER is where it works. A file `slow`
-there holds a number of seconds that a command takes, a file `fails` the document that it prints instead. SIGTERM makes
-it write a file `undone` and end with 130, unless there is a file `deaf`. Other commands than `clone` print the file of
-their name, whose first line is the exit code.
+there holds a number of seconds that a command takes, unless a file `go` ends the wait, a file `fails` the document that
+it prints instead. SIGTERM makes it write a file `undone` and end with 130, unless there is a file `deaf`. Other
+commands than `clone` print the file of their name, whose first line is the exit code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def main() -> int:
         if _text("helps"):
             subprocess.Popen(["sleep", "600"])
         (FOLDER / "waits").touch()
-        time.sleep(float(_text("slow")))
+        until = time.monotonic() + float(_text("slow"))
+        while time.monotonic() < until and not (FOLDER / "go").exists():
+            time.sleep(0.02)
     if _text("fails"):
         print(_text("fails"))
         return 7
