@@ -15,14 +15,23 @@ from zsnapdb.cli.pulse import EVERY_SECONDS
 from zsnapdb.report.schemas import DOCUMENTS
 
 WORK = """
-import os, sys, threading
+import threading, time
+from collections import Counter
+from zsnapdb.cli import log
 from zsnapdb.cli.progress import Terminal
 from zsnapdb.cli.pulse import PULSE
-terminal = Terminal()
+terminal, written, beats = Terminal(), log.write, Counter()
+def counted(level, text, **fields):
+    written(level, text, **fields)
+    beats[text] += fields.get("event") == "progress"
+def wait_for(step):
+    while beats[step] < 2:
+        time.sleep(0.01)
+log.write = counted
 with PULSE.beating("restore main", every=0.2):
-    threading.Event().wait(0.7)
+    wait_for("restore main")
     terminal.tell("recover: start the server once")
-    threading.Event().wait(0.7)
+    wait_for("recover: start the server once")
 print(threading.active_count())
 """
 
