@@ -184,9 +184,9 @@ def test_a_command_is_not_held_up_at_its_start(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         targets = f'[notifications.to.ping]\nping = "{url}"\nof = "backup"\ninstances = ["main"]\n'
-        settings, began = parse(text(tmp_path, targets, 'budget = "2s"'), "test"), time.monotonic()
+        settings, began = parse(text(tmp_path, targets, 'budget = "4s"'), "test"), time.monotonic()
         with notified(settings, NotifiedJob.BACKUP, "main", lambda _: None):
-            assert time.monotonic() - began < 1
+            assert time.monotonic() - began < 3
     assert time.monotonic() - began < 20
 
 
@@ -212,10 +212,10 @@ def test_a_script_gets_the_document_and_one_that_hangs_is_killed(tmp_path: Path)
     slow.write_text("#!/bin/sh\nsleep 1000 &\nwait\n")
     slow.chmod(0o755)
     targets = f'[notifications.to.a]\nscript = ["{program}"]\n[notifications.to.b]\nscript = ["{slow}"]\n'
-    run = Run(parse(text(tmp_path, targets, 'timeout = "1s"\nattempts = 1'), "test"))
+    run = Run(parse(text(tmp_path, targets, 'timeout = "4s"\nattempts = 1'), "test"))
     assert run.send(FAILED) == ("b",)
     assert json.loads((tmp_path / "document").read_text())["text"] == "it failed"
-    assert "did not end within 1.0 s" in run.said[0]
+    assert "did not end within 4.0 s" in run.said[0]
 
 
 def test_a_disk_that_refuses_leads_to_a_repetition_not_to_silence(receiver: Receiver, tmp_path: Path) -> None:
