@@ -155,10 +155,10 @@ def test_a_process_of_this_host_that_has_ended_is_not_waited_for(tmp_path: Path)
 
 def test_a_process_of_this_host_that_lives_is_watched(repository: Repository) -> None:
     with (
-        lease(repository, "main/writer", doing="first", tell=print, seconds=2.0),
+        lease(repository, "main/writer", doing="first", tell=print, seconds=6.0),
         pytest.raises(BusyError, match="first"),
     ):
-        lease(repository, "main/writer", doing="second", tell=print, seconds=2.0).__enter__()
+        lease(repository, "main/writer", doing="second", tell=print, seconds=6.0).__enter__()
 
 
 def test_of_many_that_see_a_silent_owner_one_takes_over(store: Store, repository: Repository) -> None:
