@@ -14,7 +14,7 @@ from zsnapdb.stream.upload import UploadSettings, upload
 
 
 @pytest.mark.parametrize(
-    ("pause", "adaptive", "expected_levels"), [(0.01, True, range(8, 13)), (0.01, False, range(3, 4))]
+    ("pause", "adaptive", "expected_levels"), [(0.05, True, range(8, 13)), (0.01, False, range(3, 4))]
 )
 def test_an_adaptive_level_rises_while_the_store_is_waited_for(
     pause: float, adaptive: bool, expected_levels: range, monkeypatch: pytest.MonkeyPatch
