@@ -162,7 +162,7 @@ def test_a_cancelled_job_has_ended_on_its_host_and_has_undone_what_it_began(yard
     began = time.monotonic()
     asked(yard, lambda client: client.get_workflow_handle(name).cancel())
     until(lambda: not Path(f"/proc/{pid}").exists())
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert len(yard.calls("undone")) == 1
     assert ended(yard, name) == "CancelledError"
 
@@ -227,7 +227,7 @@ def test_a_failure_is_tried_again_as_its_exit_code_says(yard: Yard) -> None:
     assert "exit code 12 on db1" in str(ended(yard, names[12]))
     tried = [line["words"][1] for line in yard.calls("begin")]
     assert (tried.count("fails-4-one"), tried.count("fails-12-one")) == (1, 2)
-    until(lambda: [line["words"][1] for line in yard.calls("begin")].count("fails-6-one") == 3)
+    until(lambda: [line["words"][1] for line in yard.calls("begin")].count("fails-6-one") >= 3)
     asked(yard, lambda client: client.get_workflow_handle(names[6]).cancel())
 
 
