@@ -19,7 +19,7 @@ from tests.unit.support.certificates import Authority, Files
 from tests.unit.support.site_engine import SiteEngine
 
 pytestmark = pytest.mark.skipif(site_engine.program(site_engine.SERVER) is None, reason=site_engine.ABSENT)
-SECONDS = 60.0
+SECONDS = 240.0
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[3]
-PATIENCE = 60.0
+PATIENCE = 240.0
 LONG = 60
 CONTINUES_EARLY = f"limit.historyCount.suggestContinueAsNew={LONG}"
 """A setting of the engine: after so many events it suggests that a workflow is continued as a new one."""
