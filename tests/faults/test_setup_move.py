@@ -23,6 +23,8 @@ DROP_IN = f"/etc/systemd/system/{UNIT}.d"
 SHIM = "/tmp/shim"
 ON_ZFS = f"test -d {DATADIR}/data"
 """A condition of a shell: the server would start on the copies."""
+GOES_ON = "until [ -e /run/go ]; do sleep 0.1; done"
+"""The unit waits here until the signal was sent."""
 ANSWERS = 'repository = "file:///srv/backups"\nmove = true\nplain = true\nproof = false\n'
 SETUP = ("zsnapdb", "setup", "--answers", "/root/answers.toml", "--yes")
 PASSWORD = "ALTER USER root@localhost IDENTIFIED VIA mysql_native_password USING PASSWORD('secret')"
@@ -119,14 +121,14 @@ def test_a_server_that_lets_root_in_no_more_stays_on_zfs_though_setup_is_interru
         f"echo \"{PASSWORD};\" > /etc/mysql/first.sql; printf '[mysqld]\\ninit_file=/etc/mysql/first.sql\\n'"
         " > /etc/mysql/mariadb.conf.d/y-first.cnf",
     )
-    drop_in(guest, f"ExecStartPre=+/bin/sh -c 'if {ON_ZFS}; then touch /run/at; sleep 2; fi'")
+    drop_in(guest, f"ExecStartPre=+/bin/sh -c 'if {ON_ZFS}; then touch /run/at; {GOES_ON}; fi'")
     interrupted(guest)
     as_app(guest, "INSERT INTO shop.newest VALUES (3)")
     check_ended_on_zfs(guest)
 
 
 def test_a_server_is_put_back_only_as_long_as_it_never_opened_its_copies(guest: Guest) -> None:
-    drop_in(guest, f"ExecStartPre=/bin/sh -c '! {ON_ZFS}'", "ExecStopPost=+/bin/sh -c 'touch /run/at; sleep 2'")
+    drop_in(guest, f"ExecStartPre=/bin/sh -c '! {ON_ZFS}'", f"ExecStopPost=+/bin/sh -c 'touch /run/at; {GOES_ON}'")
     interrupted(guest)
     assert sql(guest, "SELECT @@datadir") == f"{DATADIR}/", "it was not started again"
     back = setup(guest)
@@ -146,11 +148,12 @@ def test_a_server_is_put_back_only_as_long_as_it_never_opened_its_copies(guest: 
 
 
 def interrupted(guest: Guest) -> None:
-    """Run the setup, and send Ctrl-C to it and its commands once the unit has made /run/at."""
-    shell(guest, "rm -f /run/at")
+    """Run the setup, and send Ctrl-C to it and its commands while the unit waits, which has made /run/at."""
+    shell(guest, "rm -f /run/at /run/go")
     running = guest.spawn([*SETUP])
-    shell(guest, "until [ -e /run/at ]; do sleep 0.1; done; rm /run/at", 200)
+    shell(guest, "until [ -e /run/at ]; do sleep 0.1; done; rm /run/at")
     running.signal(signal.SIGINT)
+    shell(guest, "touch /run/go")
     assert running.wait(600).code == 130, running.output(2)
 
 
