@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 
 from tests.lab.guest import Guest, Running
@@ -64,20 +65,28 @@ def check_clean_and_working(guest: Guest, known: list[str]) -> list[str]:
 
 def wait_for_step(running: Running, names: list[str]) -> str:
     """Wait until the command reports the begin of one of the steps. Return the step."""
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 600
     while True:
+        # What it said last comes before its end.
+        has_ended = running.done.wait(0.02)
         for name in reversed(names):
             if f"zsnapdb: {name}: " in running.output(2):
                 return name
         assert time.monotonic() < deadline, running.output(2)
-        assert not running.done.is_set(), running.output(2)
-        time.sleep(0.02)
+        assert not has_ended, running.output(2)
 
 
 def take_the_store_away(guest: Guest, running: Running) -> None:
-    """Stop the S3 server until the command has twice said that it tries again later. The command must not end."""
+    """Stop the S3 server until the command has twice said that it tries again later. The command must not end.
+
+    The command stands until the server was told to end, so it does not come to its own end before. A server that ends
+    may wait for a request that is under way: then the command goes on.
+    """
+    running.signal(signal.SIGSTOP)
+    guest.run(["sh", "-c", "kill $(cat /run/s3.pid)"]).check()
+    running.signal(signal.SIGCONT)
     guest.run(["/checkout/tests/lab/inside/s3", "stop"]).check()
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 600
     while running.output(2).count("; trying again in ") < 2:
         assert not running.done.wait(0.1), running.output(2)
         assert time.monotonic() < deadline, running.output(2)

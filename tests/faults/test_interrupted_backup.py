@@ -33,7 +33,7 @@ pytestmark = pytest.mark.any_server
 def small_chunks(guest: Guest) -> None:
     """Configure chunks of 1 MiB, one after the other, four in a second.
 
-    So an action after the first chunks happens in the middle of the stream, however fast the machine is.
+    So the first chunks are seen in the middle of the stream, however fast the machine is.
     """
     guest.run(["sed", "-i", 's/^\\[repository.s3\\]$/&\\nbandwidth = "4MiB"/', CONFIG]).check()
     table, small = r"^\[repository.s3.stream\]$", r'chunk_size = "1MiB"\nconcurrency = 1'
@@ -43,6 +43,8 @@ def small_chunks(guest: Guest) -> None:
 
 SOME = 5
 """How many chunks are stored when a backup is interrupted; some 15 more of 1 MiB follow, for about four seconds."""
+BACKUP = "^/opt/venv/bin/python -m zsnapdb backup"
+"""The process of a backup, as `pkill -f` knows it."""
 
 
 def fill(guest: Guest) -> None:
@@ -67,9 +69,11 @@ def journal(guest: Guest) -> str:
     return backup_id
 
 
-def wait_for_chunks(guest: Guest, count: int) -> None:
+def stop_at_chunk(guest: Guest, count: int) -> None:
+    """Stop the backup when it has stored so many chunks. It stands in the midst of the stream until a signal comes."""
     stored = "$(cat /var/lib/zsnapdb/journal/main/* 2>/dev/null | grep -c '{\"chunk\":')"
-    guest.run(["sh", "-c", f'until [ "{stored}" -ge {count} ]; do sleep 0.05; done'], timeout=600).check()
+    script = f"until [ \"{stored}\" -ge {count} ]; do sleep 0.05; done; pkill -STOP -f '{BACKUP}'"
+    guest.run(["sh", "-c", script], timeout=600).check()
 
 
 STORED_WHEN = (
@@ -104,7 +108,7 @@ def test_killed_in_the_midst_of_an_upload_the_next_run_goes_on_from_the_same_sna
     fill(used)
     once = ["backup", "--once", "20261127T080000Z-0123abcd"]
     command = used.spawn(["zsnapdb", *once])
-    wait_for_chunks(used, SOME)
+    stop_at_chunk(used, SOME)
     command.signal(signal.SIGKILL)
     command.wait(600)
     started = journal(used)
@@ -135,8 +139,9 @@ def test_terminated_politely_it_says_how_it_goes_on_and_can_be_given_up(used: Gu
     known = backups(used)
     fill(used)
     command = used.spawn(["zsnapdb", "backup"])
-    wait_for_chunks(used, SOME)
+    stop_at_chunk(used, SOME)
     command.signal(signal.SIGTERM)
+    command.signal(signal.SIGCONT)
     done = command.wait(600)
     assert done.code == 130
     started = journal(used)
@@ -155,7 +160,7 @@ def test_a_store_that_is_away_for_a_while_is_waited_for_and_the_same_run_ends_we
     known = backups(used)
     fill(used)
     command = used.spawn(["zsnapdb", "backup", "--json"])
-    wait_for_chunks(used, SOME)
+    stop_at_chunk(used, SOME)
     started = journal(used)
     take_the_store_away(used, command)
     done = json.loads(command.wait(600).check().stdout)["backup"]
@@ -221,7 +226,7 @@ def test_power_cut_during_the_upload(used: Guest) -> None:
     used.run(["zfs", "create", "-o", "mountpoint=/var/lib/zsnapdb/journal", "tank/journal"]).check()
     used.run(["zpool", "sync"]).check()
     used.spawn(["zsnapdb", "backup"])
-    wait_for_chunks(used, SOME)
+    stop_at_chunk(used, SOME)
     started = journal(used)
     used.power_cut()
     used.start()
