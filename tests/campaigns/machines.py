@@ -42,6 +42,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.campaigns.support import cluster, encrypted_machines, machine_drills, server_machines
+from tests.faults.machines import STOP_UDEV
 from tests.lab import virtual
 from tests.lab.guest import Guest, Lab
 
@@ -192,7 +193,7 @@ def power_cut_while_cloning(guest: Guest) -> None:
     """Cut the power when the zvols are cloned and no domain is defined. AssertionError if anything else is left."""
     listed = ["zfs", "list", "-H", "-o", "name", "-t", "all"]
     before = set(guest.run(listed).check().stdout.split())
-    guest.run(["udevadm", "control", "--stop-exec-queue"]).check()
+    guest.run(["sh", "-ec", f"udevadm settle; {STOP_UDEV}"]).check()
     guest.spawn(["zsnapdb", "vm", "clone", "tiny", "--name-template", "pxc{n}", "--count", "2", "--no-start"])
     guest.run(["sh", "-c", CUT], timeout=600).check()
     guest.power_cut()

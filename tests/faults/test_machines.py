@@ -100,7 +100,7 @@ def test_what_a_killed_run_leaves_doctor_names_and_reap_removes(host: Guest, not
     with udev_held(host):
         running = host.spawn(["zsnapdb", *CLONE, "--count", "2", "--no-start"])
         wait = f"until zfs list {HOME}/machines/pxc2/vda@zsnapdb-start; do sleep 0.1; done"
-        host.run(["sh", "-c", wait], timeout=60).check()
+        host.run(["sh", "-c", wait]).check()
         running.signal(9)
         running.wait(30)
     leaked = host.run(["zsnapdb", "doctor", "main"]).stdout
@@ -191,22 +191,23 @@ timeout = "60s"
 # One guard thaws after both. Each run tests the late one in tests/unit/vm/test_thaw_guard.py:
 # test_a_run_that_is_late_does_not_keep_its_guest_frozen.
 @pytest.mark.parametrize(
-    ("number", "deadline"),
-    [(signal.SIGKILL, "60s"), pytest.param(signal.SIGSTOP, "5s", marks=pytest.mark.seldom)],
+    ("number", "deadline", "limit"),
+    [(signal.SIGKILL, "60s", 30), pytest.param(signal.SIGSTOP, "20s", 600, marks=pytest.mark.seldom)],
 )
 def test_a_guest_thaws_when_its_backup_is_killed_or_hangs_in_the_middle_of_the_freeze(
-    host: Guest, running: Domain, number: int, deadline: str
+    host: Guest, running: Domain, number: int, deadline: str, limit: float
 ) -> None:
+    """One that is killed is noticed long before the deadline."""
     text = SOURCE.replace("[repository.folder]", f"{HELD}[repository.folder]") % ("frozen", deadline)
     host.run(["sh", "-ec", f"rm -f /run/held; cat > /run/held.toml <<'X'\n{text}X\n"]).check()
     backing_up = host.spawn(["zsnapdb", "backup", "web", "--config", "/run/held.toml"])
-    host.run(["sh", "-c", "until [ -e /run/held ]; do sleep 0.1; done"], timeout=120).check()
+    host.run(["sh", "-c", "until [ -e /run/held ]; do sleep 0.1; done"]).check()
     assert state_of_freeze(host) == "frozen"
     backing_up.signal(number)
     thawed = f"until virsh qemu-agent-command web1 '{STATUS}' | grep -q thawed; do sleep 0.2; done"
-    host.run(["sh", "-c", thawed], timeout=30).check()
+    host.run(["sh", "-c", thawed], timeout=limit).check()
     backing_up.signal(signal.SIGCONT)
-    assert backing_up.wait(120).code != 0
+    assert backing_up.wait(600).code != 0
     # At once: for five seconds the guard of a killed backup looks for a freeze that libvirt began late.
     assert backup(host, minimum="frozen")["grade"] == "frozen"
 
@@ -295,7 +296,7 @@ def test_a_machine_comes_back_on_zvols_with_the_bytes_of_the_snapshot_and_a_doma
     host: Guest, running: Domain
 ) -> None:
     host.run(["virsh", "-q", "shutdown", "web1", "--mode", "agent"]).check()
-    host.run(["sh", "-c", "until virsh domstate web1 | grep -q shut; do sleep 0.5; done"], timeout=60).check()
+    host.run(["sh", "-c", "until virsh domstate web1 | grep -q shut; do sleep 0.5; done"]).check()
     off = backup(host, minimum="quiesced")
     assert off["grade"] == "quiesced"
     assert not needs_recovery(host, off)
