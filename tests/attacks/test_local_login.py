@@ -46,7 +46,7 @@ def test_a_login_that_locks_every_file_it_can_open_stops_no_backup(lab: Lab) -> 
         assert login.stdin is not None
         assert login.stdout is not None
         held = login.stdout.readline().split()
-        blocked = threading.Timer(120.0, login.kill)
+        blocked = threading.Timer(500.0, login.kill)
         blocked.start()
         done = lab.zsnapdb("backup", config=config)
         was_blocked = not blocked.is_alive()

@@ -156,7 +156,7 @@ def goes_on_inside_a_volume(guest: Guest, prepared: str, steps: list[str]) -> No
         running.signal(signal.SIGKILL)
         running.wait(600)
         guest.run(FAST).check()
-        guest.run([PYTHON, "-c", RECEIVED, top, kind], timeout=60).check()
+        guest.run([PYTHON, "-c", RECEIVED, top, kind]).check()
 
     for step in steps:
         killed(begin if step == steps[0] else resume, "full" if step == steps[0] else "increment")

@@ -46,8 +46,8 @@ def test_input_that_is_not_read_at_once_arrives_whole(bare: Guest) -> None:
     command = bare.spawn(["sh", "-c", "sleep 1; exec sha256sum"], keep_stdin=True)
     command.write(data)
     bare.send(op="eof", id=command.id)
-    assert command.wait(60).check().stdout.split()[0] == hashlib.sha256(data).hexdigest()
-    assert bare.run(["true"], timeout=20).code == 0
+    assert command.wait(600).check().stdout.split()[0] == hashlib.sha256(data).hexdigest()
+    assert bare.run(["true"]).code == 0
 
 
 def test_a_command_that_takes_too_long_is_ended_and_said_so(bare: Guest) -> None:
