@@ -63,7 +63,8 @@ STARTING = "/run/libvirt/qemu/pxc1.xml"
 
 def document(guest: Guest, *words: str) -> dict[str, Any]:
     """Run zsnapdb and return its document."""
-    printed = guest.run([QUICK, *words, "--json"]).check().stdout
+    # The limits of the product are those that count: a machine may take `start_timeout` to boot.
+    printed = guest.run([QUICK, *words, "--json"], timeout=3600).check().stdout
     check_printed((*words, "--json"), printed)
     parsed: dict[str, Any] = json.loads(printed)
     return parsed
