@@ -19,12 +19,12 @@ class ChunkCipher:
         """`key` has 32 bytes. `key_id` is its name in the manifest."""
         if len(key) != KEY_BYTES:
             raise ValueError(f"a data key has {KEY_BYTES} bytes, not {len(key)}")
-        # Most commands import this module, and encrypt nothing: the library takes a tenth of their start.
+        # Most commands import this module, and encrypt nothing: to load the library takes a twentieth of their start.
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         self._aead = AESGCM(key)
+        # Older versions of the library only return new bytes, which costs a copy.
         self._is_in_place = hasattr(AESGCM, "encrypt_into")
-        """Older versions of the library only return new bytes, which costs a copy."""
         self.key_id = key_id
 
     def encrypt(self, data: bytes | bytearray | memoryview, associated: bytes) -> bytearray:
