@@ -20,6 +20,7 @@ from .in_guest import (
     PREPARE,
     PYTHON,
     QUICK,
+    STOP_COMMAND,
     backups,
     check_clean_and_working,
     speed_up,
@@ -43,8 +44,6 @@ def small_chunks(guest: Guest) -> None:
 
 SOME = 5
 """How many chunks are stored when a backup is interrupted; some 15 more of 1 MiB follow, for about four seconds."""
-BACKUP = "^/opt/venv/bin/python -m zsnapdb backup"
-"""The process of a backup, as `pkill -f` knows it."""
 
 
 def fill(guest: Guest) -> None:
@@ -72,7 +71,7 @@ def journal(guest: Guest) -> str:
 def stop_at_chunk(guest: Guest, count: int) -> None:
     """Stop the backup when it has stored so many chunks. It stands in the midst of the stream until a signal comes."""
     stored = "$(cat /var/lib/zsnapdb/journal/main/* 2>/dev/null | grep -c '{\"chunk\":')"
-    script = f"until [ \"{stored}\" -ge {count} ]; do sleep 0.05; done; pkill -STOP -f '{BACKUP}'"
+    script = f'until [ "{stored}" -ge {count} ]; do sleep 0.05; done; {STOP_COMMAND}'
     guest.run(["sh", "-c", script], timeout=600).check()
 
 
