@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 
 from tests.lab.guest import Guest, Running
@@ -20,10 +21,8 @@ PYTHON = "/opt/venv/bin/python"
 QUICK = "/checkout/tests/lab/inside/quick"
 """In place of `zsnapdb` where only the command's answer matters, and nothing interrupts it."""
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
-COMMAND = "^/opt/venv/bin/python -m zsnapdb (backup|restore)"
-"""The process of a command, as `pkill -f` knows it."""
-STOP_COMMAND = f"pkill -STOP -f '{COMMAND}'"
-"""Its process group is not stopped: a `zfs send` that was stopped ends when it goes on ("signal received")."""
+STOP_COMMAND = "pkill -STOP -f '^/opt/venv/bin/python -m zsnapdb (backup|restore)'"
+"""A command of a shell that stops the process of a command of ours."""
 
 
 def speed_up(guest: Guest) -> None:
@@ -82,10 +81,12 @@ def wait_for_step(running: Running, names: list[str]) -> str:
 def take_the_store_away(guest: Guest, running: Running) -> None:
     """Stop the S3 server until the command has twice said that it tries again later. The command must not end.
 
-    The command stands until the server was told to end, so it does not come to its own end before. A server that ends
-    may wait for a request that is under way: then the command goes on.
+    The command's group is stopped, as Ctrl-Z does, until the server was told to end, so it does not come to its own
+    end before. A server that ends may wait for a request that is under way: then the command goes on.
     """
-    guest.run(["sh", "-ec", f"{STOP_COMMAND}; kill $(cat /run/s3.pid); pkill -CONT -f '{COMMAND}'"]).check()
+    running.signal(signal.SIGSTOP)
+    guest.run(["sh", "-c", "kill $(cat /run/s3.pid)"]).check()
+    running.signal(signal.SIGCONT)
     guest.run(["/checkout/tests/lab/inside/s3", "stop"]).check()
     deadline = time.monotonic() + 600
     while running.output(2).count("; trying again in ") < 2:

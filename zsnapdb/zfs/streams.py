@@ -32,8 +32,16 @@ class _Child:
     @classmethod
     def start(cls, argv: list[str], *, stdin: int, stdout: int) -> _Child:
         try:
+            # Ctrl-Z reaches this process alone, too: a `zfs send` that was stopped ends when it goes on. Without us it
+            # meets the end of its pipe.
             process = subprocess.Popen(
-                argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, env=command.environment(), bufsize=0
+                argv,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=subprocess.PIPE,
+                env=command.environment(),
+                bufsize=0,
+                process_group=0,
             )
         except OSError as error:
             raise command.not_started(argv[0], error) from error
