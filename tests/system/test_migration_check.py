@@ -121,7 +121,7 @@ def test_the_recorded_load_goes_on_beside_a_migration_at_its_pace_and_says_what_
     made = lab.zsnapdb("snapshot", "main", "--json").json["backup_id"]
     # A machine that is slow or busy takes longer until the migration is there, and the load must go on until its end.
     slowness = time.monotonic() - began
-    length, locked = math.ceil(12 + 5 * slowness), 3 + slowness / 2
+    length, locked = math.ceil(14 + 6 * slowness), 4 + slowness
     written_for(length + 5)
     before = everything()
     check = ("migration-check", "main", "--json", "--from", made, "--load")
@@ -145,7 +145,8 @@ def test_the_recorded_load_goes_on_beside_a_migration_at_its_pace_and_says_what_
     # How many these are depends on how fast the machine is. The migration saw some of them.
     assert seen["load"]["transactions"] >= truth["last"] - truth["first"]
     assert not seen["load"]["through"], "it keeps its pace, and is not applied as fast as it goes"
-    assert seen["load"]["late_seconds"] > seen["load"]["late_before_seconds"] + 2, "it waited for the lock"
+    # A transaction was due in each tenth of a second. What came late before the migration is another matter.
+    assert seen["load"]["late_seconds"] > locked - 1, "it waited for the lock"
     assert not [one for one in seen["problems"] if "load" in one]
 
     stopped = lab.zsnapdb(*check, f"{length}s", *migration, "drop")
