@@ -45,6 +45,7 @@ class Address:
 
 
 NO_TLS = 2026
+"""The number of an error of TLS, CR_SSL_CONNECTION_ERROR (refman 8.4, "Client Error Message Reference")."""
 
 
 def _classified(error: Exception, doing: str, address: Address) -> ServerError:
