@@ -89,3 +89,12 @@ RESET_AFTER_A_TAKEOVER_AND_A_LOST_WRITE: Scenario = [
     ("reset", 0),
 ]
 """Another server begins without any transaction. The file with its only write is lost, and then it is reset."""
+RESET_OF_WHICH_NO_FILE_IS_LEFT: Scenario = [
+    ("write", 0),
+    ("backup", 0),
+    ("reset", 0),
+    ("write", 0),
+    ("write", 0),
+    ("failover", 2),
+]
+"""The only file after the reset is lost. The next server's own file has copies of its commits, with used numbers."""

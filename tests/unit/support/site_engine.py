@@ -98,13 +98,11 @@ class SiteEngine:
         from google.protobuf.duration_pb2 import Duration
         from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 
-        from zsnapdb.fleet.connection import connect
-
         kept = Duration(seconds=_KEPT_DAYS * 86400)
         asked = RegisterNamespaceRequest(namespace="fleet", workflow_execution_retention_period=kept)
 
         async def made() -> None:
-            client = await connect(self.settings(shown), "operator")
+            client = await trial_engine.answering(self.settings(shown))
             await client.workflow_service.register_namespace(asked)
 
         asyncio.run(made())

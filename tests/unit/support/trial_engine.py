@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import socket
@@ -11,6 +12,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zsnapdb.base.errors import UnreachableError
+from zsnapdb.config.engine import EngineSettings
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
 
 CHECKOUT = Path(__file__).parents[3]
 PATIENCE = 240.0
@@ -81,9 +89,24 @@ def engine(folder: Path, port: int, *settings: str) -> Iterator[subprocess.Popen
         )
     try:
         wait_for_port(port, process)
+        asyncio.run(answering(EngineSettings(server=f"127.0.0.1:{port}")))
         yield process
     finally:
         end(process)
+
+
+async def answering(settings: EngineSettings) -> Client:
+    """Return a connection once the engine answers: it listens some time before it says that it is healthy."""
+    from zsnapdb.fleet.connection import connect
+
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return await connect(settings, "a test")
+        except UnreachableError:
+            if time.monotonic() >= deadline:
+                raise
+            await asyncio.sleep(0.2)
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
