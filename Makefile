@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: unit lint format references pictures site package-trial readme-trial image-trial lab lower-bounds newest
+.PHONY: unit laws lint format references pictures site package-trial readme-trial image-trial lab lower-bounds newest
 
 $(VENV)/.installed: pyproject.toml
 	python3 -m venv $(VENV)
@@ -11,6 +11,10 @@ $(VENV)/.installed: pyproject.toml
 
 unit: $(VENV)/.installed
 	$(BIN)/pytest -q tests/unit
+
+# Look for examples that break a law of the unit tests: other ones each time, twenty times as many.
+laws: $(VENV)/.installed
+	$(BIN)/pytest -q -n auto -m '' --hypothesis-profile=search $$(grep -rl 'hypothesis' --include='test_*.py' tests/unit)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -89,7 +89,7 @@ FIELD = st.lists(st.integers(0, 7), min_size=1, max_size=4).map(lambda days: ","
 DAY = st.lists(st.integers(1, 31), min_size=1, max_size=4).map(lambda days: ",".join(map(str, days)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(day=DAY | st.just("*"), weekday=FIELD | st.just("*"), begin=st.dates(date(2024, 1, 1), date(2030, 1, 1)))
 def test_every_day_of_a_schedule_is_one_that_cron_would_run_on(day: str, weekday: str, begin: date) -> None:
     def runs(when: date) -> bool:

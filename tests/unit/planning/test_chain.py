@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.base.errors import DamagedError
@@ -157,7 +157,6 @@ def worlds(draw: st.DrawFn) -> tuple[list[Stored], dict[str, set[int]], ChainPol
     return kept, known, policy, draw(st.floats(-10, 40))
 
 
-@settings(deadline=None)
 @given(worlds())
 def test_whatever_happened_a_base_can_be_sent_from_and_restored(
     world: tuple[list[Stored], dict[str, set[int]], ChainPolicy, float],
@@ -178,7 +177,6 @@ def test_whatever_happened_a_base_can_be_sent_from_and_restored(
     assert policy.longest is None or len(chain) < policy.longest
 
 
-@settings(deadline=None)
 @given(worlds())
 def test_a_full_one_is_made_only_where_no_increment_may_be(
     world: tuple[list[Stored], dict[str, set[int]], ChainPolicy, float],
@@ -196,7 +194,6 @@ def test_a_full_one_is_made_only_where_no_increment_may_be(
     assert plan.base == (usable[-1] if usable else None)
 
 
-@settings(deadline=None)
 @given(worlds(), st.integers(0, 10**6))
 def test_what_somebody_else_stores_beside_it_changes_nothing(
     world: tuple[list[Stored], dict[str, set[int]], ChainPolicy, float], guid: int
@@ -256,7 +253,6 @@ def test_backups_of_several_pools_follow_by_time_and_an_increment_never_precedes
     assert in_order([behind, ahead, moved, elsewhere, first]) == [first, ahead, behind, moved, elsewhere]
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(-50, 50), st.booleans()), min_size=1, max_size=12), st.randoms(use_true_random=False)
 )
@@ -270,7 +266,6 @@ def test_of_one_pool_no_clock_changes_the_order(made: list[tuple[float, bool]], 
     assert in_order(mixed) == links
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.floats(-50, 50), st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=12))
 def test_backups_of_another_pool_change_nothing_in_the_order_of_a_pool(made: list[tuple[float, int, int]]) -> None:
     links = [

@@ -54,7 +54,7 @@ def pieces(order: str) -> list[bytes]:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.integers(0, 12)),
     st.sampled_from("<>"),
@@ -78,7 +78,6 @@ def test_slices_may_be_shorter_than_a_record() -> None:
     assert walk(data, *range(0, len(data), 7)).records == 4
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 3 * RECORD_BYTES + 8999), st.lists(st.integers(1, 10_000), max_size=3))
 def test_a_stream_cut_anywhere_is_never_complete(cut: int, cuts: list[int]) -> None:
     data = stream_of(9000)[:-cut]

@@ -155,7 +155,7 @@ class Stored(MemoryChunks):
         return pipe.getvalue(), found.first
 
 
-@settings(max_examples=100, deadline=None, phases=(Phase.generate,))
+@settings(phases=(Phase.generate,))
 @given(st.integers(0, 1 << 32), st.integers(16_000, 40_000), st.sampled_from(list(Codec)), st.data())
 def test_from_every_point_the_rest_is_a_stream_that_zfs_proves(
     seed: int, size: int, codec: Codec, data: st.DataObject

@@ -80,7 +80,7 @@ def fetch(
     return out.getvalue()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 20_000),
     st.sampled_from(list(Codec)),

@@ -75,7 +75,7 @@ def test_it_goes_on_where_an_earlier_run_ended(server: Server) -> None:
     assert len(server.check().incarnations) == 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(["commit", "big", "rotate", "look", "restart"]), max_size=25))
 def test_whatever_order_things_happen_in_the_archive_is_the_servers_binlogs(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str]

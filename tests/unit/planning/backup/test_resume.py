@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.support.manifests import manifest
@@ -114,7 +114,6 @@ def test_a_journal_reads_back_as_it_was_told(tmp_path: Path) -> None:
     assert journal.finished == {"data": manifest().volumes[0]}
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_cut_anywhere_it_says_what_was_whole_and_can_be_written_on(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.support.binlog_scenarios import (
@@ -70,7 +70,6 @@ CLOCKS = st.builds(
 """Random histories with clocks that are set back; each backup records the head of its binlog."""
 
 
-@settings(max_examples=100, deadline=None)
 @given(CLOCKS)
 def test_whatever_the_clocks_say_a_backup_is_found_in_its_own_binlog_and_never_elsewhere(
     simulation: Simulation,
@@ -84,7 +83,6 @@ def test_whatever_the_clocks_say_a_backup_is_found_in_its_own_binlog_and_never_e
         assert bool(route.files) >= any(file.end >= point.coordinates.offset for file in own), route
 
 
-@settings(max_examples=100, deadline=None)
 @given(SIMULATIONS)
 @example(simulate((Flavour.MYSQL, True), SET_BACK_BEHIND_A_LOST_FILE, {9}))
 @example(simulate((Flavour.MYSQL, True), RESET_BEFORE_A_LOST_FILE, {5}))
@@ -94,7 +92,6 @@ def test_a_route_restores_only_states_that_a_server_really_had(simulation: Simul
         assert any(history[: len(state)] == state for history in simulation.histories), follow(point, simulation.files)
 
 
-@settings(max_examples=100, deadline=None)
 @given(SIMULATIONS)
 def test_what_status_promises_is_exactly_what_a_restore_can_plan(simulation: Simulation) -> None:
     points, files = simulation.points, simulation.files
@@ -130,7 +127,6 @@ def test_what_status_promises_is_exactly_what_a_restore_can_plan(simulation: Sim
         assert chosen.point.taken <= moment <= chosen.route.to
 
 
-@settings(max_examples=100, deadline=None)
 @given(WHOLE)
 def test_latest_has_everything_that_the_server_has_at_the_end_or_is_refused(simulation: Simulation) -> None:
     """If the newest file of all was lost, the host's own record knows of it, not the archive."""
@@ -165,7 +161,6 @@ def _is_reset_forgotten(simulation: Simulation, lost: set[int], taken: int) -> b
     )
 
 
-@settings(max_examples=100, deadline=None)
 @given(WHOLE, st.sets(st.integers(0, 20), max_size=3))
 @example(simulate((Flavour.MYSQL, True), RESET_OF_WHICH_NO_FILE_IS_LEFT, set()), {1})
 @example(simulate((Flavour.MYSQL, True), BACKUP_IN_A_LOST_FILE, set()), {0})
@@ -208,7 +203,6 @@ def test_latest_of_an_archive_with_lost_files_misses_nothing_that_the_archive_st
             assert contains(chosen.route.reached, file.reached), (chosen, file)
 
 
-@settings(max_examples=100, deadline=None)
 @given(SIMULATIONS)
 @example(simulate((Flavour.MYSQL, True), OVERLAP, set()))
 @example(simulate((Flavour.MYSQL, True), SET_BACK_TWICE, set()))
@@ -230,7 +224,6 @@ def test_a_restore_to_a_time_replays_no_transaction_committed_after_it(simulatio
         assert any(history[: len(state)] == state for history in simulation.histories), chosen
 
 
-@settings(max_examples=100, deadline=None)
 @given(SIMULATIONS)
 def test_a_time_until_which_the_archive_is_complete_is_the_state_that_a_server_had_then(
     simulation: Simulation,
