@@ -11,6 +11,11 @@ from .progress import JobOutput
 
 FIRST = 10_000.0
 """The weight of a job that begins before all others, however long it takes."""
+_PART = re.compile(r"^(=|_)\1* (\S.*?\S) \1+$", re.MULTILINE)
+"""The line above a part of what pytest says: with `_` of a test that failed, with `=` of anything else."""
+_SAID = re.compile(r"^(?:E  |\s+\| +\S*(?:Error|Failing)\b)")
+"""A line that says why: an error, or what hypothesis says of several."""
+_REASON_LINES, _REASON_WIDTH = 12, 200
 _SUMMARY = re.compile(r"(\d+) (passed|failed|error|errors|skipped)\b")
 
 
@@ -22,12 +27,25 @@ class Stage:
     seconds: float = 0.0
     code: int = 0
     counts: dict[str, int] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
 
     def count(self, output: str) -> None:
         """Add the numbers of pytest's closing line."""
         for line in output.splitlines()[-3:]:
             for number, word in _SUMMARY.findall(line):
                 self.counts[word.rstrip("s") if word == "errors" else word] = int(number)
+
+
+def reasons(output: str) -> list[str]:
+    """Return why tests failed, in pytest's words: for each test its name and the first lines of the error."""
+    parts = _PART.split(output)
+    told = []
+    for sign, name, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        lines = [line for line in text.splitlines() if line.strip()]
+        said = [line for line in lines if _SAID.match(line)] or lines
+        if sign == "_":
+            told.append("\n".join([name, *(f"    {line[:_REASON_WIDTH]}" for line in said[:_REASON_LINES])]))
+    return told
 
 
 @dataclass
@@ -52,5 +70,6 @@ class Job:
             output.add(f"\n{error}\n".encode())
         stage.seconds = time.monotonic() - began
         stage.count(output.text)
+        stage.reasons = reasons(output.text) if stage.code else []
         print(f"--- {self.name} ({stage.seconds:.0f} s)\n{output.text}", flush=True)
         return stage

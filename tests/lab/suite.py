@@ -36,6 +36,7 @@ PYTEST = (
     "-o",
     "addopts=",
     "-q",
+    "--tb=short",
     "--durations=10",
     "--durations-min=5",
 )
@@ -358,6 +359,9 @@ def _conclude(stages: list[Stage], seconds: float) -> int:
         words = ", ".join(f"{number} {word}" for word, number in stage.counts.items())
         print(f"{stage.name:<32} {stage.seconds:8.0f}  {'ok' if stage.code == 0 else 'FAILED'} {words}")
     print(f"{'altogether':<32} {seconds:8.0f}")
+    for stage in stages:
+        for reason in stage.reasons:
+            print(f"{stage.name}: {reason}")
     passed = sum(s.counts.get("passed", 0) for s in stages)
     failed = sum(s.counts.get("failed", 0) + s.counts.get("error", 0) for s in stages)
     silent = sum(1 for s in stages if s.code != 0 and not (s.counts.get("failed") or s.counts.get("error")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from tests.lab.job import reasons
 from tests.lab.progress import JobOutput, told_until_ended
 
 
@@ -37,3 +38,32 @@ def test_lines_are_told_while_a_job_runs_and_none_after_it() -> None:
     told_until_ended([job], lambda: [said(b"..F")], every=0.01, tell=tell)
     assert heard[0].endswith("tests ended: system 1, mysql: 3 (1 failed)")
     assert not job.is_alive()
+
+
+def test_the_end_of_a_run_says_why_each_test_failed() -> None:
+    output = """\
+F.E  [100%]
+=================================== ERRORS ===================================
+_ ERROR at teardown of test_a_name_as_long_as_the_line_is_wide[snapshot] _
+test_x.py:6: in broken
+E   RuntimeError: teardown
+---------------------------- Captured stdout call ----------------------------
+=================================== FAILURES ===================================
+__________ test_the_first __________
+test_x.py:11: in test_the_first
+    assert (1, "b") == (2, "c"), "because of this"
+E   AssertionError: because of this
+E   assert (1, 'b') == (2, 'c')
+___________ test_law ___________
+  | ExceptionGroup: Hypothesis found 2 distinct failures. (2 sub-exceptions)
+    | AssertionError: assert 5 < 5
+    | Failing test case: test_law(
+    |     x=5,
+============================= slowest 10 durations =============================
+2 failed, 1 error in 1.38s
+"""
+    assert reasons(output) == [
+        "ERROR at teardown of test_a_name_as_long_as_the_line_is_wide[snapshot]\n    E   RuntimeError: teardown",
+        "test_the_first\n    E   AssertionError: because of this\n    E   assert (1, 'b') == (2, 'c')",
+        "test_law\n        | AssertionError: assert 5 < 5\n        | Failing test case: test_law(",
+    ]
