@@ -20,12 +20,11 @@ import pytest
 from pydantic import SecretStr
 
 from tests.lab.inside import ledger
-from tests.system.in_guest import Lab, run, zfs
+from tests.system.in_guest import Lab, remove, run
 from tests.unit.support import certificates
 from tests.unit.support.certificates import Files
 from zsnapdb.base.errors import ServerError
 from zsnapdb.jobs.server_copy.client_file import client_file
-from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode
 
@@ -192,12 +191,7 @@ def follower(protected: Protected) -> Iterator[Path]:
     file.write_text("Repl-1ca-x\n")
     file.chmod(0o600)
     yield file
-    mounts = zfs("get", "-H", "-o", "value", "mountpoint", REPLICA)
-    ServerProcess(Path(mounts[0]) / ".zsnapdb").kill_all()
-    for dataset in (f"{REPLICA}/data", REPLICA):
-        for name in zfs("list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset):
-            zfs("destroy", name)
-        zfs("destroy", dataset)
+    remove(REPLICA)
 
 
 def test_a_replica_gives_its_login_to_its_source_alone(lab: Lab, protected: Protected, follower: Path) -> None:

@@ -39,6 +39,7 @@ from tests.lab.inside.zygote import SOCKET as ZYGOTE
 from zsnapdb.base.gtid import Gtids, joined
 from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.mysql.binlog.transactions import transactions
+from zsnapdb.zfs.command import run_when_free
 
 PASSES = 3
 EVERY = 10.0
@@ -325,9 +326,9 @@ class Campaign:
                 text=True,
             )
             for name in listed.stdout.split():
-                subprocess.run(["zfs", "destroy", name], check=True)
+                run_when_free(["zfs", "destroy", name])
             if listed.returncode == 0:
-                subprocess.run(["zfs", "destroy", dataset], check=True)
+                run_when_free(["zfs", "destroy", dataset])
         shutil.rmtree("/var/lib/zsnapdb/restored/campaign", ignore_errors=True)
 
 

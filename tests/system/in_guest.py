@@ -24,6 +24,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.store.base import Store
 from zsnapdb.store.open import open_store
+from zsnapdb.zfs.command import run_when_free
 
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
 SOCKET = "/run/mysqld/mysqld.sock"
@@ -60,9 +61,8 @@ def end_process(pid: int) -> None:
 
 
 def zfs(*words: str) -> list[str]:
-    done = run("zfs", *words)
-    assert done.code == 0, done.stderr
-    return done.stdout.splitlines()
+    """Run it. What a killed server or `zfs send` had is busy until a moment after its end; that is waited for."""
+    return run_when_free(["zfs", *words], patience=60).splitlines()
 
 
 def everything() -> list[str]:
@@ -181,8 +181,13 @@ def remove(top: str) -> None:
     """End the server of a restore and remove its datasets."""
     mounts = zfs("get", "-H", "-o", "value", "mountpoint", top)
     ServerProcess(Path(mounts[0]) / ".zsnapdb").kill_all()
+    remove_datasets(top)
+
+
+def remove_datasets(top: str) -> None:
+    """Remove the dataset of the files and its parent, with their snapshots and bookmarks."""
     for dataset in (f"{top}/data", top):
-        for name in zfs("list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset):
+        for name in zfs("list", "-H", "-d", "1", "-t", "snapshot,bookmark", "-o", "name", dataset):
             zfs("destroy", name)
         zfs("destroy", dataset)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.lab.inside import ledger
 
-from .in_guest import SERVER, SOCKET, Lab, zfs
+from .in_guest import SERVER, SOCKET, Lab, remove_datasets, zfs
 
 SERVER_OPTIONS = Path("/etc/lab.cnf")
 INCLUDED = Path("/etc/lab.d")
@@ -63,10 +63,7 @@ def to_the_first_server(lab: Lab) -> None:
             zfs("set", "canmount=on", dataset)
             zfs("mount", dataset)
     for top in [*olds[1:], *(["tank/was-rewound"] if olds else [])]:
-        for dataset in (f"{top}/data", top):
-            for name in zfs("list", "-H", "-d", "1", "-t", "snapshot,bookmark", "-o", "name", dataset):
-                zfs("destroy", name)
-            zfs("destroy", dataset)
+        remove_datasets(top)
     for name in zfs("list", "-H", "-t", "snapshot", "-o", "name", "-r", "tank/mysql"):
         if "@foreign_" in name:
             zfs("destroy", name)

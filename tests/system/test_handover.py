@@ -19,7 +19,7 @@ import pytest
 from tests.lab.inside import ledger
 from zsnapdb.mysql.process.server import ServerProcess
 
-from .in_guest import SERVER, SOCKET, Lab, remove, zfs
+from .in_guest import SERVER, SOCKET, Lab, remove, remove_datasets, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -220,10 +220,7 @@ def _back_to_the_old_one() -> None:
         zfs("set", "canmount=on", dataset)
         if zfs("get", "-H", "-o", "value", "mounted", dataset) == ["no"]:
             zfs("mount", dataset)
-    for dataset in ("tank/was-promoted/data", "tank/was-promoted"):
-        for name in zfs("list", "-H", "-d", "1", "-t", "snapshot,bookmark", "-o", "name", dataset):
-            zfs("destroy", name)
-        zfs("destroy", dataset)
+    remove_datasets("tank/was-promoted")
     subprocess.run([SERVER, "start"], check=True)
 
 

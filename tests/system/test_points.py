@@ -19,7 +19,7 @@ import pytest
 from tests.lab.inside import ledger
 from zsnapdb.mysql.binlog.transactions import BinlogTransaction, transactions
 
-from .in_guest import CONFIG, SOCKET, Lab, end_process, everything, without_bodies, zfs
+from .in_guest import CONFIG, SOCKET, Lab, end_process, everything, remove_datasets, without_bodies, zfs
 
 pytestmark = pytest.mark.usefixtures("history")
 PARENT = Path("/var/lib/mysql")
@@ -92,10 +92,7 @@ def end(lab: Lab, restored: Mapping[str, Any]) -> None:
     """End the restored server and remove its datasets."""
     if restored["pid"]:
         end_process(restored["pid"])
-    for dataset in (f"{restored['top']}/data", restored["top"]):
-        for name in zfs("list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset):
-            zfs("destroy", name)
-        zfs("destroy", dataset)
+    remove_datasets(restored["top"])
 
 
 def check(lab: Lab, history: History, restored: Mapping[str, Any], last: int) -> None:

@@ -9,6 +9,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+from zsnapdb.zfs.command import run_when_free
+
 TARGET = "tank/campaign"
 
 
@@ -34,7 +36,7 @@ def remove(pid: int | None) -> None:
             ["zfs", "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset], capture_output=True, text=True
         )
         for name in listed.stdout.split():
-            subprocess.run(["zfs", "destroy", name], check=True)
+            run_when_free(["zfs", "destroy", name])
         if listed.returncode == 0:
-            subprocess.run(["zfs", "destroy", dataset], check=True)
+            run_when_free(["zfs", "destroy", dataset])
     shutil.rmtree(f"/var/lib/zsnapdb/restored/{Path(TARGET).name}", ignore_errors=True)
