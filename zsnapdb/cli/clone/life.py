@@ -197,7 +197,7 @@ def commit(
     json: AsJson = False,
 ) -> None:
     """Snapshot a clone in its present state. The commit can be cloned like a backup."""
-    from zsnapdb.jobs.clone import lifecycle, plans
+    from zsnapdb.jobs.clone import commits, plans
     from zsnapdb.report.clone import change as report
 
     settings, host = on_host(config)
@@ -206,7 +206,7 @@ def commit(
         return
 
     def make() -> CommandAnswer:
-        return CommandAnswer(report.CommittedView(lifecycle.commit(settings, host, name, message)))
+        return CommandAnswer(report.CommittedView(commits.commit(settings, host, name, message)))
 
     def made() -> CommandAnswer | None:
         from zsnapdb.jobs.clone import once as of_run
@@ -214,7 +214,7 @@ def commit(
         known = of_run.committed(settings, host, name)
         return CommandAnswer(report.CommittedView(known)) if known is not None else None
 
-    about = ", ".join(filter(None, (name, lifecycle.message_text(message))))
+    about = ", ".join(filter(None, (name, commits.message_text(message))))
     command = Repeatable("clone commit", about, aim=lambda: clone_guids(settings, host, name), made=made)
     show_once(host, once, command, make, json)
 

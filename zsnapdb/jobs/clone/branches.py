@@ -18,7 +18,8 @@ from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import address, branch_heads, data_reset, foreign, handed, log_end
 from zsnapdb.jobs.clone.catalogue import held, of_dataset, ready
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.lifecycle import commit_locked, end_of_log, server_of, server_settings, start_locked
+from zsnapdb.jobs.clone.commits import commit_locked, end_of_log
+from zsnapdb.jobs.clone.lifecycle import server_of, server_settings, start_locked
 from zsnapdb.jobs.clone.log_end import LogEnd
 from zsnapdb.jobs.clone.plans import Intention
 from zsnapdb.jobs.clone.properties import BRANCHES_PROPERTY

@@ -12,7 +12,7 @@ from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import lifecycle, masking_policy, room
+from zsnapdb.jobs.clone import commits, lifecycle, masking_policy, room
 from zsnapdb.jobs.clone import prepare as job
 from zsnapdb.jobs.clone.catalogue import home, ready
 from zsnapdb.jobs.clone.clone_info import CloneInfo
@@ -96,7 +96,7 @@ def protect(settings: Settings, host: Host, name: str, seconds: float) -> Intent
 
 def commit(settings: Settings, host: Host, name: str, message: str) -> Intention:
     """Return what a commit would snapshot."""
-    lifecycle.message_text(message)
+    commits.message_text(message)
     info = ready(settings, host, name)
     if info.phase is not CopyPhase.READY:
         raise PreflightError(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.mysql.test_locks import Fake, process
 from zsnapdb.base.errors import LockNotGranted
-from zsnapdb.jobs.clone import lifecycle
+from zsnapdb.jobs.clone import commits
 
 
 class FakeInfo:
@@ -30,13 +30,13 @@ def sessions_of(monkeypatch: pytest.MonkeyPatch, *fakes: Fake) -> None:
         def __exit__(self, *_: object) -> None:
             self.fake.close()
 
-    monkeypatch.setattr(lifecycle, "session", Opened)
+    monkeypatch.setattr(commits, "session", Opened)
 
 
 def test_a_commit_locks_and_unlocks_on_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     owner, second = Fake(1), Fake(2)
     sessions_of(monkeypatch, owner, second)
-    with lifecycle.writes_paused(FakeInfo()):  # type: ignore[arg-type]
+    with commits.writes_paused(FakeInfo()):  # type: ignore[arg-type]
         assert owner.statements[-1] == "FLUSH TABLES WITH READ LOCK"
     assert owner.statements[-1] == "UNLOCK TABLES"
     assert second.statements == []
@@ -47,10 +47,10 @@ def test_a_commit_ends_no_statement_that_is_in_its_way_and_does_not_lock_behind_
 ) -> None:
     owner = Fake(1, processes=[process(7, 60, "SELECT SLEEP(600)")])
     sessions_of(monkeypatch, owner, Fake(2))
-    monkeypatch.setattr(lifecycle, "_COMMIT_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(commits, "_PATIENCE_SECONDS", 0.0)
     with (
         pytest.raises(LockNotGranted, match="connection 7") as refusal,
-        lifecycle.writes_paused(FakeInfo()),  # type: ignore[arg-type]
+        commits.writes_paused(FakeInfo()),  # type: ignore[arg-type]
     ):
         pass
     assert not [sql for sql in owner.statements if sql.startswith(("FLUSH", "KILL"))]
@@ -64,8 +64,8 @@ def test_a_commit_requests_its_lock_again_on_new_connections_until_the_statement
     blocked = [Fake(number, processes=[process(7, 60, "SELECT SLEEP(600)")]) for number in (1, 3)]
     owner = Fake(5)
     sessions_of(monkeypatch, blocked[0], Fake(2), blocked[1], Fake(4), owner, Fake(6))
-    monkeypatch.setattr(lifecycle, "delays", lambda: iter([0.0] * 9), raising=False)
-    with lifecycle.writes_paused(FakeInfo()):  # type: ignore[arg-type]
+    monkeypatch.setattr(commits, "delays", lambda: iter([0.0] * 9), raising=False)
+    with commits.writes_paused(FakeInfo()):  # type: ignore[arg-type]
         assert owner.statements[-1] == "FLUSH TABLES WITH READ LOCK"
     assert owner.statements[-1] == "UNLOCK TABLES"
     assert all(fake.is_closed for fake in blocked)
@@ -76,7 +76,7 @@ def test_an_error_under_a_commits_lock_is_not_taken_for_a_lock_that_was_refused(
 ) -> None:
     sessions_of(monkeypatch, Fake(1), Fake(2))
     refused = LockNotGranted("from the block")
-    with pytest.raises(LockNotGranted) as seen, lifecycle.writes_paused(FakeInfo()):  # type: ignore[arg-type]
+    with pytest.raises(LockNotGranted) as seen, commits.writes_paused(FakeInfo()):  # type: ignore[arg-type]
         raise refused
     assert seen.value.message.startswith("from the block")
 
@@ -84,7 +84,7 @@ def test_an_error_under_a_commits_lock_is_not_taken_for_a_lock_that_was_refused(
 def test_whatever_is_raised_under_a_commits_lock_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     owner = Fake(1)
     sessions_of(monkeypatch, owner, Fake(2))
-    with pytest.raises(KeyError), lifecycle.writes_paused(FakeInfo()):  # type: ignore[arg-type]
+    with pytest.raises(KeyError), commits.writes_paused(FakeInfo()):  # type: ignore[arg-type]
         raise KeyError("x")
     assert owner.is_closed
 
@@ -92,5 +92,5 @@ def test_whatever_is_raised_under_a_commits_lock_ends_it(monkeypatch: pytest.Mon
 def test_a_clone_whose_server_does_not_run_needs_no_lock() -> None:
     info = FakeInfo()
     info.pid = None
-    with lifecycle.writes_paused(info):  # type: ignore[arg-type]
+    with commits.writes_paused(info):  # type: ignore[arg-type]
         pass

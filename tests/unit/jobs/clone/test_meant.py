@@ -14,7 +14,7 @@ from zsnapdb.base.errors import UnknownNameError, UsageError
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.clone import branches, destroy, lifecycle, locks, reset, server_log
+from zsnapdb.jobs.clone import branches, commits, destroy, lifecycle, locks, reset, server_log
 from zsnapdb.jobs.clone.meant import VARIABLE, MeantClone
 
 BASE = f"{SOURCE}@zsnapdb-20261120T100000Z-0001"
@@ -26,7 +26,7 @@ JOBS: dict[str, Job] = {
     "destroy": lambda: destroy.destroy(SETTINGS, THIS_HOST, "mine"),
     "extend": lambda: lifecycle.extend(SETTINGS, THIS_HOST, "mine", 60.0),
     "protect": lambda: lifecycle.protect(SETTINGS, THIS_HOST, "mine", 60.0),
-    "commit": lambda: lifecycle.commit(SETTINGS, THIS_HOST, "mine", "theirs"),
+    "commit": lambda: commits.commit(SETTINGS, THIS_HOST, "mine", "theirs"),
     "reset": lambda: reset.reset(SETTINGS, THIS_HOST, "mine", None, SILENT),
     "branch": lambda: branches.create(SETTINGS, THIS_HOST, "mine", "theirs"),
     "switch": lambda: branches.switch(SETTINGS, THIS_HOST, "mine", "theirs", SILENT),

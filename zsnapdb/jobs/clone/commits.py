@@ -1,0 +1,156 @@
+"""Commits of a clone: a snapshot set of its volumes at one moment, while nothing writes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from zsnapdb.base.errors import LockNotGranted, PreflightError, UsageError, ZsnapdbError
+from zsnapdb.base.model import SnapshotSet
+from zsnapdb.base.patterns import printable
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RUN_PROPERTY, snapshot_name
+from zsnapdb.jobs.base.undo import undone_on_error
+from zsnapdb.jobs.clone import branch_heads, log_end, properties, volumes
+from zsnapdb.jobs.clone.catalogue import held
+from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.lifecycle import session
+from zsnapdb.jobs.clone.log_end import LogEnd
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.mysql.locks import GlobalReadLock, Terms, Watchdog, holding
+from zsnapdb.planning.backup.lock_wait import delays
+from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
+from zsnapdb.zfs import datasets, owned
+
+_LOCK_SECONDS = 10.0
+"""How long a commit waits for its lock.
+
+The lock is not requested while another statement has been running for that long already.
+"""
+_DEADLINE_SECONDS = 30.0
+"""Limit from the first statement of the lock to its release, the snapshot included."""
+_PATIENCE_SECONDS = 60.0
+"""For how long a commit requests its lock again and again, as a backup does by default (lock.budget)."""
+_MESSAGE_BYTES = 1000
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A new commit: a snapshot set of a clone. `clone create --from` accepts its `set.backup_id`."""
+
+    info: CloneInfo
+    set: SnapshotSet
+    message: str
+
+
+def message_text(message: str) -> str:
+    """Return the message of a commit on one line. PreflightError if it is too long for a property."""
+    text = printable(" ".join(message.split()))
+    if len(text.encode()) > _MESSAGE_BYTES:
+        raise UsageError(f"the message has more than {_MESSAGE_BYTES} bytes", hint="shorten the message")
+    return text
+
+
+def commit(settings: Settings, host: Host, name: str, message: str) -> Committed:
+    """Snapshot all volumes of the clone at one moment, whether its server runs or not.
+
+    The new snapshot set can be cloned like a backup. Writers of the clone wait during the snapshot (FLUSH TABLES WITH
+    READ LOCK), so that the tables of all engines are consistent.
+    """
+    text = message_text(message)
+    with held(settings, host, name) as info:
+        if info.phase is not CopyPhase.READY:
+            raise PreflightError(
+                f"the server of clone {name} was never started ({info.phase})", hint=f"run `zsnapdb clone start {name}`"
+            )
+        return commit_locked(host, info, text)
+
+
+def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
+    """Commit the clone, whose server was started once; the caller holds its lock."""
+    commit_id = host.new_backup_id()
+    facts = {
+        properties.COMMIT_PROPERTY: commit_id,
+        BACKUP_PROPERTY: commit_id,
+        properties.MESSAGE_PROPERTY: text,
+        properties.PARENT_PROPERTY: branch_heads.parent(info),
+        RUN_PROPERTY: host.run_id(),
+        copy_properties.OWNER_PROPERTY: info.owner,
+        copy_properties.CREATED_PROPERTY: stamp(host.now()),
+        **_facts_of_data(info),
+    }
+    short = snapshot_name(commit_id)
+    names = [f"{dataset}@{short}" for dataset in info.volumes.values()]
+    # If the lock was lost, nothing proves that the snapshot is consistent: it is destroyed.
+    with undone_on_error(lambda: owned.destroy_set(names, commit_id)), writes_paused(info):
+        end = end_of_log(info)
+        made = volumes.snapshot(
+            info.volumes, short, {**facts, **({properties.LOG_END_PROPERTY: str(end)} if end is not None else {})}
+        )
+    return Committed(info, SnapshotSet(commit_id, made), text)
+
+
+def end_of_log(info: CloneInfo) -> LogEnd | None:
+    """Return where the binlog of the clone ends now; None if its server does not run, or if that is not known."""
+    if info.pid is not None:
+        with contextlib.suppress(ZsnapdbError), session(info) as opened:
+            return log_end.of_running(opened)
+    return None
+
+
+def _facts_of_data(info: CloneInfo) -> dict[str, str]:
+    """Return what is true of the clone's data, for the commit itself.
+
+    What a snapshot inherits changes with a reset, and when another clone takes the snapshot over.
+    """
+    volume = next(iter(info.volumes.values()))
+    origin = datasets.properties(volume, [ORIGIN_PROPERTY])[ORIGIN_PROPERTY].value
+    return {
+        INSTANCE_PROPERTY: info.instance,
+        ORIGIN_PROPERTY: origin,
+        properties.MASKED_PROPERTY: info.masked or properties.NOT_MASKED,
+    }
+
+
+@contextlib.contextmanager
+def writes_paused(info: CloneInfo) -> Iterator[None]:
+    """Block writes of the clone's server, if it runs, during the block.
+
+    The lock has a deadline and a watchdog, like the lock of a backup. While a running statement blocks the lock it is
+    requested again, up to a minute; then LockNotGranted. LockError if the lock was lost before the block ended.
+    """
+    if info.pid is None:
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        _enter_lock(stack, info)
+        yield
+
+
+def _enter_lock(stack: contextlib.ExitStack, info: CloneInfo) -> None:
+    """Take the lock for as long as the stack is open. LockNotGranted if it is still refused after the patience."""
+    give_up = time.monotonic() + _PATIENCE_SECONDS
+    for pause in delays():
+        try:
+            stack.enter_context(_write_lock(info))
+            return
+        except LockNotGranted as error:
+            if time.monotonic() + pause > give_up:
+                raise LockNotGranted(
+                    error.message,
+                    hint=f"end the statement on clone {info.label} (`KILL QUERY`) or wait until it ends; commit again",
+                ) from error
+            time.sleep(pause)
+
+
+@contextlib.contextmanager
+def _write_lock(info: CloneInfo) -> Iterator[None]:
+    lock = GlobalReadLock(longest=_LOCK_SECONDS, kill="never")
+    terms = Terms(_DEADLINE_SECONDS, _LOCK_SECONDS)
+    with session(info) as owner, session(info) as second, holding(lock, owner, Watchdog(second), terms):
+        yield
