@@ -6,9 +6,7 @@ import contextlib
 import hashlib
 import secrets
 import sys
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -46,6 +44,7 @@ from zsnapdb.serve.roles import (
     sees_all,
 )
 from zsnapdb.serve.seen import SeenClone, SeenCommit, belonging, seen_in, the_clone
+from zsnapdb.serve.subject_turns import SubjectTurns
 from zsnapdb.serve.verbs import (
     BeatCloneVerb,
     CancelOperationVerb,
@@ -82,8 +81,6 @@ _DIFFERENCE_SECONDS = 600.0
 """The longest that two states may be compared: two servers run as long."""
 PATIENCE = 10.0
 """After how many seconds whoever asked is told that the operation goes on."""
-MOST_AT_ONCE = 24
-"""How many requests of a subject are answered at once. The web process has 40 threads, the helper 64 places."""
 
 
 @dataclass
@@ -108,10 +105,8 @@ class Desk:
     logins: LoginDesk | None = None
     fleet: Callable[[FleetQuery, Role], ResultAnswer] | None = None
     patience: float = PATIENCE
-    most_at_once: int = MOST_AT_ONCE
+    turns: SubjectTurns = field(default_factory=SubjectTurns)
     _admission: Admission = field(init=False)
-    _answering: Counter[str] = field(init=False, default_factory=Counter)
-    _counting: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._admission = Admission(
@@ -127,7 +122,7 @@ class Desk:
         if isinstance(request.verb, LoginVerb):
             return self._login(request.token, request.verb)
         asks = self._holder(request.token)
-        with self._place(asks.subject):
+        with self.turns.of(asks.subject):
             return self._answer(asks, request.verb, tell)
 
     def _answer(self, asks: CredentialHolder, verb: RoleVerb, tell: Callable[[BegunAnswer], None]) -> Ending:
@@ -179,21 +174,6 @@ class Desk:
             raise messages.unauthenticated()
         return asks
 
-    @contextlib.contextmanager
-    def _place(self, subject: str) -> Iterator[None]:
-        """Answer one request more of the subject. RefusedRequest if too many are: others have their turn too."""
-        with self._counting:
-            if self._answering[subject] >= self.most_at_once:
-                raise messages.too_busy(f"{self.most_at_once} requests of {subject} are being answered")
-            self._answering[subject] += 1
-        try:
-            yield
-        finally:
-            with self._counting:
-                self._answering[subject] -= 1
-                if not self._answering[subject]:
-                    del self._answering[subject]
-
     def _subject(self, asks: CredentialHolder) -> ResultAnswer:
         messages.require(decide(asks.role, VerbKind.SUBJECT_GET, Belonging.NOBODY))
         limits = self.settings().serve
@@ -214,18 +194,7 @@ class Desk:
 
     def _instances(self, asks: CredentialHolder) -> ResultAnswer:
         messages.require(decide(asks.role, VerbKind.INSTANCE_LIST, Belonging.NOBODY))
-        settings = self.settings()
-        known: list[JsonValue] = [
-            {
-                "name": name,
-                "masked": bool(one.masking.run),
-                "pool": one.pool is not None,
-                "clones_allowed": instance_access.refusal(asks.role, settings, name) is None,
-            }
-            for name, one in sorted(settings.instance.items())
-            if one.vm is None
-        ]
-        return ResultAnswer(document={"instances": known})
+        return ResultAnswer(document={"instances": [*instance_access.shown(asks.role, self.settings())]})
 
     def _clones(self, asks: CredentialHolder) -> ResultAnswer:
         messages.require(decide(asks.role, VerbKind.CLONE_LIST, Belonging.NOBODY))

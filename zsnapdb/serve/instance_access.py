@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from pydantic import JsonValue
+
 from zsnapdb.config.settings import Settings
 from zsnapdb.serve import messages
 from zsnapdb.serve.messages import RefusedRequest
@@ -22,3 +26,15 @@ def is_for_all(settings: Settings, name: str) -> bool:
     """Whether everybody may see the instance's data as it is."""
     instance = settings.instance.get(name)
     return instance is not None and not instance.masking.run and name in settings.serve.unmasked
+
+
+def shown(role: Role, settings: Settings) -> Iterator[dict[str, JsonValue]]:
+    """Yield what is told of each instance of which there are clones, in order of their names."""
+    for name, instance in sorted(settings.instance.items()):
+        if instance.vm is None:
+            yield {
+                "name": name,
+                "masked": bool(instance.masking.run),
+                "pool": instance.pool is not None,
+                "clones_allowed": refusal(role, settings, name) is None,
+            }

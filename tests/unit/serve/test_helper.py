@@ -339,7 +339,7 @@ def test_one_subject_does_not_take_every_place(tmp_path: Path) -> None:
     token, other = host.token("ci:shop/web"), host.token("ci:shop/app")
     keyed = CreateCloneVerb(wanted=NewClone(instance="main"), key="build-7")
     with host.helper() as desk, ThreadPoolExecutor(4) as pool:
-        desk.most_at_once = 3
+        desk.turns.most = 3
         answers = pool.map(lambda _: host.ask(token, keyed), range(4))
         refused = next(one for one in answers if isinstance(one, FailureAnswer))
         assert refused.code == "busy"
