@@ -19,7 +19,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
 from zsnapdb.jobs.clone import haproxy, heartbeat, locks, meant, taken_over
 from zsnapdb.jobs.clone import properties as clone_properties
-from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
 from zsnapdb.jobs.clone.credentials import client_host
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.copies import catalogue as copies
@@ -79,6 +79,13 @@ _COLUMNS = (
     "quota",
     "origin",
 )
+_CLAIM_COLUMNS = (
+    clone_properties.LABEL_PROPERTY,
+    clone_properties.ID_PROPERTY,
+    clone_properties.PORT_PROPERTY,
+    clone_properties.ADDRESS_PROPERTY,
+    copy_properties.OWNER_PROPERTY,
+)
 _LAST_PORT = 65535
 
 
@@ -109,6 +116,24 @@ def listing(settings: Settings, host: Host) -> list[CloneInfo]:
     return list(known(settings, host).copies)
 
 
+def claims(settings: Settings) -> KnownCopies[CloneClaim]:
+    """Return what the clones on this host have that no other may have. Nothing below their anchors is looked at."""
+    return copies.known("clone", homes(settings), _CLAIM_COLUMNS, CLONE_PROPERTY, _claim, depth=1)
+
+
+def _claim(found: CopyDatasets) -> CloneClaim:
+    def called(key: str) -> str:
+        recorded = found.facts[key]
+        return recorded.value if recorded.is_local and clone_properties.is_clone_name(recorded.value) else found.name
+
+    label, own_id = called(clone_properties.LABEL_PROPERTY), called(clone_properties.ID_PROPERTY)
+    port, owner = found.number(clone_properties.PORT_PROPERTY), found.text(copy_properties.OWNER_PROPERTY)
+    if not 0 <= port <= _LAST_PORT:
+        raise ValueError(f"{port} is not a port")
+    address = _address(found.facts[clone_properties.ADDRESS_PROPERTY])
+    return CloneClaim(found.name, label, own_id, found.anchor, port, address, owner)
+
+
 def _routes(settings: Settings) -> Callable[[], KeptRoutes]:
     """Return what asks HAProxy where it leads, at most once."""
     return cache(lambda: haproxy.routes_or_none(settings.clones.address))
@@ -121,9 +146,7 @@ def _info(
     users: server.OptionFileUsers | None = None,
 ) -> CloneInfo:
     value, top, facts, members = found.text, found.anchor, found.facts, found.members
-    port = found.number(clone_properties.PORT_PROPERTY)
-    if not 0 <= port <= _LAST_PORT:
-        raise ValueError(f"{port} is not a port")
+    claim = _claim(found)
     if not is_mount_point(value(clone_properties.ROOT_PROPERTY)):
         raise ValueError(f"{clone_properties.ROOT_PROPERTY} is not an absolute path")
     revision = found.number(clone_properties.REVISION_PROPERTY)
@@ -144,18 +167,17 @@ def _info(
     )
     mount = Path(value(clone_properties.ROOT_PROPERTY))
     follows = facts[clone_properties.FOLLOWS_PROPERTY]
-    label, own_id = facts[clone_properties.LABEL_PROPERTY], facts[clone_properties.ID_PROPERTY]
-    bind_address, address = value(clone_properties.BIND_PROPERTY), _address(facts[clone_properties.ADDRESS_PROPERTY])
+    bind_address, address = value(clone_properties.BIND_PROPERTY), claim.address
     branches, own_guid = facts[clone_properties.BRANCHES_PROPERTY], facts[clone_properties.GUID_PROPERTY]
     original, _, original_request = value(clone_properties.ORIGINAL_PROPERTY).partition(" ")
     set_name, _, part = value(clone_properties.SET_PROPERTY).partition(" ")
     return CloneInfo(
         name=found.name,
-        label=label.value if label.is_local and clone_properties.is_clone_name(label.value) else found.name,
-        id=own_id.value if own_id.is_local and clone_properties.is_clone_name(own_id.value) else found.name,
+        label=claim.label,
+        id=claim.id,
         guid=(own_guid if own_guid.is_local else facts["guid"]).value,
         address=address,
-        is_led_to=address is not None and routes().get(address) == KeptRoute(client_host(bind_address), port),
+        is_led_to=address is not None and routes().get(address) == KeptRoute(client_host(bind_address), claim.port),
         instance=value(INSTANCE_PROPERTY),
         backup_id=value(BACKUP_PROPERTY),
         source=value(clone_properties.SOURCE_PROPERTY),
@@ -166,13 +188,13 @@ def _info(
         set_name=set_name if part else "",
         part=part,
         flavour=Flavour(value(clone_properties.FLAVOUR_PROPERTY)),
-        port=port,
+        port=claim.port,
         bind_address=bind_address,
         server_id=found.number(clone_properties.SERVER_ID_PROPERTY),
         created=value(copy_properties.CREATED_PROPERTY),
         position=value(POSITION_PROPERTY),
         phase=found.phase(),
-        owner=value(copy_properties.OWNER_PROPERTY),
+        owner=claim.owner,
         lease=replace(found.lease(), heartbeat=_heartbeat(host, found)),
         profile=ServerProfile(value(clone_properties.PROFILE_PROPERTY)),
         rights=AccountRights(value(clone_properties.RIGHTS_PROPERTY)),
@@ -284,9 +306,9 @@ def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
     return now
 
 
-def refuse_label(others: Iterable[CloneInfo], label: str) -> None:
+def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
     """Raise ExistsError if one of these clones is called so, or has a dataset of that name."""
-    other = next((info for info in others if info.is_called(label) or info.name == label), None)
+    other = next((claim for claim in others if claim.is_called(label) or claim.name == label), None)
     if other is not None:
         raise ExistsError(
             f"the clone {label} exists: {other.top}",

@@ -20,6 +20,26 @@ from zsnapdb.planning.server_copy.origin import Origin
 
 
 @dataclass(frozen=True)
+class CloneClaim:
+    """What a clone has that no other may have, and whose it is. Its anchor alone says so.
+
+    `name`, `label`, `id`, `top`, `port`, `address` and `owner` are those of CloneInfo.
+    """
+
+    name: str
+    label: str
+    id: str
+    top: str
+    port: int
+    address: int | None
+    owner: str
+
+    def is_called(self, word: str) -> bool:
+        """Whether people call it so."""
+        return word in (self.label, self.id)
+
+
+@dataclass(frozen=True)
 class CloneInfo:
     """A clone as the properties of its datasets describe it.
 
@@ -113,9 +133,14 @@ class CloneInfo:
         """The port at which clients reach it: the one that it keeps, or that of its server where HAProxy is away."""
         return self.address if self.address is not None and self.is_led_to else self.port
 
+    @property
+    def claim(self) -> CloneClaim:
+        """What no other clone may have."""
+        return CloneClaim(self.name, self.label, self.id, self.top, self.port, self.address, self.owner)
+
     def is_called(self, word: str) -> bool:
         """Whether people call it so."""
-        return word in (self.label, self.id)
+        return self.claim.is_called(word)
 
     @property
     def current(self) -> str:

@@ -277,15 +277,15 @@ def _admitted(
 
     ExistsError if another clone is called so. `free`: the free bytes of its pool.
     """
-    limits, known = settings.clones, catalogue.known(settings, host)
+    limits, known = settings.clones, catalogue.claims(settings)
     clones = known.copies
     catalogue.refuse_label(clones, name)
     quota = Quota(0 if request.waits else limits.per_owner, limits.total, limits.free_floor)
     # A clone that cannot be read is somebody's, and takes its room all the same.
-    owners = [*(info.owner for info in clones), *("" for _ in known.unreadable)]
+    owners = [*(claim.owner for claim in clones), *("" for _ in known.unreadable)]
     admit(quota, owner_text(request.owner), owners, free)
     lease = first_lease(request.ttl, policy(limits), host.now())
-    used = {info.port for info in clones} | set(limits.reserved_ports) | haproxy.ports_led_to(limits.address)
+    used = {claim.port for claim in clones} | set(limits.reserved_ports) | haproxy.ports_led_to(limits.address)
     port = choose_port(limits.first_port, limits.last_port, used, port_is_free)
     if request.waits or request.is_ephemeral:
         return lease, port, {}

@@ -40,7 +40,7 @@ from zsnapdb.jobs.clone import (
     properties,
     volumes,
 )
-from zsnapdb.jobs.clone.catalogue import held, listing, of_dataset, ready, refuse_label, refuse_other
+from zsnapdb.jobs.clone.catalogue import claims, held, of_dataset, ready, refuse_label, refuse_other
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.handed import HandedData
@@ -175,7 +175,7 @@ def rename(settings: Settings, host: Host, name: str, new: str) -> CloneInfo:
     if not properties.is_clone_name(new):
         raise UsageError(f"invalid clone name {new!r}", hint="use at most 32 of: small letters, digits, - and _")
     with held(settings, host, name) as info, locks.names_and_ports():
-        refuse_label([other for other in listing(settings, host) if other.name != info.name], new)
+        refuse_label([other for other in claims(settings).copies if other.name != info.name], new)
         datasets.set_properties(info.top, {properties.LABEL_PROPERTY: new})
         return replace(info, label=new)
 

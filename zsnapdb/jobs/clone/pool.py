@@ -35,7 +35,7 @@ from zsnapdb.jobs.clone import (
     properties,
 )
 from zsnapdb.jobs.clone.catalogue import of_dataset
-from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
 from zsnapdb.jobs.clone.created import Created, CreateDurations
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import LATEST
@@ -156,7 +156,7 @@ def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: 
     label = request.name or info.name
     if not properties.is_clone_name(label):
         raise UsageError(f"invalid clone name {label!r}", hint="use at most 32 of: small letters, digits, - and _")
-    others = _admitted_beside(settings, instance, request, info, label)
+    others = _admitted_beside(settings, request, info, label)
     now = instance.host.now()
     lease = first_lease(request.ttl, policy(settings.clones), now)
     beats = heartbeat_seconds(request.heartbeat) if request.heartbeat is not None else properties.NO_HEARTBEAT
@@ -175,14 +175,12 @@ def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: 
     }
 
 
-def _admitted_beside(
-    settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo, label: str
-) -> list[CloneInfo]:
-    """Return the other clones. PreflightError or ExistsError if the owner may have no more, or none of that name.
+def _admitted_beside(settings: Settings, request: CloneRequest, info: CloneInfo, label: str) -> list[CloneClaim]:
+    """Return what the others have. PreflightError or ExistsError if the owner may have no more, or none of that name.
 
     The slot exists already: it takes no more room of the pool, and is one of the clones that may exist.
     """
-    known = catalogue.known(settings, instance.host)
+    known = catalogue.claims(settings)
     others = [other for other in known.copies if other.name != info.name]
     catalogue.refuse_label(others, label)
     quota = Quota(settings.clones.per_owner, settings.clones.total, 0)

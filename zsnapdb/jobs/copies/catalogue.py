@@ -142,16 +142,18 @@ def known(
     mark: str,
     read: Callable[[CopyDatasets], C],
     only: str | None = None,
+    depth: int | None = None,
 ) -> KnownCopies[C]:
     """Return the copies below the datasets `above`, each as `read` makes it of its datasets.
 
     `mark` is the property with the name of the copy. A copy for which `read` raises ValueError or DamagedError is among
-    the unreadable ones. `only`: no other copy than the one of this name is looked at (None: all).
+    the unreadable ones. `only`: no other copy than the one of this name is looked at (None: all). `depth`: no datasets
+    more levels below `above` are (None: all are; 1: anchors alone).
     """
     copies: list[C] = []
     unreadable = []
     for dataset in above:
-        for found in _below(dataset, (*columns, PHASE_PROPERTY, INSTANCE_PROPERTY), mark, only):
+        for found in _below(dataset, (*columns, PHASE_PROPERTY, INSTANCE_PROPERTY), mark, only, depth):
             try:
                 copies.append(read(found))
             except (ValueError, DamagedError) as error:
@@ -161,9 +163,12 @@ def known(
     return KnownCopies(what, copies, unreadable)
 
 
-def _below(above: str, columns: Sequence[str], mark: str, only: str | None) -> Iterator[CopyDatasets]:
+def _below(
+    above: str, columns: Sequence[str], mark: str, only: str | None, depth: int | None
+) -> Iterator[CopyDatasets]:
+    top = above if only is None else f"{above}/{only}"
     try:
-        listed = datasets.children(above if only is None else f"{above}/{only}", (*dict.fromkeys(columns), mark))
+        listed = datasets.children(top, (*dict.fromkeys(columns), mark), depth)
     except NotThere:
         return
     groups: dict[str, dict[str, Properties]] = {}

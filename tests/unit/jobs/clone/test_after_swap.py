@@ -80,7 +80,7 @@ def test_what_was_replaced_stays_as_long_as_somebody_works_on_it_or_it_is_somebo
 
 
 def test_the_hint_of_a_name_that_is_taken_destroys_what_has_it_and_nothing_else(swapped: ClonePool, host: Host) -> None:
-    others = [one for one in catalogue.listing(SETTINGS, host) if one.name != "slot"]
+    others = [one for one in catalogue.claims(SETTINGS).copies if one.name != "slot"]
     with pytest.raises(ExistsError) as refused:
         catalogue.refuse_label(others, "dev")
     assert "clone destroy slot`" in refused.value.hint

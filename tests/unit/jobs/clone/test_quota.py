@@ -14,7 +14,6 @@ from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config import settings as configuration
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST, Host
-from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue, create_plan, data_reset, lifecycle, reaper, room, taken_over, volumes
 from zsnapdb.jobs.clone import pool as clone_pool
 from zsnapdb.jobs.clone.clone_info import CloneInfo
@@ -76,14 +75,13 @@ def test_an_account_has_as_many_clones_by_serve_as_by_sudo_and_no_more(
         f'[clones]\ndataset = "{HOME}"\nper_owner = 1\n',
         "the test",
     )
-    instance = Instance.of(limited, "main").on_host(host)
     slot = catalogue.find(limited, host, "first")
     for owner in ("anna", "unix:anna"):
         request = CloneRequest(owner=owner, name="second")
         with pytest.raises(PreflightError, match=r"clones\.per_owner is 1"):
             create_plan._admitted(limited, host, request, "second", 1 << 40)
         with pytest.raises(PreflightError, match=r"clones\.per_owner is 1"):
-            clone_pool._admitted_beside(limited, instance, request, replace(slot, name="slot"), "second")
+            clone_pool._admitted_beside(limited, request, replace(slot, name="slot"), "second")
 
 
 @pytest.fixture

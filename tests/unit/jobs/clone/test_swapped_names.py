@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +14,10 @@ from zsnapdb.config.settings import CloneSettings, Settings, parse
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import catalogue, destroy, once, ownership, reaper
 from zsnapdb.jobs.clone.swap import _objection, _of_nobody, _of_user
+from zsnapdb.jobs.copies.catalogue import Properties
 from zsnapdb.planning.clone.lease import LeaseVerdict
 from zsnapdb.planning.clone.pool import PoolMark
+from zsnapdb.zfs import datasets
 
 GIB = 1 << 30
 SET = "20261120T100000Z-0001"
@@ -81,10 +83,31 @@ def test_destroying_by_the_name_takes_the_clone_and_what_lay_there_which_is_nobo
 
 
 def test_no_other_clone_gets_a_name_that_is_a_label_an_id_or_a_dataset(swapped: ClonePool, settings: Settings) -> None:
-    known = catalogue.listing(settings, THIS_HOST)
+    known = catalogue.claims(settings).copies
     for name in ("dev", "main-x"):
         with pytest.raises(ExistsError):
             catalogue.refuse_label(known, name)
+
+
+def test_what_a_clone_keeps_from_others_is_known_without_a_look_at_its_data(
+    swapped: ClonePool, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host with hundreds of clones has many more datasets; ZFS needs time for each that it names."""
+    everything = catalogue.known(settings, THIS_HOST)
+    claims, read = [info.claim for info in everything.copies], set[str]()
+    children = datasets.children
+
+    def watched(dataset: str, names: Sequence[str], depth: int | None = None) -> Mapping[str, Properties]:
+        seen = children(dataset, names, depth)
+        read.update(seen)
+        return seen
+
+    monkeypatch.setattr(datasets, "children", watched)
+    listed = catalogue.claims(settings)
+    assert sorted(listed.copies, key=lambda one: one.name) == sorted(claims, key=lambda one: one.name)
+    assert read == {HOME, f"{HOME}/dev", f"{HOME}/main-x"}
+    swapped.things[f"{HOME}/dev"].properties["zsnapdb:port"] = "70000"
+    assert [one.name for one in catalogue.claims(settings).unreadable] == ["dev"]
 
 
 def test_no_slot_is_spoilt_for_a_clone_that_may_have_less_than_the_slot_has(swapped: ClonePool) -> None:
