@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _STREAMS = 3
+_DESTRUCTOR_SECONDS = 0.01
 _CLIENT_OF_FLEET = "temporalio.bridge.temporal_sdk_bridge"
 _PassedOn = (KeyboardInterrupt, EOFError, OSError)
 """What typer would turn into an exit code or a message of its own."""
@@ -76,12 +77,26 @@ def _hang_up(number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _again(unraisable: sys.UnraisableHookArgs) -> None:
+    """Interrupt a moment later, if the interrupt came within a destructor, which drops every exception.
+
+    The interpreter calls this there (sys.unraisablehook): raised now, the exception would be dropped again. SIGTERM
+    interrupts whichever signal it was: SIGHUP does so only once, and a job can have begun with SIGINT ignored.
+    """
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+        return
+    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGTERM))
+    signal.setitimer(signal.ITIMER_REAL, _DESTRUCTOR_SECONDS)
+
+
 def interrupt_on_signals() -> None:
     """Make SIGTERM (a service manager) and SIGHUP (a lost session) interrupt the command, as Ctrl-C does.
 
     Locks are released, hooks run, incomplete files and datasets are removed. A command that nohup(1) started ignores
     SIGHUP from the beginning; it continues to do so.
     """
+    sys.unraisablehook = _again
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _hang_up)

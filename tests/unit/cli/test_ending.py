@@ -51,6 +51,32 @@ def test_a_signal_interrupts_a_command_which_then_cleans_up(number: signal.Signa
     assert (done.returncode, done.stdout, done.stderr) == (130, "cleaned up\n", "zsnapdb: interrupted\n")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_that_comes_in_a_destructor_is_not_lost(number: signal.Signals) -> None:
+    """The interpreter drops the exception there. Destructors run anywhere, as that of a library's answer by HTTP."""
+    done = run(
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "
+        f"dying = type('Dying', (), {{'__del__': lambda _: os.kill(os.getpid(), {int(number)})}}); dying(); "
+        "import time; time.sleep(60)"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "cleaned up\n", "zsnapdb: interrupted\n")
+
+
+def test_a_signal_that_comes_in_a_destructor_waits_for_what_is_not_interrupted() -> None:
+    done = run(
+        "import time; from zsnapdb.jobs.base.uninterrupted import uninterrupted; "
+        "dying = type('Dying', (), {'__del__': lambda _: os.kill(os.getpid(), signal.SIGTERM)}); told = []; dying()\n"
+        "        with uninterrupted(told.append): time.sleep(0.5); print('whole', len(told), flush=True)\n"
+        "        time.sleep(60)"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "whole 1\ncleaned up\n", "zsnapdb: interrupted\n")
+
+
+def test_other_errors_in_a_destructor_are_printed() -> None:
+    done = run("type('Dying', (), {'__del__': lambda _: 1 / 0})()")
+    assert (done.returncode, done.stdout, "ZeroDivisionError" in done.stderr) == (0, "cleaned up\n", True)
+
+
 def test_the_shells_own_sighup_does_not_interrupt_the_cleanup_after_the_first() -> None:
     done = run("os.kill(os.getpid(), signal.SIGHUP); signal.pause()", again=(signal.SIGHUP, signal.SIGHUP))
     assert (done.returncode, done.stdout) == (130, "cleaned up\n")
