@@ -15,7 +15,7 @@ _PART = re.compile(r"^(=|_)\1* (\S.*?\S) \1+$", re.MULTILINE)
 """The line above a part of what pytest says: with `_` of a test that failed, with `=` of anything else."""
 _SAID = re.compile(r"^(?:E  |\s+\| +\S*(?:Error|Failing)\b)")
 """A line that says why: an error, or what hypothesis says of several."""
-_REASON_LINES, _REASON_WIDTH = 12, 200
+_REASON_LINES, _REASON_WIDTH = 8, 200
 _SUMMARY = re.compile(r"(\d+) (passed|failed|error|errors|skipped)\b")
 
 
@@ -37,14 +37,15 @@ class Stage:
 
 
 def reasons(output: str) -> list[str]:
-    """Return why tests failed, in pytest's words: for each test its name and the first lines of the error."""
+    """Return why tests failed, in pytest's words: for each test its name and how the error begins and ends."""
     parts = _PART.split(output)
     told = []
     for sign, name, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         lines = [line for line in text.splitlines() if line.strip()]
         said = [line for line in lines if _SAID.match(line)] or lines
         if sign == "_":
-            told.append("\n".join([name, *(f"    {line[:_REASON_WIDTH]}" for line in said[:_REASON_LINES])]))
+            shown = said if len(said) <= 2 * _REASON_LINES else [*said[:_REASON_LINES], *said[-_REASON_LINES:]]
+            told.append("\n".join([name, *(f"    {line[:_REASON_WIDTH]}" for line in shown)]))
     return told
 
 
