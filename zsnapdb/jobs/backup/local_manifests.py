@@ -17,6 +17,7 @@ from zsnapdb.base.model import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.planning.chain import in_order
 from zsnapdb.repository.manifest import Manifest, VolumePart, decode
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.zfs import datasets, snapshots, version
@@ -132,7 +133,7 @@ def load(instance: Instance) -> list[Manifest]:
     """Return the manifests of the sets whose snapshots are all here, oldest first."""
     manifests = [manifest for name in names(instance) if (manifest := read(instance, name)) is not None]
     here = snapshots.send_points_there({volume.dataset for manifest in manifests for volume in manifest.volumes})
-    return [
+    return in_order(
         manifest
         for manifest in manifests
         if all(
@@ -140,4 +141,4 @@ def load(instance: Instance) -> list[Manifest]:
             and here[volume.dataset].snapshots.get(volume.guid) == f"{volume.dataset}@{volume.snapshot}"
             for volume in manifest.volumes
         )
-    ]
+    )

@@ -9,6 +9,7 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record.record_file import BACKUPS, read
+from zsnapdb.planning.chain import in_order
 from zsnapdb.planning.repository.host_record import BackupRecord
 from zsnapdb.planning.restore.origin import RestoreOrigin, SetStanding
 from zsnapdb.planning.restore.plan import RestorePlan
@@ -71,4 +72,4 @@ def with_local_sets(
         and writer in (None, manifest.writer)
         and (top is None or all(pool_of(volume.dataset) == pool_of(top) for volume in manifest.volumes))
     ]
-    return sorted([*stored, *local], key=lambda manifest: manifest.backup_id)
+    return in_order([*stored, *local])

@@ -150,6 +150,26 @@ def test_a_set_that_lost_a_snapshot_has_another_pool_or_server_or_no_description
     assert not file.exists()
 
 
+def test_of_sets_with_ids_of_one_second_the_one_that_zfs_made_last_is_the_newest(
+    host: PlanningHost, local: dict[str, Snapshot]
+) -> None:
+    """Only the time in an id says something, and the clock may have been set back."""
+    first = local_manifests.read(host.instance, SET)
+    assert first is not None
+    for later in (f"{SET[:-4]}0001", "20261120T092959Z-ffff"):
+        volumes = [
+            one.model_copy(update={"guid": one.guid + 7, "snapshot": f"zsnapdb-{later}"}) for one in first.volumes
+        ]
+        for one in volumes:
+            made = Snapshot(one.dataset, one.snapshot, one.guid, first.createtxg + 1)
+            local[made.full_name] = made
+        second = first.model_copy(update={"backup_id": later, "createtxg": first.createtxg + 1, "volumes": (*volumes,)})
+        file = local_manifests.folder(host.instance) / later
+        file.write_bytes(second.encode())
+        assert host.plan("latest", origin=RestoreOrigin.AUTO).backup_id == later
+        file.unlink()
+
+
 def test_a_clone_at_a_point_begins_with_the_set(host: PlanningHost, local: dict[str, Snapshot]) -> None:
     repository = host.instance.open_repository()
     plan = fetch.point_plan(host.settings, host.instance, repository, "tank/zsnapdb/clones", "0-1-77")
