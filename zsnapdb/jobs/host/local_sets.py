@@ -27,7 +27,7 @@ def as_backed_up_last(instance: Instance) -> Instance | None:
 
 
 def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
-    """Return the complete snapshot sets of the instance on this host, oldest first.
+    """Return the complete snapshot sets of the instance on this host, as ZFS made them, oldest first.
 
     A set is complete if every volume has its snapshot and all snapshots are of one transaction group. Only sets in one
     of the states are returned (default: sets whose backup is stored).
@@ -56,7 +56,10 @@ def described_sets(
 
 
 def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
-    """Return the last of the sets that `local_sets` returns; None if there is none. Few others are read for it."""
+    """Return the newest of the sets that `local_sets` returns; None if there is none.
+
+    Few others are read for it: it is the one that ZFS made last of the few whose ids are the newest.
+    """
     for part in SetsHere.look(instance, set(instance.volumes.values())).newest_first(states):
         found = sets_among(instance, part, *states)
         if found:
@@ -73,7 +76,8 @@ def sets_among(instance: Instance, seen: Iterable[OwnedSnapshot], *states: str) 
             made = SnapshotSet(backup_id, {role: one.snapshot for role, one in members.items()})
             facts = next(iter(members.values())).properties
             sets.append(DescribedSet(made, found.pop() if len(found) == 1 else TAKEN, facts))
-    return sets
+    # Two ids can have one second, and what follows it in an id is random.
+    return sorted(sets, key=lambda one: one.set.createtxg)
 
 
 def unfinished(seen: Iterable[OwnedSnapshot]) -> dict[str, list[str]]:

@@ -78,6 +78,18 @@ def test_the_newest_set_is_found_among_few(world: World, asked: list[str]) -> No
     assert newest_set(world.instance, "live") is None
 
 
+def test_of_sets_of_one_second_the_one_that_zfs_made_last_is_the_newest(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = iter([f"20261120T100000Z-{digits}" for digits in ("2222", "ffff", "0001")])
+    monkeypatch.setattr(world, "new_id", lambda: next(ids))
+    made = [snapshot(world) for _ in range(3)]
+    assert [one.backup_id for one in local_sets(world.instance, LOCAL)] == made
+    found = newest_set(world.instance, LOCAL)
+    assert found is not None
+    assert found.set.backup_id == made[-1]
+
+
 @pytest.mark.parametrize("mount", ["0:30 2", ""])
 def test_what_was_mounted_again_or_is_not_mounted_is_read_anew(world: World, mount: str) -> None:
     made = snapshot(world)
