@@ -64,7 +64,7 @@ class LocalSnapshotResult:
 
 
 def sets(instance: Instance, *states: str) -> list[LocalSet]:
-    """Return the snapshot sets of the instance on this host that are in one of the states, oldest first.
+    """Return the snapshot sets of the instance on this host in one of the states, as ZFS made them, oldest first.
 
     Incomplete sets are included.
     """
@@ -80,6 +80,7 @@ _OF_SET = (POSITION_PROPERTY, *snapshots.USES)
 
 def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[str]) -> list[LocalSet]:
     members: dict[str, dict[str, str]] = defaultdict(dict)
+    made: dict[str, int] = defaultdict(int)
     facts: dict[str, tuple[str, str]] = {}
     used: dict[str, int] = defaultdict(int)
     users: dict[str, list[str]] = defaultdict(list)
@@ -90,6 +91,7 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
         if state not in states:
             continue
         members[backup_id][roles[marked.snapshot.dataset]] = name
+        made[backup_id] = max(made[backup_id], marked.snapshot.createtxg)
         position = marks[POSITION_PROPERTY]
         before = facts[backup_id][1] if backup_id in facts else ""
         facts[backup_id] = (state, position if position != datasets.UNSET else before)
@@ -107,7 +109,7 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
             tuple(users[backup_id]),
             set(names) == set(instance.volumes),
         )
-        for backup_id, names in sorted(members.items())
+        for backup_id, names in sorted(members.items(), key=lambda item: (made[item[0]], item[0]))
     ]
 
 

@@ -35,7 +35,7 @@ class LocalSet:
 
 
 def decide(sets: Sequence[LocalSet], rules: KeepRules, now: datetime) -> tuple[Decision, ...]:
-    """Return which of the sets of `zsnapdb snapshot` stay at `now`, and why, oldest first.
+    """Return which of the sets of `zsnapdb snapshot` (oldest first) stay at `now`, and why, in their order.
 
     A set that somebody needs stays. A set that is not complete takes no place of a complete one, and stays no shorter
     than a complete one would: it may be whole by the volumes of its time.
@@ -45,7 +45,8 @@ def decide(sets: Sequence[LocalSet], rules: KeepRules, now: datetime) -> tuple[D
     decided = list(retention.decide(complete, rules, now, known).decisions)
     for one in sets:
         if not one.is_complete:
-            beside = sorted([*complete, one], key=lambda other: other.backup_id)
+            beside = [other for other in sets if other.is_complete or other is one]
             decisions = retention.decide(beside, rules, now, known).decisions
             decided.append(next(decision for decision in decisions if decision.backup_id == one.backup_id))
-    return tuple(sorted(decided, key=lambda decision: decision.backup_id))
+    order = {one.backup_id: at for at, one in enumerate(sets)}
+    return tuple(sorted(decided, key=lambda decision: order[decision.backup_id]))

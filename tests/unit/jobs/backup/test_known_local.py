@@ -88,6 +88,7 @@ def test_of_sets_of_one_second_the_one_that_zfs_made_last_is_the_newest(
     found = newest_set(world.instance, LOCAL)
     assert found is not None
     assert found.set.backup_id == made[-1]
+    assert [one.backup_id for one in local_snapshot.sets(world.instance, LOCAL)] == made
 
 
 @pytest.mark.parametrize("mount", ["0:30 2", ""])

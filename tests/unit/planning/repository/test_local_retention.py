@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
@@ -42,6 +43,12 @@ def test_a_set_stays_by_its_age_or_as_the_newest_of_its_hour() -> None:
         False,
         False,
     ]
+
+
+def test_of_sets_of_one_second_the_one_that_was_made_last_stays() -> None:
+    """Two ids of one second say nothing of the order; whoever asks gives the order of ZFS."""
+    made = [replace(local(1), backup_id=f"20261122T115900Z-{digits}") for digits in ("ffff", "0001")]
+    assert [decision.keep for decision in decide(made, KeepRules(last=1), NOW)] == [False, True]
 
 
 def test_a_set_that_somebody_needs_stays() -> None:
