@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from typing_extensions import TypedDict
 
-from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.repository.host_record import StoredFinding, StoredKind
+
+if TYPE_CHECKING:
+    from zsnapdb.planning.backup.fitness import FitnessFinding
 
 
 class FindingFields(TypedDict):

@@ -14,8 +14,7 @@ from zsnapdb.config.settings import InstanceSettings, MachineSettings, Settings
 from zsnapdb.hooks import Hook, OnFailure, When
 from zsnapdb.jobs.base.events import SILENT, Events
 from zsnapdb.jobs.base.host import THIS_HOST, Host
-from zsnapdb.mysql import locks
-from zsnapdb.planning.backup.lock_strategy import check_name
+from zsnapdb.planning.backup.lock_strategy import AUTO, check_name
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm, forms_of
 from zsnapdb.planning.chain import ChainPolicy
 
@@ -61,7 +60,11 @@ class Instance:
         ConfigError if the instance is not configured, or names an unknown lock strategy.
         """
         instance_name, instance = settings.one_instance(name)
-        check_name(instance.lock.strategy, locks.STRATEGIES)
+        if instance.lock.strategy != AUTO:
+            # Only what takes a lock needs all of them.
+            from zsnapdb.mysql import locks
+
+            check_name(instance.lock.strategy, locks.STRATEGIES)
         copies = {name: settings.repository[name] for name in instance.objectives.copies}
         repository = settings.repository[instance.repository]
         return cls(

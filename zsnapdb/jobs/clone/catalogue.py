@@ -25,8 +25,8 @@ from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies, Properties
-from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.mysql.process import server
+from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.clone.addresses import KeptRoute, KeptRoutes
 from zsnapdb.planning.clone.lease import Heartbeat, read_stamp
 from zsnapdb.planning.clone.pool import PoolMark

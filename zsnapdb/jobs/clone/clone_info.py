@@ -9,8 +9,8 @@ from pathlib import Path
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE, client_host
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.mysql.process import server
+from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.profile import ServerProfile

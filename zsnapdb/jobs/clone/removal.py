@@ -16,8 +16,7 @@ from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, clone
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet
 from zsnapdb.jobs.clone.volumes import drop_detaching, is_detaching, remove_folders
 from zsnapdb.jobs.copies.properties import PHASE_PROPERTY, CopyPhase
-from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
-from zsnapdb.mysql.process.server import ServerProcess
+from zsnapdb.mysql.process.server import PRIVATE_FOLDER, ServerProcess
 from zsnapdb.planning.clone.removal import OwnSnapshot, Removal, removal
 from zsnapdb.zfs import datasets, owned, snapshots
 

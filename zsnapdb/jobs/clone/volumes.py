@@ -17,8 +17,9 @@ from zsnapdb.config.settings import CloneSettings, ServerSettings
 from zsnapdb.jobs.clone.properties import ROLE_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
-from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy, CopyLayout, lay_out
+from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
 from zsnapdb.mysql.process import server
+from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.server_copy.identity import PathMap
 from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.zfs import datasets, mounting, owned, snapshots

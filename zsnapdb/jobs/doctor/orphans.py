@@ -16,13 +16,13 @@ from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.copies.sweeping import Leak, ReapOutcome
-from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.jobs.trial import machine_scratch, scratch
 from zsnapdb.jobs.trial.machine_scratch import DrilledMachine
 from zsnapdb.jobs.trial.scratch import SCRATCH_PROPERTY
 from zsnapdb.mysql.process import running
 from zsnapdb.mysql.process.running import RunningServer
+from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.clone.lease import LeaseVerdict
 from zsnapdb.zfs import datasets, mounts, owned
 from zsnapdb.zfs.owned import Mark

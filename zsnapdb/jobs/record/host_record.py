@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -40,12 +41,14 @@ from zsnapdb.planning.repository.host_record import (
 )
 from zsnapdb.planning.repository.host_record import StoredFinding as StoredFinding
 from zsnapdb.planning.repository.writers import WrittenLink, writers
-from zsnapdb.repository.binlog_contents import Archive, load
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.server_source import ServerSourcePart
 from zsnapdb.zfs.snapshots import OwnedSnapshot
+
+if TYPE_CHECKING:
+    from zsnapdb.repository.binlog_contents import Archive
 
 
 @contextlib.contextmanager
@@ -246,6 +249,8 @@ def _compared(
         by_now = set(repository.backup_ids(instance.name))
         missing = tuple(backup for backup in missing if backup.backup_id not in by_now)
     if short is not None:
+        from zsnapdb.repository.binlog_contents import load
+
         short = host_record.judge_archive(archived, positions(load(repository, instance.name)))
     order = tuple(backup.backup_id for backup in known.stored)
     own = tuple(dict.fromkeys((*order, *(backup.backup_id for backup in local))))

@@ -19,8 +19,9 @@ from zsnapdb.jobs.restore.look import HandedOver, check_point, look_around
 from zsnapdb.jobs.restore.receiving import restored_mark
 from zsnapdb.jobs.restore.replay import served
 from zsnapdb.jobs.restore.steps import ServerWork, be_mounted, step_snapshots
-from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy
+from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.mysql.process import server
+from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.mysql.replication import replica
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.family import family

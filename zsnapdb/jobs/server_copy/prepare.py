@@ -46,8 +46,6 @@ from zsnapdb.planning.server_copy.identity import (
 )
 from zsnapdb.planning.server_copy.sandbox import Sandbox, is_shown, sandbox_of
 
-PRIVATE_FOLDER = ".zsnapdb"
-
 
 @dataclass(frozen=True)
 class CopyLayout:
@@ -107,7 +105,7 @@ class Copy:
     @property
     def folder(self) -> Path:
         """The private folder of the copy's server."""
-        return self.root / PRIVATE_FOLDER
+        return self.root / server.PRIVATE_FOLDER
 
     @property
     def datadir(self) -> Path:

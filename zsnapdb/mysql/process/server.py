@@ -26,6 +26,8 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.sandbox import Sandbox, breaches
 
+PRIVATE_FOLDER = ".zsnapdb"
+"""The folder of what runs a server of ours, beside the volumes that are mounted for it."""
 _OPTION = "--defaults-file="
 _SOCKET_LIMIT = 107
 """Longest path of a Unix socket in bytes (unix(7))."""

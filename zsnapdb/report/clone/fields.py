@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from typing_extensions import TypedDict
 
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.sources import Commit
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.pool import PoolMark
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.clone.sources import Commit
 
 
 class CloneFields(TypedDict):

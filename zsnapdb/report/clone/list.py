@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import TypedDict
 
 from zsnapdb.base.quantities import size
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.sources import Commit
 from zsnapdb.jobs.copies.catalogue import UnreadableCopy
 from zsnapdb.planning.clone.branches import current_of
 from zsnapdb.planning.clone.lease import remaining, stamp
@@ -19,6 +18,9 @@ from zsnapdb.report.clone.fields import CloneFields, CommitFields, clone_fields,
 from zsnapdb.report.copies import UnreadableFields, unreadable_fields, unreadable_lines
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.clone.sources import Commit
 
 _REQUEST_WIDTH = 40
 
