@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, TextIO
 
 from zsnapdb.base.errors import BusyError
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import lock_file, open_lock
 
 if TYPE_CHECKING:
+    from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.repository.repository import Repository
 
 _HOLDER = re.compile(r"(\d{1,20}) ([^\n]{1,200})\n")
