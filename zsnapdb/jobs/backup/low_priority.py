@@ -13,11 +13,12 @@ _THIS_THREAD = 0
 
 
 class LowPriority:
-    """The low priority of a block, and the priority of the thread before the block."""
+    """The low priority of a block, the priority of the thread before it, and a high one (all the same: none is set)."""
 
-    def __init__(self, before: int, low: int) -> None:
+    def __init__(self, before: int, low: int, high: int) -> None:
         self._before = before
         self._low = low
+        self._high = high
 
     @contextlib.contextmanager
     def hurried(self) -> Iterator[None]:
@@ -26,9 +27,8 @@ class LowPriority:
         Use this while others wait for a lock of this thread: each moment in which it waits for a processor, they wait.
         """
         _set(self._before)
-        if self._before != self._low:
-            with contextlib.suppress(PermissionError):
-                _set(max(-20, self._before - _STEPS))
+        with contextlib.suppress(PermissionError):
+            _set(self._high)
         try:
             yield
         finally:
@@ -47,12 +47,12 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
     before = os.getpriority(os.PRIO_PROCESS, _THIS_THREAD)
     can_restore = _may_restore(before)
     if not (can_restore or may_stay_low):
-        yield LowPriority(before, before)
+        yield LowPriority(before, before, before)
         return
     low = min(19, before + _STEPS)
     _set(low)
     try:
-        yield LowPriority(before if can_restore else low, low)
+        yield LowPriority(before, low, max(-20, before - _STEPS)) if can_restore else LowPriority(low, low, low)
     finally:
         if can_restore:
             _set(before)
