@@ -16,6 +16,10 @@ def priority() -> int:
     return os.getpriority(os.PRIO_PROCESS, 0)
 
 
+raising = pytest.mark.skipif(os.geteuid() != 0, reason="only root raises a priority that it lowered")
+
+
+@raising
 def test_the_block_and_what_it_starts_run_at_low_priority_and_afterwards_nothing_does() -> None:
     before = priority()
     seen: list[int] = []
@@ -54,6 +58,7 @@ def test_other_threads_keep_their_priority() -> None:
     assert seen == [before]
 
 
+@raising
 @pytest.mark.parametrize("lowest", [False, True])
 def test_a_lock_inside_the_block_is_held_at_a_high_priority(lowest: bool) -> None:
     """Also by a run of cron with `nice -n 19`, which can go no lower."""
