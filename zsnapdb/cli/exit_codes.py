@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _STREAMS = 3
 _DESTRUCTOR_SECONDS = 0.01
+"""How long an object that is being removed has to be gone, before the command is interrupted."""
 _CLIENT_OF_FLEET = "temporalio.bridge.temporal_sdk_bridge"
 _PassedOn = (KeyboardInterrupt, EOFError, OSError)
 """What typer would turn into an exit code or a message of its own."""
