@@ -39,14 +39,14 @@ class Stage:
 def reasons(output: str) -> list[str]:
     """Return why tests failed, in pytest's words: for each test its name and how the error begins and ends."""
     parts = _PART.split(output)
-    told = []
+    failures = []
     for sign, name, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         lines = [line for line in text.splitlines() if line.strip()]
         said = [line for line in lines if _SAID.match(line)] or lines
         if sign == "_":
             shown = said if len(said) <= 2 * _REASON_LINES else [*said[:_REASON_LINES], *said[-_REASON_LINES:]]
-            told.append("\n".join([name, *(f"    {line[:_REASON_WIDTH]}" for line in shown)]))
-    return told
+            failures.append("\n".join([name, *(f"    {line[:_REASON_WIDTH]}" for line in shown)]))
+    return failures
 
 
 @dataclass

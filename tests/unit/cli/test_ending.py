@@ -57,7 +57,7 @@ def test_a_signal_that_comes_in_a_destructor_is_not_lost(number: signal.Signals)
     done = run(
         "signal.signal(signal.SIGINT, signal.default_int_handler); "
         f"dying = type('Dying', (), {{'__del__': lambda _: os.kill(os.getpid(), {int(number)})}}); dying(); "
-        "import time; time.sleep(60)"
+        "signal.pause()"
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "cleaned up\n", "zsnapdb: interrupted\n")
 
@@ -66,8 +66,10 @@ def test_a_signal_that_comes_in_a_destructor_waits_for_what_is_not_interrupted()
     done = run(
         "import time; from zsnapdb.jobs.base.uninterrupted import uninterrupted; "
         "dying = type('Dying', (), {'__del__': lambda _: os.kill(os.getpid(), signal.SIGTERM)}); told = []; dying()\n"
-        "        with uninterrupted(told.append): time.sleep(0.5); print('whole', len(told), flush=True)\n"
-        "        time.sleep(60)"
+        "        with uninterrupted(told.append):\n"
+        "            while not told: time.sleep(0.01)\n"
+        "            print('whole', len(told), flush=True)\n"
+        "        signal.pause()"
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "whole 1\ncleaned up\n", "zsnapdb: interrupted\n")
 

@@ -49,7 +49,7 @@ class Committed:
 
 
 def message_text(message: str) -> str:
-    """Return the message of a commit on one line. PreflightError if it is too long for a property."""
+    """Return the message of a commit on one line. UsageError if it is too long for a property."""
     text = printable(" ".join(message.split()))
     if len(text.encode()) > _MESSAGE_BYTES:
         raise UsageError(f"the message has more than {_MESSAGE_BYTES} bytes", hint="shorten the message")

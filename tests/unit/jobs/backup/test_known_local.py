@@ -85,9 +85,9 @@ def test_of_sets_of_one_second_the_one_that_zfs_made_last_is_the_newest(
     monkeypatch.setattr(world, "new_id", lambda: next(ids))
     made = [snapshot(world) for _ in range(3)]
     assert [one.backup_id for one in local_sets(world.instance, LOCAL)] == made
-    found = newest_set(world.instance, LOCAL)
-    assert found is not None
-    assert found.set.backup_id == made[-1]
+    newest = newest_set(world.instance, LOCAL)
+    assert newest is not None
+    assert newest.set.backup_id == made[-1]
     assert [one.backup_id for one in local_snapshot.sets(world.instance, LOCAL)] == made
 
 
