@@ -5,6 +5,7 @@ from __future__ import annotations
 SAMPLES = {
     "archive": ("--rounds", "1", "--seed", "7"),
     "damage": ("--rounds", "16", "--seed", "7"),
+    "field": ("--rounds", "1", "--seed", "7"),
     "lockfree": ("--rounds", "3", "--seed", "7"),
     "masking": ("--rounds", "1", "--seed", "7"),
     "silence": ("--only", "S3 away"),
@@ -79,6 +80,7 @@ SECONDS: dict[str, float] = {
     "archive.py": 120,
     "clones.py": 145,
     "damage.py": 25,
+    "field.py": 110,
     "flush0.py": 45,
     "lockfree.py": 75,
     "masking.py": 42,

@@ -1,0 +1,75 @@
+"""Refusals of the campaign `field`: the causes that a round knows to be true of its server and host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.campaigns.support.field_callers import Calls
+from tests.campaigns.support.field_host import Mounting, Site
+from tests.campaigns.support.field_truth import Truth
+
+REFUSED = (3, 4, 8)
+"""Exit statuses of a refusal before anything was changed."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a round knows of its server and host. `drift` are the settings that changed between backup and point."""
+
+    site: Site
+    calls: Calls
+    truth: Truth
+    drift: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A cause of a refusal: the words by which it is named, the verbs that it stops, and whether it is true."""
+
+    name: str
+    words: str
+    verbs: tuple[str, ...]
+    is_true: Callable[[Facts], bool]
+
+
+_EVERY = ("backup", "clone", "drill", "query", "rescue", "restore", "point", "rewind")
+_REPLAY = ("point", "query", "rescue", "rewind", "clone")
+REASONS: tuple[Reason, ...] = (
+    Reason(
+        "redo log is not flushed at commit",
+        r"innodb_flush_log_at_trx_commit",
+        ("backup", "snapshot"),
+        lambda facts: facts.truth.variables.get("innodb_flush_log_at_trx_commit") == "0",
+    ),
+    Reason(
+        "mount namespace of the command",
+        r"namespace|container",
+        _EVERY,
+        lambda facts: facts.calls.has_own_mounts,
+    ),
+    Reason(
+        "legacy mounts",
+        r"legacy",
+        ("rewind",),
+        lambda facts: facts.site.mounting is Mounting.LEGACY,
+    ),
+    Reason(
+        "settings changed between backup and point",
+        r"default_storage_engine|innodb_strict_mode|explicit_defaults_for_timestamp|changed (since|after)",
+        _REPLAY,
+        lambda facts: bool(facts.drift),
+    ),
+)
+"""Every refusal that may be right. Another one, or one whose cause is not true of the round, is a fault."""
+
+
+def judge(verb: str, code: int, message: str, facts: Facts) -> str | None:
+    """Return the true reason of a refusal, or None."""
+    if code not in REFUSED:
+        return None
+    for reason in REASONS:
+        if verb in reason.verbs and re.search(reason.words, message, re.IGNORECASE) and reason.is_true(facts):
+            return reason.name
+    return None
