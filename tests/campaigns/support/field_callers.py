@@ -159,6 +159,12 @@ class Calls:
         said = err.decode(errors="replace")
         return Outcome(words, process.returncode, out.decode(errors="replace"), said, time.monotonic() - began)
 
+    def unmount(self, dataset: str) -> None:
+        """Unmount a dataset in the container and on the host."""
+        inside = ["nsenter", "-m", "-t", str(self._holder.pid)] if self._holder is not None else []
+        for way in (inside, []) if inside else ([],):
+            subprocess.run([*way, "umount", "-t", "zfs", dataset], capture_output=True, check=False)
+
     def end(self) -> None:
         """End the container."""
         if self._holder is not None:

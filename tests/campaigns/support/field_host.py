@@ -363,6 +363,9 @@ class Host:
 
     @staticmethod
     def _mount(mounting: Mounting) -> None:
+        for folder in reversed(FOLDERS.values()):
+            # A change of a property may have mounted the inner dataset before the outer one.
+            subprocess.run(["umount", folder], capture_output=True, check=False)
         for dataset, folder in FOLDERS.items():
             match mounting:
                 case Mounting.SET:
@@ -378,7 +381,8 @@ class Host:
                     command("zfs", "set", "canmount=noauto", dataset)
                     command("zfs", "mount", dataset)
                 case _:
-                    command("zfs", "mount", dataset)
+                    if not _is_mounted(dataset):
+                        command("zfs", "mount", dataset)
 
     def options(self, settings: Sequence[Setting], site: Site) -> str:
         """Return the option file of a round."""

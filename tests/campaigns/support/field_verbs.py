@@ -16,6 +16,7 @@ from tests.campaigns.support import field_host, field_lists, field_reasons, fiel
 from tests.campaigns.support.field_callers import Calls, Outcome
 from tests.campaigns.support.field_reasons import Facts
 from tests.campaigns.support.field_truth import Truth
+from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.base.model import Flavour
 
 TARGET = restored.TARGET
@@ -68,7 +69,7 @@ class Verbs:
             return
         except _FailedError as failed:
             found = [str(failed)]
-        except (pymysql.MySQLError, OSError, KeyError, ValueError, subprocess.SubprocessError) as error:
+        except (pymysql.MySQLError, OSError, KeyError, ValueError, subprocess.SubprocessError, ZsnapdbError) as error:
             found = [f"{type(error).__name__}: {error}"]
         self.said[verb] = "exact" if not found else f"{len(found)} WRONG"
         self.problems += [f"{verb}: {line}" for line in found]
@@ -201,7 +202,15 @@ class Verbs:
             with field_truth.connect(socket) as connection:
                 return self._compared(moment, connection, accounts=True)
         finally:
-            restored.remove(done.get("pid"))
+            self._remove(done.get("pid"))
+
+    def _remove(self, pid: int | None) -> None:
+        """End the restored server, and remove its datasets wherever they are mounted."""
+        if pid is not None:
+            restored.end(pid)
+        for dataset in (f"{TARGET}/data", TARGET):
+            self.calls.unmount(dataset)
+        restored.remove(None)
 
     def _rewind(self) -> list[str]:
         before = field_host.dataset_state()
