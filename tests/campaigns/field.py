@@ -36,6 +36,8 @@ from zsnapdb.base.model import Flavour
 VERBS = ("clone", "drill", "query", "rescue", "restore", "point", "rewind")
 _DAEMONS = {Flavour.MYSQL: "/opt/mysql/bin/mysqld", Flavour.MARIADB: "/usr/sbin/mariadbd"}
 _PLUGINS = {Flavour.MYSQL: Path("/opt/mysql/usr/lib/mysql/plugin"), Flavour.MARIADB: Path("/usr/lib/mysql/plugin")}
+LINES = 400
+"""Differences of a round that are printed at once, all of them are in /out/campaign.json."""
 _DRIFT = (
     "default_storage_engine",
     "innodb_strict_mode",
@@ -275,8 +277,8 @@ def main() -> int:
         result = campaign.round(number)
         results.append(result)
         print(result.line, flush=True)
-        for line in result.problems[:40]:
-            print(f"       ! {line}", flush=True)
+        for line in result.problems[:LINES]:
+            print(f"       ! {line[:400]}", flush=True)
     wrong = [result for result in results if result.problems]
     Path("/out/campaign.json").write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
     print(f"{len(results) - len(wrong)} of {len(results)} rounds are right")

@@ -363,26 +363,22 @@ class Host:
 
     @staticmethod
     def _mount(mounting: Mounting) -> None:
-        for folder in reversed(FOLDERS.values()):
+        for dataset in (DATA, PARENT):
             # A change of a property may have mounted the inner dataset before the outer one.
-            subprocess.run(["umount", folder], capture_output=True, check=False)
+            subprocess.run(["zfs", "unmount", dataset], capture_output=True, check=False)
         for dataset, folder in FOLDERS.items():
             match mounting:
-                case Mounting.SET:
-                    command("zfs", "set", f"mountpoint={folder}", dataset)
-                    if not _is_mounted(dataset):
-                        command("zfs", "mount", dataset)
                 case Mounting.LEGACY:
                     command("zfs", "set", "mountpoint=legacy", dataset)
                     command("mount", "-t", "zfs", dataset, folder)
                     with Path("/etc/fstab").open("a") as table:
                         table.write(f"{dataset} {folder} zfs defaults 0 0\n")
+                case Mounting.SET:
+                    command("zfs", "set", f"mountpoint={folder}", dataset)
                 case Mounting.NOAUTO:
                     command("zfs", "set", "canmount=noauto", dataset)
-                    command("zfs", "mount", dataset)
-                case _:
-                    if not _is_mounted(dataset):
-                        command("zfs", "mount", dataset)
+            if not _is_mounted(dataset):
+                command("zfs", "mount", dataset)
 
     def options(self, settings: Sequence[Setting], site: Site) -> str:
         """Return the option file of a round."""
