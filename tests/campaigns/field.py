@@ -223,7 +223,7 @@ class _Round:
         with field_truth.connect(field_host.SOCKET, is_own=False) as connection, connection.cursor() as cursor:
             cursor.execute(question_of(table))
             (row,) = cursor.fetchall()
-        return Moment(to, truth, "|".join(str(value) for value in row))
+        return Moment(to, truth, "|".join("" if value is None else str(value) for value in row))
 
     def _gtid(self) -> str:
         with field_truth.connect(field_host.SOCKET) as connection, connection.cursor() as cursor:

@@ -22,18 +22,18 @@ Cursor = pymysql.cursors.Cursor
 
 EXCLUDED: tuple[tuple[str, str], ...] = (
     (
-        r"innodb_force|innodb_read_only|skip_grant|skip_networking|super_read_only|^read_only$|offline|bootstrap|init_",
+        r"innodb_force_(load|recovery)|innodb_read_only|skip_grant|skip_networking|super_read_only|^read_only$|offline|bootstrap|init_",
         "the campaign could not write",
     ),
     (r"require_secure|^tls_|^ssl_|admin_|_ssl|certs|x509|secure_auth|proxy_protocol", "the guest has no certificates"),
     (r"page_size|block_size$|undo_tablespaces|data_file_path|lower_case|files_in_group|chunk_size", "its files"),
-    (r"^gtid|enforce_gtid|^log_bin|server_id|^port$|extra_port|_port$|listener|server_uuid", "identity of the guest"),
+    (r"^gtid|enforce_gtid|^log_bin(_basename|_index)?$|server_id|^port$|extra_port|_port$|listener|server_uuid", "identity of the guest"),
     (r"wsrep|group_replication|^rpl_semi|semi_sync|^ndb|mysqlx", "needs other servers"),
     (r"performance_schema|^performance", "its tables cost 8 s at each start in a guest"),
     (r"encrypt|keyring|default_encryption", "the campaign encrypted has it"),
     (r"debug|core_file|gdb|thread_handling|large_page|numa|native_aio|linux_aio|flush_method|fips|locked_in|memlock",
      "the kernel of the guest"),
-    (r"_now$|_abort$|_reset|_disable$|_enable$|flush_time$|_crash|skip_counter|timestamp$|shutdown_timeout",
+    (r"_now$|_abort$|_reset|_disable$|_enable$|flush_time$|_crash|skip_counter|^timestamp$|shutdown_timeout",
      "an act and not a setting"),
     (r"buffer_pool_size_|dedicated_server|server_memory|container_aware|^innodb_buffer_pool_size", "its memory"),
     (r"plugin_maturity|persist|sql_log_bin|old_mode|secondary_engine|pseudo_|_time_zone$|^have_|^profiling$|event_sched",
@@ -258,14 +258,19 @@ def _values(
 def _numbers(default: str, bounds: tuple[str | None, str | None, str | int | None]) -> tuple[str, ...]:
     """Return numbers near the default: the half, the double, and a few more."""
     with suppress(ValueError, TypeError):
-        now = int(float(default))
-        low, high = int(float(bounds[0] or 0)), int(float(bounds[1] or 0))
-        block = max(1, int(float(bounds[2] or 1)))
+        now = _whole(default)
+        low, high = _whole(bounds[0] or 0), _whole(bounds[1] or 0)
+        block = max(1, _whole(bounds[2] or 1))
         tried = {now // 2, now * 2, now + block} if now > 0 else {1, 2, 10}
         most = max(now, 1 << 30)
         fitting = (one - one % block for one in tried)
         return tuple(str(one) for one in sorted(set(fitting)) if one not in (now,) and low <= one <= min(high, most))
     return ()
+
+
+def _whole(number: str | int) -> int:
+    """Return a number that is written with or without a fraction. ValueError if it is none."""
+    return int(number) if str(number).lstrip("-").isdigit() else int(float(number))
 
 
 def draw(

@@ -240,4 +240,4 @@ class _FailedError(Exception):
 def question_of(table: str | None) -> str:
     """Return a question whose answer depends on rows and on settings."""
     count = f"(SELECT COUNT(*) FROM {table})" if table else "0"
-    return f"SELECT {count} AS n, 'a' || 'b' AS b, FROM_UNIXTIME(0) AS f, 5 / 3 AS d, NOT 1 BETWEEN -5 AND 5 AS x"
+    return f"SELECT {count} AS n, 'a' || 'b' AS b, FROM_UNIXTIME(86400) AS f, 5 / 3 AS d, NOT 1 BETWEEN -5 AND 5 AS x"
