@@ -27,7 +27,10 @@ EXCLUDED: tuple[tuple[str, str], ...] = (
     ),
     (r"require_secure|^tls_|^ssl_|admin_|_ssl|certs|x509|secure_auth|proxy_protocol", "the guest has no certificates"),
     (r"page_size|block_size$|undo_tablespaces|data_file_path|lower_case|files_in_group|chunk_size", "its files"),
-    (r"^gtid|enforce_gtid|^log_bin(_basename|_index)?$|server_id|^port$|extra_port|_port$|listener|server_uuid", "identity of the guest"),
+    (
+        r"^gtid|enforce_gtid|^log_bin(_basename|_index)?$|server_id|^port$|extra_port|_port$|listener|server_uuid",
+        "identity of the guest",
+    ),
     (r"wsrep|group_replication|^rpl_semi|semi_sync|^ndb|mysqlx", "needs other servers"),
     (r"performance_schema|^performance", "its tables cost 8 s at each start in a guest"),
     (r"encrypt|keyring|default_encryption", "the campaign encrypted has it"),
