@@ -82,7 +82,10 @@ class Outcome:
 
     @property
     def message(self) -> str:
-        """Return the error with its hint, in one line."""
+        """Return the error with its hint, in one line; without a document of it, the end of what was said."""
+        error = self.document.get("error")
+        if isinstance(error, dict):
+            return f"{error.get('message')} (hint: {error.get('hint')})"
         return " ".join(line for line in self.err.splitlines() if not line.startswith("ERROR: ld.so"))[-700:]
 
 

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pymysql
 
@@ -196,8 +197,10 @@ class Verbs:
             raise ValueError(f"the rescued file cannot be loaded: {done.stderr.decode(errors='replace')[-300:]}")
 
     def _restore(self, moment: Moment, verb: str) -> list[str]:
-        done = self.done(verb, "restore", "main", "--to", moment.to, "--target", TARGET, "--handover", "run").document
+        done: Mapping[str, Any] = {}
         try:
+            words = ("restore", "main", "--to", moment.to, "--target", TARGET, "--handover", "run")
+            done = self.done(verb, *words).document
             socket = self.calls.seen(f"{done['mount']}/.zsnapdb/server.sock")
             with field_truth.connect(socket) as connection:
                 return self._compared(moment, connection, accounts=True)
