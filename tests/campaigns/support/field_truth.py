@@ -134,7 +134,8 @@ def _quoted(*names: str) -> str:
 
 def _objects(cursor: Cursor) -> Iterator[tuple[str, str]]:
     for (schema,) in _query(cursor, "SHOW DATABASES"):
-        if schema in _SYSTEM:
+        # A folder that is no schema, such as .zfs where snapdir is visible.
+        if schema in _SYSTEM or schema.startswith("#mysql50#"):
             continue
         yield f"schema {schema}", _show(cursor, f"SHOW CREATE DATABASE {_quoted(schema)}")
         for name, kind in _query(cursor, f"SHOW FULL TABLES FROM {_quoted(schema)}"):
