@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +64,7 @@ class Verbs:
             "point": lambda: self._restore(self.at_point, "point"),
             "rewind": self._rewind,
         }
+        began = time.monotonic()
         try:
             found = acts[verb]()
         except _RefusedError as refused:
@@ -72,7 +74,8 @@ class Verbs:
             found = [str(failed)]
         except (pymysql.MySQLError, OSError, KeyError, ValueError, subprocess.SubprocessError, ZsnapdbError) as error:
             found = [f"{type(error).__name__}: {error}"]
-        self.said[verb] = "exact" if not found else f"{len(found)} WRONG"
+        seconds = f"{time.monotonic() - began:.0f} s"
+        self.said[verb] = f"exact {seconds}" if not found else f"{len(found)} WRONG {seconds}"
         self.problems += [f"{verb}: {line}" for line in found]
 
     def done(self, verb: str, *words: str, has_plan: bool = True, document: bool = True) -> Outcome:
