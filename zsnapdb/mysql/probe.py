@@ -10,6 +10,7 @@ from zsnapdb.base.errors import ServerError
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.mysql.capability import dialect, lock_statements
+from zsnapdb.mysql.plugins import loaded_plugins
 from zsnapdb.mysql.schema.schema_catalogue import engine_counts
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables, server_flavour
@@ -41,6 +42,7 @@ def probe(session: Session) -> ServerFacts:
         prepared_xa=_prepared_xa(session),
         row_versions=_row_versions(session, flavour, variables["version"]),
         gtid_purged=GtidSet.parse(variables.get("gtid_purged", "")),
+        plugins=loaded_plugins(session, variables),
     )
 
 

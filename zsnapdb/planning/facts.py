@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.family import family
+from zsnapdb.planning.server_plugins import ServerPlugins
 
 
 def release_of(version: str) -> tuple[int, ...]:
@@ -48,7 +49,7 @@ class ServerFacts:
     `variables` are its global variables by lower-case name. `engines` are the engines of user tables, with counts.
     `lock_statements` are the statements for lock strategies that its parser understands. `prepared_xa` is the number of
     external transactions in prepared state (None: the account may not list them). `row_versions` is the number of
-    tables changed by INSTANT ADD or DROP COLUMN.
+    tables changed by INSTANT ADD or DROP COLUMN. `plugins` None: they were not asked for.
     """
 
     flavour: Flavour
@@ -66,6 +67,7 @@ class ServerFacts:
     prepared_xa: int | None = 0
     row_versions: int = 0
     gtid_purged: GtidSet = field(default_factory=GtidSet)
+    plugins: ServerPlugins | None = None
 
     @property
     def has_binlog(self) -> bool:

@@ -21,6 +21,7 @@ from zsnapdb.base.patterns import (
     Words,
 )
 from zsnapdb.planning.facts import Channel
+from zsnapdb.planning.server_plugins import ServerPlugins
 from zsnapdb.repository.part import Part
 
 
@@ -106,7 +107,8 @@ class ServerPart(Part):
 
     `absolute_tablespaces` are the paths of tablespaces outside the data directory. `engines` says how many user tables
     have each storage engine. `key_files` are the files with the keys of encrypted tables; they may be in no backup.
-    `binlog_key` is the name of the key that the newest binlog was encrypted with.
+    `binlog_key` is the name of the key that the newest binlog was encrypted with. `plugins` None: a backup that does
+    not say which plugins the server had.
     """
 
     flavour: Flavour
@@ -118,6 +120,7 @@ class ServerPart(Part):
     engines: dict[ShortLine, Count] = Field(default_factory=dict)
     key_files: tuple[Line, ...] = ()
     binlog_key: Line | None = None
+    plugins: ServerPlugins | None = None
 
 
 class ServerSourcePart(Part):

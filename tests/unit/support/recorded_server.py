@@ -129,6 +129,8 @@ class RecordedSession(Session):
             ),
             (r"SELECT @@GLOBAL\.(\w+)", lambda name: [(self._answers["variables"][name],)]),
             (r"XA RECOVER", self._xa),
+            (r"SELECT plugin_name, .* FROM information_schema\.plugins .*", list),
+            (r"SELECT .* FROM mysql\.(?:plugin|func|component)", list),
         )
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:

@@ -13,6 +13,7 @@ from zsnapdb.base.model import Position, pool_of
 from zsnapdb.hooks import OnFailure, When
 from zsnapdb.jobs.backup import applier, space
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host import installed_plugins
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.opening import key_of, open_binlog
@@ -132,6 +133,9 @@ def examine(instance: Instance, session: Session) -> Examined:
     findings += key_findings
     blocks = data_file_blocks(facts)
     findings += judge_blocks(blocks, doublewrite=repairs_torn_pages(facts), zfs_release=version.kernel_release())
+    findings += installed_plugins.judge(
+        instance.settings.server, facts.flavour, facts.version, facts.plugins, prevents=False
+    )
     findings += _judge_hooks(instance)
     if placement.objections or objection(findings) is not None:
         return Examined(tuple(findings), None)

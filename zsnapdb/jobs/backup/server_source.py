@@ -140,6 +140,7 @@ class ServerSource:
                 engines=dict(facts.engines),
                 key_files=tuple(path.path for path in keyring_paths(facts.variables)),
                 binlog_key=observed.binlog_key,
+                plugins=facts.plugins,
             ),
         )
         return SourceDescription(

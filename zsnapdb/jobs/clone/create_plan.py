@@ -22,6 +22,7 @@ from zsnapdb.jobs.clone.room import HomeRoom
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, origin_in, with_volumes
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
 from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.jobs.host.installed_plugins import refuse_lacking
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.server_copy.ports import port_is_free
@@ -205,6 +206,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     if not is_clone_name(name):
         raise UsageError(f"invalid clone name {name!r}", hint="use at most 32 of: small letters, digits, - and _")
     server_program.fitting(instance.settings.server, origin.flavour, origin.version)
+    refuse_lacking(instance.settings.server, origin.flavour, origin.version, origin.plugins)
     account.check(instance.settings.server, settings.clones)
     pool = made_from.pool or pool_for(settings, [place.dataset for place in origin.volumes.values()])
     top = home(settings, pool)

@@ -166,6 +166,7 @@ def origin_in(manifest: Manifest) -> Origin:
         absolute_tablespaces=part.absolute_tablespaces,
         key_files=part.key_files,
         binlog_key=part.binlog_key,
+        plugins=part.plugins,
         unlogged=source.position.gtids if family(part.flavour).gtids_are_sets else None,
     )
 

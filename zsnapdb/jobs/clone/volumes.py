@@ -58,7 +58,16 @@ def copy_of(origin: Origin, layout: CopyLayout, root: Path, settings: ServerSett
     """Return the copy on which the server of a clone can be started."""
     pairs = tuple((place.mountpoint, layout.mountpoints[role]) for role, place in origin.volumes.items())
     own = settings_of_clone(settings, clones)
-    return Copy(origin.flavour, origin.version, origin.variables, PathMap(pairs), root, own, origin.key_files)
+    return Copy(
+        origin.flavour,
+        origin.version,
+        origin.variables,
+        PathMap(pairs),
+        root,
+        own,
+        origin.key_files,
+        plugins=origin.plugins,
+    )
 
 
 def give(copy: Copy) -> int:

@@ -316,6 +316,7 @@ def _replaced_origin(plan: RestorePlan) -> Origin:
             role: Place(dataset=dataset, mountpoint=point) for role, (dataset, point) in plan.layout.places.items()
         },
         key_files=plan.key_files,
+        plugins=plan.plugins,
         # The plan does not say which of the backup's GTIDs were in no binlog. Any copy has them, so all count as such.
         unlogged=recovered.gtids if family(plan.flavour).gtids_are_sets else None,
     )

@@ -152,6 +152,7 @@ def _without_steps(
         key_files=facts.key_files,
         repository_name=instance.other_repository,
         buffer_pool=_buffer_pool(server, facts.variables),
+        plugins=facts.plugins,
     )
 
 
@@ -257,6 +258,7 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
         instance.settings.server,
         planned.key_files,
         still(planned.buffer_pool, _buffer_pool(instance.settings.server, planned.variables)),
+        planned.plugins,
     )
 
 

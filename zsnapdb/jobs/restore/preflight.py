@@ -8,7 +8,7 @@ from typing import Protocol
 from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host import readers
+from zsnapdb.jobs.host import installed_plugins, readers
 from zsnapdb.jobs.restore import encrypted_places, raw_keys, stored_chain
 from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.jobs.server_copy.prepare import absent_files, hidden_files
@@ -42,6 +42,9 @@ def expected_error(findings: Sequence[FitnessFinding]) -> type[ZsnapdbError] | N
 def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
     """Return the findings about everything the restore depends on; nothing is changed."""
     findings = [*judge_pool(step), _judge_server(work, step), *_judge_rows(work.manifest(step.backups[-1]))]
+    findings += installed_plugins.judge(
+        work.instance.settings.server, step.flavour, step.server_version, work.plan.plugins, prevents=True
+    )
     for backup_id in step.backups if step.fetches else ():
         findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
     findings += encrypted_places.judge_keys(work.plan)

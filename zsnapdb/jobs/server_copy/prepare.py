@@ -44,7 +44,9 @@ from zsnapdb.planning.server_copy.identity import (
     rewrite_index,
     tls_keys,
 )
+from zsnapdb.planning.server_copy.plugins import option_lines
 from zsnapdb.planning.server_copy.sandbox import Sandbox, is_shown, sandbox_of
+from zsnapdb.planning.server_plugins import ServerPlugins
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Copy:
 
     `key_files` are the files from which that server read the keys of encrypted tables, as far as they are known.
     `buffer_pool`: the size in bytes for servers that run for one task and are stopped (None: what the options say).
+    `plugins` are those of that server (None: not known).
     """
 
     flavour: Flavour
@@ -96,6 +99,7 @@ class Copy:
     settings: ServerSettings
     key_files: tuple[str, ...] = ()
     buffer_pool: int | None = None
+    plugins: ServerPlugins | None = None
 
     @property
     def for_one_task(self) -> tuple[str, ...]:
@@ -197,7 +201,9 @@ class Copy:
 
         PreflightError if a path of the source lies outside the copy.
         """
-        return option_file(self.flavour, self.variables, self.paths, identity, self.settings.options, last)
+        site = self.settings.options
+        options = (*site, *option_lines(self.plugins, site, reads_rows=identity.access is Access.ACCOUNTS))
+        return option_file(self.flavour, self.variables, self.paths, identity, options, last)
 
     def write_option_file(self, identity: ServerIdentity, last: Sequence[str] = ()) -> None:
         """Write the option file for the identity."""

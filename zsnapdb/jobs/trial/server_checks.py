@@ -21,6 +21,7 @@ from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_copy.identity import Access
+from zsnapdb.planning.server_plugins import hint_to_load, unloaded_plugin
 from zsnapdb.planning.trial.drill import Sized, judge_probe, judge_table, sample_pages, sample_whole, without
 from zsnapdb.repository.drills import ALL_PAGES, Outcome
 
@@ -116,12 +117,13 @@ class Isolated:
     def start(self) -> ServerFacts:
         """Start the server and return its facts. ServerError if it does not start.
 
-        It runs without accounts, so it does not load the storage engines that were installed as plugins. If there are
-        some, it is started again with them: without its engine a table counts as damaged.
+        It runs without accounts, so it does not load the storage engines that were installed as plugins. If the backup
+        does not say which plugins its server had, it is started again with those that its data name.
         """
         self.copy.remove_keys()
         with self.copy.start(self.identity, "root", SecretStr(""), self.copy.for_one_task) as session:
-            facts, libraries = probe(session), _engine_libraries(session)
+            facts = probe(session)
+            libraries = _engine_libraries(session) if self.copy.plugins is None else ()
         if not libraries:
             return facts
         self.copy.process().stop(timeout=self.timeout)
@@ -206,11 +208,15 @@ def check_tables(isolated: Isolated, budget: int | None, seed: int) -> Iterator[
             except ServerError as error:
                 yield isolated.died(chosen.name, error)
                 return
-            yield (
-                CheckOutcome(chosen.name, Outcome.PASSED)
-                if wrong is None
-                else CheckOutcome(chosen.name, Outcome.DAMAGED, wrong)
-            )
+            yield CheckOutcome(chosen.name, Outcome.PASSED) if wrong is None else _objected(chosen.name, wrong)
+
+
+def _objected(name: str, wrong: str) -> CheckOutcome:
+    """Return the outcome for a table that CHECK TABLE objects to. A table whose plugin is not loaded is not damaged."""
+    plugin = unloaded_plugin(wrong)
+    if plugin is not None:
+        return CheckOutcome(name, Outcome.FAILED, f"{wrong} ({hint_to_load(plugin)})")
+    return CheckOutcome(name, Outcome.DAMAGED, wrong)
 
 
 def check_probes(isolated: Isolated, probes: Sequence[ProbeSettings]) -> Iterator[CheckOutcome]:

@@ -343,3 +343,32 @@ def _printed_version(binary: Path, _file: tuple[int, ...]) -> str:
             f"`{binary} --version` prints no version: {done.stdout.strip()[:200]}", hint="is it a server program?"
         )
     return match.group(1)
+
+
+def help_of(binary: Path, *options: str) -> str:
+    """Return what a server program prints of itself with these options: its variables and plugins; "" if nothing.
+
+    It starts no server and reads no option file. A file is asked once.
+    """
+    try:
+        seen = binary.stat()
+    except OSError:
+        return ""
+    return _printed_help(binary, (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns), options)
+
+
+@functools.cache
+def _printed_help(binary: Path, _file: tuple[int, ...], options: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run(
+            [str(binary), "--no-defaults", *options, "--verbose", "--help"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=30,
+            env=for_children(),
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout

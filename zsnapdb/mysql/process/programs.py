@@ -18,6 +18,7 @@ from zsnapdb.base.errors import CommandError, PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.planning.family import MARIADB, flavour_in
+from zsnapdb.planning.server_plugins import hint_to_load_named_in
 
 _PLACES = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/local/mysql/bin")
 _ENVIRONMENT = {"LC_ALL": "C", "LANGUAGE": "C"}
@@ -154,7 +155,10 @@ def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO 
         raise CommandError(f"`{' '.join(argv)}` did not end within {timeout:.0f} s", hint="raise --timeout") from error
     if done.returncode != 0:
         words = " ".join(done.stderr.decode(errors="replace").split())[-_KEPT_OUTPUT:]
-        raise CommandError(f"`{' '.join(argv)}` ended with exit status {done.returncode}: {words or '(no output)'}")
+        raise CommandError(
+            f"`{' '.join(argv)}` ended with exit status {done.returncode}: {words or '(no output)'}",
+            hint=hint_to_load_named_in(words),
+        )
 
 
 def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None:
@@ -198,4 +202,7 @@ def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None
             if status != 0:
                 errors.seek(0)
                 words = " ".join(errors.read().decode(errors="replace").split())[-_KEPT_OUTPUT:]
-                raise CommandError(f"`{' '.join(argv)}` ended with exit status {status}: {words or '(no output)'}")
+                raise CommandError(
+                    f"`{' '.join(argv)}` ended with exit status {status}: {words or '(no output)'}",
+                    hint=hint_to_load_named_in(words),
+                )

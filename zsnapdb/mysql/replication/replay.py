@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.base import server_files
-from zsnapdb.base.errors import ConsistencyError
+from zsnapdb.base.errors import ConsistencyError, ServerError, ZsnapdbError
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains
 from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.base.server_files import Owner
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.server_copy.identity import BRIEF
+from zsnapdb.planning.server_plugins import hint_to_load, unloaded_plugin
 
 CHANNEL = "zsnapdb_replay"
 ACCOUNT = "zsnapdb_restore"
@@ -318,9 +319,7 @@ def replay(
         progress = status(session, words)
         on_bytes(_done(source.sizes, progress))
         if not progress.is_running:
-            raise ConsistencyError(
-                f"the replay stopped: {progress.error or 'see the error log'}", hint="see the error log of the server"
-            )
+            raise _stopped(progress.error)
         if _is_finished(session, flavour, source, progress):
             break
         time.sleep(_POLL_SECONDS)
@@ -329,6 +328,15 @@ def replay(
     if replicated is not None:
         _keep_slave_position(session, replicated)
     check_executed(session, flavour, source.gtids)
+
+
+def _stopped(error: str) -> ZsnapdbError:
+    """Return the error of a replay that the applier stopped. A plugin that is not loaded is no wrong result."""
+    message = f"the replay stopped: {error or 'see the error log'}"
+    name = unloaded_plugin(error)
+    if name is not None:
+        return ServerError(message, hint=hint_to_load(name))
+    return ConsistencyError(message, hint="see the error log of the server")
 
 
 def _done(sizes: Sequence[int], progress: ApplierStatus) -> int:

@@ -13,8 +13,8 @@ _NEEDS = {
     "undo": ("recovery-account",),
     "rescue into the server": ("recovery-account",),
     "rewind": ("rewind-control",),
-    "drill": ("server program", "drill"),
-    "clone": ("server program",),
+    "drill": ("server program", "drill", "plugins"),
+    "clone": ("server program", "plugins"),
 }
 """The findings that say why a command of a bad day would be refused, or need more words."""
 

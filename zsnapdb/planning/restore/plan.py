@@ -11,6 +11,7 @@ from typing import Literal
 from zsnapdb.base.model import Flavour
 from zsnapdb.planning.restore.handover_steps import Promote
 from zsnapdb.planning.restore.steps import CloneSnapshot, Receive, Replay, Step, TakeUp, own_roots
+from zsnapdb.planning.server_plugins import ServerPlugins
 
 TimeOf = Literal["transaction", "binlog"]
 """What a commit time belongs to: to the transaction, or to the latest one of its binlog."""
@@ -95,6 +96,8 @@ class RestorePlan:
     """The configured repository if it is not the instance's own."""
     buffer_pool: int | None = None
     """The most that the buffer pool of the server that recovers and replays has, in bytes; None: the server's own."""
+    plugins: ServerPlugins | None = None
+    """The plugins of the backup's server; None: the backup does not say."""
 
     @property
     def top(self) -> str:

@@ -16,6 +16,7 @@ from zsnapdb.base.model import PROPERTY, Flavour
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.identity import RECORDED
+from zsnapdb.planning.server_plugins import ServerPlugins
 
 ORIGIN_PROPERTY = f"{PROPERTY}:origin"
 
@@ -55,6 +56,7 @@ class Origin(BaseModel):
     """The files from which it read the keys of encrypted tables and binlogs."""
     binlog_key: str | None = None
     """The name of the key that its newest binlog was encrypted with."""
+    plugins: ServerPlugins | None = None
 
     @classmethod
     def of(
@@ -78,6 +80,7 @@ class Origin(BaseModel):
             unlogged=str(facts.gtid_purged),
             key_files=tuple(key_files[:_KEPT_FILES]),
             binlog_key=binlog_key,
+            plugins=facts.plugins,
         )
 
     @property

@@ -13,6 +13,7 @@ from zsnapdb.config.settings import ServerSettings
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial import server_checks
 from zsnapdb.jobs.trial.server_checks import Isolated
+from zsnapdb.planning.server_plugins import ServerPlugins
 
 
 class Opened(CatalogueSession):
@@ -27,7 +28,8 @@ class Opened(CatalogueSession):
 class CopyWithPlugins:
     """A copy whose server has installed plugins. `events` says what happened to the server, in order."""
 
-    plugins: tuple[tuple[str, str], ...]
+    installed: tuple[tuple[str, str], ...]
+    plugins: ServerPlugins | None = None
     settings: ServerSettings = field(default_factory=ServerSettings)
     events: list[str] = field(default_factory=list)
     for_one_task: tuple[str, ...] = ()
@@ -44,7 +46,7 @@ class CopyWithPlugins:
     def start(self, *_: object) -> Opened:
         self.events.append(f"started with {', '.join(self.settings.options)}")
         session = Opened()
-        for name, library in self.plugins:
+        for name, library in self.installed:
             session.put_plugin(name, library)
         return session
 
@@ -74,4 +76,9 @@ def test_other_plugins_and_names_that_are_no_library_are_not_loaded() -> None:
     copy = CopyWithPlugins(
         (("audit", "server_audit.so"), ("x", "../ha_x.so"), ("y", "ha_y.so\nsocket=/run/live"), ("z", "ha_z.so\n"))
     )
+    assert started(copy) == ["keys removed", "started with "]
+
+
+def test_isolated_server_with_recorded_plugins_starts_once() -> None:
+    copy = CopyWithPlugins((("ARCHIVE", "ha_archive.so"),), ServerPlugins())
     assert started(copy) == ["keys removed", "started with "]

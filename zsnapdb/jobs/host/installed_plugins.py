@@ -1,0 +1,83 @@
+"""Whether this host can load the plugins of a server on a copy of it: the one judge for backup, doctor and plans."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.settings import ServerSettings
+from zsnapdb.mysql.process import processes, server_program
+from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
+from zsnapdb.planning.server_copy.identity import option_name
+from zsnapdb.planning.server_copy.plugins import InstalledPlugins, PluginObjection, objections, with_libraries
+from zsnapdb.planning.server_copy.sandbox import is_shown
+from zsnapdb.planning.server_plugins import ServerPlugins
+
+PLUGINS = "plugins"
+"""The subject of the findings."""
+_FOLDER = re.compile(r"^plugin-dir\s+(/\S.*?)\s*$", re.MULTILINE)
+_BUILT_IN = re.compile(r"Enable\s+or\s+disable\s+(\S+)\s+plugin")
+
+
+def installed(binary: Path, settings: ServerSettings) -> InstalledPlugins | None:
+    """Return the plugins that the server program finds on this host; None if it does not name their folder."""
+    folders = [line.partition("=")[2].strip() for line in settings.options if option_name(line) == "plugin_dir"]
+    text = processes.help_of(binary, *(f"--plugin-dir={folder}" for folder in folders[-1:]))
+    named = _FOLDER.search(text)
+    if named is None:
+        return None
+    folder = named[1]
+    try:
+        libraries = frozenset(name for name in os.listdir(folder) if os.path.isfile(os.path.join(folder, name)))
+    except OSError:
+        libraries = frozenset()
+    built_in = frozenset(name.lower().replace("-", "_") for name in _BUILT_IN.findall(text))
+    return InstalledPlugins(folder, libraries, built_in, _is_shown(folder, binary, settings))
+
+
+def _is_shown(folder: str, binary: Path, settings: ServerSettings) -> bool:
+    home = os.path.dirname(os.path.dirname(os.path.realpath(binary)))
+    reads = [*map(str, settings.sandbox_reads), *([home] if home != "/" else [])]
+    return settings.sandbox == "off" or is_shown(folder, settings.options, reads)
+
+
+def lacking(binary: Path, settings: ServerSettings, known: ServerPlugins | None) -> tuple[PluginObjection, ...]:
+    """Return what a copy of a server with these plugins would lack if this program ran it."""
+    if known is None or not with_libraries(known):
+        return ()
+    return objections(known, installed(binary, settings), settings.options)
+
+
+def refuse_lacking(settings: ServerSettings, flavour: Flavour, version: str, known: ServerPlugins | None) -> None:
+    """Raise PreflightError if this host lacks a plugin that data or binlogs of the server need."""
+    for objection in lacking(server_program.chosen(settings, flavour, version), settings, known):
+        if objection.is_needed:
+            raise PreflightError(objection.text, hint=objection.hint)
+
+
+def judge(
+    settings: ServerSettings, flavour: Flavour, version: str, known: ServerPlugins | None, *, prevents: bool
+) -> list[FitnessFinding]:
+    """Return the findings about the plugins of a server of this version and a copy of it on this host.
+
+    `prevents`: a copy is about to be made; otherwise it is a warning that one could not be made. Without a server
+    program there is none: that is another finding.
+    """
+    try:
+        binary = server_program.chosen(settings, flavour, version)
+    except PreflightError:
+        return []
+    found = lacking(binary, settings, known)
+    if found:
+        tail = "" if prevents else ": restores, clones and drills on this host are refused"
+        return [
+            (unfit if one.is_needed and prevents else warning)(
+                PLUGINS, one.text + (tail if one.is_needed else ""), one.hint
+            )
+            for one in found
+        ]
+    libraries = with_libraries(known) if known is not None else ()
+    return [ok(PLUGINS, f"copies have {', '.join(libraries)}")] if libraries else []

@@ -1,0 +1,66 @@
+"""The plugins of a running server: active ones, built-in ones that can be switched, components, loadable functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pydantic import ValidationError
+
+from zsnapdb.base.errors import ServerError
+from zsnapdb.mysql.session import Row, Session
+from zsnapdb.planning.server_plugins import COMPONENT, FUNCTION, LoadedBy, Plugin, ServerPlugins
+
+_PLUGINS = (
+    "SELECT plugin_name, plugin_type, COALESCE(plugin_library, ''), plugin_status FROM information_schema.plugins WHERE"
+    " (plugin_library IS NOT NULL AND plugin_status = 'ACTIVE') OR (plugin_library IS NULL AND load_option NOT LIKE"
+    " 'FORCE%' AND plugin_type <> 'INFORMATION SCHEMA')"
+)
+_ROWS = "SELECT name FROM mysql.plugin"
+_FUNCTIONS = "SELECT name, dl FROM mysql.func"
+_COMPONENTS = "SELECT component_urn FROM mysql.component"
+_URN = "file://"
+
+
+def loaded_plugins(session: Session, variables: Mapping[str, str]) -> ServerPlugins:
+    """Return the plugins of the server. Changes nothing.
+
+    What the account may not read is missing: the tables of the schema `mysql` need SELECT. A name that no option file
+    can have is left out.
+    """
+    by_row = {str(name).lower() for (name,) in _rows_or_none(session, _ROWS)}
+    found = [_plugin(row, by_row) for row in session.query(_PLUGINS)]
+    found += [_made(name, FUNCTION, library) for name, library in _rows_or_none(session, _FUNCTIONS)]
+    found += [_component(str(urn)) for (urn,) in _rows_or_none(session, _COMPONENTS)]
+    return ServerPlugins(
+        plugins=tuple(sorted({plugin for plugin in found if plugin is not None}, key=lambda one: (one.kind, one.name))),
+        folder=variables.get("plugin_dir", ""),
+        maturity=variables.get("plugin_maturity", "").lower(),
+    )
+
+
+def _plugin(row: Row, by_row: Iterable[str]) -> Plugin | None:
+    name, kind, library, status = (str(value) for value in row)
+    how = LoadedBy.ROW if name.lower() in by_row else LoadedBy.OPTION
+    return _made(name, kind, library, how, is_active=status == "ACTIVE")
+
+
+def _component(urn: str) -> Plugin | None:
+    name = urn.removeprefix(_URN)
+    return _made(name, COMPONENT, f"{name}.so")
+
+
+def _made(
+    name: object, kind: str, library: object, how: LoadedBy = LoadedBy.ROW, *, is_active: bool = True
+) -> Plugin | None:
+    try:
+        return Plugin(name=str(name), kind=kind, library=str(library), loaded_by=how, is_active=is_active)
+    except ValidationError:
+        return None
+
+
+def _rows_or_none(session: Session, sql: str) -> list[Row]:
+    """Return the rows; none if the server has no such table or the account may not read it."""
+    try:
+        return session.query(sql)
+    except ServerError:
+        return []

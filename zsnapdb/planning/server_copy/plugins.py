@@ -1,0 +1,196 @@
+"""The plugins that a server on a copy loads, those it leaves out, and those this host lacks. Pure.
+
+A copy has the plugins of its source: recovery needs the engines of its tables, and a replayed statement means the same
+only with the engines, authentication plugins, functions and password checks that its source had. A plugin that nobody
+has classified here is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from zsnapdb.planning.server_copy.identity import option_name
+from zsnapdb.planning.server_plugins import COMPONENT, FUNCTION, LoadedBy, Plugin, ServerPlugins
+
+
+class PluginClass(StrEnum):
+    """What a copy does with a plugin of its source."""
+
+    LOADED = "loaded"
+    BY_DATA = "loaded by its row in the data"
+    BUILT_IN = "built into the server program"
+    KEYS = "loaded by server.options, which names its keys"
+    LEFT_OUT = "left out"
+
+
+_LOGS = "it writes a log or audit trail of the source's users"
+_REPLICATES = "it connects servers to each other, and a copy belongs to no group"
+_LISTENS = "it opens a port or sends data to other hosts"
+_THREADS = "it shares the memory and processors of the source's host"
+
+LEFT_OUT: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("audit", "audit_log", "audit_log_filter", "null_audit", "server_audit", "sql_error_log"),
+        _LOGS,
+    ),
+    **dict.fromkeys(
+        (
+            "group_replication",
+            "ndbcluster",
+            "ndbinfo",
+            "rpl_semi_sync_master",
+            "rpl_semi_sync_replica",
+            "rpl_semi_sync_slave",
+            "rpl_semi_sync_source",
+            "wsrep",
+            "wsrep_provider",
+        ),
+        _REPLICATES,
+    ),
+    **dict.fromkeys(
+        (
+            "clone",
+            "daemon_memcached",
+            "feedback",
+            "handlersocket",
+            "mysqlx",
+            "mysqlx_cache_cleaner",
+            "telemetry_client",
+        ),
+        _LISTENS,
+    ),
+    **dict.fromkeys(("thread_pool", "tp_thread_group_state", "tp_thread_group_stats", "tp_thread_state"), _THREADS),
+}
+"""Why a copy does not load a plugin, by the name of its option."""
+
+_KEY_KINDS = ("ENCRYPTION", "KEYRING")
+_INFORMATION = "INFORMATION SCHEMA"
+_OFF = ("OFF", "0", "FALSE")
+_MATURITIES = ("unknown", "experimental", "alpha", "beta", "gamma", "stable")
+
+
+@dataclass(frozen=True)
+class InstalledPlugins:
+    """The plugins of a server program of this host: its plugin folder, the files in it, its optional built-in plugins.
+
+    `is_shown`: a server in a sandbox sees the folder.
+    """
+
+    folder: str
+    libraries: frozenset[str]
+    built_in: frozenset[str] = frozenset()
+    is_shown: bool = True
+
+
+@dataclass(frozen=True)
+class PluginObjection:
+    """Plugins of a source that a copy on this host would lack, and what to do.
+
+    `is_needed`: data or binlogs may need them, so a copy is refused.
+    """
+
+    text: str
+    hint: str
+    is_needed: bool = True
+
+
+def classify(plugin: Plugin) -> PluginClass:
+    """Return what a copy does with the plugin. An unknown plugin is loaded."""
+    if plugin.option in LEFT_OUT:
+        return PluginClass.LEFT_OUT
+    if plugin.kind in _KEY_KINDS:
+        return PluginClass.KEYS
+    if plugin.kind in (COMPONENT, FUNCTION):
+        return PluginClass.BY_DATA
+    return PluginClass.LOADED if plugin.library else PluginClass.BUILT_IN
+
+
+def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_rows: bool) -> tuple[str, ...]:
+    """Return the lines of an option file that give a copy the plugins of its source; they follow `options`.
+
+    `options` are the lines of the site (server.options): a plugin that they switch off is not loaded. `reads_rows`: the
+    server loads the plugins in `mysql.plugin` by itself, as one with accounts does (refman 8.4, "skip_grant_tables").
+    `known` None: a backup that does not say which plugins its server had.
+    """
+    if known is None:
+        return ()
+    lines = [f"loose_plugin_maturity={known.maturity}"] if known.maturity in _MATURITIES else []
+    wanted = [plugin for plugin in known.plugins if plugin.option not in switched_off(options)]
+    lines += dict.fromkeys(
+        f"plugin_load_add={plugin.library}"
+        for plugin in wanted
+        if classify(plugin) is PluginClass.LOADED and not (reads_rows and plugin.loaded_by is LoadedBy.ROW)
+    )
+    for plugin in wanted:
+        kind = classify(plugin)
+        if kind in (PluginClass.BUILT_IN, PluginClass.LEFT_OUT):
+            is_on = kind is PluginClass.BUILT_IN and plugin.is_active
+            lines.append(f"loose_{plugin.option}={'ON' if is_on else 'OFF'}")
+    return tuple(lines)
+
+
+def with_libraries(known: ServerPlugins) -> tuple[str, ...]:
+    """Return the libraries that a copy of a server with these plugins loads, by option or by its data, sorted."""
+    kinds = (PluginClass.LOADED, PluginClass.BY_DATA)
+    return tuple(sorted({plugin.library for plugin in known.plugins if classify(plugin) in kinds}))
+
+
+def switched_off(options: Iterable[str]) -> frozenset[str]:
+    """Return the names that a line of an option file sets to OFF."""
+    return frozenset(option_name(line) for line in options if line.partition("=")[2].strip().upper() in _OFF)
+
+
+def objections(
+    known: ServerPlugins | None, installed: InstalledPlugins | None, options: Sequence[str]
+) -> tuple[PluginObjection, ...]:
+    """Return what a copy of a server with these plugins would lack on this host, each plugin by name.
+
+    `installed` None: the server program does not say what it has. `options` are the lines of server.options.
+    """
+    if known is None or installed is None:
+        return ()
+    kinds = (PluginClass.LOADED, PluginClass.BY_DATA)
+    named = [
+        plugin
+        for plugin in known.plugins
+        if classify(plugin) in kinds and plugin.option not in {*switched_off(options), *installed.built_in}
+    ]
+    missing = [plugin for plugin in named if plugin.library not in installed.libraries]
+    needed = {plugin.library for plugin in missing if plugin.kind != _INFORMATION}
+    found = [
+        _lacking([plugin for plugin in missing if (plugin.library in needed) is is_needed], known, installed, is_needed)
+        for is_needed in (True, False)
+        if any((plugin.library in needed) is is_needed for plugin in missing)
+    ]
+    if named and not installed.is_shown:
+        found.append(
+            PluginObjection(
+                f"the server had {_listing(named)}, and the sandbox of a copy does not show {installed.folder}",
+                f'add "{installed.folder}" to server.sandbox_reads of the instance',
+            )
+        )
+    return tuple(found)
+
+
+def _lacking(
+    missing: Sequence[Plugin], known: ServerPlugins, installed: InstalledPlugins, is_needed: bool
+) -> PluginObjection:
+    elsewhere = known.folder.rstrip("/")
+    other = (
+        f', or add "plugin_dir={known.folder}" to server.options if that folder has them'
+        if elsewhere.startswith("/") and elsewhere != installed.folder.rstrip("/")
+        else ""
+    )
+    without = ", ".join(f'"loose_{plugin.option}=OFF"' for plugin in missing)
+    return PluginObjection(
+        f"the server had {_listing(missing)}, and {installed.folder} of this host has no such file",
+        f"install {'them' if len(missing) > 1 else 'it'} there{other}; or add {without} to server.options of the"
+        " instance, if no data and no statement needs it",
+        is_needed,
+    )
+
+
+def _listing(plugins: Sequence[Plugin]) -> str:
+    return ", ".join(plugin.describe() for plugin in plugins)

@@ -1,0 +1,125 @@
+"""The plugins, components and loadable functions of a server, and errors that say that one is not loaded. Pure."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from zsnapdb.base.patterns import ShortLine
+
+PluginName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$")]
+PluginKind = Annotated[str, Field(pattern=r"^[A-Z][A-Z ]{0,63}$")]
+LibraryName = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.+-]{0,127})?$")]
+"""The name of a file in the plugin folder, never a path. "": built into the server program."""
+
+COMPONENT = "COMPONENT"
+FUNCTION = "LOADABLE FUNCTION"
+ENGINE = "STORAGE ENGINE"
+
+
+class LoadedBy(StrEnum):
+    """What loads a plugin: an option or the program itself, or a row of `mysql.plugin`, `component` or `func`."""
+
+    OPTION = "option"
+    ROW = "row"
+
+
+class Plugin(BaseModel):
+    """A plugin of a server. `kind` is its type as the server names it, COMPONENT or FUNCTION.
+
+    A plugin without a library is built in and can be switched; `is_active` False: the server had it switched off.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    name: PluginName
+    kind: PluginKind
+    library: LibraryName = ""
+    loaded_by: LoadedBy = LoadedBy.OPTION
+    is_active: bool = True
+
+    @property
+    def option(self) -> str:
+        """The name of the option that switches the plugin."""
+        return self.name.lower().replace("-", "_")
+
+    def describe(self) -> str:
+        """Return the plugin in a few words."""
+        return f"{self.kind.lower()} {self.name}" + (f" ({self.library})" if self.library else "")
+
+
+class ServerPlugins(BaseModel):
+    """The plugins of a server, its plugin folder, and the least maturity that it loads ("": it knows no such limit)."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    plugins: tuple[Plugin, ...] = ()
+    folder: ShortLine = ""
+    maturity: Annotated[str, Field(pattern=r"^[a-z]{0,16}$")] = ""
+
+
+_UNLOADED = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        # ER_UNKNOWN_STORAGE_ENGINE, ER_PLUGIN_IS_NOT_LOADED, ER_CANT_OPEN_LIBRARY, ER_FUNCTION_NOT_DEFINED,
+        # ER_UNKNOWN_DATA_TYPE and ER_PROVIDER_NOT_LOADED of MariaDB, ER_COMPONENTS_CANT_LOAD.
+        r"Unknown storage engine '([^']{1,64})'",
+        r"Plugin '([^']{1,64})' is not loaded",
+        r"Can't open shared library '(?:[^']{0,512}/)?([^'/]{1,128})'",
+        r"Function '([^']{1,64})' is not defined",
+        r"Unknown data type: '([^']{1,64})'",
+        r"tried to use the ([A-Za-z0-9_]{1,64}) compression, but its provider plugin is not loaded",
+        r"Cannot load component from specified URN: 'file://([^']{1,128})'",
+    )
+)
+"""Texts of both families (error message references; their numbers are 1286, 1524, 1126, 1128, 4161, 4185, 3529)."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}")
+
+
+def unloaded_plugin(text: str) -> str | None:
+    """Return the plugin, function or library that an error of a server says is not loaded; None if it says no such."""
+    for pattern in _UNLOADED:
+        match = pattern.search(text)
+        if match is not None and _NAME.fullmatch(match[1]):
+            return match[1]
+    return None
+
+
+def hint_to_load(name: str) -> str:
+    """Return what to do on a host whose copy lacks the plugin: it is not damage."""
+    return (
+        f"no data is damaged: the copy's server does not load {name}; install its library on this host and add"
+        f' "plugin_load_add={library_of(name)}" to server.options of the instance'
+    )
+
+
+def hint_to_load_named_in(text: str) -> str:
+    """Return what to do if the error text of a server or client names a plugin that is not loaded, else ""."""
+    name = unloaded_plugin(text)
+    return "" if name is None else hint_to_load(name)
+
+
+_LIBRARIES = {
+    "auth_socket": "auth_socket.so",
+    "ed25519": "auth_ed25519.so",
+    "federated": "ha_federatedx.so",
+    "gssapi": "auth_gssapi.so",
+    "mecab": "libpluginmecab.so",
+    "mysql_json": "type_mysql_json.so",
+    "mysql_native_password": "mysql_native_password.so",
+    "mysql_no_login": "mysql_no_login.so",
+    "named_pipe": "auth_named_pipe.so",
+    "pam": "auth_pam.so",
+    "parsec": "auth_parsec.so",
+    "unix_socket": "auth_socket.so",
+    **{name.lower(): f"provider_{name.lower()}.so" for name in ("BZip2", "LZ4", "LZMA", "LZO", "Snappy")},
+}
+"""Libraries by plugin, where the names differ from those of storage engines."""
+
+
+def library_of(name: str) -> str:
+    """Return the usual library of the plugin: that of MariaDB's and MySQL's packages, `ha_NAME.so` for an engine."""
+    return name if ".so" in name else _LIBRARIES.get(name.lower(), f"ha_{name.lower()}.so")
