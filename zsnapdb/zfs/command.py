@@ -93,8 +93,11 @@ def not_started(program: str, error: OSError) -> PreflightError:
     )
 
 
-def run(argv: Sequence[str], *, timeout: float = 60.0) -> str:
+def run(argv: Sequence[str], *, timeout: float = 60.0, errors: str = "replace") -> str:
     """Run one command to its end and return its stdout. Raise the error that `failure` returns if it fails.
+
+    `errors` says what bytes become that are not UTF-8. `replace`: a user property may have some, and equals nothing of
+    ours then. `surrogateescape`: they stay what they are, for one who passes them on.
 
     PreflightError if the command is not installed, CommandTimeout if it does not end within `timeout` seconds. It has a
     process group of its own, so Ctrl-C reaches this process alone, which decides what is interrupted.
@@ -121,8 +124,7 @@ def run(argv: Sequence[str], *, timeout: float = 60.0) -> str:
         ) from error
     if done.returncode != 0:
         raise failure(argv, done.returncode, done.stderr.decode(errors="replace"))
-    # A user property may have bytes that are not UTF-8. They equal nothing of ours.
-    return done.stdout.decode(errors="replace")
+    return done.stdout.decode(errors=errors)
 
 
 def run_when_free(argv: Sequence[str], *, patience: float = 20.0) -> str:

@@ -180,9 +180,17 @@ def set_together(values: Mapping[str, Mapping[str, str]]) -> bool:
 
 
 def inherit(datasets: Sequence[str], names: Sequence[str]) -> None:
-    """Remove the local values of user properties from each of the datasets."""
+    """Remove the local values of properties from each of the datasets. Each is one that can be inherited."""
     for name in names if datasets else ():
         run([ZFS, "inherit", name, *datasets])
+
+
+def reset(dataset: str, name: str) -> None:
+    """Remove the local value of a property that is not inherited: it has its received value or its default again.
+
+    `zfs inherit` without -S refuses such a property (zfs_do_inherit in cmd/zfs/zfs_main.c).
+    """
+    run([ZFS, "inherit", "-S", name, dataset])
 
 
 def rename(dataset: str, new: str) -> None:

@@ -14,7 +14,7 @@ from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INCARNATION_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY
 from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.production import dataset_of
-from zsnapdb.jobs.restore import encrypted_places, exchange
+from zsnapdb.jobs.restore import carrying, encrypted_places, exchange
 from zsnapdb.jobs.restore.look import HandedOver, check_point, look_around
 from zsnapdb.jobs.restore.receiving import restored_mark
 from zsnapdb.jobs.restore.replay import served
@@ -211,7 +211,8 @@ def _take_over(work: ServerWork, step: Promote) -> HandedOver:
     for part in step.parts:
         owned.prove([part.place], restored_mark(work.plan), Mark(INCARNATION_PROPERTY, step.incarnation))
     places = {part.role: part.mountpoint for part in step.parts}
-    _give_properties(step)
+    is_foreign = bool(work.plan.receives)
+    _give_properties(step, is_foreign=is_foreign)
     _mount_in_order(step)
     root = Path(min(places.values(), key=len))
     paths = PathMap(tuple((point, point) for point in places.values()))
@@ -232,12 +233,14 @@ def _take_over(work: ServerWork, step: Promote) -> HandedOver:
         server_files.remove_tree(root / PRIVATE_FOLDER)
     # What follows takes seconds on a busy pool, and needs no stopped server.
     work.in_place()
-    for part in step.parts:
-        if not owned.is_ours(part.place, restored_mark(work.plan)):
-            # An earlier run came this far: all its snapshots now belong to the site.
-            continue
+    # An earlier run may have come further: all snapshots of such a part belong to the site now.
+    ours = [part for part in step.parts if owned.is_ours(part.place, restored_mark(work.plan))]
+    for part in ours:
         _take_over_snapshots(work.plan, part)
-        datasets.inherit([part.place], [*NO_SNAPSHOTS, RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
+    # A limit of the outer dataset counts what the inner ones have got.
+    for part in ours:
+        carrying.carry(part, work.events.warn, is_foreign=is_foreign)
+        datasets.inherit([part.place], [RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
     encrypted_places.open_again([part.place for part in step.parts], work.events.warn)
     is_sealed = replaced.seal(step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan))
     # Last of all: only what is marked can ever be removed, and only a finished exchange leaves something to remove.
@@ -259,27 +262,38 @@ def _take_over(work: ServerWork, step: Promote) -> HandedOver:
     return HandedOver(None, notes=(*kept, again))
 
 
-def _give_properties(step: Promote) -> None:
+def _give_properties(step: Promote, *, is_foreign: bool) -> None:
     """Give the datasets the mount points of the old ones and their incarnation, unless an earlier run did.
 
-    ZFS mounts a dataset anew when its mount point is set, and cannot if another one is mounted inside (zfsprops(7)).
+    With these they get what the old ones behaved by. ZFS mounts a dataset anew when its mount point is set, and cannot
+    if another one is mounted inside (zfsprops(7)).
     """
     wanted = {
-        part.place: {"mountpoint": part.mountpoint, "canmount": "on", INCARNATION_PROPERTY: step.incarnation}
+        part.place: {
+            "mountpoint": part.mountpoint,
+            "canmount": part.old_canmount or "on",
+            INCARNATION_PROPERTY: step.incarnation,
+        }
         for part in step.parts
     }
-    names = ["mountpoint", "canmount", INCARNATION_PROPERTY]
-    seen = datasets.properties_of(list(wanted), names)
-    missing = {
-        place: values
-        for place, values in wanted.items()
-        if any((seen[place][name].value, seen[place][name].is_local) != (values[name], True) for name in names)
-    }
-    if missing:
-        for part in reversed(step.parts):
-            datasets.unmount(part.place)
-    for place, values in missing.items():
-        datasets.set_properties(place, values)
+    seen = datasets.properties_of(list(wanted), ["mountpoint", "canmount", INCARNATION_PROPERTY])
+    missing = [
+        part
+        for part in step.parts
+        if not seen[part.place][INCARNATION_PROPERTY].is_local
+        or any(seen[part.place][name].value != value for name, value in wanted[part.place].items())
+    ]
+    if not missing:
+        return
+    for part in reversed(step.parts):
+        datasets.unmount(part.place)
+    for part in missing:
+        values = carrying.behaviour_of(part, is_foreign=is_foreign) | wanted[part.place]
+        if part.old_canmount_is_set is False:
+            # It gets the default, last of all: until then it is seen that a run was interrupted here.
+            del values["canmount"]
+        datasets.set_properties(part.place, values)
+    carrying.give_defaults(missing)
 
 
 def _mount_in_order(step: Promote) -> None:

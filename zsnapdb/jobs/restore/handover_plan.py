@@ -159,7 +159,14 @@ def _promote(planned: RestorePlan, server_id: int | None) -> Promote:
         old = next((olds[top] + place[len(top) :] for top in olds if place == top or place.startswith(top + "/")), None)
         if old is not None and datasets.exists(place):
             seen = datasets.properties(place, ["guid", "canmount"])
-            part = replace(part, old=old, old_guid=int(seen["guid"].value), old_canmount=seen["canmount"].value)
+            canmount = seen["canmount"]
+            part = replace(
+                part,
+                old=old,
+                old_guid=int(seen["guid"].value),
+                old_canmount=canmount.value,
+                old_canmount_is_set=canmount.source in ("local", "received"),
+            )
         parts.append(part)
     step = Promote(tuple(parts), tuple(renames), planned.restore_id, server_id)
     exchange.refuse_what_would_be_lost(step)

@@ -13,7 +13,7 @@ from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.host.pools import pool_for_copy
-from zsnapdb.jobs.restore import encrypted_places, newest
+from zsnapdb.jobs.restore import carrying, encrypted_places, newest
 from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.local_start import is_local_set, names_local_set, standing_of, with_local_sets
@@ -123,7 +123,10 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     made = receiving(instance, chain, layout, sum(step.size for step in replays), origin)
     whole = replace(planned, steps=(*made, *recovering(manifest, layout), *replays, *checks, last))
     encrypted_places.refuse_exchange(whole)
-    return whole
+    if whole.promotion is None:
+        return whole
+    carried = carrying.notes(whole.promotion, whole.clones)
+    return replace(whole, point=replace(whole.point, notes=(*whole.point.notes, *carried)))
 
 
 def _without_steps(

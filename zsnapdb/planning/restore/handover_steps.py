@@ -76,7 +76,7 @@ class PromotePart:
     """A volume that replaces an old volume: `dataset` is renamed to `place`.
 
     The dataset that has this name now is renamed to `old` (None: there is no such dataset). `old_guid` is its GUID and
-    `old_canmount` its property; None in plans of older versions.
+    `old_canmount` its property, `old_canmount_is_set` whether the site has set it; None in plans of older versions.
     """
 
     role: str
@@ -86,6 +86,7 @@ class PromotePart:
     mountpoint: str
     old_guid: int | None = None
     old_canmount: str | None = None
+    old_canmount_is_set: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,243 @@
+"""The class of every ZFS property: what a copy gets of it, and what goes to the datasets that replace production. Pure.
+
+A property is in exactly one class. One that nobody classified, of a newer OpenZFS, is treated as the place's: it goes
+to what takes production's place if it was set there, and no copy gets it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from zsnapdb.base.model import PROPERTY
+
+DatasetKind = Literal["filesystem", "volume"]
+
+
+class PropertyClass(StrEnum):
+    """What becomes of a property.
+
+    DATA: a copy has the value that the source has, set or inherited there. EXPLICIT: a copy has a value of its own,
+    whatever the datasets above it have. PLACE: it belongs to the place of a dataset, and only what takes production's
+    place gets it. FACT: ZFS says it or fixes it when a dataset is made; nobody sets it.
+    """
+
+    DATA = "data"
+    EXPLICIT = "explicit"
+    PLACE = "place"
+    FACT = "fact"
+
+
+@dataclass(frozen=True)
+class ClassifiedProperty:
+    """A property with its class and the reason for it.
+
+    `value` is the explicit value of a copy (None: the job that makes the copy chooses it). `since` is the first OpenZFS
+    that has the property, (2, 1) for all older ones. `kinds`: the datasets that have it.
+    """
+
+    name: str
+    kind: PropertyClass
+    reason: str
+    value: str | None = None
+    since: tuple[int, int] = (2, 1)
+    kinds: frozenset[DatasetKind] = frozenset({"filesystem"})
+
+
+_BOTH: frozenset[DatasetKind] = frozenset({"filesystem", "volume"})
+_VOLUME: frozenset[DatasetKind] = frozenset({"volume"})
+
+
+def _data(name: str, reason: str, **more: object) -> ClassifiedProperty:
+    return ClassifiedProperty(name, PropertyClass.DATA, reason, **more)  # type: ignore[arg-type]
+
+
+def _explicit(name: str, value: str | None, reason: str, **more: object) -> ClassifiedProperty:
+    return ClassifiedProperty(name, PropertyClass.EXPLICIT, reason, value, **more)  # type: ignore[arg-type]
+
+
+def _place(name: str, reason: str, **more: object) -> ClassifiedProperty:
+    return ClassifiedProperty(name, PropertyClass.PLACE, reason, **more)  # type: ignore[arg-type]
+
+
+def _facts(reason: str, *names: str) -> list[ClassifiedProperty]:
+    return [ClassifiedProperty(name, PropertyClass.FACT, reason, kinds=_BOTH) for name in names]
+
+
+_SELECTED = "a copy is not the production that the site limits"
+_LABEL = "the security module of a host labels its own mounts"
+_DEFAULTS_OF_USERS = "a limit for accounts of the source's host"
+
+CLASSIFIED: tuple[ClassifiedProperty, ...] = (
+    _data("recordsize", "the server writes pages of one size, and is as fast as before with the same records"),
+    _data("compression", "new blocks take as much room as on the source", kinds=_BOTH),
+    _data("checksum", "new blocks are proved as on the source", kinds=_BOTH),
+    _data("copies", "new blocks are stored as safely as on the source", kinds=_BOTH),
+    _data("redundant_metadata", "metadata is stored as safely as on the source", kinds=_BOTH),
+    _data("sync", "a commit is as durable as on the source", kinds=_BOTH),
+    _data("logbias", "synchronous writes take the way that the site chose", kinds=_BOTH),
+    _data("primarycache", "the server's own cache and that of ZFS share the memory as on the source", kinds=_BOTH),
+    _data("secondarycache", "cache devices are used as on the source", kinds=_BOTH),
+    _data("prefetch", "reads behave as on the source", since=(2, 2), kinds=_BOTH),
+    _data("direct", "O_DIRECT works as on the source: page compression fails with some values", since=(2, 3)),
+    _data("atime", "files are opened without a write if the source does so"),
+    _data("relatime", "access times are written as on the source"),
+    _data("xattr", "extended attributes are stored as on the source"),
+    _data("acltype", "access lists of files mean the same"),
+    _data("aclinherit", "access lists of new files are made as on the source"),
+    _data("aclmode", "access lists change with the mode as on the source"),
+    _data("dnodesize", "new files are stored as on the source"),
+    _data("longname", "names of files are as long as on the source", since=(2, 3)),
+    _data("exec", "a server may load libraries from its dataset if it may on the source"),
+    _explicit("readonly", "off", "the server of a copy writes", kinds=_BOTH),
+    _explicit("setuid", "off", "others wrote the files: no set-user-id program works"),
+    _explicit("devices", "off", "others wrote the files: no device file works"),
+    _explicit("sharenfs", "off", "a copy is not shared in the network"),
+    _explicit("sharesmb", "off", "a copy is not shared in the network"),
+    _explicit(
+        "dedup", "off", "a clone shares its blocks already, and the table of deduplication costs memory", kinds=_BOTH
+    ),
+    _explicit("snapdir", "hidden", "the server must not find a folder .zfs among its databases"),
+    _explicit("snapdev", "hidden", "snapshots of a copy need no devices", kinds=_VOLUME),
+    _explicit("nbmand", "off", "mandatory locks of other systems would stop the server"),
+    _explicit("vscan", "off", "no scanner of viruses opens the files"),
+    _explicit("canmount", None, "zsnapdb mounts a copy; after the handover a boot does"),
+    _explicit("mountpoint", None, "a copy has a folder of its own"),
+    _explicit("volmode", None, "the disk of a copy shows the host no partitions", kinds=_BOTH),
+    _place("quota", _SELECTED),
+    _place("refquota", _SELECTED),
+    _place("reservation", _SELECTED, kinds=_BOTH),
+    _place("refreservation", _SELECTED, kinds=_BOTH),
+    _place("filesystem_limit", _SELECTED),
+    _place("snapshot_limit", _SELECTED, kinds=_BOTH),
+    *(
+        _place(f"default{who}{what}quota", _DEFAULTS_OF_USERS, since=(2, 4))
+        for who in ("user", "group", "project")
+        for what in ("", "obj")
+    ),
+    _place("special_small_blocks", "the devices of a pool decide where small blocks lie", kinds=_BOTH),
+    _place("overlay", "a folder with files may be mounted over: the datasets above decide"),
+    _place("zoned", "a dataset of a container belongs to that container"),
+    _place("jailed", "a dataset of a jail belongs to that jail"),
+    _place("mlslabel", _LABEL, kinds=_BOTH),
+    _place("context", _LABEL, kinds=_BOTH),
+    _place("fscontext", _LABEL, kinds=_BOTH),
+    _place("defcontext", _LABEL, kinds=_BOTH),
+    _place("rootcontext", _LABEL, kinds=_BOTH),
+    _place("volthreading", "the host decides how requests for a disk are served", since=(2, 3), kinds=_VOLUME),
+    *_facts(
+        "fixed when a dataset is made: a stream or a clone brings it along",
+        "casesensitivity",
+        "normalization",
+        "utf8only",
+        "version",
+        "volblocksize",
+        "volsize",
+    ),
+    *_facts(
+        "the key of a dataset is given to it when it is made or received (encrypted datasets)",
+        "encryption",
+        "encryptionroot",
+        "keyformat",
+        "keylocation",
+        "keystatus",
+        "pbkdf2iters",
+    ),
+    *_facts(
+        "ZFS counts or says it",
+        "available",
+        "clones",
+        "compressratio",
+        "createtxg",
+        "creation",
+        "defer_destroy",
+        "filesystem_count",
+        "guid",
+        "logicalreferenced",
+        "logicalused",
+        "mounted",
+        "name",
+        "objsetid",
+        "origin",
+        "receive_resume_token",
+        "redact_snaps",
+        "refcompressratio",
+        "referenced",
+        "snapshot_count",
+        "snapshots_changed",
+        "type",
+        "used",
+        "usedbychildren",
+        "usedbydataset",
+        "usedbyrefreservation",
+        "usedbysnapshots",
+        "userrefs",
+        "written",
+    ),
+)
+"""Every property that `zfs get all` of OpenZFS 2.1 to 2.4 shows."""
+
+_BY_NAME = {one.name: one for one in CLASSIFIED}
+_NATIVE_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_USER_NAME = re.compile(r"(?=[^:]*:)[a-z0-9:+._-]{1,255}")
+
+SPACE = ("quota", "refquota", "snapshot_limit", "filesystem_limit", "refreservation", "reservation")
+"""The limits and guarantees of space, in the order in which they are set: they depend on what a dataset holds."""
+GUARANTEES = ("reservation", "refreservation")
+"""The room that two datasets may be unable to have at the same time."""
+TEXTS = frozenset(
+    {"mountpoint", "sharenfs", "sharesmb", "keylocation", "mlslabel", "context", "fscontext", "defcontext"}
+    | {"rootcontext"}
+)
+"""The native properties whose value is any text."""
+
+
+def property_class(name: str) -> PropertyClass:
+    """Return the class of a property. User properties, and native ones that nobody classified, are the place's."""
+    if name.startswith(f"{PROPERTY}:"):
+        return PropertyClass.FACT
+    known = _BY_NAME.get(name)
+    return PropertyClass.PLACE if known is None else known.kind
+
+
+def is_native_name(name: str) -> bool:
+    """Whether the text has the form of the name of a native property."""
+    return _NATIVE_NAME.fullmatch(name) is not None
+
+
+def is_user_name(name: str) -> bool:
+    """Whether the text has the form of the name of a user property (zfsprops(7), "User Properties")."""
+    return _USER_NAME.fullmatch(name) is not None and not name.startswith("-")
+
+
+def names_of(kind: PropertyClass, dataset: DatasetKind) -> tuple[str, ...]:
+    """Return the properties of a class that datasets of this kind have."""
+    return tuple(one.name for one in CLASSIFIED if one.kind is kind and dataset in one.kinds)
+
+
+def explicit_values(dataset: DatasetKind = "filesystem") -> dict[str, str]:
+    """Return what every copy has, whatever the datasets above it have."""
+    return {one.name: one.value for one in CLASSIFIED if one.value is not None and dataset in one.kinds}
+
+
+def data_values(recorded: Mapping[str, str], dataset: DatasetKind = "filesystem") -> dict[str, str]:
+    """Return what a copy gets of the recorded values of its source."""
+    names = names_of(PropertyClass.DATA, dataset)
+    return {name: value for name, value in recorded.items() if name in names}
+
+
+def carried_names(own: Iterable[str]) -> list[str]:
+    """Return which of production's own properties go to what takes its place: all that somebody can set.
+
+    The mount point and canmount are given by the exchange itself, the key by ZFS.
+    """
+    left_out = {"mountpoint", "canmount"}
+    return sorted(name for name in own if name not in left_out and property_class(name) is not PropertyClass.FACT)
+
+
+def removed_names(own: Collection[str], wanted: Collection[str]) -> list[str]:
+    """Return which own properties of a dataset in production's place production does not have."""
+    return sorted(set(carried_names(own)) - set(wanted))
