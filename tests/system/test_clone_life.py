@@ -21,7 +21,7 @@ import pytest
 
 from tests.lab.inside import ledger
 
-from .in_guest import CONFIG, Lab, end_process, everything, run, zfs
+from .in_guest import CONFIG, Lab, end_process, everything, remove_unused_sets, run, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -181,6 +181,29 @@ def test_a_clone_is_reset_committed_detached_and_survives_the_loss_of_every_file
 
 
 @pytest.mark.any_server
+def test_prepared_set_of_renamed_snapshot_is_not_used(lab: Lab) -> None:
+    before = everything()
+    zfs("snapshot", "-r", "tank/mysql@daily")
+    assert lab.zsnapdb("clone", "prepare", "main", "--from", "@daily").code == 0
+    zfs("rename", "-r", "tank/mysql@daily", "older")
+    lab.sql("CREATE TABLE ledger.after_the_rename (id INT)")
+    zfs("snapshot", "-r", "tank/mysql@daily")
+    try:
+        plan = lab.zsnapdb("clone", "create", "main", "--from", "@daily", "--plan", "--json").json
+        assert plan["prepared"] is False
+        lab.zsnapdb("clone", "create", "main", "--name", "renamed", "--from", "@daily", "--json").json  # noqa: B018
+        with connected(lab, "renamed") as here:
+            assert ask(here, "SELECT COUNT(*) FROM ledger.after_the_rename") == [(0,)]
+    finally:
+        lab.sql("DROP TABLE ledger.after_the_rename")
+        assert lab.zsnapdb("clone", "destroy", "renamed").code == 0
+        remove_unused_sets(lab)
+        for name in ("older", "daily"):
+            zfs("destroy", "-r", f"tank/mysql@{name}")
+    assert everything() == before
+
+
+@pytest.mark.any_server
 def test_the_live_state_and_what_is_only_in_the_repository_are_cloned_and_prepared(
     lab: Lab, load_running: ledger.Load
 ) -> None:
@@ -219,7 +242,8 @@ def test_the_live_state_and_what_is_only_in_the_repository_are_cloned_and_prepar
     assert (plan["receives"], plan["prepared"]) == ([], True), "it is fetched and recovered once"
     unused = with_terms(lab, 'keep_unused = "0s"')
     kept = {name: item["verdict"] for name, item in swept(lab, config=unused).items()}
-    assert kept == {"ready": "keep", backup["backup_id"]: "keep"}
+    prepared = next(name for name in kept if name.startswith(f"{backup['backup_id']}-"))
+    assert kept == {"ready": "keep", backup["backup_id"]: "keep", prepared: "keep"}
     assert lab.zsnapdb("clone", "destroy", "ready").code == 0
     for _ in range(2):
         swept(lab, config=unused)

@@ -232,6 +232,29 @@ def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Proper
     return dict(sorted(known.items(), key=lambda item: item[0].createtxg))
 
 
+def created_in(dataset: str, names: Sequence[str]) -> dict[str, int]:
+    """Return the transaction group that made each of the dataset's own snapshots, by short name.
+
+    Names that no longer exist are left out. The kernel is asked without a program where it answers.
+    """
+    library = core.load()
+    full = [f"{dataset}@{name}" for name in names]
+    groups: dict[str, int] = {}
+    for start in range(0, len(full), _TOGETHER):
+        part = full[start : start + _TOGETHER]
+        facts = None if library is None else library.facts(part)
+        if facts is None:
+            return _listed_groups(dataset, frozenset(names))
+        groups.update({name.partition("@")[2]: facts[name].createtxg for name in part})
+    return groups
+
+
+def _listed_groups(dataset: str, names: Collection[str]) -> dict[str, int]:
+    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,createtxg", dataset]
+    listed = ((name.partition("@")[2], group) for name, group in table(argv, 2))
+    return {name: number_in(group, argv) for name, group in listed if name in names}
+
+
 def has_clones(name: str) -> bool:
     """Whether any dataset was cloned from the snapshot."""
     return run([ZFS, "get", "-H", "-p", "-o", "value", "clones", name]).strip() not in ("", "-")

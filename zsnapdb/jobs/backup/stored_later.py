@@ -44,7 +44,7 @@ def open_set(instance: Instance, requested: str) -> EarlySet:
     if instance.settings.volumes is None and known:
         instance = instance.with_volumes({volume.role: volume.dataset for volume in known[-1].volumes})
     sets = {one.backup_id: one for one in local_sets(instance, LOCAL)}
-    name = max(sets, default=requested) if requested == LATEST else requested
+    name = next(reversed(sets), requested) if requested == LATEST else requested
     if name not in sets:
         raise NotThere(
             f"instance {instance.name} has no local set {requested} on this host",

@@ -68,18 +68,27 @@ class SetsHere:
         return frozenset(one for one in named_here if one is not None)
 
     def newest_first(self, states: Collection[str]) -> Iterator[list[OwnedSnapshot]]:
-        """Yield what `read` returns in parts: those of the newest sets, by their ids, before those of older ones."""
+        """Yield what `read` returns in parts, the sets that ZFS made last first.
+
+        Sets of which a volume has no snapshot are left out.
+        """
         if self.listed is None:
             yield self.read((), states)
             return
-        ids, size = sorted(self.ids), 4
-        while ids:
-            part, ids = ids[-size:], ids[:-size]
-            short = {snapshot_name(set_id) for set_id in part}
-            names = [f"{place}@{name}" for place in self.places for name in short & self.listed[place].numbers.keys()]
-            seen = snapshots.owned_among(names, MARKS)
+        names, size = self._oldest_first(), 4
+        while names:
+            part, names = names[-size:], names[:-size]
+            seen = snapshots.owned_among([f"{place}@{name}" for place in self.places for name in part], MARKS)
             yield [one for one in _of_sets(self.instance.name, seen) if _is_in(one, states)]
             size = min(8 * size, _MOST_BY_NAME)
+
+    def _oldest_first(self) -> list[str]:
+        """Return the names of sets that all places have, in the order in which ZFS made them. Ids are clocks."""
+        if not self.listed:
+            return []
+        everywhere = frozenset.intersection(*(frozenset(names.numbers) for names in self.listed.values()))
+        groups = snapshots.created_in(self.places[0], [name for name in everywhere if set_named(name) is not None])
+        return sorted(groups, key=lambda name: groups[name])
 
     def _read(self, more: Sequence[str], but: Mapping[str, Collection[str]]) -> list[OwnedSnapshot]:
         names = [

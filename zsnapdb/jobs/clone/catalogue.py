@@ -70,6 +70,7 @@ _COLUMNS = (
     clone_properties.MASK_PROPERTY,
     clone_properties.POOL_PROPERTY,
     clone_properties.RULES_PROPERTY,
+    clone_properties.HISTORY_PROPERTY,
     clone_properties.BRANCHES_PROPERTY,
     clone_properties.GROWN_PROPERTY,
     clone_properties.TAKES_OVER_PROPERTY,
@@ -169,6 +170,7 @@ def _info(
     follows = facts[clone_properties.FOLLOWS_PROPERTY]
     bind_address, address = value(clone_properties.BIND_PROPERTY), claim.address
     branches, own_guid = facts[clone_properties.BRANCHES_PROPERTY], facts[clone_properties.GUID_PROPERTY]
+    history = facts[clone_properties.HISTORY_PROPERTY]
     original, _, original_request = value(clone_properties.ORIGINAL_PROPERTY).partition(" ")
     set_name, _, part = value(clone_properties.SET_PROPERTY).partition(" ")
     return CloneInfo(
@@ -221,6 +223,7 @@ def _info(
         run_id=facts[RUN_PROPERTY].value if facts[RUN_PROPERTY].is_local else "",
         asks_for_masking=facts[clone_properties.MASK_PROPERTY] == datasets.Property("yes", "local"),
         branches=branches.value if branches.is_local else "",
+        history=history.value if history.is_local else None,
     )
 
 

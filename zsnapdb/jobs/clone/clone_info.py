@@ -105,6 +105,8 @@ class CloneInfo:
     """Where it is, if it was made for the pool of its instance."""
     rules: str = ""
     """Of a clone that was made for a pool: the digest of the rules by which it was masked."""
+    history: str | None = None
+    """Of a clone that was made for a pool: `sources.production_history` then (None: an older version made it)."""
     asks_for_masking: bool = False
     """Whether its request asks for masking, at every first start of new files."""
     branches: str = ""

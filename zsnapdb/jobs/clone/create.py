@@ -41,7 +41,7 @@ from zsnapdb.jobs.clone.prepare import PreparedSet, prepare_source
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.removal import remove_all
 from zsnapdb.jobs.clone.request import CloneRequest, random_name
-from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, with_volumes
+from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, production_history, with_volumes
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount_for_good
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
@@ -114,12 +114,13 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                 if request.waits:
                     facts |= {properties.POOL_PROPERTY: PoolMark.WAITS}
                     facts |= {properties.RULES_PROPERTY: rules} if rules else {}
+                    facts |= {properties.HISTORY_PROPERTY: production_history(source.origin)}
                 if planned.heartbeat is not None:
                     # Its holder could not beat as long as it was being made.
                     heartbeat.beat(instance.host, planned.name)
                 datasets.set_properties(planned.anchor, facts)
     used = instance.host.now()
-    reusable_sets.mark_used(planned.anchor.rpartition("/")[0], planned.set_id, planned.rules, used)
+    reusable_sets.mark_used(planned.anchor.rpartition("/")[0], source, used)
     before = prepared.masking if prepared is not None else None
     seconds = CreateDurations(
         source=obtained - began - _seconds(before),

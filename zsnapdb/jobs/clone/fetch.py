@@ -59,7 +59,7 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
     manifest = remote.manifest
     set_id = manifest.backup_id
     with locks.on_reusable_set(RECEIVED, set_id):
-        existing = reusable_sets.find_received(home, set_id)
+        existing = reusable_sets.find_received(home, set_id, manifest.guids())
         if existing is not None:
             return existing
         anchor = _fresh_anchor(home, set_id)
@@ -81,7 +81,7 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
                     dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"}
                 )
             datasets.set_properties(anchor, _ready(instance))
-        received = reusable_sets.find_received(home, set_id)
+        received = reusable_sets.find_received(home, set_id, manifest.guids())
         assert received is not None
         return received
 
@@ -154,7 +154,7 @@ def reach(
             datasets.set_properties(anchor, ready)
         remove_folders(Path(planned.layout.mount))
         remove_folders(own_settings.restore.mount_root)
-        received = reusable_sets.find_received(home, set_id)
+        received = reusable_sets.find_point(settings, instance.name, set_id)
         assert received is not None
         return received
 

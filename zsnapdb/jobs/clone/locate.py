@@ -14,6 +14,7 @@ from zsnapdb.jobs.record.host_record import stored_after
 from zsnapdb.jobs.restore.newest import newest_backup
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.repository.manifest import Manifest, server_source
+from zsnapdb.zfs import version
 
 
 def locate(
@@ -35,7 +36,7 @@ def locate(
     known = repository.backup_ids(instance.name)
     if requested == LATEST and known:
         newest = newest_backup(instance, repository, accepts_older=accepts_older)
-        if local is not None and newest <= local.set.backup_id:
+        if local is not None and _is_no_newer(repository.manifest(instance.name, newest), local):
             return reusable_sets.prepared_form(home(settings, local.pool), local, rules)
         requested = newest
     if requested not in known:
@@ -52,7 +53,7 @@ def locate(
     if same is not None:
         return reusable_sets.prepared_form(home(settings, same.pool), same, rules)
     top = home(settings, pool_for(settings, [volume.dataset for volume in target.volumes]))
-    received = reusable_sets.find_received(top, target.backup_id)
+    received = reusable_sets.find_received(top, target.backup_id, target.guids())
     if received is not None:
         return reusable_sets.prepared_form(top, received, rules)
     return RemoteBackup(restore_chain(repository.catalogue(instance.name).manifests, target))
@@ -67,6 +68,12 @@ def bring_here(settings: Settings, instance: Instance, source: CloneSource | Rem
 
     home_of_clones = home_for(settings, [volume.dataset for volume in source.manifest.volumes])
     return fetch.fetch(settings, instance, home_of_clones, source)
+
+
+def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
+    """Return whether ZFS made the stored backup no later than the local set, in the same pool."""
+    is_same_pool = version.pool_guid(local.pool) == stored.pool_guid
+    return is_same_pool and stored.createtxg <= local.set.createtxg
 
 
 def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> CloneSource | None:

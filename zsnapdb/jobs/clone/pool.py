@@ -38,7 +38,7 @@ from zsnapdb.jobs.clone.catalogue import of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
 from zsnapdb.jobs.clone.created import Created, CreateDurations
 from zsnapdb.jobs.clone.request import CloneRequest
-from zsnapdb.jobs.clone.sources import LATEST
+from zsnapdb.jobs.clone.sources import LATEST, production_history
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
 from zsnapdb.mysql.capability import binlog_status
@@ -252,6 +252,7 @@ def as_slot(info: CloneInfo, now: datetime) -> PoolSlot:
         info.own_bytes,
         mark,
         is_protected=is_protected,
+        is_current=info.history == production_history(info.origin),
     )
 
 

@@ -21,7 +21,14 @@ from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.locate import bring_here, locate
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
-from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet, anchor_of, facts_of, name_of, prepared_form
+from zsnapdb.jobs.clone.reusable_sets import (
+    PREPARED,
+    ReusableSet,
+    anchor_of,
+    name_of,
+    prepared_facts,
+    prepared_form,
+)
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, with_volumes
 from zsnapdb.jobs.clone.volumes import (
     NOT_MOUNTED,
@@ -82,7 +89,7 @@ def prepare_source(
         return PreparedSet(source)
     top = home(settings, source.pool)
     datasets.ensure(top, NOT_MOUNTED)
-    with locks.on_reusable_set(PREPARED, name_of(source.set.backup_id, own)):
+    with locks.on_reusable_set(PREPARED, name_of(source, own)):
         existing = prepared_form(top, source, own)
         if is_done(existing, own):
             return PreparedSet(existing)
@@ -133,13 +140,13 @@ def _prepare(
     settings: Settings, instance: Instance, top: str, source: CloneSource, rules: str, quota: int
 ) -> PreparedSet:
     """Make the prepared form under its lock, and return it."""
-    set_id, name = source.set.backup_id, name_of(source.set.backup_id, rules)
+    set_id, name = source.set.backup_id, name_of(source, rules)
     anchor = anchor_of(top, PREPARED, name)
     reusable_sets.remove_if_exists(top, PREPARED, name)
     root = settings.clones.mount_root / f".{name}"
     layout = layout_of(source.origin, f"{anchor}/c", root)
     copy = copy_of(source.origin, layout, root, instance.settings.server, settings.clones)
-    facts = facts_of(set_id, instance.name, source.origin, source.kind, instance.host.now(), rules)
+    facts = prepared_facts(source, instance.name, instance.host.now(), rules)
     datasets.create(anchor, {**NOT_MOUNTED, **facts})
 
     def undo() -> None:

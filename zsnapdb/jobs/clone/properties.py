@@ -63,6 +63,10 @@ MASK_PROPERTY = f"{PROPERTY}:mask"
 MASKED_PROPERTY = f"{PROPERTY}:masked"
 """On every volume of a masked clone: when masking was complete. On a commit: the same, or `no`."""
 NOT_MASKED = "no"
+KEY_PROPERTY = f"{PROPERTY}:key"
+"""On the anchor of a prepared set: the identity of the data that was prepared (`CloneSource.key`)."""
+HISTORY_PROPERTY = f"{PROPERTY}:history"
+"""On the anchor of a clone that waits in a pool: the datasets that were production then (`production_history`)."""
 RULES_PROPERTY = f"{PROPERTY}:rules"
 """On a masked prepared set and on its snapshots: the digest of the rules that masked it (`masking_rules.digest`).
 

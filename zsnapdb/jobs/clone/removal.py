@@ -53,7 +53,7 @@ def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> C
     own, has_detaching = _snapshots(seen), any(is_detaching(snapshot.name) for snapshot in seen)
     home = anchor.rpartition("/")[0]
     commits = sorted({snapshot.commit for snapshot in own if snapshot.commit})
-    prepared = tuple(reusable_sets.prepared_forms(home, commits)) if commits else ()
+    prepared = tuple(reusable_sets.prepared_commits(home, commits)) if commits else ()
     obstacles = [
         f"{', '.join(item.clones)} depends on the prepared form of commit {item.set_id}"
         for item in prepared

@@ -45,6 +45,7 @@ _COLUMNS = (
     properties.ROLE_PROPERTY,
     properties.POINT_PROPERTY,
     properties.RULES_PROPERTY,
+    properties.KEY_PROPERTY,
     BACKUP_PROPERTY,
     "used",
     "mountpoint",
@@ -58,7 +59,7 @@ class ReusableSet:
     `name` is that of its anchor, `set_id` the set that it has the data of, `rules` the digest of the rules by which it
     was masked ("": it is not masked). `used` is the time when a clone was last made from the set. `volumes` are by
     role. `clones` are the datasets that were cloned from the set. `point` is the identity of a point that was reached
-    by replay, else `-`.
+    by replay, else `-`. `key` is the identity of the data that a prepared set was made of ("": not recorded).
     """
 
     kind: str
@@ -76,6 +77,7 @@ class ReusableSet:
     origin: Origin
     own_bytes: int
     point: str
+    key: str
 
     @property
     def lock(self) -> str:
@@ -93,9 +95,12 @@ def anchor_of(home: str, kind: str, name: str) -> str:
     return f"{_beside(home, kind)}/{name}"
 
 
-def name_of(set_id: str, rules: str) -> str:
-    """Return the name of a set with this data, masked by the rules of this digest ("": not masked)."""
-    return f"{set_id}-{rules[:8]}" if rules else set_id
+def name_of(source: CloneSource, rules: str) -> str:
+    """Return the name of the prepared form of the source, masked by the rules of this digest ("": not masked).
+
+    Sets of two instances, or of two moments, can have one name: the key tells them apart.
+    """
+    return "-".join((source.set.backup_id, source.key[:8], *([rules[:8]] if rules else [])))
 
 
 def known(settings: Settings, kind: str) -> KnownCopies[ReusableSet]:
@@ -144,6 +149,7 @@ def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> 
         origin=decode(found.text(ORIGIN_PROPERTY), found.anchor),
         own_bytes=found.number("used"),
         point=found.text(properties.POINT_PROPERTY),
+        key=key.value if (key := found.facts[properties.KEY_PROPERTY]).is_local else "",
     )
 
 
@@ -157,23 +163,26 @@ def find(home: str, kind: str, name: str) -> ReusableSet | None:
     return copies.find_or_none(_known(kind, [_beside(home, kind)]), name)
 
 
-def prepared_forms(home: str, set_ids: Collection[str]) -> list[ReusableSet]:
-    """Return every prepared set with the data of one of these sets, masked or not, complete or half made."""
-    return [item for item in _known(PREPARED, [_beside(home, PREPARED)]).copies if item.set_id in set_ids]
+def prepared_commits(home: str, commits: Collection[str]) -> list[ReusableSet]:
+    """Return every prepared set with the data of one of these commits, masked or not, complete or half made."""
+    prepared = _known(PREPARED, [_beside(home, PREPARED)]).copies
+    return [item for item in prepared if item.source is SourceKind.COMMIT and item.set_id in commits]
 
 
 def _source_of(stored: ReusableSet, kind: SourceKind, *, is_prepared: bool) -> CloneSource:
     names = {role: f"{dataset}@{snapshot_name(stored.set_id)}" for role, dataset in stored.volumes.items()}
     described = dict(zip(names, snapshots.describe(list(names.values())), strict=True))
-    return CloneSource(kind, SnapshotSet(stored.set_id, described), stored.origin, is_prepared, stored.rules)
+    made = SnapshotSet(stored.set_id, described)
+    return CloneSource(kind, made, stored.origin, is_prepared, stored.rules, prepared_of=stored.key)
 
 
-def find_received(home: str, set_id: str) -> CloneSource | None:
-    """Return the backup that was received earlier, or the point that was reached earlier; None if there is none."""
+def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSource | None:
+    """Return the backup that was received earlier; None if there is none with snapshots of these GUIDs, by role."""
     stored = find(home, RECEIVED, set_id)
-    if stored is None or stored.phase is not CopyPhase.READY:
+    if stored is None or stored.phase is not CopyPhase.READY or stored.source is SourceKind.POINT:
         return None
-    return _source_of(stored, stored.source, is_prepared=stored.source is SourceKind.POINT)
+    source = _source_of(stored, stored.source, is_prepared=False)
+    return source if {role: one.guid for role, one in source.set.snapshots.items()} == guids else None
 
 
 def find_point(settings: Settings, instance: str, set_id: str) -> CloneSource | None:
@@ -194,29 +203,36 @@ def find_reached(settings: Settings, instance: str, identity: str) -> CloneSourc
 def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
     """Return the prepared form of the source that is masked by the rules of this digest ("": not masked).
 
-    If there is none, the form that is not masked; if there is none either, the source itself.
+    If there is none, the form that is not masked; if there is none either, the source itself. A form of other data
+    with the same name is not used.
     """
     for wanted in dict.fromkeys((rules, "")):
-        stored = find(home, PREPARED, name_of(source.set.backup_id, wanted))
-        if stored is not None and stored.phase is CopyPhase.READY and stored.rules == wanted:
+        stored = find(home, PREPARED, name_of(source, wanted))
+        if stored is not None and (stored.phase, stored.key, stored.rules) == (CopyPhase.READY, source.key, wanted):
             return _source_of(stored, source.kind, is_prepared=True)
     return source
 
 
-def mark_used(home: str, set_id: str, rules: str, at: datetime) -> None:
+def mark_used(home: str, source: CloneSource, at: datetime) -> None:
     """Record that a clone was made from the set then. The reaper then keeps the set longer."""
-    for anchor in (anchor_of(home, RECEIVED, set_id), anchor_of(home, PREPARED, name_of(set_id, rules))):
+    received = anchor_of(home, RECEIVED, source.set.backup_id)
+    for anchor in (received, anchor_of(home, PREPARED, name_of(source, source.rules))):
         if datasets.exists(anchor):
             datasets.set_properties(anchor, {properties.USED_PROPERTY: stamp(at)})
 
 
-def facts_of(
-    set_id: str, instance: str, origin: Origin, kind: SourceKind, begun: datetime, rules: str = ""
-) -> dict[str, str]:
-    """Return the properties of the anchor of a set whose making has begun then."""
+def prepared_facts(source: CloneSource, instance: str, begun: datetime, rules: str) -> dict[str, str]:
+    """Return the properties of the anchor of a prepared form whose making has begun then."""
+    facts = facts_of(source.set.backup_id, instance, source.origin, source.kind, begun)
+    own = {KEPT_PROPERTY: name_of(source, rules), properties.KEY_PROPERTY: source.key}
+    return facts | own | ({properties.RULES_PROPERTY: rules} if rules else {})
+
+
+def facts_of(set_id: str, instance: str, origin: Origin, kind: SourceKind, begun: datetime) -> dict[str, str]:
+    """Return the properties of the anchor of a received set whose making has begun then."""
     return {
         **NO_SNAPSHOTS,
-        KEPT_PROPERTY: name_of(set_id, rules),
+        KEPT_PROPERTY: set_id,
         INSTANCE_PROPERTY: instance,
         BACKUP_PROPERTY: set_id,
         properties.SOURCE_PROPERTY: kind,
@@ -224,7 +240,6 @@ def facts_of(
         copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
         copy_properties.CREATED_PROPERTY: stamp(begun),
         properties.USED_PROPERTY: stamp(begun),
-        **({properties.RULES_PROPERTY: rules} if rules else {}),
     }
 
 

@@ -6,6 +6,7 @@ is only in the repository.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ class CloneSource:
 
     `is_prepared`: the server was recovered and shut down cleanly before the snapshots. `rules`: the digest of the rules
     by which it was masked then (`masking_rules.digest`; "" if it was not). `is_stored`: it is that of a stored backup.
+    `prepared_of`: the key of the set that was prepared ("": it is this set).
     """
 
     kind: SourceKind
@@ -51,6 +53,15 @@ class CloneSource:
     is_prepared: bool = False
     rules: str = ""
     is_stored: bool = False
+    prepared_of: str = ""
+
+    @property
+    def key(self) -> str:
+        """The identity of the data: a digest of the GUIDs of the snapshots by role, whatever they are called."""
+        if self.prepared_of:
+            return self.prepared_of
+        guids = "\n".join(f"{role} {one.guid}" for role, one in sorted(self.set.snapshots.items()))
+        return hashlib.sha256(guids.encode()).hexdigest()[:16]
 
     @property
     def pool(self) -> str:
@@ -169,6 +180,20 @@ def origin_in(manifest: Manifest) -> Origin:
         plugins=part.plugins,
         unlogged=source.position.gtids if family(part.flavour).gtids_are_sets else None,
     )
+
+
+def production_history(origin: Origin) -> str:
+    """Return the GUIDs of the datasets that have the names of the source's volumes now ("": one of them is not here).
+
+    A rewind, or a restore that takes production's place, puts other datasets there: what was made before is of a
+    history that production no longer has.
+    """
+    names = sorted(place.dataset for place in origin.volumes.values())
+    try:
+        known = datasets.guids(names)
+    except NotThere:
+        return ""
+    return ",".join(str(known[name]) for name in names)
 
 
 def _foreign(instance: Instance, name: str) -> CloneSource:

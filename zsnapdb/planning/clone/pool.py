@@ -39,7 +39,8 @@ class PoolSlot:
     """A clone of the pool that is nobody's: of when its data is (UTC), whether its server runs, what it takes (bytes).
 
     `set_id` is that of the snapshot set that it was made of. `rules` is the digest of the rules by which it was masked
-    ("": it was not). `is_protected`: somebody keeps it from being destroyed, to look at it.
+    ("": it was not). `is_protected`: somebody keeps it from being destroyed, to look at it. `is_current`: production
+    still has the datasets that it had when the slot was made.
     """
 
     name: str
@@ -53,6 +54,7 @@ class PoolSlot:
     space: int = 0
     mark: PoolMark = PoolMark.WAITS
     is_protected: bool = False
+    is_current: bool = True
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ def objection(slot: PoolSlot, wish: SlotWish, now: datetime) -> str | None:
         return "it was refused when it was to be handed out"
     if not slot.runs:
         return "its server does not run"
+    if not slot.is_current:
+        return "production was rewound or replaced since it was made"
     if isinstance(wish.data, str):
         if slot.set_id != wish.data:
             return f"its data is that of {slot.set_id}, not of {wish.data}"

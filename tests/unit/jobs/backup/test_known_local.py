@@ -91,6 +91,20 @@ def test_of_sets_of_one_second_the_one_that_zfs_made_last_is_the_newest(
     assert [one.backup_id for one in local_snapshot.sets(world.instance, LOCAL)] == made
 
 
+def test_newest_set_after_clock_ahead_is_the_last_made(
+    world: World, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    years = [2031] * 8 + [2026] * 2
+    ids = iter([f"{year}1120T1000{number:02d}Z-0000" for number, year in enumerate(years)])
+    monkeypatch.setattr(world, "new_id", lambda: next(ids))
+    made = [snapshot(world) for _ in years]
+    asked.clear()
+    newest = newest_set(world.instance, LOCAL)
+    assert newest is not None
+    assert newest.set.backup_id == made[-1]
+    assert len(asked) < len(made)
+
+
 @pytest.mark.parametrize("mount", ["0:30 2", ""])
 def test_what_was_mounted_again_or_is_not_mounted_is_read_anew(world: World, mount: str) -> None:
     made = snapshot(world)

@@ -13,6 +13,7 @@ from zsnapdb.base.errors import ExistsError, NotAllowedError, PreflightError, Un
 from zsnapdb.config.settings import CloneSettings, Settings, parse
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import catalogue, destroy, once, ownership, reaper
+from zsnapdb.jobs.clone.sources import production_history
 from zsnapdb.jobs.clone.swap import _objection, _of_nobody, _of_user
 from zsnapdb.jobs.copies.catalogue import Properties
 from zsnapdb.planning.clone.lease import LeaseVerdict
@@ -118,6 +119,6 @@ def test_no_slot_is_spoilt_for_a_clone_that_may_have_less_than_the_slot_has(swap
         "the test",
     )
     user = replace(catalogue.find(configured, THIS_HOST, "dev"), quota=GIB)
-    slot = replace(user, name="other", pool=PoolMark.WAITS, pid=7)
+    slot = replace(user, name="other", pool=PoolMark.WAITS, pid=7, history=production_history(user.origin))
     for own, expected in ((GIB // 2, None), (GIB - 1, "it has too much of its own already")):
         assert _objection(configured, THIS_HOST, user, replace(slot, own_bytes=own)) == expected

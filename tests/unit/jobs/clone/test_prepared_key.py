@@ -1,0 +1,80 @@
+"""A prepared form is used for the data that it was made of, whatever its set is called."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.support.clone_pool import HOME, ClonePool, Thing, origin
+from zsnapdb.base.model import Snapshot, SnapshotSet
+from zsnapdb.jobs.clone import reusable_sets
+from zsnapdb.jobs.clone.reusable_sets import name_of, prepared_form
+from zsnapdb.jobs.clone.sources import CloneSource, production_history
+from zsnapdb.planning.clone.source_kind import SourceKind
+
+ABOVE = "tank/zsnapdb/prepared"
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> ClonePool:
+    pool = ClonePool()
+    pool.install(monkeypatch)
+    pool.things[ABOVE] = Thing()
+    return pool
+
+
+def daily(guid: int) -> CloneSource:
+    snapshot = Snapshot("tank/mysql", "daily", guid, guid)
+    return CloneSource(SourceKind.SNAPSHOT, SnapshotSet("daily", {"data": snapshot}), origin())
+
+
+def prepare(pool: ClonePool, source: CloneSource, name: str) -> str:
+    facts = {
+        "kept": name,
+        "key": source.key,
+        "phase": "ready",
+        "instance": "main",
+        "backup": source.set.backup_id,
+        "source": source.kind,
+        "origin": source.origin.encode(),
+        "used": "2026-11-22T00:00:00Z",
+        "created": "2026-11-22T00:00:00Z",
+        "point": "-",
+    }
+    anchor = f"{ABOVE}/{name}"
+    pool.things[anchor] = Thing({f"zsnapdb:{key}": value for key, value in facts.items()})
+    pool.things[f"{anchor}/c"] = Thing({"zsnapdb:kept": name, "zsnapdb:role": "data", "mountpoint": "/nowhere"})
+    return pool.snapshot(f"{anchor}/c@zsnapdb-{source.set.backup_id}")
+
+
+def test_prepared_form_of_same_guids_is_used(pool: ClonePool) -> None:
+    source = daily(7)
+    made = prepare(pool, source, name_of(source, ""))
+    form = prepared_form(HOME, source, "")
+    assert (form.is_prepared, form.set.snapshots["data"].full_name) == (True, made)
+    assert form.key == source.key
+    assert name_of(form, "") == name_of(source, "")
+
+
+@pytest.mark.parametrize("recorded", [daily(7), daily(9)])
+def test_prepared_form_of_other_guids_is_not_used(pool: ClonePool, recorded: CloneSource) -> None:
+    source = daily(8)
+    # Also where a digest of eight digits is that of other data.
+    prepare(pool, recorded, name_of(source, ""))
+    prepare(pool, recorded, "daily")
+    assert prepared_form(HOME, source, "") is source
+
+
+def test_prepared_form_of_a_commit_is_no_form_of_a_set(pool: ClonePool) -> None:
+    source = daily(7)
+    prepare(pool, source, name_of(source, ""))
+    assert reusable_sets.prepared_commits(HOME, ["daily"]) == []
+
+
+def test_history_changes_with_the_dataset_and_not_with_its_snapshots(pool: ClonePool) -> None:
+    before = production_history(origin())
+    pool.snapshot("tank/mysql@later")
+    assert production_history(origin()) == before
+    pool.things["tank/mysql"].txg = 99
+    assert production_history(origin()) not in ("", before)
+    del pool.things["tank/mysql"]
+    assert production_history(origin()) == ""
