@@ -71,13 +71,18 @@ def _redo_disabled(session: Session) -> bool:
 
 
 def _tablespace_files(session: Session, flavour: Flavour) -> tuple[str, ...]:
+    """Return the files of InnoDB's tablespaces, without temporary ones: a server makes those anew at each start.
+
+    Sources: refman 8.4, "The INFORMATION_SCHEMA FILES Table" (FILE_TYPE); MariaDB names its temporary tablespace
+    innodb_temporary (fsp0types.h). INNODB_SYS_DATAFILES has no temporary ones.
+    """
     rows = session.query(
         "SELECT path FROM information_schema.innodb_sys_datafiles"
         if _has_column(session, "INNODB_SYS_DATAFILES", "PATH")
         else (
-            "SELECT file_name FROM information_schema.files WHERE engine = 'InnoDB'"
+            "SELECT file_name FROM information_schema.files WHERE engine = 'InnoDB' AND file_type <> 'TEMPORARY'"
             if family(flavour).lists_innodb_files
-            else "SELECT filename FROM information_schema.innodb_sys_tablespaces"
+            else "SELECT filename FROM information_schema.innodb_sys_tablespaces WHERE name <> 'innodb_temporary'"
         )
     )
     return tuple(sorted(str(row[0]) for row in rows if row[0]))

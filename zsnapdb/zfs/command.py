@@ -10,8 +10,12 @@ from dataclasses import dataclass
 
 from zsnapdb.base.child_environment import for_children
 from zsnapdb.base.errors import CommandError, CommandTimeout, ExistsError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.zfs import mounts
+from zsnapdb.zfs.users import users_of
 
 ZFS = "zfs"
+_NAMESPACE_PATIENCE = 2.0
+"""Seconds for which an unmount may take to reach another mount namespace."""
 
 
 _SOURCE = re.compile(r"local|default|received|temporary|none|-|inherited from [^\t\n]+")
@@ -27,6 +31,10 @@ def environment() -> Mapping[str, str]:
 
 class PoolFullError(PreflightError):
     """The pool has no space left. A quota has another error."""
+
+
+class NotMountedByZfsError(CommandError):
+    """`zfs unmount` leaves a filesystem alone that something else mounts (mountpoint=legacy)."""
 
 
 class StreamRefusedError(CommandError):
@@ -61,6 +69,7 @@ _TABLE = (
         CommandError,
         "a process uses the dataset, or a hold protects it: see `zfs holds` and `fuser -m`",
     ),
+    _Known("legacy mountpoint", NotMountedByZfsError, "unmount it with umount(8)"),
     _Known("has dependent clones", CommandError, "destroy the clones first: `zsnapdb clone list`"),
     _Known("has children", CommandError, "the dataset has children that zsnapdb does not know; see `zfs list -r`"),
     _Known("out of space", PoolFullError, "free space in the pool: `zfs list -o space`"),
@@ -127,20 +136,42 @@ def run(argv: Sequence[str], *, timeout: float = 60.0, errors: str = "replace") 
     return done.stdout.decode(errors=errors)
 
 
-def run_when_free(argv: Sequence[str], *, patience: float = 20.0) -> str:
+def run_when_free(argv: Sequence[str], *, patience: float = 20.0, dataset: str | None = None) -> str:
     """Run a command on a dataset that may be busy. Repeat it every half second while the dataset is busy.
 
     A killed `zfs send` or server releases its dataset a moment after its end. CommandError if the dataset stays busy
-    for `patience` seconds.
+    for `patience` seconds; it names who keeps it. A mount in another mount namespace ends with the processes there, so
+    it is not waited for. `dataset`: the one that the command is about, if it is not among its words.
     """
-    deadline = time.monotonic() + patience
+    names = _datasets_of(argv) if dataset is None else frozenset((dataset,))
+    began = time.monotonic()
     while True:
         try:
             return run(argv)
         except CommandError as error:
-            if "is busy" not in error.message or time.monotonic() > deadline:
+            if "is busy" not in error.message:
                 raise
+            elsewhere = mounts.mounted_elsewhere(names)
+            waited = time.monotonic() - began
+            if waited > patience or (elsewhere and waited > _NAMESPACE_PATIENCE):
+                raise _kept(error, names, elsewhere) from error
         time.sleep(0.5)
+
+
+def _datasets_of(argv: Sequence[str]) -> frozenset[str]:
+    """Return the datasets among the words of a command on datasets: `zfs VERB [-OPTION…] NAME…`."""
+    return frozenset(word.partition("@")[0] for word in argv[2:] if not word.startswith("-"))
+
+
+def _kept(error: CommandError, names: frozenset[str], elsewhere: Sequence[mounts.ForeignMount]) -> CommandError:
+    """Return the error with who keeps the datasets busy, as far as the kernel says it."""
+    if elsewhere:
+        return CommandError(f"{error.message}; {elsewhere[0].describe()}", hint=elsewhere[0].remedy)
+    users = users_of(mounts.devices_of(names))
+    if not users:
+        return error
+    listed = ", ".join(user.describe() for user in users[:5])
+    return CommandError(f"{error.message}; {listed}", hint=f"end that program (`ps {users[0].pid}`), then run it again")
 
 
 def rows(argv: Sequence[str], *, timeout: float = 60.0) -> list[list[str]]:

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from zsnapdb.base.errors import ExistsError, NotThere
 from zsnapdb.base.patterns import is_dataset_or_snapshot
 from zsnapdb.zfs import core, loaded_module, mounts
-from zsnapdb.zfs.command import ZFS, number_in, property_rows, run, run_when_free, set_options, table
+from zsnapdb.zfs.command import (
+    ZFS,
+    NotMountedByZfsError,
+    number_in,
+    property_rows,
+    run,
+    run_when_free,
+    set_options,
+    table,
+)
 
 UNSET = "-"
 """What `zfs get` prints for a user property that is not set."""
@@ -234,4 +243,14 @@ def unmount_all(names: Sequence[str]) -> None:
     here = mounts.mounted_datasets()
     for name in names:
         if name in here:
-            run_when_free([ZFS, "unmount", name])
+            try:
+                run_when_free([ZFS, "unmount", name])
+            except NotMountedByZfsError:
+                _unmount_paths(name)
+
+
+def _unmount_paths(name: str) -> None:
+    """Unmount a filesystem that something else mounted, wherever it is: with mountpoint=legacy `zfs` refuses to."""
+    entries = [entry for entry in mounts.mounted() if (entry.fstype, entry.source) == ("zfs", name)]
+    for entry in reversed(entries):
+        run_when_free(["umount", "--no-canonicalize", "--", entry.path], dataset=name)

@@ -31,26 +31,37 @@ _USED = ("mounted", "mountpoint", "keystatus", "atime", "relatime", *[name for n
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def mount_all(names: Iterable[str]) -> None:
+def mount_all(names: Iterable[str], at: Mapping[str, str] | None = None) -> None:
     """Mount the filesystems that are not mounted, outermost first, each at its `mountpoint`. Missing folders are made.
 
+    `at` says where those lie whose `mountpoint` is no path (legacy, none): else something else mounts them, as fstab.
     Keys that are not loaded are loaded from where their `keylocation` says: after a boot nobody else may have done it.
     UnsafeFileError if a link in one of them leads to the mount point of another, whoever made it, or if a link that
-    another account can make leads to the outermost. CommandError if the kernel refuses.
+    another account can make leads to the outermost. CommandError if the kernel refuses, or a place is not known.
     """
     wanted = list(names)
     if mounts.mounted_datasets().issuperset(wanted):
         return
     seen = datasets.properties_of(wanted, _USED)
     stated = {name: {key: each.value for key, each in seen[name].items()} for name in wanted}
-    places = {name: Path(values["mountpoint"]) for name, values in stated.items()}
+    places = {name: _place_of(name, values["mountpoint"], (at or {}).get(name)) for name, values in stated.items()}
     unmounted = {name for name in wanted if stated[name]["mounted"] != "yes"}
     encryption.unlock(name for name in wanted if lacks_key(stated[name]))
     for name, place in sorted(places.items(), key=lambda item: len(item[1].parts)):
         if name in unmounted:
             outer = [other for other in places.values() if place != other and place.is_relative_to(other)]
-            with _opened(place, min(outer, key=lambda other: len(other.parts), default=None)) as at:
-                _mount(name, place, at, flags(stated[name]))
+            with _opened(place, min(outer, key=lambda other: len(other.parts), default=None)) as folder:
+                _mount(name, place, folder, flags(stated[name]))
+
+
+def _place_of(name: str, mountpoint: str, known: str | None) -> Path:
+    place = mountpoint if mountpoint.startswith("/") else known
+    if place is None:
+        raise CommandError(
+            f"{name} has mountpoint={mountpoint}, so its place is not known",
+            hint="mount it as the site does (`mount -t zfs`), or set its mountpoint to a path",
+        )
+    return Path(place)
 
 
 def lacks_key(values: Mapping[str, str]) -> bool:

@@ -74,6 +74,12 @@ def mounted_datasets() -> frozenset[str]:
     return frozenset(entry.source for entry in mounted() if entry.fstype == "zfs")
 
 
+def devices_of(names: Collection[str]) -> set[int]:
+    """Return the numbers of the datasets that are mounted here, as stat(2) gives them."""
+    numbers = [entry.device.split(":") for entry in mounted() if entry.fstype == "zfs" and entry.source in names]
+    return {os.makedev(int(major), int(minor)) for major, minor in numbers}
+
+
 @dataclass(frozen=True)
 class ForeignMount:
     """A dataset that is mounted in another mount namespace than ours, and a process that lives there.
@@ -85,6 +91,15 @@ class ForeignMount:
     path: str
     pid: int
     follows: bool
+
+    def describe(self) -> str:
+        """Return the mount in a few words."""
+        return f"{self.source} is also mounted at {self.path} in the mount namespace of process {self.pid}"
+
+    @property
+    def remedy(self) -> str:
+        """How to end it, as a command and an alternative."""
+        return f"end what runs there (`nsenter -t {self.pid} -m`, `ps {self.pid}`), or unmount it there"
 
 
 def mounted_elsewhere(names: Collection[str], proc: Path = Path("/proc")) -> list[ForeignMount]:

@@ -16,6 +16,10 @@ class FilesystemUser:
     name: str
     what: str
 
+    def describe(self) -> str:
+        """Return the use in a few words."""
+        return f"process {self.pid} ({self.name}) has {self.what} there"
+
 
 def users_of(devices: Collection[int], proc: Path = Path("/proc")) -> list[FilesystemUser]:
     """Return the processes that use the filesystems of these numbers, but not this process. Only root sees all of them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.mysql.process.paths import (
     absolute_tablespaces,
     data_file_blocks,
+    fixed_links,
     keyring_paths,
     needed_by_appliers,
     with_real_paths,
@@ -47,6 +48,7 @@ from zsnapdb.planning.backup.lock_strategy import AUTO, LockChoice, choose
 from zsnapdb.planning.backup.placement import MountedFilesystem, NamedPath, Placement, discover, mount_of, place
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.identity import binlog_paths
+from zsnapdb.planning.server_copy.restorable import objections_to_files, objections_to_settings
 from zsnapdb.zfs import datasets, version
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.mounts import mounted
@@ -123,8 +125,9 @@ def examine(instance: Instance, session: Session) -> Examined:
         judged = _judge_datasets(instance, volumes)
         findings += judged.findings
     placement = place(paths, mounts, volumes)
-    strays = absolute_tablespaces(facts)
-    findings += judge_placement(instance.name, placement, volumes, len(strays))
+    findings += judge_placement(
+        instance.name, placement, volumes, _objections_to_copies(instance, facts, mounts, volumes)
+    )
     if objection(findings) is None:
         findings += space.judge_volumes_space(list(volumes.values()), judged.seen)
     findings += _judge_surroundings(facts, mounts, volumes)
@@ -157,6 +160,19 @@ def examine(instance: Instance, session: Session) -> Examined:
             keys,
             binlog_key,
         ),
+    )
+
+
+def _objections_to_copies(
+    instance: Instance, facts: ServerFacts, mounts: Sequence[MountedFilesystem], volumes: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return why no server could be started on a copy of this one, as a plan of a restore would say it later."""
+    points = [mount.path for mount in mounts if mount.source in volumes.values() and not mount.is_bind]
+    options = instance.settings.server.options
+    links = fixed_links(facts.variables["datadir"])
+    return (
+        *objections_to_files(absolute_tablespaces(facts), links),
+        *objections_to_settings(facts.flavour, facts.variables, points, options),
     )
 
 

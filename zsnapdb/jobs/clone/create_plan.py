@@ -22,11 +22,11 @@ from zsnapdb.jobs.clone.room import HomeRoom
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, origin_in, with_volumes
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
 from zsnapdb.jobs.copies.properties import owner_text
-from zsnapdb.jobs.host.installed_plugins import refuse_lacking
+from zsnapdb.jobs.host import restorable
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.server_copy.ports import port_is_free
-from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, refuse_absolute
+from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout
 from zsnapdb.mysql.process import server_program
 from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease, heartbeat_seconds, policy
 from zsnapdb.planning.clone.ports import choose_port
@@ -200,13 +200,12 @@ def _of_snapshots(source: CloneSource, masking: MaskingChoice) -> PlannedSource:
 def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made_from: PlannedSource) -> ClonePlan:
     """Return what `create` would do with this source; change nothing. The errors are those of `plan`."""
     origin = made_from.origin
-    refuse_absolute(origin.absolute_tablespaces)
     masks = masking_policy.masks_new_clone(instance.settings.masking, requested=request.masks)
     name = request.name or random_name(instance)
     if not is_clone_name(name):
         raise UsageError(f"invalid clone name {name!r}", hint="use at most 32 of: small letters, digits, - and _")
     server_program.fitting(instance.settings.server, origin.flavour, origin.version)
-    refuse_lacking(instance.settings.server, origin.flavour, origin.version, origin.plugins)
+    restorable.refuse(instance.settings.server, origin)
     account.check(instance.settings.server, settings.clones)
     pool = made_from.pool or pool_for(settings, [place.dataset for place in origin.volumes.values()])
     top = home(settings, pool)

@@ -63,6 +63,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
         newest_backup=newest,
         archived_until=_moment(stored.complete_until) if stored.complete_until is not None else None,
         unprotected=window.unprotected.reason if window.ranges and window.unprotected is not None else "",
+        no_copy=stored.objection,
         damage=(
             *(error.message for error in stored.damaged),
             *(finding.text for finding in stored.missing if finding.is_alarming),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.backup_point import points_of
+from zsnapdb.jobs.host.restorable import objections
 from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.binlog.completeness import complete_until
 from zsnapdb.planning.binlog.route import NEWEST
@@ -22,6 +23,11 @@ from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.server_source import ServerPart, ServerSourcePart
+
+
+def _can_be_copied(_: ServerPart) -> str:
+    return ""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,8 @@ class Stored:
     damage: DamageRegister
     missing: tuple[StoredFinding, ...]
     future: Collection[str]
+    no_copy: Callable[[ServerPart], str] = _can_be_copied
+    """Returns why this host cannot start a server on a copy of that server's files; "" if it can."""
 
     @property
     def damaged(self) -> tuple[DamagedError, ...]:
@@ -47,9 +55,21 @@ class Stored:
 
     @functools.cached_property
     def restorable(self) -> list[Summary]:
-        """The backups that can be restored, oldest first: their chains are complete and not known to be damaged."""
-        restorable = set(consequences(self.backups, self.damage.stored()).restorable) - set(self.future)
-        return [backup for backup in self.backups if backup.backup_id in restorable]
+        """The backups that this host can restore, oldest first: chains are complete and not known to be damaged."""
+        return [backup for backup in self._whole if not self._objection(backup)]
+
+    @functools.cached_property
+    def _whole(self) -> list[Summary]:
+        whole = set(consequences(self.backups, self.damage.stored()).restorable) - set(self.future)
+        return [backup for backup in self.backups if backup.backup_id in whole]
+
+    @property
+    def objection(self) -> str:
+        """Why this host cannot restore the newest backup whose chain is complete; "" if it can."""
+        return self._objection(self._whole[-1]) if self._whole else ""
+
+    def _objection(self, backup: Summary) -> str:
+        return self.no_copy(backup.source.server) if isinstance(backup.source, ServerSourcePart) else ""
 
     @functools.cached_property
     def window(self) -> Window:
@@ -95,4 +115,18 @@ def read(instance: Instance, repository: Repository) -> Stored:
         damage=known_damage(repository, instance.name),
         missing=checked.findings,
         future=checked.future,
+        no_copy=_judge(instance),
     )
+
+
+def _judge(instance: Instance) -> Callable[[ServerPart], str]:
+    """Return the judge of this host, which looks for the files of each list of plugins once."""
+    known: dict[tuple[object, ...], str] = {}
+
+    def no_copy(server: ServerPart) -> str:
+        key = (server.flavour, server.version, server.absolute_tablespaces, server.plugins)
+        if key not in known:
+            known[key] = next((one.text for one in objections(instance.settings.server, server)), "")
+        return known[key]
+
+    return no_copy

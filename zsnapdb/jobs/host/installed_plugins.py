@@ -51,13 +51,6 @@ def lacking(binary: Path, settings: ServerSettings, known: ServerPlugins | None)
     return objections(known, installed(binary, settings), settings.options)
 
 
-def refuse_lacking(settings: ServerSettings, flavour: Flavour, version: str, known: ServerPlugins | None) -> None:
-    """Raise PreflightError if this host lacks a plugin that data or binlogs of the server need."""
-    for objection in lacking(server_program.chosen(settings, flavour, version), settings, known):
-        if objection.is_needed:
-            raise PreflightError(objection.text, hint=objection.hint)
-
-
 def judge(
     settings: ServerSettings, flavour: Flavour, version: str, known: ServerPlugins | None, *, prevents: bool
 ) -> list[FitnessFinding]:

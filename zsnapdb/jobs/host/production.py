@@ -74,16 +74,7 @@ def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> 
     """
     for mount in mounts.mounted_elsewhere(names):
         if after_unmount or not mount.follows:
-            raise ForeignInsideError(
-                f"{mount.source} is also mounted at {mount.path} in the mount namespace of process {mount.pid}",
-                hint=f"end what runs there (`nsenter -t {mount.pid} -m`, `ps {mount.pid}`), or unmount it there",
-            )
-
-
-def _devices_of(names: Collection[str]) -> set[int]:
-    """Return the numbers of the datasets that are mounted here, as stat(2) gives them."""
-    numbers = [entry.device.split(":") for entry in mounts.mounted() if entry.fstype == "zfs" and entry.source in names]
-    return {os.makedev(int(major), int(minor)) for major, minor in numbers}
+            raise ForeignInsideError(mount.describe(), hint=mount.remedy)
 
 
 def refuse_busy(names: Collection[str], server: int | None) -> None:
@@ -92,12 +83,12 @@ def refuse_busy(names: Collection[str], server: int | None) -> None:
     The process `server`, those that it descends from and those that it started end with it. Others may be about to
     close their file, so they have a few seconds.
     """
-    devices = _devices_of(names)
+    devices = mounts.devices_of(names)
     ends = family_of(server) if server is not None else set()
     deadline = time.monotonic() + _PATIENCE
     while users := [user for user in users_of(devices) if user.pid not in ends]:
         if time.monotonic() > deadline:
-            listed = ", ".join(f"process {user.pid} ({user.name}) has {user.what} there" for user in users[:5])
+            listed = ", ".join(user.describe() for user in users[:5])
             raise PreflightError(
                 f"the datasets of the server could not be unmounted: {listed}",
                 hint="leave that folder, or end that program; nothing was stopped",

@@ -109,8 +109,8 @@ def give_defaults(parts: Sequence[PromotePart]) -> None:
             continue
         if "mountpoint" not in own_properties.own_names([part.old])[part.old]:
             datasets.inherit([part.place], ["mountpoint"])
-            if datasets.properties(part.place, ["mountpoint"])["mountpoint"].value != part.mountpoint:
-                datasets.set_properties(part.place, {"mountpoint": part.mountpoint})
+            if datasets.properties(part.place, ["mountpoint"])["mountpoint"].value != part.mountpoint_property:
+                datasets.set_properties(part.place, {"mountpoint": part.mountpoint_property})
         if part.old_canmount_is_set is False:
             datasets.reset(part.place, "canmount")
 

@@ -144,13 +144,14 @@ def swap_back(plan: RestorePlan, step: Promote) -> None:
 
 
 def remount(step: Promote) -> None:
-    """Mount the server's own datasets that an exchange unmounted, and let a boot mount them again.
+    """Mount the server's own datasets as they were before an exchange, and let a boot mount them as it did.
 
-    They are in their places. A server that runs from them is not disturbed.
+    They are in their places. A server that runs from them is not disturbed, and what is mounted stays so.
     """
-    olds = {part.place: part.old_canmount or "on" for part in step.parts if part.old is not None}
+    olds = {part.place: part for part in step.parts if part.old is not None}
     seen = datasets.properties_of(list(olds), ["canmount"]) if olds else {}
-    unmounted = [place for place, before in olds.items() if seen[place]["canmount"].value != before]
-    mounting.mount_all(unmounted)
-    for place in unmounted:
-        datasets.set_properties(place, {"canmount": olds[place]})
+    mounting.mount_all(olds, {place: part.mountpoint for place, part in olds.items()})
+    for place, part in olds.items():
+        before = part.old_canmount or "on"
+        if seen[place]["canmount"].value != before:
+            datasets.set_properties(place, {"canmount": before})

@@ -270,7 +270,7 @@ def _give_properties(step: Promote, *, is_foreign: bool) -> None:
     """
     wanted = {
         part.place: {
-            "mountpoint": part.mountpoint,
+            "mountpoint": part.mountpoint_property,
             "canmount": part.old_canmount or "on",
             INCARNATION_PROPERTY: step.incarnation,
         }
@@ -311,7 +311,7 @@ def _mount_in_order(step: Promote) -> None:
         # What hides another one goes first; then the hidden one can be reached by its path.
         for part in (*reversed(visible), *hidden):
             datasets.unmount(part.place)
-    mounting.mount_all(part.place for part in step.parts)
+    mounting.mount_all((part.place for part in step.parts), {part.place: part.mountpoint for part in step.parts})
 
 
 def _replaced_origin(plan: RestorePlan) -> Origin:

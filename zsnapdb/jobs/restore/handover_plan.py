@@ -158,7 +158,7 @@ def _promote(planned: RestorePlan, server_id: int | None) -> Promote:
         part = PromotePart(role, layout.datasets[role], place, None, point)
         old = next((olds[top] + place[len(top) :] for top in olds if place == top or place.startswith(top + "/")), None)
         if old is not None and datasets.exists(place):
-            seen = datasets.properties(place, ["guid", "canmount"])
+            seen = datasets.properties(place, ["guid", "canmount", "mountpoint"])
             canmount = seen["canmount"]
             part = replace(
                 part,
@@ -166,6 +166,7 @@ def _promote(planned: RestorePlan, server_id: int | None) -> Promote:
                 old_guid=int(seen["guid"].value),
                 old_canmount=canmount.value,
                 old_canmount_is_set=canmount.source in ("local", "received"),
+                mounted_by=None if seen["mountpoint"].value.startswith("/") else seen["mountpoint"].value,
             )
         parts.append(part)
     step = Promote(tuple(parts), tuple(renames), planned.restore_id, server_id)

@@ -11,6 +11,7 @@ from zsnapdb.base.errors import ExistsError, NotThere, PreflightError, UsageErro
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host import restorable
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.host.pools import pool_for_copy
 from zsnapdb.jobs.restore import carrying, encrypted_places, newest
@@ -19,7 +20,7 @@ from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.local_start import is_local_set, names_local_set, standing_of, with_local_sets
 from zsnapdb.jobs.restore.volume_steps import receiving, recovering
 from zsnapdb.jobs.restore.without_store import archive_of
-from zsnapdb.jobs.server_copy.prepare import Copy, lay_out, refuse_absolute
+from zsnapdb.jobs.server_copy.prepare import Copy, lay_out
 from zsnapdb.mysql.process import programs, server, server_program
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
@@ -93,7 +94,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     newer = newest.notes_on_newer(chosen.choice, catalogue, checked, request.to, accepts_older=request.accepts_older)
     manifest = next(m for m in candidates if m.backup_id == chosen.choice.point.backup_id)
     facts = server_source(manifest).server
-    refuse_absolute(facts.absolute_tablespaces)
+    restorable.refuse(instance.settings.server, facts)
     damaged = known_damage(repository, instance.name).stored()
     chain = restore_chain(manifests, manifest, damaged) if not manifest.is_full else (manifest,)
     top = request.top or _default_top(manifest, request)

@@ -340,12 +340,3 @@ def check_inside(facts: ServerFacts, root: Path) -> None:
             raise ConsistencyError(
                 f"the copy's server uses {path.what} = {path.path}, outside {top}", hint="it was stopped; report this"
             )
-
-
-def refuse_absolute(files: tuple[str, ...]) -> None:
-    """Raise PreflightError if tablespaces have absolute paths: a server on the copy would open the source's files."""
-    if files:
-        raise PreflightError(
-            f"{len(files)} tablespace(s) have absolute paths in the data dictionary, for example {files[0]}",
-            hint="a server on a copy would open the source's files; move them into the data directory",
-        )

@@ -81,6 +81,19 @@ def links_in(datadir: str, depth: int = 2) -> Iterator[ServerPath]:
         return
 
 
+def fixed_links(datadir: str) -> tuple[str, ...]:
+    """Return the symbolic links in the data directory with absolute targets: in a copy they lead to the source."""
+    named = (link.what.removeprefix("symbolic link ") for link in links_in(os.path.realpath(datadir)))
+    return tuple(path for path in named if os.path.isabs(_target_of(path)))
+
+
+def _target_of(link: str) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
+
+
 def with_real_paths(facts: ServerFacts) -> ServerFacts:
     """Return the facts with every path variable absolute and without symbolic links, like mount points."""
     variables = dict(facts.variables)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,6 +13,7 @@ from zsnapdb.planning.backup.placement import Placement
 from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
+from zsnapdb.planning.server_copy.restorable import HINT_FOR_FILES
 
 
 class Severity(StrEnum):
@@ -252,9 +253,9 @@ def judge_lock(choice: LockChoice) -> FitnessFinding:
 
 
 def judge_placement(
-    instance: str, placement: Placement, volumes: Mapping[str, str], strays: int
+    instance: str, placement: Placement, volumes: Mapping[str, str], no_copy: Sequence[str]
 ) -> list[FitnessFinding]:
-    """Return the findings about where the files lie. `strays` is the number of tablespaces with absolute paths."""
+    """Return the findings about where the files lie. `no_copy`: why no server could start on a copy of them."""
     listing = ", ".join(f"{role} = {dataset}" for role, dataset in sorted(volumes.items()))
     if placement.objections:
         return [
@@ -264,16 +265,11 @@ def judge_placement(
                 "name every dataset the server writes to under volumes, in one pool, or move the files",
             )
         ]
-    findings = [ok("paths", f"{len(placement.volume_of)} paths, all on {listing}")]
-    if strays:
-        findings.append(
-            warning(
-                "paths",
-                f"{strays} tablespace(s) have absolute paths: a clone beside the source will be refused",
-                "move them into the data directory",
-            )
-        )
-    return findings
+    if no_copy:
+        return [
+            unfit("paths", f"no backup of instance {instance} could be restored: {'; '.join(no_copy)}", HINT_FOR_FILES)
+        ]
+    return [ok("paths", f"{len(placement.volume_of)} paths, all on {listing}")]
 
 
 def repairs_torn_pages(facts: ServerFacts) -> bool:

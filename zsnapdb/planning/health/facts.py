@@ -87,7 +87,8 @@ class HealthFacts:
     """What is known of the protection of an instance in one repository at a time (UTC).
 
     `newest_point` and `window_start` are the newest restorable point and the begin of the time without a gap up to it;
-    None if nothing can be restored. `damage` are reasons that a person must look at, `doubts` those that may wait.
+    None if nothing can be restored. `no_copy` says why this host cannot restore the newest backup. `damage` are reasons
+    that a person must look at, `doubts` those that may wait.
     `room` says why this host cannot keep its records. `exchanges` are what replaces the server of this host just now.
     `restore_seconds` is the expected duration of a restore of the newest point; None if no drill says.
     """
@@ -100,6 +101,7 @@ class HealthFacts:
     newest_backup: datetime | None
     archived_until: datetime | None
     unprotected: str = ""
+    no_copy: str = ""
     damage: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     room: tuple[str, ...] = ()

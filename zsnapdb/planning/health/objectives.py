@@ -120,6 +120,11 @@ def _without_alarm(judgement: Judgement) -> Judgement:
 
 def _restorable(facts: HealthFacts) -> Judgement:
     kind, run = Objective.RESTORABLE, f"run `zsnapdb backup {facts.instance}`"
+    if facts.no_copy:
+        reason = f"this host cannot restore the newest backup: {facts.no_copy}"
+        return Judgement(
+            kind, Verdict.BROKEN, reason, f"run `zsnapdb backup {facts.instance} --plan`", facts.newest_point
+        )
     if facts.newest_backup is None:
         return Judgement(kind, Verdict.BROKEN, "no backup can be restored", run)
     if facts.unprotected:

@@ -77,6 +77,7 @@ class PromotePart:
 
     The dataset that has this name now is renamed to `old` (None: there is no such dataset). `old_guid` is its GUID and
     `old_canmount` its property, `old_canmount_is_set` whether the site has set it; None in plans of older versions.
+    `mounted_by`: what `mountpoint` of the dataset says if it is no path: something else mounts it, such as fstab.
     """
 
     role: str
@@ -87,6 +88,12 @@ class PromotePart:
     old_guid: int | None = None
     old_canmount: str | None = None
     old_canmount_is_set: bool | None = None
+    mounted_by: str | None = None
+
+    @property
+    def mountpoint_property(self) -> str:
+        """The value of `mountpoint` of the dataset in that place."""
+        return self.mounted_by or self.mountpoint
 
 
 @dataclass(frozen=True)

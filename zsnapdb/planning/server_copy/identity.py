@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from posixpath import basename, join, normpath
+from posixpath import basename, join, normpath, relpath
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Flavour
@@ -278,7 +278,8 @@ def _data_lines(flavour: Flavour, variables: Mapping[str, str], paths: PathMap) 
             lines.append(f"{name}={paths.translate(_absolute(value, datadir))}")
     if variables.get("innodb_data_file_path"):
         files = variables["innodb_data_file_path"].split(";")
-        lines.append("innodb_data_file_path=" + ";".join(_data_file(file, paths) for file in files))
+        home = _absolute(variables.get("innodb_data_home_dir", ""), datadir)
+        lines.append("innodb_data_file_path=" + ";".join(_data_file(file, home, paths) for file in files))
     return lines
 
 
@@ -348,15 +349,18 @@ def option_name(line: str) -> str:
     return line.partition("=")[0].strip().lower().replace("-", "_").removeprefix("loose_")
 
 
-def _data_file(part: str, paths: PathMap) -> str:
-    """Return one file of innodb_data_file_path (name:size:…), an absolute name translated."""
+def _data_file(part: str, home: str, paths: PathMap) -> str:
+    """Return one file of innodb_data_file_path (name:size:…), translated. InnoDB puts `home` before a relative name."""
     name, colon, rest = part.partition(":")
-    if ".." in name.split("/") or _DATA_FILE_SIZE.fullmatch(rest) is None:
+    if _DATA_FILE_SIZE.fullmatch(rest) is None:
         raise PreflightError(
             f"the backup says that the server had {part[:80]!r} in innodb_data_file_path, which leads out of the copy",
             hint="the manifest was altered; restore another backup, see `zsnapdb list`",
         )
-    return (paths.translate(name) if name.startswith("/") else name) + colon + rest
+    if name.startswith("/"):
+        return paths.translate(name) + colon + rest
+    # A name with `..` may lead to another volume, and volumes of a copy need not lie to each other as on the source.
+    return relpath(paths.translate(join(home, name)), paths.translate(home)) + colon + rest
 
 
 def rewrite_index(text: str, folder: str) -> str:

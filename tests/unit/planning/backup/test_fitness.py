@@ -135,7 +135,7 @@ def test_the_global_read_lock_is_always_worth_a_warning() -> None:
 
 
 def test_objections_to_the_paths_are_told_together() -> None:
-    (finding,) = judge_placement("main", Placement({}, ("a is on ext4", "b is on xfs")), {"data": "t/d"}, 0)
+    (finding,) = judge_placement("main", Placement({}, ("a is on ext4", "b is on xfs")), {"data": "t/d"}, ())
     assert finding.severity is Severity.UNFIT
     assert "a is on ext4; b is on xfs" in finding.detail
 

@@ -1,0 +1,58 @@
+"""Whether this host could start a server on a copy of a server's files: the one judge for plans and objectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.settings import ServerSettings
+from zsnapdb.jobs.host import installed_plugins
+from zsnapdb.mysql.process import server_program
+from zsnapdb.planning.server_copy.restorable import HINT_FOR_FILES, objections_to_files
+from zsnapdb.planning.server_plugins import ServerPlugins
+
+
+class CopiedServer(Protocol):
+    """A server as a manifest, or the origin of a copy, describes it."""
+
+    @property
+    def flavour(self) -> Flavour: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def absolute_tablespaces(self) -> tuple[str, ...]: ...
+    @property
+    def plugins(self) -> ServerPlugins | None: ...
+
+
+@dataclass(frozen=True)
+class CopyObjection:
+    """Why this host cannot start a server on a copy, and what to do."""
+
+    text: str
+    hint: str
+
+
+def objections(settings: ServerSettings, copied: CopiedServer) -> Iterator[CopyObjection]:
+    """Yield why this host cannot start a server on a copy of that server's files.
+
+    A host without a server program says nothing of plugins: it watches servers of others.
+    """
+    for text in objections_to_files(copied.absolute_tablespaces):
+        yield CopyObjection(text, HINT_FOR_FILES)
+    try:
+        binary = server_program.chosen(settings, copied.flavour, copied.version)
+    except PreflightError:
+        return
+    for lacked in installed_plugins.lacking(binary, settings, copied.plugins):
+        if lacked.is_needed:
+            yield CopyObjection(lacked.text, lacked.hint)
+
+
+def refuse(settings: ServerSettings, copied: CopiedServer) -> None:
+    """Raise PreflightError if this host cannot start a server on a copy of that server's files."""
+    for objection in objections(settings, copied):
+        raise PreflightError(objection.text, hint=objection.hint)
