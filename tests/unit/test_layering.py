@@ -178,6 +178,7 @@ PROCESSES = {
     "hooks.py",
     "jobs/binlog/new_history.py",
     "agent/children.py",
+    "base/program_start.py",
     "agent/fork_server.py",
     "notify/programs.py",
 }
