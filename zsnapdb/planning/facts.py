@@ -48,7 +48,8 @@ class ServerFacts:
     `variables` are its global variables by lower-case name. `engines` are the engines of user tables, with counts.
     `lock_statements` are the statements for lock strategies that its parser understands. `prepared_xa` is the number of
     external transactions in prepared state (None: the account may not list them). `row_versions` is the number of
-    tables changed by INSTANT ADD or DROP COLUMN.
+    tables changed by INSTANT ADD or DROP COLUMN. `origins` are the variables that have no compiled default, with their
+    origin (None: not known).
     """
 
     flavour: Flavour
@@ -66,6 +67,7 @@ class ServerFacts:
     prepared_xa: int | None = 0
     row_versions: int = 0
     gtid_purged: GtidSet = field(default_factory=GtidSet)
+    origins: Mapping[str, str] | None = None
 
     @property
     def has_binlog(self) -> bool:
