@@ -402,7 +402,6 @@ STILL_TELL_FAMILIES_APART = {
     "planning/clone/contract.py",
     "planning/clone/masking.py",
     "planning/clone/topology.py",
-    "planning/server_copy/identity.py",
 }
 """None may be added: a new difference is a fact of the family."""
 
