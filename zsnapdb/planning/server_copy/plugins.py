@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zsnapdb.planning.server_copy.identity import option_name
-from zsnapdb.planning.server_plugins import COMPONENT, FUNCTION, LoadedBy, Plugin, ServerPlugins
+from zsnapdb.planning.server_plugins import COMPONENT, FUNCTION, INFORMATION, LoadedBy, Plugin, ServerPlugins
 
 
 class PluginClass(StrEnum):
@@ -66,7 +66,6 @@ LEFT_OUT: Mapping[str, str] = {
 """Why a copy does not load a plugin, by the name of its option."""
 
 _KEY_KINDS = ("ENCRYPTION", "KEYRING")
-_INFORMATION = "INFORMATION SCHEMA"
 _OFF = ("OFF", "0", "FALSE")
 _MATURITIES = ("unknown", "experimental", "alpha", "beta", "gamma", "stable")
 
@@ -98,12 +97,12 @@ class PluginObjection:
 
 def classify(plugin: Plugin) -> PluginClass:
     """Return what a copy does with the plugin. An unknown plugin is loaded."""
+    if plugin.kind in (COMPONENT, FUNCTION):
+        return PluginClass.BY_DATA
     if plugin.option in LEFT_OUT:
         return PluginClass.LEFT_OUT
     if plugin.kind in _KEY_KINDS:
         return PluginClass.KEYS
-    if plugin.kind in (COMPONENT, FUNCTION):
-        return PluginClass.BY_DATA
     return PluginClass.LOADED if plugin.library else PluginClass.BUILT_IN
 
 
@@ -158,7 +157,7 @@ def objections(
         if classify(plugin) in kinds and plugin.option not in {*switched_off(options), *installed.built_in}
     ]
     missing = [plugin for plugin in named if plugin.library not in installed.libraries]
-    needed = {plugin.library for plugin in missing if plugin.kind != _INFORMATION}
+    needed = {plugin.library for plugin in missing if plugin.kind != INFORMATION}
     found = [
         _lacking([plugin for plugin in missing if (plugin.library in needed) is is_needed], known, installed, is_needed)
         for is_needed in (True, False)
