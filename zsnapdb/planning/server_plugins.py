@@ -95,7 +95,7 @@ def plugin_hint(text: str) -> str:
     name = unloaded_plugin(text)
     if name is not None:
         return (
-            f'no data is damaged: the copy does not load {name}; add "plugin_load_add={library_of(name)}" to'
+            f'the server of the copy does not load {name}: add "plugin_load_add={library_of(name)}" to'
             " server.options of the instance. If the error log says that its library is missing, install it; name a"
             " file that the library reads in server.sandbox_reads"
         )

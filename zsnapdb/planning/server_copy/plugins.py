@@ -69,6 +69,15 @@ _KEY_KINDS = ("ENCRYPTION", "KEYRING")
 _OFF = ("OFF", "0", "FALSE")
 _MATURITIES = ("unknown", "experimental", "alpha", "beta", "gamma", "stable")
 
+_PACKAGES = {
+    "auth_gssapi.so": "gssapi-server",
+    "cracklib_password_check.so": "cracklib-password-check",
+    "hashicorp_key_management.so": "hashicorp-key-management",
+    **{f"ha_{name}.so": name for name in ("connect", "mroonga", "oqgraph", "rocksdb", "s3", "spider")},
+    **{f"provider_{name}.so": f"provider-{name}" for name in ("bzip2", "lz4", "lzma", "lzo", "snappy")},
+}
+"""The names of Debian's packages of MariaDB's plugins, which the package of the server does not have."""
+
 
 @dataclass(frozen=True)
 class InstalledPlugins:
@@ -182,13 +191,22 @@ def _lacking(
         if elsewhere.startswith("/") and elsewhere != installed.folder.rstrip("/")
         else ""
     )
+    where = f"{'them' if len(missing) > 1 else 'it'} there{_packages(missing, known)}"
     without = ", ".join(f'"loose_{plugin.option}=OFF"' for plugin in missing)
     return PluginObjection(
         f"the server had {_listing(missing)}, and {installed.folder} of this host has no such file",
-        f"install {'them' if len(missing) > 1 else 'it'} there{other}; or add {without} to server.options of the"
-        " instance, if no data and no statement needs it",
+        f"install {where}{other}; or add {without} to server.options of the instance, if no data and no statement needs"
+        f" {'them' if len(missing) > 1 else 'it'}",
         is_needed,
     )
+
+
+def _packages(missing: Sequence[Plugin], known: ServerPlugins) -> str:
+    """Return the packages of Debian with these libraries of MariaDB in words. MySQL has its plugins in its own."""
+    names = dict.fromkeys(
+        f"mariadb-plugin-{_PACKAGES[plugin.library]}" for plugin in missing if plugin.library in _PACKAGES
+    )
+    return f" (on Debian: apt install {' '.join(names)})" if names and known.maturity else ""
 
 
 def _listing(plugins: Sequence[Plugin]) -> str:

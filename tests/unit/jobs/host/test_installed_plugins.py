@@ -85,7 +85,9 @@ def test_program_that_names_no_folder_gives_no_objection(tmp_path: Path) -> None
     assert installed_plugins.lacking(silent, ServerSettings(binary=silent), SOURCE) == ()
 
 
-def test_judge_refuses_a_plan_and_warns_otherwise(settings: Callable[..., ServerSettings], tmp_path: Path) -> None:
+def test_judge_refuses_a_plan_and_warns_otherwise(
+    program: Path, settings: Callable[..., ServerSettings], tmp_path: Path
+) -> None:
     def judged(*, prevents: bool) -> list[Severity]:
         found = installed_plugins.judge(settings(), Flavour.MARIADB, VERSION, SOURCE, prevents=prevents)
         return [finding.severity for finding in found]
@@ -93,12 +95,18 @@ def test_judge_refuses_a_plan_and_warns_otherwise(settings: Callable[..., Server
     assert judged(prevents=True) == [Severity.UNFIT]
     assert judged(prevents=False) == [Severity.WARNING]
     with pytest.raises(PreflightError, match=r"storage engine ARCHIVE \(ha_archive\.so\)"):
-        installed_plugins.refuse_lacking(settings(), Flavour.MARIADB, VERSION, SOURCE)
+        installed_plugins.refuse_lacking(settings(), program, SOURCE)
     (tmp_path / "plugins" / "ha_archive.so").touch()
     assert judged(prevents=True) == [Severity.OK]
-    installed_plugins.refuse_lacking(settings(), Flavour.MARIADB, VERSION, SOURCE)
+    installed_plugins.refuse_lacking(settings(), program, SOURCE)
 
 
 def test_server_without_libraries_asks_no_program(settings: Callable[..., ServerSettings]) -> None:
     assert installed_plugins.judge(settings(), Flavour.MARIADB, VERSION, ServerPlugins(), prevents=True) == []
     assert installed_plugins.judge(settings(), Flavour.MARIADB, VERSION, None, prevents=True) == []
+
+
+def test_plugin_of_information_schema_alone_prevents_nothing(settings: Callable[..., ServerSettings]) -> None:
+    known = ServerPlugins(plugins=(Plugin(name="LOCALES", kind="INFORMATION SCHEMA", library="locales.so"),))
+    (found,) = installed_plugins.judge(settings(), Flavour.MARIADB, VERSION, known, prevents=True)
+    assert (found.severity, found.what) == (Severity.WARNING, "plugin tables")
