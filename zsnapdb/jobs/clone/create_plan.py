@@ -205,8 +205,8 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     name = request.name or random_name(instance)
     if not is_clone_name(name):
         raise UsageError(f"invalid clone name {name!r}", hint="use at most 32 of: small letters, digits, - and _")
-    server_program.fitting(instance.settings.server, origin.flavour, origin.version)
-    refuse_lacking(instance.settings.server, origin.flavour, origin.version, origin.plugins)
+    binary = server_program.fitting(instance.settings.server, origin.flavour, origin.version).path
+    refuse_lacking(instance.settings.server, binary, origin.plugins)
     account.check(instance.settings.server, settings.clones)
     pool = made_from.pool or pool_for(settings, [place.dataset for place in origin.volumes.values()])
     top = home(settings, pool)

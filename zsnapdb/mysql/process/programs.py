@@ -18,7 +18,7 @@ from zsnapdb.base.errors import CommandError, PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.planning.family import MARIADB, flavour_in
-from zsnapdb.planning.server_plugins import hint_to_load_named_in
+from zsnapdb.planning.server_plugins import plugin_hint
 
 _PLACES = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/local/mysql/bin")
 _KEPT_OUTPUT = 2000
@@ -123,7 +123,7 @@ def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO 
         words = " ".join(done.stderr.decode(errors="replace").split())[-_KEPT_OUTPUT:]
         raise CommandError(
             f"`{' '.join(argv)}` ended with exit status {done.returncode}: {words or '(no output)'}",
-            hint=hint_to_load_named_in(words),
+            hint=plugin_hint(words),
         )
 
 
@@ -162,5 +162,5 @@ def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None
                 words = " ".join(errors.read().decode(errors="replace").split())[-_KEPT_OUTPUT:]
                 raise CommandError(
                     f"`{' '.join(argv)}` ended with exit status {status}: {words or '(no output)'}",
-                    hint=hint_to_load_named_in(words),
+                    hint=plugin_hint(words),
                 )
