@@ -345,15 +345,7 @@ def help_of(binary: Path, *options: str) -> str:
 @functools.cache
 def _printed_help(binary: Path, _file: tuple[int, ...], options: tuple[str, ...]) -> str:
     try:
-        done = subprocess.run(
-            [str(binary), "--no-defaults", *options, "--verbose", "--help"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=30,
-            env=for_children(),
-        )
+        done = program_start.run([str(binary), "--no-defaults", *options, "--verbose", "--help"], timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout
+    return done.stdout.decode(errors="replace")
