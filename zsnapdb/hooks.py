@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO
 
-from zsnapdb.base.child_environment import for_children
+from zsnapdb.base.child_environment import for_site
 from zsnapdb.base.errors import HookError, error_class, exit_code
 
 GRACE_SECONDS = 1.0
@@ -149,7 +149,7 @@ def _start(hook: Hook, environment: Mapping[str, str], output: IO[bytes]) -> sub
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env={**for_children(), **environment},
+            env={**for_site(), **environment},
             cwd=hook.folder,
             start_new_session=True,
         )

@@ -68,8 +68,8 @@ class Result:
 class Field:
     """All rounds on the guest's server."""
 
-    def __init__(self, seed: int, verbs: Sequence[str]) -> None:
-        self.seed, self.verbs = seed, verbs
+    def __init__(self, seed: int, verbs: Sequence[str], without: Sequence[str]) -> None:
+        self.seed, self.verbs, self.without = seed, verbs, frozenset(without)
         self.flavour = Flavour(Path("/etc/lab-flavour").read_text().strip())
         self.libraries = frozenset(path.stem for path in _PLUGINS[self.flavour].glob("*.so"))
         with field_truth.connect(field_host.SOCKET) as connection, connection.cursor() as cursor:
@@ -84,7 +84,8 @@ class Field:
         """Draw, prepare and judge one round."""
         began, chance = time.monotonic(), random.Random(f"{self.seed}/{number}")
         site = field_host.draw(self.flavour, chance, self.libraries, self.properties)
-        settings = field_variables.draw(self.variables, self.flavour, chance)
+        drawn_settings = field_variables.draw(self.variables, self.flavour, chance)
+        settings = [one for one in drawn_settings if one.name not in self.without]
         caller = chance.choice(list(Caller))
         self.host.clean()
         self.host.prepare(site, number)
@@ -276,8 +277,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=VERBS, default=(), help="these verbs; else each round draws some")
+    parser.add_argument("--without", nargs="+", default=(), help="variables that are left as they are")
     words = parser.parse_args()
-    campaign = Field(words.seed, words.only)
+    campaign = Field(words.seed, words.only, words.without)
     print(f"{len(campaign.variables)} variables are drawn of", flush=True)
     results = []
     for number in range(words.first, words.first + words.rounds):

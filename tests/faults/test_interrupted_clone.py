@@ -66,7 +66,7 @@ def test_a_power_cut_in_create_reset_and_destroy_leaves_nothing_that_doctor_does
                 ),
             ]
         ).check()
-        guest.spawn(["sh", "-c", f"SHIM={shim} PATH={shim}/bin:$PATH exec zsnapdb clone {' '.join(words)}"])
+        guest.spawn(["sh", "-c", f"PATH={shim}/bin:$PATH exec zsnapdb clone {' '.join(words)}"])
         guest.run(["sh", "-c", f"until [ -e {shim}/reached ]; do sleep 0.1; done"], timeout=600).check()
     assert named_by_doctor(guest) == [], "other processes work on them: no leaks yet"
     guest.power_cut()

@@ -104,11 +104,11 @@ def check_that_replaced_datasets_go_when_they_are_told_to(lab: Lab, done: dict[s
 
 
 KILLER = """#!/bin/sh
-# Kills the command that starts it before its Nth change of a dataset; N is in the file $ZSNAPDB_KILL_AT.
+# Kills the command that starts it before its Nth change of a dataset; N is in the file kill-at beside it.
 case "$1" in
   set|inherit|rename|promote|clone|snapshot|mount|unmount|destroy|rollback)
-    n=$(($(cat "$ZSNAPDB_KILL_AT") - 1))
-    echo $n > "$ZSNAPDB_KILL_AT"
+    n=$(($(cat "${0%/*}/kill-at") - 1))
+    echo $n > "${0%/*}/kill-at"
     [ $n -ne 0 ] || kill -9 $PPID ;;
 esac
 exec /usr/sbin/zfs "$@"
@@ -181,7 +181,7 @@ def test_a_rewind_that_fails_and_is_killed_again_and_again_ends_at_the_point(
     config, counter, program = lab.changed(*control), tmp_path / "kill-at", tmp_path / "zfs"
     program.write_text(KILLER)
     program.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "ZSNAPDB_KILL_AT": str(counter)}
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     words, kills = ["rewind", "main", "--to", point, "--yes", "--no-backup", "--json"], 0
     while True:
         counter.write_text(f"{4 + 4 * kills}\n")
@@ -196,11 +196,11 @@ def test_a_rewind_that_fails_and_is_killed_again_and_again_ends_at_the_point(
 
 
 KILL_BEHIND = """#!/bin/sh
-# Kills the command that starts it behind the first change of the kind in the file $ZSNAPDB_KILL_BEHIND.
+# Kills the command that starts it behind the first change of the kind in the file kill-behind beside it.
 /usr/sbin/zfs "$@"
 code=$?
-if [ "$1" = "$(cat "$ZSNAPDB_KILL_BEHIND")" ]; then
-  echo done > "$ZSNAPDB_KILL_BEHIND"
+if [ "$1" = "$(cat "${0%/*}/kill-behind")" ]; then
+  echo done > "${0%/*}/kill-behind"
   kill -9 $PPID
 fi
 exit $code
@@ -224,7 +224,7 @@ def test_a_rewind_that_is_killed_in_its_exchange_loses_nothing_whatever_is_done_
     program.write_text(KILL_BEHIND)
     program.chmod(0o755)
     counter.write_text("rename\n")
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "ZSNAPDB_KILL_BEHIND": str(counter)}
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     words = ("rewind", "main", "--to", point, "--yes", "--no-backup")
     assert lab.zsnapdb(*words, config=config, environment=environment).code == -9
     # Nothing runs, and nothing is in its place. Everything says so, and nothing goes.

@@ -108,3 +108,27 @@ def test_a_clone_and_a_restore_hold_everything_but_what_was_in_memory(lab: Lab, 
         assert dump(lab, (f"-S{socket}", "-uroot"), zoo.SCHEMA) == saved.dump
         with ledger.connect(socket, "root", "", None) as connection:
             assert ask(connection, in_memory) == [(0,)]
+
+
+def test_host_without_a_library_of_the_server_refuses_every_copy_by_name(lab: Lab, saved: Saved) -> None:
+    """No plan begins, no copy is called damaged, and doctor says it before the bad day."""
+    library = zoo.LIBRARY[lab.flavour]
+    aside = library.with_suffix(".aside")
+    library.rename(aside)
+    try:
+        for words in (
+            ("restore", "main", "--to", saved.backup, "--target", f"{TARGET}-2", "--plan"),
+            ("restore", "main", "--to", saved.backup, "--target", f"{TARGET}-2"),
+            ("clone", "create", "main", "--from", saved.backup, "--plan"),
+            ("rescue", "main", "--schema", zoo.SCHEMA, "--to", saved.backup, "--into", "/root/none.sql", "--plan"),
+            # The lab's MySQL has no innochecksum, without which a drill is refused before.
+            *((("drill", "main", "--to", saved.backup),) if lab.flavour == "mariadb" else ()),
+        ):
+            refused = lab.zsnapdb(*words)
+            said = refused.stdout + refused.stderr
+            assert (refused.code, library.name in said, "damaged" in said) == (4, True, False), said
+        findings = lab.zsnapdb("doctor", "main").stdout
+        assert any(library.name in line for line in findings.splitlines() if line.startswith("warning  plugins"))
+        assert "clone: see plugins" in findings
+    finally:
+        aside.rename(library)

@@ -25,6 +25,11 @@ EVENT = (
     " WHERE id > 1000"
 )
 
+LIBRARY = {
+    "mysql": Path("/opt/mysql/usr/lib/mysql/plugin/mysql_no_login.so"),
+    "mariadb": Path("/usr/lib/mysql/plugin/ha_archive.so"),
+}
+"""The library of a plugin that the server of a flavour has installed for the zoo."""
 NAMES = ("with space", "with.dot", "back`tick", "quo'te\"s", "snow☃man", "-dash", "percent%_")
 
 _BOTH = (
@@ -165,8 +170,10 @@ class Zoo:
     run: Callable[[Iterable[str]], None]
 
     def build(self) -> None:
-        """Create the schema. MariaDB's engines that are plugins are installed first."""
-        plugins = () if self.flavour == "mysql" else ("INSTALL SONAME 'ha_archive'", "INSTALL SONAME 'ha_blackhole'")
+        """Create the schema. Its plugins are installed first."""
+        plugins: tuple[str, ...] = ("INSTALL SONAME 'ha_archive'", "INSTALL SONAME 'ha_blackhole'")
+        if self.flavour == "mysql":
+            plugins = (f"INSTALL PLUGIN mysql_no_login SONAME '{LIBRARY['mysql'].name}'",)
         more = _MYSQL if self.flavour == "mysql" else _MARIADB
         begin = (f"CREATE DATABASE `{SCHEMA}` CHARACTER SET utf8mb4", f"USE `{SCHEMA}`")
         self.run((*plugins, *begin, "SET NAMES utf8mb4", *_names(), *_BOTH, *more))
@@ -174,8 +181,9 @@ class Zoo:
     def remove(self) -> None:
         """Drop the schema, and what it has outside."""
         plugins = ("UNINSTALL SONAME 'ha_archive'", "UNINSTALL SONAME 'ha_blackhole'")
-        outside = ("DROP TABLESPACE zoo_space",) if self.flavour == "mysql" else plugins
-        self.run((f"DROP DATABASE `{SCHEMA}`", *outside))
+        if self.flavour == "mysql":
+            plugins = ("UNINSTALL PLUGIN mysql_no_login", "DROP TABLESPACE zoo_space")
+        self.run((f"DROP DATABASE `{SCHEMA}`", *plugins))
 
 
 def dump(program: str, login: Iterable[str], schema: str, flavour: str, *, tables_only: bool = False) -> str:

@@ -14,11 +14,11 @@ import pytest
 from tests.unit.support.command_line import ENVIRONMENT, zsnapdb
 from tests.unit.support.secrets import HOOK_SECRET, PASSWORD, PLANTED, S3_SECRET, S3_TOKEN, VARIABLES, check_clean
 from zsnapdb import hooks
-from zsnapdb.base.child_environment import for_children, is_secret_name
+from zsnapdb.base.child_environment import for_programs, for_site, for_terminal, is_secret_name
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.settings import parse
 from zsnapdb.hooks import Hook, When
-from zsnapdb.mysql.process import processes, programs
+from zsnapdb.mysql.process import processes
 from zsnapdb.zfs import command
 
 
@@ -34,7 +34,8 @@ def test_no_program_that_is_started_gets_a_secret_of_the_environment() -> None:
         command.run(["env"]),
         processes.run(["env"], timeout=30),
         hooks.run(Hook(When.BEFORE, ("/usr/bin/env",), 30), {"ZSNAPDB_INSTANCE": "main"}),
-        str(dict(programs._environment())),
+        str(for_programs()),
+        str(for_terminal()),
     ]
     for text in printed:
         assert "PATH=" in text.replace("'PATH': ", "PATH=")
@@ -64,7 +65,7 @@ def test_no_program_that_is_started_gets_a_secret_of_the_environment() -> None:
 def test_names_say_which_variables_are_secrets(monkeypatch: pytest.MonkeyPatch, name: str, is_secret: bool) -> None:
     monkeypatch.setenv(name, "x")
     assert is_secret_name(name) == is_secret
-    assert (name in for_children()) != is_secret
+    assert (name in for_site()) != is_secret
 
 
 def test_a_password_in_a_variable_that_programs_would_get_is_refused() -> None:

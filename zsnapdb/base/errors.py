@@ -205,7 +205,10 @@ class HistoryError(DamagedError):
 
 
 class AmbiguousPointError(HistoryError):
-    """Several histories of a server have the point, each with another state. Nothing was changed."""
+    """Several states fit the point: those of several histories, or those between two commits whose times are known.
+
+    Nothing was changed.
+    """
 
     code = "ambiguous-point"
     exit_code = UsageError.exit_code

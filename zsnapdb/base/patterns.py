@@ -139,7 +139,9 @@ DatasetName = Annotated[str, AfterValidator(_dataset)]
 MountPoint = Annotated[str, AfterValidator(_mount_point)]
 PropertyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_:.-]{0,254}$")]
 PropertyValue = Annotated[str, StringConstraints(max_length=8191), AfterValidator(_line)]
-VariableName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+VariableName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}(\.[a-z0-9_]{1,64})?$")]
+"""A variable of a server, or of one of its components: component.variable."""
+
 Guid = Annotated[int, Field(ge=0, lt=2**64)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 CommitTime = Annotated[int, Field(ge=0, lt=253_402_300_800_000_000)]

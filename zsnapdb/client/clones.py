@@ -110,7 +110,13 @@ class LocalClones:
         argv = [*self._words, verb, *words, "--json"]
         try:
             done = subprocess.run(
-                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS, check=False
+                argv,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS,
+                check=False,
+                env=dict(os.environ),
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CloneCommandError(f"running {argv[0]}: {error}", "is zsnapdb installed on this host?") from error

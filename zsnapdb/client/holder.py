@@ -71,7 +71,13 @@ class CloneHolder:
 def holding(argv: Sequence[str]) -> Iterator[CloneHolder]:
     """Hold a clone by this command for the block. CloneCommandError if there is no such program."""
     try:
-        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=dict(os.environ),
+        )
     except OSError as error:
         raise CloneCommandError(f"running {argv[0]}: {error}", "is zsnapdb installed on this host?") from error
     try:

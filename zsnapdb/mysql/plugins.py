@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import ValidationError
 
 from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql.session import Row, Session
-from zsnapdb.planning.server_plugins import COMPONENT, FUNCTION, LoadedBy, Plugin, ServerPlugins
+from zsnapdb.planning.server_plugins import COMPONENT, FUNCTION, INFORMATION, LoadedBy, Plugin, ServerPlugins
 
 _PLUGINS = (
     "SELECT plugin_name, plugin_type, COALESCE(plugin_library, ''), plugin_status FROM information_schema.plugins WHERE"
@@ -28,14 +28,25 @@ def loaded_plugins(session: Session, variables: Mapping[str, str]) -> ServerPlug
     can have is left out.
     """
     by_row = {str(name).lower() for (name,) in _rows_or_none(session, _ROWS)}
-    found = [_plugin(row, by_row) for row in session.query(_PLUGINS)]
-    found += [_made(name, FUNCTION, library) for name, library in _rows_or_none(session, _FUNCTIONS)]
-    found += [_component(str(urn)) for (urn,) in _rows_or_none(session, _COMPONENTS)]
+    made = [_plugin(row, by_row) for row in session.query(_PLUGINS)]
+    made += [_made(name, FUNCTION, library) for name, library in _rows_or_none(session, _FUNCTIONS)]
+    made += [_component(str(urn)) for (urn,) in _rows_or_none(session, _COMPONENTS)]
     return ServerPlugins(
-        plugins=tuple(sorted({plugin for plugin in found if plugin is not None}, key=lambda one: (one.kind, one.name))),
+        plugins=tuple(
+            _shortened(sorted({one for one in made if one is not None}, key=lambda one: (one.kind, one.name)))
+        ),
         folder=variables.get("plugin_dir", ""),
         maturity=variables.get("plugin_maturity", "").lower(),
     )
+
+
+def _shortened(plugins: Sequence[Plugin]) -> Iterator[Plugin]:
+    """Return the plugins without those for information_schema that another plugin of their library brings along."""
+    named = {plugin.library for plugin in plugins if plugin.kind != INFORMATION}
+    for plugin in plugins:
+        if plugin.kind != INFORMATION or plugin.library not in named:
+            named.add(plugin.library)
+            yield plugin
 
 
 def _plugin(row: Row, by_row: Iterable[str]) -> Plugin | None:

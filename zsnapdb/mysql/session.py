@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import SecretStr
 
 from zsnapdb.base.errors import LockNotGranted, ServerError
+from zsnapdb.mysql.auth_hints import auth_hint
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _classified(error: Exception, doing: str, address: Address) -> ServerError:
         )
     if number in _LOST:
         return ServerError(message, hint="the connection was lost; see the error log of the server")
-    return ServerError(message)
+    return ServerError(message, hint=auth_hint(text))
 
 
 class Session:
@@ -121,7 +122,7 @@ class Session:
         except Connection.Failure as error:
             raise _classified(error, "connecting", address) from error
         except (OSError, RuntimeError) as error:
-            raise ServerError(f"connecting on {address}: {error}") from error
+            raise ServerError(f"connecting on {address}: {error}", hint=auth_hint(str(error))) from error
         session = cls(connection, address)
         # Uploads, hooks and waits between two statements may take longer than the idle limit of a site.
         session.query(f"SET SESSION wait_timeout = {_IDLE_SECONDS}")

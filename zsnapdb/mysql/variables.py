@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from zsnapdb.base.errors import ServerError
 from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.family import flavour_of
+from zsnapdb.planning.family import family, flavour_of
 
 STOP_LOGGING = "SET SESSION sql_log_bin = 0"
 """The statement that keeps the changes of a session out of the binlog."""
@@ -20,6 +21,18 @@ def global_variables(session: Session, names: Sequence[str] = ()) -> dict[str, s
         listing = ", ".join(f"'{name}'" for name in names)
         rows = session.query(f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({listing})")
     return {str(name).lower(): str(value) for name, value in rows}
+
+
+def set_variables(session: Session) -> dict[str, str] | None:
+    """Return the variables that have no compiled default, by lower-case name, with their origin in the server's words.
+
+    None if the server does not say it: MySQL before 8.0, or an account that may not read performance_schema.
+    """
+    try:
+        rows = session.query(family(server_flavour(session)).set_variables_query)
+    except ServerError:
+        return None
+    return {str(name).lower(): str(origin) for name, origin in rows}
 
 
 def version(session: Session) -> str:

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 
-from zsnapdb.base.child_environment import for_children
+from zsnapdb.base.child_environment import for_site
 from zsnapdb.notify.failure import DeliveryFailure
 
 _OUTPUT = 500
@@ -29,7 +29,7 @@ def run(argv: Sequence[str], text: bytes, seconds: float) -> None:
                 stdin=content,
                 stdout=output,
                 stderr=output,
-                env=dict(for_children()),
+                env=for_site(),
                 cwd="/",
                 start_new_session=True,
             )

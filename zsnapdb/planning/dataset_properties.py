@@ -90,7 +90,6 @@ CLASSIFIED: tuple[ClassifiedProperty, ...] = (
     _data("aclinherit", "access lists of new files are made as on the source"),
     _data("aclmode", "access lists change with the mode as on the source"),
     _data("dnodesize", "new files are stored as on the source"),
-    _data("longname", "names of files are as long as on the source", since=(2, 3)),
     _data("exec", "a server may load libraries from its dataset if it may on the source"),
     _explicit("readonly", "off", "the server of a copy writes", kinds=_BOTH),
     _explicit("setuid", "off", "others wrote the files: no set-user-id program works"),
@@ -127,6 +126,7 @@ CLASSIFIED: tuple[ClassifiedProperty, ...] = (
     _place("fscontext", _LABEL, kinds=_BOTH),
     _place("defcontext", _LABEL, kinds=_BOTH),
     _place("rootcontext", _LABEL, kinds=_BOTH),
+    _place("longname", "no file of a server has a name of more than 255 bytes", since=(2, 3)),
     _place("volthreading", "the host decides how requests for a disk are served", since=(2, 3), kinds=_VOLUME),
     *_facts(
         "fixed when a dataset is made: a stream or a clone brings it along",
@@ -167,7 +167,6 @@ CLASSIFIED: tuple[ClassifiedProperty, ...] = (
         "refcompressratio",
         "referenced",
         "snapshot_count",
-        "snapshots_changed",
         "type",
         "used",
         "usedbychildren",
@@ -177,9 +176,11 @@ CLASSIFIED: tuple[ClassifiedProperty, ...] = (
         "userrefs",
         "written",
     ),
+    ClassifiedProperty("snapshots_changed", PropertyClass.FACT, "ZFS counts or says it", since=(2, 2), kinds=_BOTH),
 )
 """Every property that `zfs get all` of OpenZFS 2.1 to 2.4 shows."""
 
+_OLDEST = (2, 1)
 _BY_NAME = {one.name: one for one in CLASSIFIED}
 _NATIVE_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _USER_NAME = re.compile(r"(?=[^:]*:)[a-z0-9:+._-]{1,255}")
@@ -223,10 +224,18 @@ def explicit_values(dataset: DatasetKind = "filesystem") -> dict[str, str]:
     return {one.name: one.value for one in CLASSIFIED if one.value is not None and dataset in one.kinds}
 
 
-def data_values(recorded: Mapping[str, str], dataset: DatasetKind = "filesystem") -> dict[str, str]:
-    """Return what a copy gets of the recorded values of its source."""
-    names = names_of(PropertyClass.DATA, dataset)
+def data_values(
+    recorded: Mapping[str, str], dataset: DatasetKind = "filesystem", unknown: Collection[str] = ()
+) -> dict[str, str]:
+    """Return what a copy gets of the recorded values of its source, on a host that has no properties `unknown`."""
+    names = set(names_of(PropertyClass.DATA, dataset)).difference(unknown)
     return {name: value for name, value in recorded.items() if name in names}
+
+
+def newer_names(recorded: Iterable[str]) -> list[str]:
+    """Return which of these properties of data the oldest OpenZFS that we support does not have."""
+    data = {one.name for one in CLASSIFIED if one.kind is PropertyClass.DATA and one.since > _OLDEST}
+    return sorted(data.intersection(recorded))
 
 
 def carried_names(own: Iterable[str]) -> list[str]:
@@ -241,3 +250,46 @@ def carried_names(own: Iterable[str]) -> list[str]:
 def removed_names(own: Collection[str], wanted: Collection[str]) -> list[str]:
     """Return which own properties of a dataset in production's place production does not have."""
     return sorted(set(carried_names(own)) - set(wanted))
+
+
+@dataclass(frozen=True)
+class DescribedRow:
+    """Properties that share a reason, and the value of a copy ("": none of its own)."""
+
+    names: tuple[str, ...]
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class DescribedClass:
+    """A class of properties for a page: its title, and its rows."""
+
+    kind: PropertyClass
+    title: str
+    rows: tuple[DescribedRow, ...]
+
+
+_TITLES = {
+    PropertyClass.DATA: "A copy has the value of its source",
+    PropertyClass.EXPLICIT: "A copy has a value of its own",
+    PropertyClass.PLACE: "Only the datasets that replace production have it",
+    PropertyClass.FACT: "Nobody sets it",
+}
+
+
+def described_classes() -> tuple[DescribedClass, ...]:
+    """Return all classes with their properties and reasons, for the page about what a copy has."""
+    others = {
+        PropertyClass.PLACE: [DescribedRow(("user properties",), "", "other programs select their datasets by them")],
+        PropertyClass.FACT: [DescribedRow((f"{PROPERTY}:…",), "", "zsnapdb writes down what a dataset is")],
+    }
+    described = []
+    for kind, title in _TITLES.items():
+        grouped: dict[tuple[str, str], list[str]] = {}
+        for one in CLASSIFIED:
+            if one.kind is kind:
+                grouped.setdefault((one.value or "", one.reason), []).append(one.name)
+        rows = [DescribedRow(tuple(names), value, reason) for (value, reason), names in grouped.items()]
+        described.append(DescribedClass(kind, title, (*rows, *others.get(kind, ()))))
+    return tuple(described)

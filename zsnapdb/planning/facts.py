@@ -49,7 +49,8 @@ class ServerFacts:
     `variables` are its global variables by lower-case name. `engines` are the engines of user tables, with counts.
     `lock_statements` are the statements for lock strategies that its parser understands. `prepared_xa` is the number of
     external transactions in prepared state (None: the account may not list them). `row_versions` is the number of
-    tables changed by INSTANT ADD or DROP COLUMN. `plugins` None: they were not asked for.
+    tables changed by INSTANT ADD or DROP COLUMN. `plugins` None: they were not asked for. `origins` are the variables
+    that have no compiled default, with their origin (None: not known).
     """
 
     flavour: Flavour
@@ -68,6 +69,7 @@ class ServerFacts:
     row_versions: int = 0
     gtid_purged: GtidSet = field(default_factory=GtidSet)
     plugins: ServerPlugins | None = None
+    origins: Mapping[str, str] | None = None
 
     @property
     def has_binlog(self) -> bool:

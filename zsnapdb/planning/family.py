@@ -79,9 +79,25 @@ class Family:
     """The folder of option files that only the server of this family reads on Debian."""
     versions_tables: bool
     """Tables can keep the former versions of their rows (MariaDB manual, "System-Versioned Tables")."""
+    strict_variables: tuple[str, ...]
+    """Variables without which a server does not read the files as its source did. A program must know them all.
+
+    An option file has all others with `loose_`.
+    """
+    set_variables_query: str
+    """The query for variables without their compiled default, with their origin. The performance schema may be off."""
     starts_without_keys: bool
     """A server that lacks the keys of encrypted tables starts all the same, and cannot read these tables."""
 
+
+_FILE_VARIABLES = (
+    "innodb_page_size",
+    "innodb_doublewrite",
+    "lower_case_table_names",
+    "character_set_server",
+    "collation_server",
+    "sql_mode",
+)
 
 MYSQL = Family(
     flavour=Flavour.MYSQL,
@@ -134,6 +150,11 @@ MYSQL = Family(
     root_uses_socket=False,
     option_folder="/etc/mysql/mysql.conf.d",
     versions_tables=False,
+    strict_variables=(*_FILE_VARIABLES, "innodb_redo_log_capacity", "gtid_mode", "enforce_gtid_consistency"),
+    set_variables_query=(
+        "SELECT variable_name, TRIM(CONCAT(variable_source, ' ', variable_path)) FROM performance_schema.variables_info"
+        " WHERE variable_source <> 'COMPILED'"
+    ),
     starts_without_keys=True,
 )
 MARIADB = Family(
@@ -175,6 +196,19 @@ MARIADB = Family(
     root_uses_socket=True,
     option_folder="/etc/mysql/mariadb.conf.d",
     versions_tables=True,
+    strict_variables=(
+        *_FILE_VARIABLES,
+        "innodb_undo_tablespaces",
+        "innodb_log_file_size",
+        "gtid_strict_mode",
+        "gtid_domain_id",
+        "binlog_format",
+    ),
+    # AUTO: the server chose the value by the host or by other variables.
+    set_variables_query=(
+        "SELECT variable_name, TRIM(CONCAT(global_value_origin, ' ', COALESCE(global_value_path, '')))"
+        " FROM information_schema.system_variables WHERE global_value_origin NOT IN ('COMPILE-TIME', 'AUTO')"
+    ),
     starts_without_keys=False,
 )
 _FAMILIES = {family.flavour: family for family in (MYSQL, MARIADB)}

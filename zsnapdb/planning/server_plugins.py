@@ -17,7 +17,7 @@ LibraryName = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.+-]{0,127
 
 COMPONENT = "COMPONENT"
 FUNCTION = "LOADABLE FUNCTION"
-ENGINE = "STORAGE ENGINE"
+INFORMATION = "INFORMATION SCHEMA"
 
 
 class LoadedBy(StrEnum):
@@ -76,6 +76,8 @@ _UNLOADED = tuple(
     )
 )
 """Texts of both families (error message references; their numbers are 1286, 1524, 1126, 1128, 4161, 4185, 3529)."""
+_REFUSED_PASSWORD = re.compile(r"does not satisfy the current policy requirements \(([A-Za-z0-9_]{1,64})\)")
+"""ER_NOT_VALID_PASSWORD of MariaDB, whose appliers check the passwords of replayed statements once more."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}")
 
 
@@ -88,18 +90,20 @@ def unloaded_plugin(text: str) -> str | None:
     return None
 
 
-def hint_to_load(name: str) -> str:
-    """Return what to do on a host whose copy lacks the plugin: it is not damage."""
-    return (
-        f"no data is damaged: the copy's server does not load {name}; install its library on this host and add"
-        f' "plugin_load_add={library_of(name)}" to server.options of the instance'
-    )
-
-
-def hint_to_load_named_in(text: str) -> str:
-    """Return what to do if the error text of a server or client names a plugin that is not loaded, else ""."""
+def plugin_hint(text: str) -> str:
+    """Return what to do if a server's error is that it lacks a plugin, or that one refuses a password; else ""."""
     name = unloaded_plugin(text)
-    return "" if name is None else hint_to_load(name)
+    if name is not None:
+        return (
+            f'the server of the copy does not load {name}: add "plugin_load_add={library_of(name)}" to'
+            " server.options of the instance. If the error log says that its library is missing, install it; name a"
+            " file that the library reads in server.sandbox_reads"
+        )
+    refusing = _REFUSED_PASSWORD.search(text)
+    if refusing is not None:
+        option = f"loose_{refusing[1].lower()}=OFF"
+        return f'add "{option}" to server.options of the instance: this plugin refuses a password of the source'
+    return ""
 
 
 _LIBRARIES = {

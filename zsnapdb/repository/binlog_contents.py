@@ -262,4 +262,5 @@ def active_file(instance: str, incarnation: Incarnation, name: str, segments: Se
         sha256="",
         gap=segments[0].gap,
         segments=tuple(segments),
+        seen=segments[-1].seen,
     )

@@ -20,9 +20,9 @@ chunks, so that they can be read without the marker, and also in a copy of the r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from zsnapdb.base.gtid import Gtids, joined
 from zsnapdb.base.model import Flavour, parse_gtids, server_name
@@ -42,6 +42,7 @@ from zsnapdb.base.patterns import (
     ShortLine,
     Words,
 )
+from zsnapdb.planning.binlog.commit_times import MOST_STRETCHES, Sighting, Stretch, with_stretch
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import KeyPart
 from zsnapdb.repository.part import Part
@@ -79,12 +80,36 @@ class HeadPart(Part):
     fingerprint: Sha256
 
 
+class UndatedPart(Part):
+    """Transactions of a binlog, from byte `start` to `end`, whose events do not have the time of their commit.
+
+    They were committed between `earliest` (None: not known) and `latest`, in microseconds UTC, as the archiver saw.
+    """
+
+    start: Count
+    end: Count
+    earliest: CommitTime | None = None
+    latest: CommitTime
+
+    @classmethod
+    def of(cls, stretch: Stretch) -> UndatedPart:
+        """Return the stored form of a stretch."""
+        seen = stretch.sighting
+        return cls(start=stretch.start, end=stretch.end, earliest=seen.earliest, latest=seen.latest)
+
+    @property
+    def stretch(self) -> Stretch:
+        """The stretch that is described."""
+        return Stretch(self.start, self.end, Sighting(self.earliest, self.latest))
+
+
 class SpanPart(Part):
     """The contents of a stretch of a binlog file, from byte `start` to `end`.
 
     `end` is the end of a transaction or of the head. `gtids` are the GTIDs of the stretch's transactions alone (None if
     there are none): a set (MySQL), or the last GTID of each domain (MariaDB). `first_commit` and `last_commit` are the
-    earliest and latest commit time in microseconds UTC, rounded to seconds where `is_exact` is False.
+    earliest and latest commit time in microseconds UTC, rounded to seconds where `is_exact` is False. Transactions in
+    `undated` count with the times between which they were committed.
     """
 
     start: Count
@@ -96,12 +121,21 @@ class SpanPart(Part):
     first_commit: CommitTime | None = None
     last_commit: CommitTime | None = None
     is_exact: bool = True
+    undated: Annotated[tuple[UndatedPart, ...], Field(max_length=MOST_STRETCHES)] = ()
+
+    @property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """The stretches whose events do not have the time of the commits."""
+        return tuple(part.stretch for part in self.undated)
 
     def then(self, more: SpanPart, flavour: Flavour) -> SpanPart:
         """Return the stretch that consists of this one and `more`, which follows directly."""
         both = joined(_parsed(self.gtids, flavour), _parsed(more.gtids, flavour))
         firsts = [time for time in (self.first_commit, more.first_commit) if time is not None]
         lasts = [time for time in (self.last_commit, more.last_commit) if time is not None]
+        stretches = self.stretches
+        for stretch in more.stretches:
+            stretches = with_stretch(stretches, stretch)
         return SpanPart(
             start=self.start,
             end=more.end,
@@ -112,6 +146,7 @@ class SpanPart(Part):
             first_commit=min(firsts, default=None),
             last_commit=max(lasts, default=None),
             is_exact=self.is_exact and more.is_exact,
+            undated=tuple(UndatedPart.of(stretch) for stretch in stretches),
         )
 
 
@@ -125,7 +160,8 @@ class Segment(Part):
     `span` ends with the last complete transaction in the segment. Only a transaction that is longer than a chunk makes
     a segment end inside of that transaction: then `span` ends where it starts, or before the segment's end. `attempt`
     names the object of the body. The first segment of a file has the `head` of the file; its `gap` says in words what
-    is missing before the file. `is_merged`: the segment replaced shorter ones.
+    is missing before the file. `is_merged`: the segment replaced shorter ones. `seen` is when the archiver looked at
+    the binlog: what follows the segment was committed after that (microseconds UTC; None: not recorded).
     """
 
     format: Literal[1] = 1
@@ -141,6 +177,7 @@ class Segment(Part):
     chunk: Chunk
     key: KeyPart | None = None
     is_merged: bool = False
+    seen: CommitTime | None = None
 
     def check_gtids(self, flavour: Flavour) -> None:
         """Raise ValueError if a set of GTIDs in the description is not one of a server of this flavour."""
@@ -154,7 +191,8 @@ class ArchivedFile(Part):
     The archived bytes end at `span.end`, the end of the file's last complete transaction. The in-use flag in these
     bytes is cleared. A rotated file is complete and has chunks: `size` is the size of the server's file, `sha256` is
     the hash over the plain hashes of the chunks, as for a volume's stream. An active file has segments. `gap` says in
-    words what is missing right before the file, if something is missing.
+    words what is missing right before the file, if something is missing. `seen` is a time after which everything was
+    committed that follows the file (microseconds UTC; None: not recorded).
     """
 
     format: Literal[1] = 1
@@ -174,6 +212,7 @@ class ArchivedFile(Part):
     chunks: tuple[Chunk, ...] = ()
     keys: tuple[KeyPart, ...] = ()
     segments: tuple[Segment, ...] = ()
+    seen: CommitTime | None = None
 
     @model_validator(mode="after")
     def _gtids_are_of_the_flavour(self) -> Self:

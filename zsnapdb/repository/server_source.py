@@ -107,8 +107,9 @@ class ServerPart(Part):
 
     `absolute_tablespaces` are the paths of tablespaces outside the data directory. `engines` says how many user tables
     have each storage engine. `key_files` are the files with the keys of encrypted tables; they may be in no backup.
-    `binlog_key` is the name of the key that the newest binlog was encrypted with. `plugins` None: a backup that does
-    not say which plugins the server had.
+    `origins` says of each variable that was set where its value came from, in the server's words. `binlog_key` is the
+    name of the key that the newest binlog was encrypted with. `plugins` None: a backup that does not say which plugins
+    the server had.
     """
 
     flavour: Flavour
@@ -116,6 +117,7 @@ class ServerPart(Part):
     server_uuid: ServerUuid | None
     server_id: Count
     variables: dict[VariableName, Line]
+    origins: dict[VariableName, ShortLine] = Field(default_factory=dict)
     absolute_tablespaces: tuple[Line, ...] = ()
     engines: dict[ShortLine, Count] = Field(default_factory=dict)
     key_files: tuple[Line, ...] = ()

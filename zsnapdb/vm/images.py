@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.base.child_environment import for_children
+from zsnapdb.base import program_start
 from zsnapdb.base.errors import CommandError, CommandTimeout, PreflightError
 
 _FORMATS = ("raw", "qcow2")
@@ -67,13 +67,7 @@ def write(image: DiskImage, device: Path) -> None:
 
 def _run(argv: Sequence[str], *, timeout: float) -> str:
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=for_children(LC_ALL="C"),
-            timeout=timeout,
-        )
+        done = program_start.run(argv, timeout=timeout)
     except FileNotFoundError as error:
         raise PreflightError("the command qemu-img was not found", hint="install qemu-utils") from error
     except OSError as error:

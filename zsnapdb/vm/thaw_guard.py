@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator
 from typing import IO
 
-from zsnapdb.base.child_environment import for_children
+from zsnapdb.base.child_environment import for_site
 from zsnapdb.base.errors import CommandError, ZsnapdbError
 from zsnapdb.vm.hypervisor import connected
 from zsnapdb.vm.thawing import Agent, is_frozen, thaw
@@ -71,7 +71,7 @@ def guarding(uri: str, uuid: str, deadline: float, turn: int) -> Iterator[ThawGu
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env=for_children(),
+        env=for_site(),
         pass_fds=[turn],
         start_new_session=True,
     )

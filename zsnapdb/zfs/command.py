@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.child_environment import for_children
+from zsnapdb.base import program_start
 from zsnapdb.base.errors import CommandError, CommandTimeout, ExistsError, NotThere, PreflightError, ZsnapdbError
 from zsnapdb.zfs import mounts
 from zsnapdb.zfs.users import users_of
@@ -22,11 +22,6 @@ _SOURCE = re.compile(r"local|default|received|temporary|none|-|inherited from [^
 """The source of a property, as `zfs get` prints it (zfs-get(8))."""
 
 _NUMBER = re.compile(r"[0-9]{1,20}")
-
-
-def environment() -> Mapping[str, str]:
-    """Return the environment of every command. The locale is C, so that messages match the error table."""
-    return for_children(LC_ALL="C", LANGUAGE="C")
 
 
 class PoolFullError(PreflightError):
@@ -112,14 +107,7 @@ def run(argv: Sequence[str], *, timeout: float = 60.0, errors: str = "replace") 
     process group of its own, so Ctrl-C reaches this process alone, which decides what is interrupted.
     """
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=environment(),
-            timeout=timeout,
-            process_group=0,
-        )
+        done = program_start.run(argv, timeout=timeout, own_group=True)
     except FileNotFoundError as error:
         raise PreflightError(
             f"the command {argv[0]} was not found", hint="install the ZFS user tools (zfsutils-linux)"

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from zsnapdb.base.errors import CommandError
 from zsnapdb.planning.dataset_properties import TEXTS, is_native_name, is_user_name
 from zsnapdb.zfs.command import ZFS, run, table
+from zsnapdb.zfs.datasets import Property, properties_of
 
 MOST_USER_PROPERTIES = 200
 """More user properties than this on one dataset are left out: nobody sets so many by hand."""
@@ -20,6 +22,17 @@ def known_names(dataset: str) -> frozenset[str]:
     """Return the native properties that the OpenZFS of this host has for such a dataset."""
     listed = table([ZFS, "get", "-H", "-o", "property", "all", dataset], 1)
     return frozenset(name for (name,) in listed if is_native_name(name))
+
+
+def read_known(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
+    """Return the native properties `keys` of the datasets, by dataset, as far as the OpenZFS of this host has them."""
+    try:
+        return properties_of(names, keys)
+    except CommandError as error:
+        if "invalid property" not in error.message:
+            raise
+    known = frozenset().union(*(known_names(name) for name in names))
+    return properties_of(names, [key for key in keys if key in known])
 
 
 def own_names(names: Sequence[str]) -> dict[str, set[str]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import BinaryIO, cast
 
+from zsnapdb.base import program_start
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.zfs import command
 from zsnapdb.zfs.command import ZFS, rows, set_options
@@ -34,15 +35,7 @@ class _Child:
         try:
             # Ctrl-Z reaches this process alone, too: a `zfs send` that was stopped ends when it goes on. Without us it
             # meets the end of its pipe.
-            process = subprocess.Popen(
-                argv,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=subprocess.PIPE,
-                env=command.environment(),
-                bufsize=0,
-                process_group=0,
-            )
+            process = program_start.start(argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, own_group=True)
         except OSError as error:
             raise command.not_started(argv[0], error) from error
         child = cls(argv, process)

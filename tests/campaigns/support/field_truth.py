@@ -100,7 +100,7 @@ def rows_of(connection: pymysql.Connection, table: str) -> str:
 
 
 def differences(
-    expected: Mapping[str, str], found: Mapping[str, str], ignored: Collection[str] = (), limit: int = 300
+    expected: Mapping[str, str], found: Mapping[str, str], ignored: Collection[str] = (), limit: int = 130
 ) -> list[str]:
     """Return what two servers show differently, a line for each name."""
     names = sorted((set(expected) | set(found)) - set(ignored))
@@ -119,7 +119,7 @@ def _short(text: str | None, other: str | None, limit: int) -> str:
     same = next(
         (n for n, (a, b) in enumerate(zip(text, other or "", strict=False)) if a != b), min(len(text), len(other or ""))
     )
-    start = max(0, same - 40) if len(text) > limit else 0
+    start = max(0, same - 20) if len(text) > limit else 0
     return repr(text[start : start + limit])
 
 

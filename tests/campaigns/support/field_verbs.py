@@ -151,7 +151,7 @@ class Verbs:
 
     def _rescue(self) -> list[str]:
         if self.table is None:
-            return []
+            raise _RefusedError("no table was made")
         RESCUED.unlink(missing_ok=True)
         schema, _, name = self.table.replace("`", "").partition(".")
         into = ("--into", str(RESCUED))

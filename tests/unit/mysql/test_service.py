@@ -19,7 +19,7 @@ from zsnapdb.mysql.process.service import ServerService, ServingProcess, configu
 
 PRINTS = """#!/bin/sh
 echo "$0 would have been started with the following arguments:"
-echo "--user=mysql --server_id=1 --datadir=/var/lib/mysql $PRINTED"
+echo "--user=mysql --server_id=1 --datadir=/var/lib/mysql {printed}"
 echo "$@" > {words}
 """
 
@@ -115,12 +115,11 @@ def test_contradicting_settings_are_refused(settings: dict[str, str]) -> None:
     [("", (), 1), ("--server-id=7", (), 7), ("--server-id=7", ("--port=1", "--server_id=9"), 9)],
 )
 def test_the_last_server_id_that_the_next_start_reads_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, words: tuple[str, ...], expected: int
+    tmp_path: Path, printed: str, words: tuple[str, ...], expected: int
 ) -> None:
     asked = tmp_path / "words"
-    monkeypatch.setenv("PRINTED", printed)
     process = ServingProcess(1, ("/usr/sbin/mariadbd", "--defaults-file=/etc/my.cnf", *words))
-    assert configured_server_id(program(tmp_path, PRINTS.format(words=asked)), process) == expected
+    assert configured_server_id(program(tmp_path, PRINTS.format(words=asked, printed=printed)), process) == expected
     assert asked.read_text().split() == ["--defaults-file=/etc/my.cnf", "--print-defaults"]
 
 

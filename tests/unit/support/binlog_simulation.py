@@ -12,9 +12,11 @@ from tests.unit.support.binlog_window import SECOND, Kept
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains, joined
 from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.history import ArchiveState, CompleteUntil
-from zsnapdb.planning.binlog.route import BackupPoint, Route, commit_time
+from zsnapdb.planning.binlog.route import BackupPoint, Route, RouteFile, commit_time
 from zsnapdb.planning.restore.boundaries import Scanned, boundary_in, start_in
 from zsnapdb.planning.restore.points import RestoreRoute
+from zsnapdb.planning.restore.targets import AtTime
+from zsnapdb.planning.restore.time_place import find_stop
 
 HEAD, SIZE = 100, 10
 
@@ -239,19 +241,29 @@ def restored(simulation: Simulation, route: Route, choice: RestoreRoute | None =
     """
     state = list(simulation.states[route.point.backup_id])
     executed = route.point.gtids
-    for index, file in enumerate(route.files if choice is None else choice.files):
-        written = simulation.contents[file.incarnation, file.name]
-        scanned = [
+
+    def scan(file: RouteFile) -> list[Scanned]:
+        return [
             Scanned(
                 simulation.gtid(one),
                 file.start + SIZE * at,
                 file.start + SIZE * (at + 1),
                 commit_time(one.second * SECOND),
             )
-            for at, one in enumerate(written)
+            for at, one in enumerate(simulation.contents[file.incarnation, file.name])
         ]
+
+    until: int | None = None
+    if choice is not None and isinstance(choice.target, AtTime):
+        begin = start_in(route, scan(route.files[0]))
+        last, until = find_stop(choice, begin, scan, commit_time(10**9 * SECOND))
+        choice = replace(choice, files=choice.files[: last + 1], boundary=choice.files[last])
+    for index, file in enumerate(route.files if choice is None else choice.files):
+        written = simulation.contents[file.incarnation, file.name]
+        scanned = scan(file)
         start = start_in(route, scanned) if index == 0 else file.start
-        stop = boundary_in(choice, start, scanned).stop if choice is not None and file is choice.boundary else file.end
+        is_last = choice is not None and file is choice.boundary
+        stop = boundary_in(choice, start, scanned, until).stop if choice is not None and is_last else file.end
         for one, place in zip(written, scanned, strict=True):
             own = simulation.gtids([one])
             is_known = executed is not None and own is not None and contains(executed, own)

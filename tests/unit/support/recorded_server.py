@@ -27,7 +27,7 @@ from zsnapdb.mysql.locks.instance import InstanceLock
 from zsnapdb.mysql.process import paths
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import contract
-from zsnapdb.planning.server_copy import identity
+from zsnapdb.planning.server_copy import identity, records
 
 FOLDER = Path(__file__).parents[1] / "recorded"
 ACCOUNT = "zsnapdb"
@@ -58,9 +58,8 @@ def variables_read() -> frozenset[str]:
         *paths._FILES,
         *paths._KEYRING_FILES,
         *identity._PATHS,
-        *identity.RECORDED,
+        *records.RECORDED,
         *contract.READ,
-        *(name for names in identity._SAME.values() for name in names),
         *(
             "replica_load_tmpdir",
             "slave_load_tmpdir",

@@ -29,6 +29,7 @@ from zsnapdb.mysql.process.paths import (
     written_paths,
 )
 from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.variables import set_variables
 from zsnapdb.planning.backup.at_rest import judge_sending
 from zsnapdb.planning.backup.fitness import (
     BlockSizes,
@@ -108,7 +109,7 @@ def examine(instance: Instance, session: Session) -> Examined:
     findings = list(judged.findings)
     if objection(findings) is not None:
         return Examined(tuple(findings), None)
-    facts = with_real_paths(probe(session))
+    facts = replace(with_real_paths(probe(session)), origins=set_variables(session))
     setting = instance.settings.lock.strategy
     findings += judge_server(
         facts, str(instance.address), forced=setting != AUTO, stops_applier=instance.settings.lock.stop_applier

@@ -34,8 +34,8 @@ from zsnapdb.planning.backup.lock_strategy import LockChoice, still_enough
 from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.facts import Channel
 from zsnapdb.planning.family import family
-from zsnapdb.planning.server_copy.identity import RECORDED
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
+from zsnapdb.planning.server_copy.records import recorded_origins, recorded_variables
 from zsnapdb.repository.manifest import FilesystemType
 from zsnapdb.repository.server_source import ChannelPart, LockPart, PositionPart, ServerPart, ServerSourcePart
 
@@ -135,7 +135,8 @@ class ServerSource:
                 version=facts.version,
                 server_uuid=facts.server_uuid,
                 server_id=facts.server_id,
-                variables={name: facts.variables[name] for name in RECORDED if name in facts.variables},
+                variables=recorded_variables(facts.variables, facts.origins),
+                origins=recorded_origins(facts.origins),
                 absolute_tablespaces=absolute_tablespaces(facts),
                 engines=dict(facts.engines),
                 key_files=tuple(path.path for path in keyring_paths(facts.variables)),

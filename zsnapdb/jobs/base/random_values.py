@@ -13,5 +13,8 @@ def fresh_server_id() -> int:
 
 
 def fresh_password() -> SecretStr:
-    """Return a new password. Its last characters satisfy the rules of validate_password."""
-    return SecretStr(secrets.token_urlsafe(18) + "-aA9")
+    """Return a new password. Its last characters satisfy validate_password and simple_password_check.
+
+    Servers on copies have the rules of their source, so there are several characters of each kind.
+    """
+    return SecretStr(secrets.token_urlsafe(24) + "-._bB7cC8-aA9")

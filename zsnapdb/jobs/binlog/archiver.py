@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,13 +24,14 @@ from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError, 
 from zsnapdb.base.model import BinlogCoordinates, new_backup_id
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part
-from zsnapdb.jobs.binlog.known import contains_last, known_history
+from zsnapdb.jobs.binlog.known import contains_last, known_history, last_seen
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.host.binlog_spans import whole_span
 from zsnapdb.jobs.record.host_record import note_archived
 from zsnapdb.mysql.binlog.bytes import read_plain
 from zsnapdb.planning.backup.at_rest import judge_archiving
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
+from zsnapdb.planning.binlog.commit_times import ArchiverLook, Witness, sighting_between
 from zsnapdb.planning.repository.host_record import ArchivedPosition
 from zsnapdb.repository import binlog_removal
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -40,6 +42,7 @@ from zsnapdb.stream.chunks import NO_CHUNK, Chunk, plain_hash, seal, stream_hash
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import UploadSettings
 
+_SECOND = 1_000_000
 _MERGED = 32
 """The number of segments of an active binlog that are merged into one segment."""
 
@@ -74,7 +77,20 @@ class Archiver:
             self._events.warn(f"{error.message}; this description is skipped")
         known = known_history(contents, source, self._files)
         self._incarnation, self._kept, self._elsewhere = known.incarnation, list(known.files), known.elsewhere
+        newest = self._kept[-1] if self._kept else None
+        seen = last_seen(newest, contents.state.complete) if newest is not None else None
+        self._last_look = None if seen is None else ArchiverLook(seen)
+        """The last look at the binlogs, at which all that it found was archived."""
+        self._look = self._look_now()
         self._sweep()
+
+    def _look_now(self) -> ArchiverLook:
+        return ArchiverLook(round(self._host.now().timestamp() * _SECOND), time.monotonic_ns() // 1000)
+
+    def _witness(self, known: ArchivedFile | None) -> Witness:
+        """Return what is known about the commit times of a binlog whose bytes can be read now."""
+        seen = sighting_between(self._last_look, self._look_now())
+        return Witness(seen) if known is None else Witness(seen, known.span.stretches, known.end)
 
     def look(self, ask: Callable[[], BinlogSource | None] | None = None) -> Round:
         """Archive what the server has written since the last round.
@@ -84,10 +100,14 @@ class Archiver:
         then the restored server starts with another identity. So an incarnation begins only under the identity that
         the server says it has; else the round does nothing.
         """
+        self._look = self._look_now()
         local = self._files.list()
         plan = self._plan(local)
+        if plan.begin is not None:
+            self._last_look = None
+        is_whole = not any(file.problem for file in local)
         if plan.begin is not None and plan.steps and ask is not None and ask() != self._source:
-            plan = Plan(None, ())
+            plan, is_whole = Plan(None, ()), False
         self._refuse_clear(plan.steps)
         if plan.begin is not None and plan.steps:
             self._begin(plan.begin)
@@ -98,6 +118,8 @@ class Archiver:
             except FileNotFoundError:
                 # The binlog was purged after it was listed. The next round decides whether that is a gap.
                 break
+        else:
+            self._last_look = self._look if is_whole else self._last_look
         newest = self._kept[-1] if self._kept else None
         if newest is not None and plan.steps:
             self._note(newest)
@@ -202,6 +224,7 @@ class Archiver:
                 start=known.size if known else 0,
                 complete=complete,
                 limit=self._settings.chunk_size,
+                witness=self._witness(known),
             ):
                 if not synced:
                     os.fsync(file.fileno())
@@ -217,6 +240,7 @@ class Archiver:
                     gap=step.gap if cut.start == 0 else None,
                     codec=self._settings.codec,
                     chunk=NO_CHUNK,
+                    seen=self._look.wall,
                 )
                 self._store(file, segment)
                 done.transactions += cut.span.transactions
@@ -267,6 +291,7 @@ class Archiver:
                 "span": span,
                 "attempt": secrets.token_hex(2),
                 "is_merged": True,
+                "seen": small[-1].seen,
             }
         )
         merged = self._store(file, merged)
@@ -296,7 +321,7 @@ class Archiver:
                         f"{step.name} no longer contains the bytes that were archived from it",
                         hint="no action is needed: the next round begins a new incarnation",
                     )
-            span = whole_span(file, step.name)
+            span = whole_span(file, step.name, self._witness(known))
             os.fsync(file.fileno())
             attempt = secrets.token_hex(2)
             key = self._key(step.name)
@@ -317,6 +342,7 @@ class Archiver:
             attempt=attempt,
             chunks=chunks,
             keys=(key.part,) if key else (),
+            seen=None if self._last_look is None else self._last_look.wall,
         )
         # The chunks may be old by now, and no description protected them from a sweep.
         self._archive.confirm(self._id(), step.name, attempt, chunks)

@@ -20,6 +20,7 @@ from zsnapdb.mysql.process.paths import KEYRING_VARIABLES, keyring_paths
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.archive import ServerBinlog
+from zsnapdb.planning.binlog.commit_times import NO_WITNESS, Witness
 from zsnapdb.planning.family import family, flavour_of
 from zsnapdb.repository.binlog_descriptions import HeadPart, SpanPart, is_archivable, number_of
 
@@ -200,14 +201,23 @@ class SegmentCut:
     span: SpanPart
 
 
-def cuts(file: BinaryIO, name: str, size: int, *, start: int, complete: int, limit: int) -> Iterator[SegmentCut]:
+def cuts(
+    file: BinaryIO,
+    name: str,
+    size: int,
+    *,
+    start: int,
+    complete: int,
+    limit: int,
+    witness: Witness = NO_WITNESS,
+) -> Iterator[SegmentCut]:
     """Yield the segments from byte `start` to the end of the last complete transaction within `size` bytes of the file.
 
     `complete` is the end of the last complete transaction (or of the head) in the archived part. A segment ends with a
     transaction. Only a transaction longer than `limit` bytes is cut inside, and no segment is longer than `limit`.
     """
     first = 0 if start == 0 else complete
-    builder = SpanBuilder(first, complete)
+    builder = SpanBuilder(first, complete, witness)
     walk = transactions(file, name, complete, size)
     while True:
         try:
@@ -217,11 +227,11 @@ def cuts(file: BinaryIO, name: str, size: int, *, start: int, complete: int, lim
             break
         if transaction.end - start > limit and builder.end > start:
             yield SegmentCut(start, builder.end, builder.span())
-            start, builder = builder.end, SpanBuilder(builder.end, builder.end)
+            start, builder = builder.end, SpanBuilder(builder.end, builder.end, witness)
         while transaction.end - start > limit:
             yield SegmentCut(start, start + limit, SpanPart(start=builder.start, end=builder.end))
             start += limit
-            builder = SpanBuilder(builder.end, builder.end)
+            builder = SpanBuilder(builder.end, builder.end, witness)
         builder.add(transaction)
     builder.end = max(builder.end, boundary)
     if builder.end > start:

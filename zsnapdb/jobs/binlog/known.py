@@ -11,6 +11,7 @@ from zsnapdb.base.model import server_name
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.mysql.binlog.bytes import read_plain
 from zsnapdb.planning.binlog.archive import ServerBinlog, has_all_of
+from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.planning.family import family
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation
@@ -63,6 +64,13 @@ def contains_last(files: LocalFiles, file: ArchivedFile) -> bool:
         start, chunk = file.segments[-1].start, file.segments[-1].chunk
     with files.open(file.name) as opened:
         return plain_hash(read_plain(opened, start, start + chunk.plain_size)).hexdigest() == chunk.plain_hash
+
+
+def last_seen(newest: ArchivedFile, complete: Sequence[CompleteUntil]) -> int | None:
+    """Return a time after which everything was committed that follows the newest archived file (microseconds UTC)."""
+    place = (newest.incarnation, newest.name)
+    times = [one.until for one in complete if (one.incarnation, one.name) == place and one.end == newest.end]
+    return max((time for time in (newest.seen, *times) if time is not None), default=None)
 
 
 def _goes_on(archived: Sequence[ArchivedFile], files: LocalFiles, local: Sequence[ServerBinlog]) -> bool:

@@ -7,6 +7,7 @@ GTIDs a second time.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -42,7 +43,12 @@ def command_of(instance: str, config: Path | None) -> tuple[str, ...]:
 def start_command(command: Sequence[str]) -> RunningBackup:
     """Start the command. It goes on if the archiver ends."""
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=None, start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=None,
+        start_new_session=True,
+        env=dict(os.environ),
     )
 
 

@@ -7,13 +7,16 @@ import shutil
 from collections.abc import Sequence
 from typing import NoReturn
 
+from zsnapdb.base import program_start
+from zsnapdb.base.child_environment import search_path
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone import credentials, lifecycle
+from zsnapdb.jobs.clone import lifecycle
 from zsnapdb.jobs.clone.catalogue import find
 from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.mysql.process import server_program
+from zsnapdb.planning.clone.client_arguments import client_arguments
 from zsnapdb.planning.family import family
 
 
@@ -26,7 +29,7 @@ def open_client(settings: Settings, host: Host, name: str, login: Login, words: 
     """
     info = find(settings, host, name)
     beside = server_program.chosen(lifecycle.server_settings(settings, info), info.flavour, info.origin.version).parent
-    path = os.pathsep.join((str(beside), str(beside.parent / "bin"), os.environ.get("PATH", os.defpath)))
+    path = os.pathsep.join((str(beside), str(beside.parent / "bin"), search_path()))
     installed = (shutil.which(name, path=path) for name in family(info.flavour).client_programs)
     program = next(filter(None, installed), None)
     if program is None:
@@ -36,5 +39,5 @@ def open_client(settings: Settings, host: Host, name: str, login: Login, words: 
     options = os.memfd_create("client.cnf", 0)
     # Clients ignore an option file that everybody may write.
     os.fchmod(options, 0o600)
-    os.write(options, credentials.text(login.password, login.host, login.port).encode())
-    os.execv(program, [program, f"--defaults-file=/proc/self/fd/{options}", *words])  # noqa: S606 - no shell
+    os.write(options, login.option_file.encode())
+    program_start.become(client_arguments(program, f"/proc/self/fd/{options}", login.host, login.port, words))

@@ -10,10 +10,12 @@ from urllib.parse import quote
 from pydantic import SecretStr
 
 from zsnapdb.base import server_files
+from zsnapdb.base.child_environment import NO_LOGIN_PATHS
 from zsnapdb.base.server_files import UnsafeFileError, read_text
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.process import server
 from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT, lock_accounts_sql
+from zsnapdb.planning.server_copy.answering import only_below
 from zsnapdb.planning.server_copy.identity import is_loopback
 from zsnapdb.planning.server_copy.origin import Origin
 
@@ -42,9 +44,18 @@ class Login:
         """A URL that contains the password. Show it only to the person who requests it; never log it."""
         return f"mysql://{self.user}:{quote(self.password.get_secret_value(), safe='')}@{self.host}:{self.port}/"
 
+    @property
+    def option_file(self) -> str:
+        """The text of an option file for clients. The client of the family refuses a server that is not this clone."""
+        return text(self.password, self.host, self.port) + only_below(str(_mount_of(self.socket)))
+
     def environment(self) -> dict[str, str]:
-        """Return the variables by which clients on this host reach the clone, the password among them."""
+        """Return the variables by which clients on this host reach the clone, the password among them.
+
+        Without login paths: those of the person, in ~/.mylogin.cnf, come before every variable and option file.
+        """
         return {
+            **NO_LOGIN_PATHS,
             "MYSQL_HOST": self.host,
             "MYSQL_TCP_PORT": str(self.port),
             "MYSQL_UNIX_PORT": str(self.socket),
@@ -60,13 +71,26 @@ def client_host(bind_address: str) -> str:
 
 
 def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> None:
-    """Write the credentials file, which only the server's account `user` can read."""
-    server.write_private(file, text(password, host, port), user)
+    """Write the credentials file, which only the server's account `user` can read.
+
+    With it the client of the family refuses servers that are no clones.
+    """
+    server.write_private(file, text(password, host, port) + only_below(str(_mount_of(file).parent)), user)
 
 
 def text(password: SecretStr, host: str, port: int) -> str:
-    """Return the text of a credentials file: an option file for clients."""
+    """Return the text of an option file for clients of a clone."""
     return f"[client]\nuser={ACCOUNT}\npassword={password.get_secret_value()}\nhost={host}\nport={port}\n"
+
+
+def text_for_clones(login: Login) -> str:
+    """Return the text of a file that stays as the clone is reset: its client refuses servers that are no clones."""
+    return text(login.password, login.host, login.port) + only_below(str(_mount_of(login.socket).parent))
+
+
+def _mount_of(file: Path) -> Path:
+    """Return where the clone with this file in its private folder is mounted."""
+    return file.parent.parent
 
 
 def read(file: Path) -> SecretStr | None:

@@ -25,6 +25,7 @@ from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
 from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.dataset_properties import explicit_values
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, encryption, owned
 from zsnapdb.zfs.streams import ReceiveStream, SendStream
@@ -134,9 +135,9 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
     for role, dataset in volumes.outer_first(layout):
         options = {
             **tuned[info.volumes[role]].properties,
+            **explicit_values(),
             "mountpoint": layout.mountpoints[role],
             "canmount": "noauto",
-            **datasets.SAFE_MOUNT,
         }
         options |= {properties.ROLE_PROPERTY: role, **marks, **_of_data(info.volumes[role])}
         copied_bytes = 0

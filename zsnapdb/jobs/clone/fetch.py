@@ -21,6 +21,7 @@ from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, find_local, or
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount, remove_folders, snapshot
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.host.dataset_tuning import tune
 from zsnapdb.jobs.restore.clone_volume import clone_snapshot
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import RestoreRequest, make
@@ -187,7 +188,7 @@ def _settle(work: ServerWork, step: MountVolumes) -> None:
                 f"{name} was received with another GUID than {part.guid}",
                 hint="the chain in the repository is inconsistent; run `zsnapdb verify`",
             )
-        datasets.set_properties(part.dataset, dict(part.properties))
+        tune(part.dataset, part.properties, {}, work.events.warn)
 
 
 VOLUME_STEPS: Handlers = {

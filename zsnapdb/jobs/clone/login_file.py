@@ -25,7 +25,7 @@ def write_login(settings: Settings, host: Host, name: str, uid: int, gid: int, f
     login = lifecycle.login(settings, host, name)
     make_passable(folder)
     file = folder / f"{name}.cnf"
-    write_text(file, credentials.text(login.password, login.host, login.port), Owner(uid, gid), 0o400)
+    write_text(file, credentials.text_for_clones(login), Owner(uid, gid), 0o400)
     return file
 
 

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 
 from zsnapdb import hooks
 from zsnapdb.base import server_files
+from zsnapdb.base.child_environment import NO_LOGIN_PATHS
 from zsnapdb.base.errors import ConfigError, HookError, PreflightError, ServerError
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Position
@@ -40,10 +41,11 @@ from zsnapdb.planning.clone.masking import Scrubbed, histories_to_drop, remains,
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable
+from zsnapdb.planning.server_copy.answering import IDENTITY, only_on_server
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
 
 _ACCOUNT = "zsnapdb_mask"
-_NO_GTIDS = "".join(f"[{program}]\ninit-command={variables.STOP_LOGGING}\n" for program in ("mysql", "mariadb"))
+_NO_GTIDS = "sql_log_bin = 0"
 """The changes of a script must not get GTIDs: the GTIDs of the copy stay those of its source."""
 
 
@@ -115,15 +117,16 @@ def mask(
     check(masking)
     began = time.monotonic()
     password, socket = fresh_password(), copy.process().socket
-    with (
-        _running(copy, masking.timeout, password) as session,
-        client_file(Address(_ACCOUNT, socket), password, _NO_GTIDS) as login,
-    ):
+    with contextlib.ExitStack() as stack:
+        session = stack.enter_context(_running(copy, masking.timeout, password))
+        here = only_on_server(variables.global_variables(session, IDENTITY), _NO_GTIDS)
+        login = stack.enter_context(client_file(Address(_ACCOUNT, socket), password, here))
         applier.forget(session)
         facts, _ = check_recovered(session, position, unlogged)
         check_inside(facts, copy.root)
         before, since_ns = _prepare(session, facts)
         names = {
+            **NO_LOGIN_PATHS,
             "ZSNAPDB_SOCKET": str(socket),
             "ZSNAPDB_DEFAULTS_FILE": str(login),
             "ZSNAPDB_INSTANCE": instance,

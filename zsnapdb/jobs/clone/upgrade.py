@@ -24,6 +24,7 @@ from zsnapdb.jobs.clone.ephemeral import OWNER, RunningClone, ephemeral_clone
 from zsnapdb.jobs.clone.lifecycle import server_of
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import with_volumes
+from zsnapdb.jobs.host.installed_plugins import refuse_lacking
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
@@ -114,7 +115,9 @@ def rehearse(
     """
     clock = _Clock(instance.events)
     request = CloneRequest(owner=OWNER, source=source, accepts_older=accepts_older)
-    upgrade_program = _fitting(planned_source(settings, with_volumes(instance), request).origin, binary)
+    origin = planned_source(settings, with_volumes(instance), request).origin
+    upgrade_program = _fitting(origin, binary)
+    refuse_lacking(instance.settings.server, binary, origin.plugins)
     with ephemeral_clone(settings, instance, request) as clone:
         clock.done("clone, start the old version")
         with clone.session(read_timeout=_LONG_SECONDS) as session:

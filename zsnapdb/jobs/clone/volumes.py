@@ -20,6 +20,7 @@ from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
+from zsnapdb.planning.dataset_properties import explicit_values
 from zsnapdb.planning.server_copy.identity import PathMap
 from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.zfs import datasets, mounting, owned, snapshots
@@ -100,11 +101,10 @@ def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, s
         snapshot = source.set.snapshots[role]
         options = {
             **tuned[snapshot.dataset].properties,
+            **explicit_values(),
             "mountpoint": layout.mountpoints[role],
             # With `on`, `zfs clone` itself would mount it (zfs-clone(8)), through whatever links lead there.
             "canmount": "noauto",
-            "readonly": "off",
-            **datasets.SAFE_MOUNT,
         }
         if dataset == layout.top:
             options |= limit

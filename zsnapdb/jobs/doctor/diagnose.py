@@ -24,7 +24,7 @@ from zsnapdb.jobs.doctor.advice import advise, silences
 from zsnapdb.jobs.doctor.clones import ClonesHere
 from zsnapdb.jobs.health.recoverable import Stored, read
 from zsnapdb.jobs.health.repeated_gtids import repeated
-from zsnapdb.jobs.host import object_locks, readers, replaced
+from zsnapdb.jobs.host import installed_plugins, object_locks, readers, replaced
 from zsnapdb.jobs.host.replaced import ReplacedServer
 from zsnapdb.jobs.repository.status import status_of
 from zsnapdb.jobs.restore import raw_keys
@@ -114,7 +114,9 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
         findings += (*_replaced(settings, placed), *readers.remind(settings, placed))
         findings.append(recovery_rules.possible(findings))
     about_clones = clones.findings(settings, instance, here)
-    return Diagnosis(instance.name, (*findings, *about_stored(instance), *about_clones), observed)
+    # The running server and its newest backup may lack the same plugins.
+    together = dict.fromkeys((*findings, *about_stored(instance), *about_clones))
+    return Diagnosis(instance.name, tuple(together), observed)
 
 
 def _at_rest(
@@ -147,6 +149,7 @@ def about_stored(instance: Instance) -> list[FitnessFinding]:
         *_repeated_gtids(stored),
         *_damage(stored),
         *_programs_of_backups(instance, stored),
+        *_plugins_of_newest(instance, stored),
         *_objectives(instance, stored),
     ]
 
@@ -180,6 +183,19 @@ def _programs_of_backups(instance: Instance, stored: Stored) -> list[FitnessFind
         _program_for(instance, need)
         for need in needs(BackupVersion(backup_id, part.flavour, part.version) for backup_id, part in servers)
     ]
+
+
+def _plugins_of_newest(instance: Instance, stored: Stored) -> list[FitnessFinding]:
+    """Return what this host lacks of the plugins of the newest backup's server."""
+    servers = [server_source(backup).server for backup in stored.backups if is_of_server(backup)]
+    judged = [
+        finding
+        for part in servers[-1:]
+        for finding in installed_plugins.judge(
+            instance.settings.server, part.flavour, part.version, part.plugins, prevents=False
+        )
+    ]
+    return [finding for finding in judged if finding.severity is not Severity.OK]
 
 
 def _program_for(instance: Instance, need: SeriesNeed) -> FitnessFinding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.base.instance import Instance
@@ -81,7 +81,10 @@ class Stored:
         """The file with the latest archived transaction; the newest file if a new server has committed none yet."""
         files = self.archive.files
         dated = [file for file in files if file.last_commit is not None]
-        return max(dated, key=lambda file: file.last_commit or 0, default=files[-1] if files else None)
+        until = self.archive.state.until
+        # Of files with impossible times the newest counts.
+        newest = max(range(len(dated)), key=lambda at: (until(dated[at].last_commit or 0), at), default=None)
+        return dated[newest] if newest is not None else files[-1] if files else None
 
     @property
     def complete_until(self) -> int | None:
@@ -90,7 +93,8 @@ class Stored:
         if last is None:
             return None
         recorded = complete_until(self.archive.of(last.incarnation), NEWEST, self.archive.state.complete)
-        return max((time for time in (last.last_commit, recorded) if time is not None), default=None)
+        times = [self.archive.state.until(time) for time in (last.last_commit, recorded) if time is not None]
+        return max(times, default=None)
 
     @property
     def present(self) -> set[str]:
@@ -106,6 +110,7 @@ def read(instance: Instance, repository: Repository) -> Stored:
     """
     known = instance.summaries(repository)
     archive = BinlogArchive(repository, instance.name).load()
+    archive = replace(archive, state=archive.state.at(instance.host.now()))
     checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable), archive)
     return Stored(
         repository=repository,

@@ -7,15 +7,21 @@ from typing import BinaryIO
 from zsnapdb.base.gtid import GtidPosition, Gtids
 from zsnapdb.mysql.binlog.transactions import BinlogTransaction, transactions
 from zsnapdb.mysql.binlog.walk import Numbers
-from zsnapdb.repository.binlog_descriptions import SpanPart
+from zsnapdb.planning.binlog.commit_times import NO_WITNESS, Stretch, Witness, with_stretch
+from zsnapdb.repository.binlog_descriptions import SpanPart, UndatedPart
 
 
 class SpanBuilder:
-    """Collects the description of a span from its transactions, one after the other."""
+    """Collects the description of a span from its transactions, one after the other.
 
-    def __init__(self, start: int, end: int) -> None:
+    `witness` knows which of them were not committed at the time in their events.
+    """
+
+    def __init__(self, start: int, end: int, witness: Witness = NO_WITNESS) -> None:
         self.start = start
         self.end = end
+        self._witness = witness
+        self._undated: tuple[Stretch, ...] = ()
         self._count = 0
         self._numbers = Numbers()
         self._heads: dict[int, tuple[int, int]] = {}
@@ -28,8 +34,8 @@ class SpanBuilder:
         self.end = transaction.end
         self._count += 1
         self._is_exact = self._is_exact and transaction.is_exact
-        when = transaction.committed
-        self._times = [min(self._times[0], when), max(self._times[1], when)] if self._times else [when, when]
+        first, last = self._times_of(transaction)
+        self._times = [min(self._times[0], first), max(self._times[1], last)] if self._times else [first, last]
         if transaction.number is None:
             return
         if len(transaction.number) == 2:
@@ -39,6 +45,15 @@ class SpanBuilder:
             self._heads[domain] = (server, sequence)
         gtid = transaction.gtid or ""
         self._gtids = [self._gtids[0], gtid] if self._gtids else [gtid, gtid]
+
+    def _times_of(self, transaction: BinlogTransaction) -> tuple[int, int]:
+        """Return the times between which a transaction was committed. No session sets an exact time."""
+        stamp, start, end = transaction.committed, transaction.start, transaction.end
+        seen = None if transaction.is_exact else self._witness.contradiction(start, end, stamp)
+        if seen is None:
+            return stamp, stamp
+        self._undated = with_stretch(self._undated, Stretch(start, end, seen))
+        return (min(stamp, seen.latest) if seen.earliest is None else seen.earliest), seen.latest
 
     def span(self) -> SpanPart:
         """Return the description of the span so far."""
@@ -59,12 +74,13 @@ class SpanBuilder:
             first_commit=self._times[0] if self._times else None,
             last_commit=self._times[1] if self._times else None,
             is_exact=self._is_exact,
+            undated=tuple(UndatedPart.of(stretch) for stretch in self._undated),
         )
 
 
-def whole_span(file: BinaryIO, name: str) -> SpanPart:
+def whole_span(file: BinaryIO, name: str, witness: Witness = NO_WITNESS) -> SpanPart:
     """Return the span of a file up to the end of its last complete transaction."""
-    builder = SpanBuilder(0, 0)
+    builder = SpanBuilder(0, 0, witness)
     walk = transactions(file, name)
     while True:
         try:

@@ -16,8 +16,10 @@ from zsnapdb.planning.server_copy.plugins import InstalledPlugins, PluginObjecti
 from zsnapdb.planning.server_copy.sandbox import is_shown
 from zsnapdb.planning.server_plugins import ServerPlugins
 
-PLUGINS = "plugins"
-"""The subject of the findings."""
+_NEEDED = "plugins"
+"""The subject of findings about plugins without which there is no copy. `planning/advice` names it."""
+_USEFUL = "plugin tables"
+"""The subject of findings about plugins that only bring tables of information_schema."""
 _FOLDER = re.compile(r"^plugin-dir\s+(/\S.*?)\s*$", re.MULTILINE)
 _BUILT_IN = re.compile(r"Enable\s+or\s+disable\s+(\S+)\s+plugin")
 
@@ -51,6 +53,13 @@ def lacking(binary: Path, settings: ServerSettings, known: ServerPlugins | None)
     return objections(known, installed(binary, settings), settings.options)
 
 
+def refuse_lacking(settings: ServerSettings, binary: Path, known: ServerPlugins | None) -> None:
+    """Raise PreflightError if this server program lacks a plugin that data or binlogs of the server need."""
+    for objection in lacking(binary, settings, known):
+        if objection.is_needed:
+            raise PreflightError(objection.text, hint=objection.hint)
+
+
 def judge(
     settings: ServerSettings, flavour: Flavour, version: str, known: ServerPlugins | None, *, prevents: bool
 ) -> list[FitnessFinding]:
@@ -65,12 +74,15 @@ def judge(
         return []
     found = lacking(binary, settings, known)
     if found:
-        tail = "" if prevents else ": restores, clones and drills on this host are refused"
-        return [
-            (unfit if one.is_needed and prevents else warning)(
-                PLUGINS, one.text + (tail if one.is_needed else ""), one.hint
-            )
-            for one in found
-        ]
+        return [_finding(one, prevents=prevents) for one in found]
     libraries = with_libraries(known) if known is not None else ()
-    return [ok(PLUGINS, f"copies have {', '.join(libraries)}")] if libraries else []
+    return [ok(_NEEDED, f"copies have {', '.join(libraries)}")] if libraries else []
+
+
+def _finding(objection: PluginObjection, *, prevents: bool) -> FitnessFinding:
+    if not objection.is_needed:
+        return warning(_USEFUL, objection.text, objection.hint)
+    if prevents:
+        return unfit(_NEEDED, objection.text, objection.hint)
+    refused = "restores, clones and drills on this host are refused"
+    return warning(_NEEDED, f"{objection.text}: {refused}", objection.hint)

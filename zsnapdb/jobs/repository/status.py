@@ -57,6 +57,12 @@ class ProtectionStatus:
     machines: tuple[str, ...] = ()
     """The backups of virtual machines that can be restored, oldest first. The window knows servers alone."""
 
+    @property
+    def last_commit(self) -> int | None:
+        """When the last archived transaction was committed (microseconds UTC), and never later than now."""
+        known = None if self.last is None else self.last.last_commit
+        return None if known is None else min(known, round(self.at.timestamp() * _MICROSECONDS))
+
 
 def status(instance: Instance) -> ProtectionStatus:
     """Return the state of protection now. An instance without backups or binlogs has an empty window."""
@@ -77,7 +83,7 @@ def status_of(instance: Instance, stored: Stored) -> ProtectionStatus:
         window=stored.window,
         last=stored.last,
         complete_until=complete,
-        archive_lag=at.timestamp() - complete / _MICROSECONDS if complete is not None else None,
+        archive_lag=max(0.0, at.timestamp() - complete / _MICROSECONDS) if complete is not None else None,
         drill=past.read[-1] if past.read else None,
         health=health.judged(instance, stored, past, at),
         damaged=stored.damaged,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from zsnapdb.planning.restore.plan import ArchivedTransaction, RestorePoint
 from zsnapdb.planning.restore.points import RestoreRoute
 from zsnapdb.planning.restore.replays import replays
 from zsnapdb.planning.restore.steps import Replay
-from zsnapdb.planning.restore.targets import AtBackup, Target
+from zsnapdb.planning.restore.targets import AtBackup, AtTime, Target
+from zsnapdb.planning.restore.time_place import find_stop
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
@@ -58,9 +60,9 @@ def choose(
 
     `loaded` are the archived binlogs (None: they are not needed). Those that are among `local` are not fetched.
     """
-    backups = tuple(points_of(manifests))
+    backups, now = tuple(points_of(manifests)), instance.host.now()
     if isinstance(target, AtBackup) or loaded is None:
-        choice = points.choose(target, backups, (), instance.host.now())
+        choice = points.choose(target, backups, (), now)
         return Chosen(choice, restore_point(choice, None))
     archive = archive_of(instance, repository)
     files = loaded.files
@@ -68,14 +70,13 @@ def choose(
     with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:
         reader = TransactionReader(archive, by_place, Path(folder), local)
         while True:
-            choice = points.choose(
-                target, backups, files, instance.host.now(), loaded.state, history, partial(_holds, reader)
-            )
+            state, holds = loaded.state.at(now), partial(_holds, reader, now)
+            choice = points.choose(target, backups, files, now, state, history, holds)
             if choice.exact_backup or not choice.files:
                 return Chosen(choice, restore_point(choice, None))
             first = choice.files[0]
             start = start_in(choice.route, reader.scan(first))
-            chosen = _bounded(choice, start, reader)
+            chosen = _bounded(choice, start, reader, now)
             if chosen.point.last is None and _is_past(choice, start, reader, files, manifests):
                 # The backup was begun before that time and snapshotted after it, or a clock was set back: only an older
                 # backup leads there.
@@ -90,10 +91,10 @@ def choose(
             return chosen
 
 
-def _holds(reader: TransactionReader, choice: RestoreRoute) -> bool:
+def _holds(reader: TransactionReader, now: datetime, choice: RestoreRoute) -> bool:
     """Whether the binlogs of a choice have the transaction that is its target."""
     try:
-        _bounded(choice, start_in(choice.route, reader.scan(choice.files[0])), reader)
+        _bounded(choice, start_in(choice.route, reader.scan(choice.files[0])), reader, now)
     except NotThere:
         return False
     return True
@@ -113,14 +114,18 @@ def _is_past(
     return contained.is_past(choice.target, newest, commit_time(point_of(backup).before))
 
 
-def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader) -> Chosen:
+def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader, now: datetime) -> Chosen:
+    end = None
+    if isinstance(choice.target, AtTime):
+        place, end = find_stop(choice, start, reader.scan, now)
+        choice = replace(choice, files=choice.files[: place + 1], boundary=choice.files[place])
     last = choice.files[-1]
     begin = start if len(choice.files) == 1 else last.start
     if choice.boundary is None:
         boundary = Boundary(last.end, None, None, choice.route.reached)
         newest = _newest(choice.files, start, reader)
         return Chosen(choice, replace(restore_point(choice, boundary), last=newest), start, boundary)
-    boundary = boundary_in(choice, begin, reader.scan(last))
+    boundary = boundary_in(choice, begin, reader.scan(last), end)
     file = None
     if boundary.following is None:
         # The transaction after the boundary is the first transaction of the next binlogs.

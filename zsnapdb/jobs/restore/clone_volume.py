@@ -5,6 +5,7 @@ from __future__ import annotations
 from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.jobs.restore.receiving import restored_mark, restored_property
 from zsnapdb.jobs.restore.steps import ServerWork
+from zsnapdb.planning.dataset_properties import explicit_values
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import CloneSnapshot
 from zsnapdb.zfs import datasets, owned, snapshots
@@ -23,7 +24,7 @@ def clone_snapshot(work: ServerWork, step: CloneSnapshot) -> None:
             step.origin,
             step.dataset,
             {
-                **datasets.SAFE_MOUNT,
+                **explicit_values(),
                 "canmount": "noauto",
                 "mountpoint": step.mountpoint,
                 **NO_SNAPSHOTS,

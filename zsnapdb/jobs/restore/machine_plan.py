@@ -11,11 +11,11 @@ from zsnapdb.base.errors import ExistsError, NotThere, PreflightError, UsageErro
 from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.host.pools import pool_for_copy
 from zsnapdb.jobs.restore import newest, raw_keys
 from zsnapdb.jobs.restore.plan import refuse_no_parent
 from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.dataset_properties import data_values
 from zsnapdb.planning.repository.host_record import is_stored_after
 from zsnapdb.planning.restore.machine import (
     CheckVolumes,
@@ -290,7 +290,7 @@ def _checking(manifest: Manifest, places: dict[str, str]) -> CheckVolumes:
                 snapshot=volume.snapshot,
                 guid=volume.guid,
                 size=_zvol(volume).volsize,
-                properties={k: v for k, v in volume.type.properties.items() if k in KEPT_PROPERTIES},
+                properties=data_values(volume.type.properties, "volume"),
             )
             for volume in manifest.volumes
         )

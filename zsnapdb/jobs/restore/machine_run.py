@@ -12,6 +12,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
+from zsnapdb.jobs.host.dataset_tuning import tune
 from zsnapdb.jobs.record.once_record import OnceRecords
 from zsnapdb.jobs.restore import machine_plan, raw_keys, stored_chain
 from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest, refuse_existing, refuse_taken
@@ -224,7 +225,7 @@ def _check(work: MachineWork, step: CheckVolumes) -> None:
             )
     for part in step.parts:
         marks = {INSTANCE_PROPERTY: work.instance.name, BACKUP_PROPERTY: work.plan.backup_id}
-        datasets.set_properties(part.dataset, {**part.properties, **marks})
+        tune(part.dataset, part.properties, marks, work.events.warn)
     encryption.unlock(work.plan.with_own_keys)
     for part in step.parts:
         zvols.wait_for_device(part.dataset, work.settings.vms.device_timeout)

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from zsnapdb.base.errors import ExistsError, NotThere, PreflightError, UsageError
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.model import Flavour, pool_of
 from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import restorable
+from zsnapdb.jobs.host.dataset_tuning import unknown_here
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.host.pools import pool_for_copy
 from zsnapdb.jobs.restore import carrying, encrypted_places, newest
@@ -122,12 +123,12 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     # A server that the handover starts is checked by the handover.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
     made = receiving(instance, chain, layout, sum(step.size for step in replays), origin)
-    whole = replace(planned, steps=(*made, *recovering(manifest, layout), *replays, *checks, last))
+    unknown = unknown_here([volume.filesystem.properties for volume in manifest.volumes], pool_of(top))
+    whole = replace(planned, steps=(*made, *recovering(manifest, layout, unknown), *replays, *checks, last))
     encrypted_places.refuse_exchange(whole)
-    if whole.promotion is None:
-        return whole
-    carried = carrying.notes(whole.promotion, whole.clones)
-    return replace(whole, point=replace(whole.point, notes=(*whole.point.notes, *carried)))
+    carried = [] if whole.promotion is None else carrying.notes(whole.promotion, whole.clones)
+    without = [f"OpenZFS of this host has no {name}: the copy is without {name}={unknown[name]}" for name in unknown]
+    return replace(whole, point=replace(whole.point, notes=(*whole.point.notes, *without, *carried)))
 
 
 def _without_steps(

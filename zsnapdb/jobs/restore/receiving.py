@@ -14,6 +14,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
 from zsnapdb.jobs.restore import interrupted_receive, stored_chain
 from zsnapdb.jobs.restore.interrupted_receive import InterruptedReceive
+from zsnapdb.planning.dataset_properties import explicit_values
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import MakeTop, Receive
 from zsnapdb.repository.manifest import FilesystemType, Manifest, VolumePart, expected_stream
@@ -167,11 +168,13 @@ def _properties_of(work: ReceivingWork, step: Receive, volume: VolumePart) -> di
     """Return the properties of the dataset that a full stream makes; an increment sets none."""
     if step.from_guid is not None:
         return {}
-    properties = {**NO_SNAPSHOTS, **restored_property(work.plan)}
+    is_filesystem = isinstance(volume.type, FilesystemType)
+    explicit = explicit_values("filesystem" if is_filesystem else "volume")
+    properties = {**explicit, **NO_SNAPSHOTS, **restored_property(work.plan)}
     if step.key_location is not None:
         properties["keylocation"] = step.key_location
-    if isinstance(volume.type, FilesystemType):
-        properties |= {**datasets.SAFE_MOUNT, "canmount": "noauto", "mountpoint": step.mountpoint}
+    if is_filesystem:
+        properties |= {"canmount": "noauto", "mountpoint": step.mountpoint}
     return properties
 
 

@@ -32,7 +32,9 @@ from zsnapdb.mysql.process import programs, server
 from zsnapdb.mysql.replication import replay as replaying
 from zsnapdb.mysql.replication.replay import RelayLogs, ReplayInput
 from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.restore.steps import Recover, Replay, TakeUp
+from zsnapdb.planning.server_copy.answering import IDENTITY, only_on_server
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
 from zsnapdb.repository.binlog_archive import BinlogArchive
 
@@ -91,7 +93,11 @@ def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | N
         refuse_ambiguous_text(file, part.file)
     password, options = fresh_password(), replaying.CLIENT_OPTIONS
     with served(work, port=None, server_id=fresh_server_id(), last=options, password=password) as session:
-        with client_file(session.address, password) as login, tempfile.TemporaryDirectory(dir=_SCRATCH) as scratch:
+        here = only_on_server(global_variables(session, IDENTITY))
+        with (
+            client_file(session.address, password, here) as login,
+            tempfile.TemporaryDirectory(dir=_SCRATCH) as scratch,
+        ):
             source, sink = replaying.client_pipe(tool, client, login, files, step.logs[0].start, Path(scratch))
             programs.pipe(source, sink, timeout=_LONGEST_REPLAY)
         replaying.check_executed(session, work.plan.flavour, gtids)

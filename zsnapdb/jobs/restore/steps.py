@@ -16,6 +16,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.jobs.base.undo import undone_on_error
+from zsnapdb.jobs.host.dataset_tuning import tune
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.receiving import restored_mark, restored_property
@@ -114,10 +115,8 @@ def mount(work: ServerWork, step: MountVolumes) -> None:
                 hint="the repository's chain is inconsistent; restore another backup",
             )
     for part in step.parts:
-        datasets.set_properties(
-            part.dataset,
-            {**part.properties, INSTANCE_PROPERTY: work.instance.name, BACKUP_PROPERTY: work.plan.backup_id},
-        )
+        marks = {INSTANCE_PROPERTY: work.instance.name, BACKUP_PROPERTY: work.plan.backup_id}
+        tune(part.dataset, part.properties, marks, work.events.warn)
     be_mounted(work)
 
 

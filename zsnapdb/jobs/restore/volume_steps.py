@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from zsnapdb.base.model import pool_of
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.restore import raw_keys
+from zsnapdb.planning.dataset_properties import data_values
 from zsnapdb.planning.restore.origin import OriginChoice
 from zsnapdb.planning.restore.plan import RestoreLayout
 from zsnapdb.planning.restore.steps import (
@@ -99,8 +99,11 @@ def _cloning(manifest: Manifest, layout: RestoreLayout, origin: OriginChoice) ->
     ]
 
 
-def recovering(manifest: Manifest, layout: RestoreLayout) -> list[Step]:
-    """Return the steps that mount the volumes and let their server recover to the position of the backup."""
+def recovering(manifest: Manifest, layout: RestoreLayout, unknown: Collection[str] = ()) -> list[Step]:
+    """Return the steps that mount the volumes and let their server recover to the position of the backup.
+
+    `unknown` are properties that this host has not.
+    """
     parts = [
         MountPart(
             role=volume.role,
@@ -108,7 +111,7 @@ def recovering(manifest: Manifest, layout: RestoreLayout) -> list[Step]:
             mountpoint=layout.mountpoints[volume.role],
             snapshot=volume.snapshot,
             guid=volume.guid,
-            properties={name: value for name, value in volume.filesystem.properties.items() if name in KEPT_PROPERTIES},
+            properties=data_values(volume.filesystem.properties, unknown=unknown),
         )
         for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))
     ]

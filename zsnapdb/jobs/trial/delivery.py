@@ -18,9 +18,10 @@ from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.mysql import account_rights
 from zsnapdb.mysql.schema import schema_catalogue, tables, transfer
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.mysql.variables import stop_logging
+from zsnapdb.mysql.variables import global_variables, stop_logging
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.schema_content import CatalogueTable, SchemaContent, TableType
+from zsnapdb.planning.server_copy.answering import IDENTITY
 from zsnapdb.planning.table_name import TableName
 from zsnapdb.planning.trial.dump import DumpScope, dump_of_schema, dump_of_table, lost_digits
 from zsnapdb.planning.trial.rescue import ServerKind, Transport, TransportChoice, choose_transport, is_plain
@@ -128,7 +129,7 @@ class Target:
     @property
     def login(self) -> DumpLogin:
         """How the client program logs in to it."""
-        return DumpLogin(self.address, self.password)
+        return DumpLogin(self.address, self.password, global_variables(self.session, IDENTITY))
 
 
 def check_rights(target: Target, name: TableName, requested: Transport | None) -> None:

@@ -13,6 +13,7 @@ from zsnapdb import __version__
 from zsnapdb.base.errors import DamagedBackupError, DamagedError, ZsnapdbError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.trial.server_checks import CheckOutcome
+from zsnapdb.planning.server_plugins import plugin_hint
 from zsnapdb.repository import drills, verifications
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome, StepPart
 from zsnapdb.repository.repository import Repository
@@ -67,7 +68,7 @@ class DrillLog:
 
     def failed(self, kind: str, what: str, error: ZsnapdbError) -> None:
         """Note that something could not be restored or checked because of the error, which is about the backup."""
-        self.checks.append(CheckPart(kind=kind, what=what, outcome=outcome_of(error), finding=error.message))
+        self.checks.append(CheckPart(kind=kind, what=what, outcome=outcome_of(error), finding=_finding(error)))
         if isinstance(error, DamagedBackupError):
             self.damaged[error.backup_id] = error.message
 
@@ -102,6 +103,11 @@ def _record_damage(repository: Repository, evidence: Evidence, damaged: Mapping[
     if damaged:
         damage = {backup_id: (finding,) for backup_id, finding in damaged.items()}
         verifications.add(repository, evidence.instance, evidence.finished, damage, f"drill {evidence.drill_id}")
+
+
+def _finding(error: ZsnapdbError) -> str:
+    hint = plugin_hint(error.message)
+    return f"{error.message} ({hint})" if hint else error.message
 
 
 def outcome_of(error: ZsnapdbError) -> Outcome:

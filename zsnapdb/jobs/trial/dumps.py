@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import SecretStr
 
 from zsnapdb.base.errors import ConsistencyError, ExistsError
+from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.session import Address
+from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.family import family
+from zsnapdb.planning.server_copy.answering import only_on_server
 from zsnapdb.planning.trial.dump import HISTORY_OPTION, DumpRuns, objection_to_history
 
 _END_OF_DUMP = b"-- Dump completed"
@@ -36,15 +40,28 @@ class Tools:
 
 @dataclass(frozen=True)
 class DumpLogin:
-    """A live server as the client program logs in to it."""
+    """A live server as the client program logs in to it. `identity` are the variables by which it is recognized."""
 
     address: Address
     password: SecretStr
+    identity: Mapping[str, str]
 
 
 def _login(isolated: Isolated) -> contextlib.AbstractContextManager[Path]:
-    """Return the option file of the dump program, for a block."""
-    return client_file(Address(user="root", socket=Path(isolated.identity.socket)), SecretStr(""))
+    """Return the option file of the dump program, for a block. ConsistencyError if another server answers there.
+
+    The ephemeral server takes every account, for it runs without accounts (Access.PRIVATE_SOCKET). Any other server
+    refuses this one, whose name and password are made here.
+    """
+    with isolated.session() as session:
+        datadir = Path(global_variables(session, ("datadir",))["datadir"])
+    if datadir != isolated.copy.datadir:
+        raise ConsistencyError(
+            f"the server at {isolated.identity.socket} has the data directory {datadir}, not {isolated.copy.datadir}",
+            hint="nothing was dumped; run the command again",
+        )
+    account = Address(user=f"zsnapdb_{secrets.token_hex(8)}", socket=Path(isolated.identity.socket))
+    return client_file(account, fresh_password())
 
 
 def _argv(isolated: Isolated, tools: Tools, login: Path, words: Sequence[str]) -> list[str]:
@@ -83,7 +100,10 @@ def write_file(isolated: Isolated, tools: Tools, dump: DumpRuns, path: Path, tim
 
 def load(isolated: Isolated, tools: Tools, dump: DumpRuns, login: DumpLogin, schema: str, timeout: float) -> None:
     """Dump from the ephemeral server into the schema of the live server. `timeout` is in seconds, for each run."""
-    with client_file(login.address, login.password) as target, _login(isolated) as source:
+    with (
+        client_file(login.address, login.password, only_on_server(login.identity)) as target,
+        _login(isolated) as source,
+    ):
         # In binary mode a client that reads a pipe knows no commands of its own but `delimiter` (refman 8.4, "mysql
         # Client Options"; MariaDB, "mariadb Command-Line Client"): the text of a dump cannot run a program here.
         options = ("--default-character-set=utf8mb4", "--binary-mode", "--local-infile=0")

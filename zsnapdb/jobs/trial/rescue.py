@@ -18,6 +18,7 @@ from zsnapdb.base.text_files import password_in
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
+from zsnapdb.jobs.host.installed_plugins import refuse_lacking
 from zsnapdb.jobs.host.local_sets import described_sets
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import copy_of
@@ -31,6 +32,7 @@ from zsnapdb.mysql.process import programs, server_program
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls
 from zsnapdb.mysql.variables import global_variables
+from zsnapdb.planning.dataset_properties import explicit_values
 from zsnapdb.planning.family import family, flavour_of
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.plan import RestorePlan
@@ -194,6 +196,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     )
     flavour = planned.flavour
     binary = server_program.fitting(instance.settings.server, flavour, planned.server_version).path
+    refuse_lacking(instance.settings.server, binary, planned.plugins)
     paths = (
         programs.find(names, instance.settings.server, flavour, binary)
         for names in (family(flavour).dump_programs, family(flavour).client_programs)
@@ -313,7 +316,7 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
             dataset,
             {
                 **tuned[snapshot.dataset].properties,
-                **datasets.SAFE_MOUNT,
+                **explicit_values(),
                 "mountpoint": layout.mountpoints[role],
                 "canmount": "noauto",
                 **mark,

@@ -21,7 +21,7 @@ from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_copy.identity import Access
-from zsnapdb.planning.server_plugins import hint_to_load, unloaded_plugin
+from zsnapdb.planning.server_plugins import plugin_hint
 from zsnapdb.planning.trial.drill import Sized, judge_probe, judge_table, sample_pages, sample_whole, without
 from zsnapdb.repository.drills import ALL_PAGES, Outcome
 
@@ -213,9 +213,9 @@ def check_tables(isolated: Isolated, budget: int | None, seed: int) -> Iterator[
 
 def _objected(name: str, wrong: str) -> CheckOutcome:
     """Return the outcome for a table that CHECK TABLE objects to. A table whose plugin is not loaded is not damaged."""
-    plugin = unloaded_plugin(wrong)
-    if plugin is not None:
-        return CheckOutcome(name, Outcome.FAILED, f"{wrong} ({hint_to_load(plugin)})")
+    hint = plugin_hint(wrong)
+    if hint:
+        return CheckOutcome(name, Outcome.FAILED, f"{wrong} ({hint})")
     return CheckOutcome(name, Outcome.DAMAGED, wrong)
 
 

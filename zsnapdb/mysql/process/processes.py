@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from zsnapdb.base.child_environment import for_children
+from zsnapdb.base import program_start
+from zsnapdb.base.child_environment import search_path
 from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.base.server_files import open_to_append
 from zsnapdb.mysql.process import sandbox as sandboxes
@@ -94,21 +95,13 @@ class Detached:
         limiting = limiting_words(name, _relative(limits), sorted(os.sched_getaffinity(0)))
         words = [*limiting, *_entry_words(user, sandbox), *argv]
         _check_programs(words[: -len(argv)])
-        if shutil.which(argv[0]) is None:
+        if shutil.which(argv[0], path=search_path()) is None:
             raise ServerError(
                 f"{argv[0]} cannot be started: it is not a program", hint="check server.binary of the instance"
             )
         with open_to_append(log, None) as file:
             try:
-                process = subprocess.Popen(
-                    words,
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=file,
-                    start_new_session=True,
-                    cwd="/",
-                    env=for_children(),
-                )
+                process = program_start.start(words, stdout=file, stderr=file, own_session=True)
             except OSError as error:
                 raise ServerError(
                     f"{argv[0]} cannot be started: {error.strerror}", hint="check server.binary of the instance"
@@ -183,7 +176,7 @@ def _account_words(user: str) -> list[str]:
 
 def _check_programs(words: Sequence[str]) -> None:
     for program in {"nice", "prlimit", "taskset", "setpriv"} & set(words):
-        if shutil.which(program) is None:
+        if shutil.which(program, path=search_path()) is None:
             raise PreflightError(
                 f"the command {program} was not found",
                 hint="install util-linux and coreutils",
@@ -264,9 +257,7 @@ def run(argv: Sequence[str], *, timeout: float) -> str:
     ServerError with the output of the program if it fails or takes too long.
     """
     try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, env=for_children(LC_ALL="C"), timeout=timeout
-        )
+        done = program_start.run(argv, timeout=timeout)
     except FileNotFoundError as error:
         raise PreflightError(f"the command {argv[0]} was not found", hint="install it") from error
     except OSError as error:
@@ -327,20 +318,14 @@ def _no_version(binary: Path, error: Exception) -> PreflightError:
 @functools.cache
 def _printed_version(binary: Path, _file: tuple[int, ...]) -> str:
     try:
-        done = subprocess.run(
-            [str(binary), "--no-defaults", "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            env=for_children(),
-        )
+        done = program_start.run([str(binary), "--no-defaults", "--version"], timeout=30)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _no_version(binary, error) from error
-    match = re.search(r"\bVer\s+(\S+)", done.stdout)
+    printed = done.stdout.decode(errors="replace")
+    match = re.search(r"\bVer\s+(\S+)", printed)
     if done.returncode != 0 or match is None:
         raise PreflightError(
-            f"`{binary} --version` prints no version: {done.stdout.strip()[:200]}", hint="is it a server program?"
+            f"`{binary} --version` prints no version: {printed.strip()[:200]}", hint="is it a server program?"
         )
     return match.group(1)
 
@@ -360,15 +345,7 @@ def help_of(binary: Path, *options: str) -> str:
 @functools.cache
 def _printed_help(binary: Path, _file: tuple[int, ...], options: tuple[str, ...]) -> str:
     try:
-        done = subprocess.run(
-            [str(binary), "--no-defaults", *options, "--verbose", "--help"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=30,
-            env=for_children(),
-        )
+        done = program_start.run([str(binary), "--no-defaults", *options, "--verbose", "--help"], timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout
+    return done.stdout.decode(errors="replace")

@@ -9,19 +9,18 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from zsnapdb.base.child_environment import for_children
+from zsnapdb.base import program_start
 from zsnapdb.base.errors import CommandError, PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.planning.family import MARIADB, flavour_in
-from zsnapdb.planning.server_plugins import hint_to_load_named_in
+from zsnapdb.planning.server_plugins import plugin_hint
 
 _PLACES = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/local/mysql/bin")
-_ENVIRONMENT = {"LC_ALL": "C", "LANGUAGE": "C"}
 _KEPT_OUTPUT = 2000
 _DAMAGE = ("invalid", "mismatch", "doesn't match page size")
 
@@ -58,32 +57,16 @@ def find(names: Sequence[str], settings: ServerSettings, flavour: Flavour, binar
 def _is_of(program: str, flavour: Flavour) -> bool:
     """Whether the program belongs to that family, by the version that it prints."""
     try:
-        done = subprocess.run(
-            [program, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=20,
-            env=_environment(),
-        )
+        done = program_start.run([program, "--no-defaults", "--version"], timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return done.returncode == 0 and is_version_of(done.stdout + done.stderr, flavour)
+    return done.returncode == 0 and is_version_of((done.stdout + done.stderr).decode(errors="replace"), flavour)
 
 
 def has_option(program: Path, option: str) -> bool:
     """Whether the program names the option in its help."""
-    done = subprocess.run(
-        [str(program), "--no-defaults", "--help"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=20,
-        env=_environment(),
-    )
-    return option in done.stdout
+    done = program_start.run([str(program), "--no-defaults", "--help"], timeout=20)
+    return option.encode() in done.stdout
 
 
 def is_version_of(text: str, flavour: Flavour) -> bool:
@@ -97,30 +80,18 @@ def is_version_of(text: str, flavour: Flavour) -> bool:
     return flavour is (MARIADB.flavour if major >= 10 else flavour_in(text))
 
 
-def _environment() -> Mapping[str, str]:
-    return for_children(**_ENVIRONMENT)
-
-
 def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, timeout: float) -> str | None:
     """Return the output of innochecksum if a page of the file has a wrong checksum, else None.
 
     The file must not be in use. `first` and `last` are the pages to check (None: to the end). A failure that names a
     wrong page is damage; any other failure is a CommandError.
     """
-    argv = [str(program)]
+    argv = [str(program), "--no-defaults"]
     if first or last is not None:
         argv += [f"--start-page={first}", *([f"--end-page={last}"] if last is not None else [])]
     argv.append(str(file))
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-            env=_environment(),
-        )
+        done = program_start.run(argv, timeout=timeout)
     except subprocess.TimeoutExpired as error:
         raise CommandError(
             f"`{' '.join(argv)}` did not end within {timeout:.0f} s",
@@ -128,7 +99,7 @@ def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, ti
         ) from error
     if done.returncode == 0:
         return None
-    words = " ".join((done.stdout + done.stderr).split())[-_KEPT_OUTPUT:]
+    words = " ".join((done.stdout + done.stderr).decode(errors="replace").split())[-_KEPT_OUTPUT:]
     if any(word in words for word in _DAMAGE):
         return words
     raise CommandError(
@@ -143,13 +114,8 @@ def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO 
     CommandError with the output of the program if it fails or takes longer than `timeout` seconds.
     """
     try:
-        done = subprocess.run(
-            list(argv),
-            stdin=stdin or subprocess.DEVNULL,
-            stdout=stdout or subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=timeout,
-            env=_environment(),
+        done = program_start.run(
+            argv, stdin=stdin or subprocess.DEVNULL, stdout=stdout or subprocess.DEVNULL, timeout=timeout
         )
     except subprocess.TimeoutExpired as error:
         raise CommandError(f"`{' '.join(argv)}` did not end within {timeout:.0f} s", hint="raise --timeout") from error
@@ -157,7 +123,7 @@ def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO 
         words = " ".join(done.stderr.decode(errors="replace").split())[-_KEPT_OUTPUT:]
         raise CommandError(
             f"`{' '.join(argv)}` ended with exit status {done.returncode}: {words or '(no output)'}",
-            hint=hint_to_load_named_in(words),
+            hint=plugin_hint(words),
         )
 
 
@@ -168,22 +134,14 @@ def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None
     """
     deadline = time.monotonic() + timeout
     with tempfile.TemporaryFile() as errors_of_first, tempfile.TemporaryFile() as errors_of_second:
-        source = subprocess.Popen(
-            list(first), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors_of_first, env=_environment()
-        )
+        source = program_start.start(first, stdout=subprocess.PIPE, stderr=errors_of_first)
         try:
-            sink = subprocess.Popen(
-                list(second),
-                stdin=source.stdout,
-                stdout=subprocess.DEVNULL,
-                stderr=errors_of_second,
-                env=_environment(),
-            )
+            assert source.stdout is not None
+            sink = program_start.start(second, stdin=source.stdout, stdout=subprocess.DEVNULL, stderr=errors_of_second)
         except BaseException:
             source.kill()
             source.wait()
             raise
-        assert source.stdout is not None
         # Close our copy of the pipe, or the first program would never notice the end of the second.
         source.stdout.close()
         try:
@@ -204,5 +162,5 @@ def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None
                 words = " ".join(errors.read().decode(errors="replace").split())[-_KEPT_OUTPUT:]
                 raise CommandError(
                     f"`{' '.join(argv)}` ended with exit status {status}: {words or '(no output)'}",
-                    hint=hint_to_load_named_in(words),
+                    hint=plugin_hint(words),
                 )

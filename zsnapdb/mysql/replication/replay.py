@@ -26,7 +26,7 @@ from zsnapdb.base.server_files import Owner
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.server_copy.identity import BRIEF
-from zsnapdb.planning.server_plugins import hint_to_load, unloaded_plugin
+from zsnapdb.planning.server_plugins import plugin_hint
 
 CHANNEL = "zsnapdb_replay"
 ACCOUNT = "zsnapdb_restore"
@@ -333,9 +333,9 @@ def replay(
 def _stopped(error: str) -> ZsnapdbError:
     """Return the error of a replay that the applier stopped. A plugin that is not loaded is no wrong result."""
     message = f"the replay stopped: {error or 'see the error log'}"
-    name = unloaded_plugin(error)
-    if name is not None:
-        return ServerError(message, hint=hint_to_load(name))
+    hint = plugin_hint(error)
+    if hint:
+        return ServerError(message, hint=hint)
     return ConsistencyError(message, hint="see the error log of the server")
 
 

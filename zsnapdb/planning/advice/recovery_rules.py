@@ -11,8 +11,8 @@ from zsnapdb.planning.family import family
 
 _NEEDS = {
     "undo": ("recovery-account",),
-    "rescue into the server": ("recovery-account",),
-    "rewind": ("rewind-control",),
+    "rescue into the server": ("recovery-account", "plugins"),
+    "rewind": ("rewind-control", "plugins"),
     "drill": ("server program", "drill", "plugins"),
     "clone": ("server program", "plugins"),
 }

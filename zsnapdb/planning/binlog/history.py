@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.archive import KnownArchived
+
+_SECOND = 1_000_000
 
 
 class RouteFile(KnownArchived, Protocol):
@@ -105,10 +108,22 @@ class CompleteUntil:
 
 @dataclass(frozen=True)
 class ArchiveState:
-    """What is known about an archive beside its readable files."""
+    """What is known about an archive beside its readable files.
+
+    `read_at` is when it was read (microseconds UTC; None: not known): nothing in it was committed later.
+    """
 
     unreadable: tuple[Unreadable, ...] = ()
     complete: tuple[CompleteUntil, ...] = ()
+    read_at: int | None = None
+
+    def at(self, moment: datetime) -> ArchiveState:
+        """Return the state of an archive that was read at this moment (UTC)."""
+        return replace(self, read_at=round(moment.timestamp() * _SECOND))
+
+    def until(self, time: int) -> int:
+        """Return a time (microseconds UTC) that may have come from events, or when the archive was read if later."""
+        return time if self.read_at is None else min(time, self.read_at)
 
     def damage_after(self, file: RouteFile, following: RouteFile | None) -> RouteEnd | None:
         """Return the end of a route at a file if what follows in its incarnation cannot be read; else None.

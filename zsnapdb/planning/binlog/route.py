@@ -96,9 +96,9 @@ def follow(point: BackupPoint, files: Sequence[RouteFile], state: ArchiveState =
         visited.append(file)
         reached = None if point.gtids is None else joined(reached, file.gtids)
         step = _next(files, histories, step, reached, state, names[file.incarnation])
-    times = [point.taken, *(file.last_commit for file in visited if file.last_commit is not None)]
+    times = [point.taken, *(state.until(file.last_commit) for file in visited if file.last_commit is not None)]
     complete = complete_until(visited, step, state.complete)
-    to = max(times if complete is None else [*times, complete])
+    to = max(times if complete is None else [*times, state.until(complete)])
     return Route(point, tuple(visited), begin.offset, begin.is_exact, to, reached, step)
 
 

@@ -17,12 +17,18 @@ from zsnapdb.planning.restore.targets import AtGtids, AtTime, BeforeGtid, Latest
 
 @dataclass(frozen=True)
 class Scanned:
-    """A transaction read from a binlog: its offsets, its GTID, when it was committed (UTC)."""
+    """A transaction read from a binlog: its offsets, its GTID, when it was committed (UTC).
+
+    `committed` is the time in its events. If the archiver saw that it was committed at another time, `between` are the
+    times between which it was (the first is None if it is not known).
+    """
 
     gtid: str | None
     start: int
     end: int
     committed: datetime
+    is_exact: bool = True
+    between: tuple[datetime | None, datetime] | None = None
 
 
 def start_in(route: Route, scanned: Iterable[Scanned]) -> int:
@@ -59,24 +65,22 @@ class Boundary:
     last: Scanned | None
     following: Scanned | None
     gtids: Gtids | None
-    notes: tuple[str, ...] = ()
 
 
-def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned]) -> Boundary:
+def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned], end: int | None = None) -> Boundary:
     """Return where to stop in the last binlog.
 
     `start` is where the replay of this binlog begins (offset in bytes). `scanned` are all its transactions.
 
-    If the target is a time, the replay stops after the last transaction committed at or before that time. After a
-    server's clock was set back, earlier ones may have a later commit time; they are included, and a note says so.
+    If the target is a time, `end` is where the replay stops (`time_place.find_stop`).
     NotThere if the target is a GTID and this history has another transaction in its place.
     """
     point, target = choice.point, choice.target
     reached = reached_by(point, choice.files[:-1])
     last: Scanned | None = None
     following: Scanned | None = None
-    gtids, pending, later, passed = reached, reached, 0, 0
-    sought = _Sought.of(target, point.flavour)
+    gtids, pending = reached, reached
+    sought = _Sought.of(target, point.flavour, end)
     stop = start
     for transaction in scanned:
         if transaction.end <= start:
@@ -84,18 +88,15 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned]) ->
         own = parse_gtids(point.flavour, transaction.gtid) if transaction.gtid is not None else None
         pending = joined(pending, own)
         if sought.includes(transaction, own, gtids):
-            last, stop, gtids, following, later = transaction, transaction.end, pending, None, later + passed
-            passed = 0
+            last, stop, gtids, following = transaction, transaction.end, pending, None
             continue
         following = following or transaction
-        if not isinstance(target, AtTime) and (last is not None or not sought.is_one_of_mariadb):
+        if last is not None or not sought.is_one_of_mariadb:
             break
-        passed += 1
     if isinstance(target, AtGtids | BeforeGtid):
         at = last if isinstance(target, AtGtids) else following
         check_stop(target.text, point.flavour, at.gtid if at else None, choice.files[-1].name)
-    note = f"{later} included transactions have a later commit time than the target: the server's clock was set back"
-    return Boundary(stop, last, following, gtids, (note,) if later and isinstance(target, AtTime) else ())
+    return Boundary(stop, last, following, gtids)
 
 
 @dataclass(frozen=True)
@@ -104,11 +105,12 @@ class _Sought:
 
     target: Target
     gtids: Gtids | None
+    end: int | None
 
     @classmethod
-    def of(cls, target: Target, flavour: Flavour) -> _Sought:
+    def of(cls, target: Target, flavour: Flavour, end: int | None) -> _Sought:
         named = parse_gtids(flavour, target.text) if isinstance(target, AtGtids | BeforeGtid) else None
-        return cls(target, named)
+        return cls(target, named, end)
 
     @property
     def is_one_of_mariadb(self) -> bool:
@@ -119,7 +121,7 @@ class _Sought:
     def includes(self, transaction: Scanned, own: Gtids | None, reached: Gtids | None) -> bool:
         """Whether a transaction, with the GTID `own`, belongs to the target state. `reached` are those before it."""
         if isinstance(self.target, AtTime):
-            return transaction.committed <= self.target.moment
+            return self.end is not None and transaction.end <= self.end
         if isinstance(self.target, BeforeGtid):
             return own is None or own != self.gtids
         if self.is_one_of_mariadb:
@@ -153,5 +155,5 @@ def restore_point(choice: RestoreRoute, boundary: Boundary | None, following_fil
         None if boundary.gtids is None else str(boundary.gtids),
         to_transaction(boundary.last, file),
         following,
-        (*notes, *boundary.notes),
+        tuple(notes),
     )

@@ -13,6 +13,7 @@ from itertools import groupby
 from zsnapdb.base.errors import HistoryError, NotThere, PreflightError, UsageError
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
 from zsnapdb.base.model import parse_gtids
+from zsnapdb.planning.binlog.commit_times import TOLERANCE
 from zsnapdb.planning.binlog.route import (
     NOTHING_KNOWN,
     ArchiveState,
@@ -37,12 +38,15 @@ from zsnapdb.planning.restore.histories import (
 )
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, Target
 
+_SECOND = 1_000_000
+
 
 @dataclass(frozen=True)
 class RestoreRoute:
     """The chosen route, its files to replay in order, and the file whose transactions decide where the replay stops.
 
-    `boundary` None: all files are replayed to their end.
+    `boundary` None: all files are replayed to their end. A target that is a time lies in one of the files from place
+    `first_doubtful` on.
     """
 
     target: Target
@@ -50,6 +54,7 @@ class RestoreRoute:
     files: tuple[RouteFile, ...]
     boundary: RouteFile | None
     exact_backup: bool = False
+    first_doubtful: int = 0
 
     @property
     def point(self) -> BackupPoint:
@@ -233,8 +238,27 @@ def _choose_time(
             f"{shown(moment)} is after the end of the archive, which is at {at}{_because(route)}",
             hint=hint,
         )
-    last = _last_to_replay(route.files, moment)
-    return RestoreRoute(target, route, route.files[: last + 1], route.files[last])
+    first, last = _doubtful(route, moment, now)
+    return RestoreRoute(target, route, route.files[: last + 1], route.files[last], first_doubtful=first)
+
+
+def _doubtful(route: Route, moment: datetime, now: datetime) -> tuple[int, int]:
+    """Return the places of the first and last file whose transactions tell where a restore to a time stops.
+
+    No transaction was committed before the backup was begun, nor will be.
+    """
+    least, most, files = route.point.taken, round(now.timestamp() * _SECOND), route.files
+    last = _last_to_replay(files, moment)
+    own = [at for at, file in enumerate(files) if file.incarnation == files[last].incarnation and file.last_commit]
+    sought = moment.timestamp() * _SECOND
+    latest = {at: min(files[at].last_commit or 0, most) for at in own}
+    first = next((at for at in own if latest[at] > sought and at < last), last)
+    for at in (at for at in own if at > last):
+        # A later file with an earlier time makes the times in doubt.
+        highest = max((latest[other] for other in own if first <= other < at), default=0)
+        if max(files[at].first_commit or 0, least) < highest - TOLERANCE:
+            last = at
+    return first, last
 
 
 def _last_to_replay(files: Sequence[RouteFile], moment: datetime) -> int:

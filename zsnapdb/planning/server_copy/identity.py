@@ -11,51 +11,7 @@ from posixpath import basename, join, normpath, relpath
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.planning.family import family
-from zsnapdb.planning.server_copy.encryption import KEY_VARIABLES
-
-RECORDED = (
-    "datadir",
-    "innodb_data_home_dir",
-    "innodb_data_file_path",
-    "innodb_log_group_home_dir",
-    "innodb_undo_directory",
-    "innodb_doublewrite_dir",
-    "innodb_directories",
-    "aria_log_dir_path",
-    "log_bin",
-    "log_bin_basename",
-    "log_bin_index",
-    "relay_log_basename",
-    "relay_log_index",
-    "innodb_page_size",
-    "innodb_undo_tablespaces",
-    "innodb_buffer_pool_size",
-    "innodb_log_file_size",
-    "innodb_log_files_in_group",
-    "innodb_redo_log_capacity",
-    "innodb_checksum_algorithm",
-    "innodb_doublewrite",
-    "lower_case_table_names",
-    "character_set_server",
-    "collation_server",
-    "sql_mode",
-    "default_time_zone",
-    "explicit_defaults_for_timestamp",
-    "gtid_mode",
-    "enforce_gtid_consistency",
-    "gtid_strict_mode",
-    "gtid_domain_id",
-    "binlog_format",
-    "version",
-    "version_comment",
-    "general_log_file",
-    "slow_query_log_file",
-    "log_error",
-    "ssl_key",
-    "admin_ssl_key",
-    *KEY_VARIABLES,
-)
-"""Variables kept in a manifest: another server needs them to start on the files and to read them in the same way."""
+from zsnapdb.planning.server_copy.kept_options import kept_lines
 
 _PATHS = (
     "innodb_data_home_dir",
@@ -64,32 +20,6 @@ _PATHS = (
     "innodb_doublewrite_dir",
     "aria_log_dir_path",
 )
-_SAME = {
-    Flavour.MYSQL: (
-        "innodb_page_size",
-        "innodb_redo_log_capacity",
-        "innodb_doublewrite",
-        "lower_case_table_names",
-        "character_set_server",
-        "collation_server",
-        "sql_mode",
-        "gtid_mode",
-        "enforce_gtid_consistency",
-    ),
-    Flavour.MARIADB: (
-        "innodb_page_size",
-        "innodb_undo_tablespaces",
-        "innodb_log_file_size",
-        "innodb_doublewrite",
-        "lower_case_table_names",
-        "character_set_server",
-        "collation_server",
-        "sql_mode",
-        "gtid_strict_mode",
-        "gtid_domain_id",
-        "binlog_format",
-    ),
-}
 _QUIET = (
     "event_scheduler=OFF",
     "loose_skip_replica_start=ON",
@@ -146,7 +76,6 @@ _REFUSED = frozenset(
 """Options that open a port, run statements, write elsewhere or let anyone in, and that no later line overrides."""
 
 
-_PLAIN_VALUE = re.compile(r"[A-Za-z0-9_,.+:-]*")
 _DATA_FILE_SIZE = re.compile(r"[0-9]+[KMGkmg]?(:[A-Za-z0-9]+)*|")
 
 
@@ -250,8 +179,7 @@ def option_file(
     path outside its volumes.
     """
     _refuse_options(extra)
-    lines = [f"{name}={_plain_value(name, variables[name])}" for name in _SAME[flavour] if name in variables]
-    lines += extra
+    lines = [*kept_lines(flavour, variables, extra), *extra]
     lines += _data_lines(flavour, variables, paths)
     lines += _log_lines(variables, paths)
     lines += _QUIET
@@ -319,19 +247,6 @@ def _identity_lines(identity: ServerIdentity) -> list[str]:
     if identity.init_file is not None:
         lines.append(f"init_file={identity.init_file}")
     return lines
-
-
-def _plain_value(name: str, value: str) -> str:
-    """Return a variable's recorded value. PreflightError if no server gives the variable such a value.
-
-    The record comes from a repository: it is a number, a switch, or a list of names, never a path or a second option.
-    """
-    if _PLAIN_VALUE.fullmatch(value) is None:
-        raise PreflightError(
-            f"the backup says that the server had {name} = {value[:80]!r}, which no server has",
-            hint="the manifest was altered; restore another backup, see `zsnapdb list`",
-        )
-    return value
 
 
 def _refuse_options(extra: Sequence[str]) -> None:

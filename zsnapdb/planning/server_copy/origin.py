@@ -15,7 +15,7 @@ from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import PROPERTY, Flavour
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
-from zsnapdb.planning.server_copy.identity import RECORDED
+from zsnapdb.planning.server_copy.records import recorded_variables
 from zsnapdb.planning.server_plugins import ServerPlugins
 
 ORIGIN_PROPERTY = f"{PROPERTY}:origin"
@@ -74,7 +74,7 @@ class Origin(BaseModel):
             version=facts.version,
             server_uuid=facts.server_uuid,
             server_id=facts.server_id,
-            variables={name: facts.variables[name] for name in RECORDED if name in facts.variables},
+            variables=recorded_variables(facts.variables, facts.origins),
             volumes={role: Place(dataset=dataset, mountpoint=mountpoints[role]) for role, dataset in volumes.items()},
             absolute_tablespaces=tuple(absolute[:_KEPT_FILES]),
             unlogged=str(facts.gtid_purged),

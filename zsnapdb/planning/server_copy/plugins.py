@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zsnapdb.planning.server_copy.identity import option_name
-from zsnapdb.planning.server_plugins import COMPONENT, FUNCTION, LoadedBy, Plugin, ServerPlugins
+from zsnapdb.planning.server_plugins import COMPONENT, FUNCTION, INFORMATION, LoadedBy, Plugin, ServerPlugins
 
 
 class PluginClass(StrEnum):
@@ -66,9 +66,17 @@ LEFT_OUT: Mapping[str, str] = {
 """Why a copy does not load a plugin, by the name of its option."""
 
 _KEY_KINDS = ("ENCRYPTION", "KEYRING")
-_INFORMATION = "INFORMATION SCHEMA"
 _OFF = ("OFF", "0", "FALSE")
 _MATURITIES = ("unknown", "experimental", "alpha", "beta", "gamma", "stable")
+
+_PACKAGES = {
+    "auth_gssapi.so": "gssapi-server",
+    "cracklib_password_check.so": "cracklib-password-check",
+    "hashicorp_key_management.so": "hashicorp-key-management",
+    **{f"ha_{name}.so": name for name in ("connect", "mroonga", "oqgraph", "rocksdb", "s3", "spider")},
+    **{f"provider_{name}.so": f"provider-{name}" for name in ("bzip2", "lz4", "lzma", "lzo", "snappy")},
+}
+"""The names of Debian's packages of MariaDB's plugins, which the package of the server does not have."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +106,12 @@ class PluginObjection:
 
 def classify(plugin: Plugin) -> PluginClass:
     """Return what a copy does with the plugin. An unknown plugin is loaded."""
+    if plugin.kind in (COMPONENT, FUNCTION):
+        return PluginClass.BY_DATA
     if plugin.option in LEFT_OUT:
         return PluginClass.LEFT_OUT
     if plugin.kind in _KEY_KINDS:
         return PluginClass.KEYS
-    if plugin.kind in (COMPONENT, FUNCTION):
-        return PluginClass.BY_DATA
     return PluginClass.LOADED if plugin.library else PluginClass.BUILT_IN
 
 
@@ -158,7 +166,7 @@ def objections(
         if classify(plugin) in kinds and plugin.option not in {*switched_off(options), *installed.built_in}
     ]
     missing = [plugin for plugin in named if plugin.library not in installed.libraries]
-    needed = {plugin.library for plugin in missing if plugin.kind != _INFORMATION}
+    needed = {plugin.library for plugin in missing if plugin.kind != INFORMATION}
     found = [
         _lacking([plugin for plugin in missing if (plugin.library in needed) is is_needed], known, installed, is_needed)
         for is_needed in (True, False)
@@ -183,13 +191,22 @@ def _lacking(
         if elsewhere.startswith("/") and elsewhere != installed.folder.rstrip("/")
         else ""
     )
+    where = f"{'them' if len(missing) > 1 else 'it'} there{_packages(missing, known)}"
     without = ", ".join(f'"loose_{plugin.option}=OFF"' for plugin in missing)
     return PluginObjection(
         f"the server had {_listing(missing)}, and {installed.folder} of this host has no such file",
-        f"install {'them' if len(missing) > 1 else 'it'} there{other}; or add {without} to server.options of the"
-        " instance, if no data and no statement needs it",
+        f"install {where}{other}; or add {without} to server.options of the instance, if no data and no statement needs"
+        f" {'them' if len(missing) > 1 else 'it'}",
         is_needed,
     )
+
+
+def _packages(missing: Sequence[Plugin], known: ServerPlugins) -> str:
+    """Return the packages of Debian with these libraries of MariaDB in words. MySQL has its plugins in its own."""
+    names = dict.fromkeys(
+        f"mariadb-plugin-{_PACKAGES[plugin.library]}" for plugin in missing if plugin.library in _PACKAGES
+    )
+    return f" (on Debian: apt install {' '.join(names)})" if names and known.maturity else ""
 
 
 def _listing(plugins: Sequence[Plugin]) -> str:

@@ -17,6 +17,7 @@ _SETTINGS = (
     "/etc/ld.so.conf.d",
     "/etc/ld.so.preload",
     "/etc/localtime",
+    "/etc/mecabrc",
     "/etc/nsswitch.conf",
     "/etc/passwd",
     "/etc/pki",
@@ -25,8 +26,10 @@ _SETTINGS = (
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
     "/etc/timezone",
+    "/var/cache/cracklib",
+    "/var/lib/mecab",
 )
-"""What the C library and OpenSSL read. No folder of it holds secrets of the host."""
+"""What the C library, OpenSSL, and plugins with dictionaries read. No folder of it holds secrets of the host."""
 
 PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the sandbox
 """File systems in memory that belong to one sandbox."""

@@ -191,8 +191,8 @@ class StatusView(TabularView):
         if last is not None and status.complete_until is not None:
             what = "no transaction yet" if last.last_commit is None else last.span.last_gtid or "without GTIDs"
             lines.append(f"last binlog   {last.name}:{last.end}, {what}")
-            if last.last_commit is not None:
-                lines.append(f"last commit   {moment(last.last_commit)}")
+            if status.last_commit is not None:
+                lines.append(f"last commit   {moment(status.last_commit)}")
             lines.append(
                 f"complete      until {moment(status.complete_until)}, {format_duration(status.archive_lag or 0)} ago"
             )
@@ -225,7 +225,7 @@ class StatusView(TabularView):
                 "file": last.name,
                 "offset": last.end,
                 "gtid": last.span.last_gtid,
-                "last_commit": moment(last.last_commit) if last.last_commit is not None else None,
+                "last_commit": moment(status.last_commit) if status.last_commit is not None else None,
                 "complete_until": moment(status.complete_until) if status.complete_until is not None else None,
                 "lag_seconds": status.archive_lag,
             }

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.base.errors import NotThere, PreflightError, UsageError, ZsnapdbError
+from zsnapdb.base.errors import AmbiguousPointError, NotThere, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, joined
 from zsnapdb.base.model import BinlogCoordinates, Flavour, backup_time
 from zsnapdb.planning.binlog.route import BackupPoint, EndKind, commit_time, follow
-from zsnapdb.planning.restore.boundaries import Scanned, boundary_in, start_in
+from zsnapdb.planning.restore.boundaries import Boundary, Scanned, boundary_in, start_in
 from zsnapdb.planning.restore.contained import is_past, newest_in_backup
-from zsnapdb.planning.restore.points import choose
+from zsnapdb.planning.restore.points import RestoreRoute, choose
 from zsnapdb.planning.restore.replays import replays
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, parse_target, parse_time
+from zsnapdb.planning.restore.time_place import find_stop
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 OTHER = "aaaaaaaa-71ca-11e1-9e33-c80aa9429562"
@@ -116,6 +117,12 @@ def scan(first: int, last: int) -> list[Scanned]:
     return [
         Scanned(f"{UUID}:{n}", 100 + 100 * (n - first), 200 + 100 * (n - first), at(n)) for n in range(first, last + 1)
     ]
+
+
+def bounded(chosen: RestoreRoute, start: int, scanned: list[Scanned]) -> Boundary:
+    """Return where the replay stops in the last binlog of a choice, whose transactions are `scanned`."""
+    end = find_stop(chosen, start, lambda _: scanned, NOW)[1] if isinstance(chosen.target, AtTime) else None
+    return boundary_in(chosen, start, scanned, end)
 
 
 LOGS = (log(1, 1, 20), log(2, 21, 30), log(3, 31, 40))
@@ -247,7 +254,7 @@ def test_a_time_before_the_old_servers_last_commit_is_not_sought_in_the_successo
     taken_over = Log("b", "binlog.000007", OTHER, mysql(1, 15), mysql(16, 50), 100, 3600, at(16), at(50))
     chosen = choose(AtTime(at(17)), (base(),), (LOGS[0], taken_over), NOW)
     assert (chosen.files, chosen.boundary) == (LOGS[:1], LOGS[0])
-    assert boundary_in(chosen, 1100, scan(1, 20)).gtids == mysql(1, 17)
+    assert bounded(chosen, 1100, scan(1, 20)).gtids == mysql(1, 17)
     assert choose(AtTime(at(25)), (base(),), (LOGS[0], taken_over), NOW).boundary == taken_over
 
 
@@ -269,7 +276,7 @@ def test_a_boundary_is_right_behind_or_before_what_was_asked_for(number: int) ->
         first = {1: 1, 2: 21, 3: 31}[file.number]
         scanned = scan(first, first + file.transactions - 1)
         start = 1100 if len(chosen.files) == 1 else 100
-        boundary = boundary_in(chosen, start, scanned)
+        boundary = bounded(chosen, start, scanned)
         assert boundary.gtids == mysql(1, last)
         assert boundary.following is None or boundary.following.gtid == f"{UUID}:{last + 1}"
         assert boundary.stop == max(start, 100 + 100 * (last - first + 1))
@@ -279,16 +286,15 @@ def test_a_boundary_is_right_behind_or_before_what_was_asked_for(number: int) ->
         assert not steps or steps[-1].gtids == str(mysql(1, last))
 
 
-def test_with_a_clock_set_back_the_last_one_stamped_by_then_decides_and_a_note_says_so() -> None:
+def test_time_that_the_clock_showed_twice_is_refused() -> None:
     chosen = choose(AtTime(at(15)), (base(),), LOGS, NOW)
     scanned = scan(1, 20)
     scanned[16] = Scanned(f"{UUID}:17", scanned[16].start, scanned[16].end, at(12))
-    boundary = boundary_in(chosen, 1100, scanned)
-    assert boundary.gtids == mysql(1, 17)
-    assert boundary.last == scanned[16]
-    assert boundary.notes == (
-        "1 included transactions have a later commit time than the target: the server's clock was set back",
-    )
+    with pytest.raises(
+        AmbiguousPointError, match=f"after {UUID}:14 .* and before {UUID}:18 .*; the 3 transaction"
+    ) as no:
+        bounded(chosen, 1100, scanned)
+    assert f"`--to {UUID}:14` or `--to before-{UUID}:18`" in no.value.hint
 
 
 def test_a_backup_that_was_begun_before_and_snapshotted_after_the_time_is_past_it() -> None:
@@ -378,4 +384,4 @@ def test_a_gtid_of_mariadb_is_found_behind_an_equal_number_of_another_server() -
     ]
     boundary = boundary_in(choose(AtGtids("0-1-18"), (backup,), (log,), NOW), 600, scanned)
     assert (boundary.last, boundary.following) == (scanned[5], scanned[6])
-    assert (boundary.gtids, boundary.notes) == (GtidPosition({0: (1, 18)}), ())
+    assert boundary.gtids == GtidPosition({0: (1, 18)})

@@ -1,0 +1,27 @@
+"""The names of the global variables of recorded releases, one file for each in `recorded/variables/`.
+
+A line is a name, with a tab and `-` behind it if no option of that server sets the variable (`--verbose --help`).
+MySQL 9.7 and MariaDB 11.8 had all plugins and components of their packages loaded, as far as they start without others.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "recorded" / "variables"
+
+
+def releases() -> list[str]:
+    """Return the recorded releases, as the files are named."""
+    return sorted(path.stem for path in FOLDER.glob("*.txt"))
+
+
+def variables_of(release: str) -> dict[str, bool]:
+    """Return the variables of a release, and whether an option sets each of them."""
+    lines = (FOLDER / f"{release}.txt").read_text().splitlines()
+    return {line.partition("\t")[0]: not line.endswith("\t-") for line in lines}
+
+
+def all_variables() -> frozenset[str]:
+    """Return the variables of all recorded releases."""
+    return frozenset(name for release in releases() for name in variables_of(release))

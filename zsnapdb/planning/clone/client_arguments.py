@@ -1,0 +1,90 @@
+"""The arguments of the interactive client of a clone. It always goes to the clone, whatever a person adds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zsnapdb.base.errors import UsageError
+
+_ADDRESSES = ("host", "port", "socket", "protocol", "dns-srv-name", "pipe", "shared-memory-base-name")
+_FILES = (
+    "defaults-file",
+    "defaults-extra-file",
+    "defaults-group-suffix",
+    "login-path",
+    "no-defaults",
+    "no-login-paths",
+    "print-defaults",
+)
+_CHECKS = ("init-command", "init-command-add")
+_PREFIXES = ("loose-", "enable-", "skip-", "disable-", "maximum-")
+_SHORTEST = {"host": "ho", "port": "por", "socket": "so", "protocol": "pro", "pipe": "pip"}
+_LETTERS = "hPSW"
+"""Letters of options that say where the server is."""
+_LETTERS_WITH_VALUE = "eDu#pT"
+"""Letters whose value may stand in the same word; those that take the next word are in `_LETTERS_WITH_NEXT`."""
+_LETTERS_WITH_NEXT = "eDu"
+
+
+def client_arguments(program: str, options: str, host: str, port: int, words: Sequence[str]) -> list[str]:
+    """Return the whole command: the option file first, the words of the person, the address of the clone last.
+
+    The last of several options counts, so the words cannot lead elsewhere. UsageError for a word that tries.
+    """
+    for word in _options_in(words):
+        if _leads_elsewhere(word):
+            raise UsageError(
+                f"{word.partition('=')[0]} does not go together with a clone: the client goes to the clone alone",
+                hint="leave it out; for another server start its client yourself",
+            )
+    address = [f"--host={host}", f"--port={port}", "--protocol=tcp"]
+    end = list(words).index("--") if "--" in words else len(words)
+    return [program, f"--defaults-file={options}", *words[:end], *address, *words[end:]]
+
+
+def _options_in(words: Sequence[str]) -> list[str]:
+    """Return the words that a client reads as options, not as the value of the option before."""
+    found, is_value = list[str](), False
+    for word in words:
+        if word == "--":
+            break
+        if not is_value and word.startswith("-") and word != "-":
+            found.append(word)
+        is_value = not is_value and _takes_next(word)
+    return found
+
+
+def _takes_next(word: str) -> bool:
+    if word.startswith("--"):
+        return word in (
+            "--execute",
+            "--database",
+            "--user",
+            "--default-character-set",
+            "--delimiter",
+            "--tee",
+            "--prompt",
+        )
+    return word.startswith("-") and word[-1] in _LETTERS_WITH_NEXT and not _value_letter(word[1:-1])
+
+
+def _value_letter(letters: str) -> bool:
+    return any(letter in _LETTERS_WITH_VALUE for letter in letters)
+
+
+def _leads_elsewhere(word: str) -> bool:
+    if word.startswith("--"):
+        return _is_name_of(word[2:].partition("=")[0].replace("_", "-"), (*_ADDRESSES, *_FILES, *_CHECKS))
+    for letter in word[1:]:
+        if letter in _LETTERS:
+            return True
+        if letter in _LETTERS_WITH_VALUE:
+            return False
+    return False
+
+
+def _is_name_of(name: str, options: Sequence[str]) -> bool:
+    """Whether a client takes the name, possibly shortened, as one of these options (refman 8.4, "Using Options")."""
+    for prefix in _PREFIXES:
+        name = name.removeprefix(prefix)
+    return any(option.startswith(name) and len(name) >= len(_SHORTEST.get(option, option[:4])) for option in options)
