@@ -13,6 +13,7 @@ import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import CommandError
@@ -26,6 +27,8 @@ _SWITCHES = (
     ("devices", "off", _NODEV),
     ("exec", "off", _NOEXEC),
 )
+_NEW_NAMESPACE, _NO_LINK = 0x20000, 8
+"""CLONE_NEWNS of setns(2), UMOUNT_NOFOLLOW of umount2(2)."""
 _USED = ("mounted", "mountpoint", "keystatus", "atime", "relatime", *[name for name, _, _ in _SWITCHES])
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -62,6 +65,31 @@ def _place_of(name: str, mountpoint: str, known: str | None) -> Path:
             hint="mount it as the site does (`mount -t zfs`), or set its mountpoint to a path",
         )
     return Path(place)
+
+
+def unmount_elsewhere(name: str) -> None:
+    """Unmount a filesystem of ours where the mount namespaces of other processes still have it, if nothing uses it.
+
+    A namespace that was made while a clone was mounted keeps a copy of that mount (mount_namespaces(7)). A child of
+    this process enters it: no program of that namespace is started. A mount that is in use stays.
+    """
+    for mount in mounts.mounted_elsewhere([name]):
+        child = os.fork()
+        if child == 0:
+            _end_in_namespace(mount)
+        os.waitpid(child, 0)
+
+
+def _end_in_namespace(mount: mounts.ForeignMount) -> NoReturn:
+    """Unmount it in its namespace, if the path leads to this filesystem there, and end this process."""
+    try:
+        namespace = os.open(f"/proc/{mount.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        if _libc.setns(namespace, _NEW_NAMESPACE) == 0:
+            number = os.stat(mount.path, follow_symlinks=False).st_dev
+            if f"{os.major(number)}:{os.minor(number)}" == mount.device:
+                _libc.umount2(os.fsencode(mount.path), _NO_LINK)
+    finally:
+        os._exit(0)
 
 
 def lacks_key(values: Mapping[str, str]) -> bool:

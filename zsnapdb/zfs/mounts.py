@@ -84,13 +84,14 @@ def devices_of(names: Collection[str]) -> set[int]:
 class ForeignMount:
     """A dataset that is mounted in another mount namespace than ours, and a process that lives there.
 
-    `follows`: an unmount here probably unmounts it there.
+    `follows`: an unmount here probably unmounts it there. `device` is as that of a MountEntry.
     """
 
     source: str
     path: str
     pid: int
     follows: bool
+    device: str = ""
 
     def describe(self) -> str:
         """Return the mount in a few words."""
@@ -109,7 +110,7 @@ def mounted_elsewhere(names: Collection[str], proc: Path = Path("/proc")) -> lis
     out. Only root sees all of them.
     """
     return [
-        ForeignMount(entry.source, entry.path, pid, entry.follows)
+        ForeignMount(entry.source, entry.path, pid, entry.follows, entry.device)
         for pid in _one_of_each_namespace(proc)
         for entry in _entries_of(proc / str(pid))
         if entry.fstype == "zfs" and entry.source in names

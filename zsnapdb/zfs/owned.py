@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from zsnapdb.base.errors import NotOursError, NotThere
 from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX
-from zsnapdb.zfs import datasets, holds, snapshots
+from zsnapdb.zfs import datasets, holds, mounting, snapshots
 from zsnapdb.zfs.command import ZFS, number_in, run_when_free, table
 from zsnapdb.zfs.datasets import UNSET, Property
 from zsnapdb.zfs.partial import RESUME_STATE
@@ -133,6 +133,7 @@ def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = 
             datasets.unmount(name)
         for start in range(0, len(own), _TOGETHER):
             _destroy_snapshots(name, own[start : start + _TOGETHER])
+        mounting.unmount_elsewhere(name)
         # It unmounts a filesystem that is mounted, but none that is in use (zfs-destroy(8), without -f).
         _destroy(name)
 

@@ -121,7 +121,11 @@ class RecordedSession(Session):
                 r"SELECT 1 FROM information_schema\.user_privileges .*",
                 lambda: [(1,)] if self._answers["sees_all_tables"] else [],
             ),
-            (r"SELECT (\w+) FROM information_schema\.(\w+)(?: WHERE engine = 'InnoDB')?", self._paths),
+            (
+                r"SELECT (\w+) FROM information_schema\.(\w+)"
+                r"(?: WHERE engine = 'InnoDB' AND file_type <> 'TEMPORARY'| WHERE name <> 'innodb_temporary')?",
+                self._paths,
+            ),
             (
                 r"SELECT COUNT\(\*\) FROM information_schema\.innodb_tables WHERE total_row_versions > 0",
                 lambda: [(self._answers["row_versions"],)],
@@ -224,7 +228,10 @@ def _has_column(session: Session, table: str, column: str) -> bool:
 
 
 def _paths(session: Session, table: str, column: str) -> list[str]:
-    where = " WHERE engine = 'InnoDB'" if table == "FILES" else ""
+    where = {
+        "FILES": " WHERE engine = 'InnoDB' AND file_type <> 'TEMPORARY'",
+        "INNODB_SYS_TABLESPACES": " WHERE name <> 'innodb_temporary'",
+    }.get(table, "")
     return sorted(
         str(row[0]) for row in session.query(f"SELECT {column} FROM information_schema.{table}{where}") if row[0]
     )

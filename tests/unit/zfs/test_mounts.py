@@ -31,8 +31,8 @@ def test_a_dataset_is_found_in_the_mount_namespaces_of_other_processes(tmp_path:
         (tmp_path / pid / "ns/mnt").symlink_to(namespace)
         (tmp_path / pid / "mountinfo").write_text(text)
     assert mounted_elsewhere(["tank/mysql"], tmp_path) == [
-        ForeignMount("tank/mysql", "/m", 20, follows=True),
-        ForeignMount("tank/mysql", "/in", 30, follows=False),
+        ForeignMount("tank/mysql", "/m", 20, follows=True, device="0:50"),
+        ForeignMount("tank/mysql", "/in", 30, follows=False, device="0:50"),
     ]
 
 

@@ -13,7 +13,6 @@ from zsnapdb.planning.backup.placement import Placement
 from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
-from zsnapdb.planning.server_copy.restorable import HINT_FOR_FILES
 
 
 class Severity(StrEnum):
@@ -266,9 +265,8 @@ def judge_placement(
             )
         ]
     if no_copy:
-        return [
-            unfit("paths", f"no backup of instance {instance} could be restored: {'; '.join(no_copy)}", HINT_FOR_FILES)
-        ]
+        text = f"no backup of instance {instance} could be restored: {'; '.join(no_copy)}"
+        return [unfit("paths", text, "move these files into the data directory; then run `zsnapdb doctor`")]
     return [ok("paths", f"{len(placement.volume_of)} paths, all on {listing}")]
 
 

@@ -265,3 +265,9 @@ def test_a_fact_of_the_last_year_of_dates_has_no_deadline() -> None:
     facts = replace(GOOD, archived_until=datetime(9999, 12, 31, 23, tzinfo=UTC))
     judged = judge(facts, ObjectiveSettings(archive_lag=DAY)).judgements[-1]
     assert (judged.objective, judged.verdict, judged.deadline) == (Objective.ARCHIVE_LAG, Verdict.WARNING, None)
+
+
+def test_newest_backup_that_this_host_cannot_start_breaks_restorable() -> None:
+    found = judged(Objective.RESTORABLE, replace(GOOD, no_copy="engine ROCKSDB is not installed"))
+    assert found.verdict is Verdict.BROKEN
+    assert "this host cannot restore the newest backup: engine ROCKSDB is not installed" in found.reason
