@@ -71,7 +71,7 @@ SETTINGS = (
     SessionSetting("foreign_key_checks", 1, answers=True),
     SessionSetting("unique_checks", 1, answers=True),
 )
-_CHARACTERS = (
+CHARACTERS = (
     SessionSetting("character_set_client", "utf8mb4"),
     SessionSetting("character_set_connection", "utf8mb4"),
     SessionSetting("character_set_results", "utf8mb4"),
@@ -98,14 +98,14 @@ def proof_query(*, of_users: bool) -> str:
     """Return the query whose row has the name of each setting before its value."""
     parts = [
         _for_releases(f", '{setting.name}', @@SESSION.{setting.name}", setting)
-        for setting in _chosen((*_CHARACTERS, *SETTINGS), of_users=of_users)
+        for setting in _chosen((*CHARACTERS, *SETTINGS), of_users=of_users)
     ]
     return f"SELECT CONNECTION_ID(){''.join(parts)}"
 
 
 def differing(row: Sequence[object]) -> tuple[str, ...]:
     """Return the settings of the row of the proof that the server did not take, each with its value there."""
-    wanted = {setting.name: str(setting.value) for setting in (*_CHARACTERS, *SETTINGS)}
+    wanted = {setting.name: str(setting.value) for setting in (*CHARACTERS, *SETTINGS)}
     found = {_text(name): _text(value) for name, value in zip(row[1::2], row[2::2], strict=True)}
     missing = [name for name in ("sql_select_limit", "character_set_results") if name not in found]
     wrong = [f"{name}={value}" for name, value in found.items() if _other(wanted.get(name, ""), value)]

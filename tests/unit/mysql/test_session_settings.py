@@ -11,7 +11,14 @@ import pytest
 import zsnapdb
 from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql.session import Row, Session
-from zsnapdb.mysql.session_settings import SETTINGS, UNLIMITED, differing, proof_query, set_statement
+from zsnapdb.mysql.session_settings import (
+    CHARACTERS,
+    SETTINGS,
+    UNLIMITED,
+    differing,
+    proof_query,
+    set_statement,
+)
 from zsnapdb.mysql.variables import ServerVariables, global_variables
 
 ROOT = Path(zsnapdb.__file__).parent
@@ -127,3 +134,78 @@ def test_a_session_is_opened_in_one_place() -> None:
             if isinstance(node, ast.ImportFrom) and node.module == "zsnapdb.mysql.connection":
                 used |= {(str(file.relative_to(ROOT)), name.name) for name in node.names}
     assert {file for file, name in used if name == "Connection"} == {"mysql/session.py"}
+
+
+HARMLESS = {
+    "its value changes the cost of a plan, not the answer": (
+        r"optimizer_.* eq_range_.* range_optimizer_.* max_seeks_.* join_cache_level multi_range_count "
+        r"histogram_.* use_stat_tables expensive_.* in_predicate_.* max_rowid_.* secondary_engine_.* "
+        r"enable_secondary_.* low_priority_updates sql_buffer_result innodb_parallel_.* explain_.* "
+        r"end_markers_in_json deadlock_.* analyze_.* mhnsw_ef_.* query_cache_.* parser_max_.* "
+        r"standard_compliant_cte "
+    ),
+    "memory or disk of a statement, of which too little is an error": (
+        r".*_(buffer|alloc_block|prealloc|chunk)_size .*buff_size max_heap_.* tmp_.* big_tables "
+        r"max_tmp_.* connection_memory_limit global_connection_.* max_session_mem_.* net_buffer_length "
+        r"max_allowed_packet max_length_for_sort_data join_buffer_space_limit innodb_tmpdir "
+        r"max_sp_recursion_depth "
+        r"max_(recursive_iterations|points_in_geometry|error_count|user_connections) thread_pool_.* "
+        r"cte_max_.* innodb_ddl_threads .*repair_threads select_into_disk_.* max_relay_log_size "
+        r"max_.*delayed_threads "
+    ),
+    "the logs of the server": (
+        r"log_.* slow_query_log long_query_time min_examined_.* profiling.* sql_log_off "
+        r"progress_report_time note_verbosity "
+    ),
+    "the protocol of the connection": (
+        r"session_track_.* tcp_nodelay net_retry_count interactive_timeout mysqlx_.* redirect_url "
+        r"character_set_(server|filesystem|database|collations) collation_(server|database) "
+        r"default_collation_.* "
+    ),
+    "a limit of the site on waits, which ends a statement with an error": (
+        r"(innodb_)?lock_wait_timeout innodb_table_locks innodb_snapshot_isolation wsrep_.* "
+        r"group_replication_consistency "
+    ),
+    "the form of a change in the binlog": (
+        r"binlog_.* sql_log_bin gtid_.* server_id transaction_write_.* rbr_exec_mode innodb_support_xa "
+        r"xa_detach_.* sql_slave_skip_counter "
+    ),
+    "definitions and rows of users, which a session of zsnapdb writes with settings of its own": (
+        r".*storage_engine explicit_defaults_.* "
+        r"innodb_(strict_mode|compression_default|default_encryption.*|ft_.*) "
+        r"sql_(generate_invisible|require)_primary_key default_table_encryption alter_algorithm "
+        r"old_alter_table column_compression_.* keep_files_on_create check_constraint_checks "
+        r"auto_increment_.* restrict_fk_.* system_versioning_(alter|insert)_history "
+        r"enable_cascade_triggers updatable_views_.* mhnsw_default_.* "
+    ),
+    "functions that no statement of zsnapdb uses": (
+        r"default_(week_format|regex_flags) div_precision_.* block_encryption_mode old_passwords "
+        r"generated_random_.* windowing_.* print_identified_.* "
+    ),
+    "the order of long texts, notes, and statistics": (
+        r"max_sort_length sql_(notes|warnings) old new new_mode show_old_temporals "
+        r"terminology_use_previous (aria|myisam)_stats_method "
+    ),
+    "the age of counters, which counters.py sets where it matters": (r"information_schema_stats_expiry "),
+}
+"""Patterns of the variables that no session sets, by the reason why they change no answer."""
+RECORDED = sorted((Path(__file__).parents[1] / "recorded" / "session_variables").glob("*.txt"))
+"""The variables with a session value and a global one of each server of the lab."""
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.stem)
+def test_each_variable_of_a_session_is_set_or_harmless(file: Path) -> None:
+    classes = {setting.name: 1 for setting in (*SETTINGS, *CHARACTERS)}
+    counted = {
+        name: classes.get(name, 0)
+        + sum(any(re.fullmatch(part, name) for part in patterns.split()) for patterns in HARMLESS.values())
+        for name in file.read_text().split()
+    }
+    assert len(counted) > 100
+    assert {name: count for name, count in counted.items() if count != 1} == {}
+
+
+def test_each_pattern_has_a_variable() -> None:
+    known = {name for file in RECORDED for name in file.read_text().split()}
+    for part in " ".join(HARMLESS.values()).split():
+        assert any(re.fullmatch(part, name) for name in known), part
