@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.unit.support import only_own_folder
+from tests.unit.support import only_own_folder, own_surroundings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.report.view import View
 
@@ -20,6 +20,7 @@ settings.register_profile("unit", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=2000)
 settings.load_profile("unit")
 
+own_surroundings.take()
 only_own_folder.watch()
 
 

@@ -45,7 +45,7 @@ def limited_rows(
     Without `writes` the session and its transaction are read only. The server ends a statement that takes too long,
     or, if it does not know how, the session ends. At most a few rows are held at a time.
     """
-    with Session.open(address, password, read_timeout=limits.seconds + 5.0) as session:
+    with Session.open(address, password, read_timeout=limits.seconds + 5.0, of_users=True) as session:
         flavour = flavour_in(str(session.value("SELECT CONCAT(@@version, ' ', @@version_comment)")))
         if not writes:
             read_only_transaction(session, flavour)

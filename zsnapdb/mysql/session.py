@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import SecretStr
 
 from zsnapdb.base.errors import LockNotGranted, ServerError
+from zsnapdb.mysql import session_settings
 from zsnapdb.mysql.auth_hints import auth_hint
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls
 
@@ -26,7 +27,6 @@ _LOST = {0, 2006, 2013, 2055, 1927, 4031}
 _LOCK_WAIT = {1205, 3572}
 _PRIVILEGE = {1095, 1227, 1142, 1370}
 _SYNTAX = 1064
-_IDLE_SECONDS = 2 * 86400
 _NO_ROOM_TO_PREPARE = 1461
 _END = "zsnapdb: end of the script"
 
@@ -98,8 +98,12 @@ class Session:
         timeout: float = 10.0,
         read_timeout: float = 60.0,
         scripts: bool = False,
+        of_users: bool = False,
     ) -> Session:
-        """Connect. ServerError if the server cannot be reached or refuses the account.
+        """Connect, with the settings of `session_settings`, whatever the server's global variables say.
+
+        `of_users`: statements of users run in it, so what changes their meaning stays as the server says.
+        ServerError if the server cannot be reached, refuses the account, or does not take a setting.
 
         `timeout` (seconds) limits the connection itself, `read_timeout` each answer including the greeting: a server
         that accepts connections but never answers is an error, not an endless wait. `scripts` allows several
@@ -124,9 +128,22 @@ class Session:
         except (OSError, RuntimeError) as error:
             raise ServerError(f"connecting on {address}: {error}", hint=auth_hint(str(error))) from error
         session = cls(connection, address)
-        # Uploads, hooks and waits between two statements may take longer than the idle limit of a site.
-        session.query(f"SET SESSION wait_timeout = {_IDLE_SECONDS}")
+        try:
+            session._set(of_users=of_users or scripts)
+        except BaseException:
+            session.close()
+            raise
         return session
+
+    def _set(self, *, of_users: bool) -> None:
+        self.query(session_settings.set_statement(of_users=of_users))
+        (row,) = self.query(session_settings.proof_query(of_users=of_users)) or ((),)
+        wrong = session_settings.differing(row)
+        if wrong:
+            raise ServerError(
+                f"the server at {self.address} did not take settings of the session: {', '.join(wrong)}",
+                hint="connect to the server itself, not through a proxy; see socket, host and port of the instance",
+            )
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         """Run one statement and return its rows (none for a statement without a result)."""

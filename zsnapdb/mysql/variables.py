@@ -13,14 +13,34 @@ STOP_LOGGING = "SET SESSION sql_log_bin = 0"
 """The statement that keeps the changes of a session out of the binlog."""
 
 
+_IN_EVERY_LIST = ("datadir", "version", "wait_timeout")
+"""Variables of every server. They stand in the middle and at the end of the list, which has an order."""
+
+
+class ServerVariables(dict[str, str]):
+    """Variables of a server by name. One that is needed and missing is a ServerError."""
+
+    def __missing__(self, name: str) -> str:
+        raise ServerError(
+            f"the server does not tell its variable {name}",
+            hint=f"run SHOW GLOBAL VARIABLES LIKE '{name}' as zsnapdb's account; connect to the server, not to a proxy",
+        )
+
+
 def global_variables(session: Session, names: Sequence[str] = ()) -> dict[str, str]:
-    """Return the global variables by lower-case name: those in `names` that the server has, or all."""
+    """Return the global variables by lower-case name: those in `names` that the server has, or all.
+
+    ServerError if the list of all is not whole, and later if a variable is needed that the server does not have.
+    """
     if not names:
         rows = session.query("SHOW GLOBAL VARIABLES")
     else:
         listing = ", ".join(f"'{name}'" for name in names)
         rows = session.query(f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({listing})")
-    return {str(name).lower(): str(value) for name, value in rows}
+    found = ServerVariables({str(name).lower(): str(value) for name, value in rows})
+    for name in () if names else _IN_EVERY_LIST:
+        found[name]
+    return found
 
 
 def set_variables(session: Session) -> dict[str, str] | None:

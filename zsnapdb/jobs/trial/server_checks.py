@@ -132,10 +132,13 @@ class Isolated:
         with with_engines.start(self.identity, "root", SecretStr(""), self.copy.for_one_task) as session:
             return probe(session)
 
-    def session(self) -> Session:
-        """Open a session that waits `timeout` seconds for each answer."""
+    def session(self, *, of_users: bool = False) -> Session:
+        """Open a session that waits `timeout` seconds for each answer. `of_users`: see `Session.open`."""
         return Session.open(
-            Address(user="root", socket=Path(self.identity.socket)), SecretStr(""), read_timeout=self.timeout
+            Address(user="root", socket=Path(self.identity.socket)),
+            SecretStr(""),
+            read_timeout=self.timeout,
+            of_users=of_users,
         )
 
     def is_running(self) -> bool:
@@ -224,7 +227,7 @@ def check_probes(isolated: Isolated, probes: Sequence[ProbeSettings]) -> Iterato
     for number, item in enumerate(probes, 1):
         what = item.name or f"probe {number}: {item.sql}"
         try:
-            with isolated.session() as session:
+            with isolated.session(of_users=True) as session:
                 rows = session.query(item.sql)
         except ServerError as error:
             yield CheckOutcome(what, Outcome.FAILED, error.message)
