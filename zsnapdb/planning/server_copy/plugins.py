@@ -139,6 +139,25 @@ def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_r
     return tuple(lines)
 
 
+def with_later(known: ServerPlugins | None, later: Iterable[ServerPlugins | None]) -> ServerPlugins | None:
+    """Return the plugins that a replay may need: those of the backup, and those that `later` backups had.
+
+    INSTALL PLUGIN and INSTALL SONAME are in no binlog, and what was made with the new plugin is. The data of the backup
+    have no row for it, so an option loads it.
+    """
+    if known is None:
+        return None
+    has = {(plugin.kind, plugin.name) for plugin in known.plugins}
+    more = {
+        (plugin.kind, plugin.name): plugin.model_copy(update={"loaded_by": LoadedBy.OPTION})
+        for one in later
+        if one is not None
+        for plugin in one.plugins
+        if plugin.library and plugin.kind != COMPONENT and (plugin.kind, plugin.name) not in has
+    }
+    return known.model_copy(update={"plugins": (*known.plugins, *more.values())}) if more else known
+
+
 def with_libraries(known: ServerPlugins) -> tuple[str, ...]:
     """Return the libraries that a copy of a server with these plugins loads, by option or by its data, sorted."""
     kinds = (PluginClass.LOADED, PluginClass.BY_DATA)

@@ -15,6 +15,7 @@ from zsnapdb.planning.server_copy.plugins import (
     classify,
     objections,
     option_lines,
+    with_later,
 )
 from zsnapdb.planning.server_plugins import COMPONENT, FUNCTION, LoadedBy, Plugin, ServerPlugins, plugin_hint
 
@@ -171,6 +172,16 @@ def test_folder_that_the_sandbox_hides_is_an_objection() -> None:
     (found,) = objections(SOURCE, InstalledPlugins("/srv/p", HOST.libraries, is_shown=False), ())
     assert found.is_needed
     assert '"/srv/p" to server.sandbox_reads' in found.hint
+
+
+def test_replay_has_the_plugins_of_later_backups() -> None:
+    known = ServerPlugins(plugins=(ARCHIVE,), maturity="gamma")
+    together = with_later(known, (None, ServerPlugins(plugins=(ARCHIVE, ED25519)), SOURCE))
+    assert together is not None
+    assert together.plugins[:2] == (ARCHIVE, ED25519.model_copy(update={"loaded_by": LoadedBy.OPTION}))
+    assert "plugin_load_add=auth_ed25519.so" in option_lines(together, (), reads_rows=True)
+    assert with_later(known, (known, None)) == known
+    assert with_later(None, (SOURCE,)) is None
 
 
 @pytest.mark.parametrize(
