@@ -135,7 +135,8 @@ def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_r
         kind = classify(plugin)
         if kind in (PluginClass.BUILT_IN, PluginClass.LEFT_OUT):
             is_on = kind is PluginClass.BUILT_IN and plugin.is_active
-            lines.append(f"loose_{plugin.option}={'ON' if is_on else 'OFF'}")
+            # With the prefix it is an option of a plugin alone: the name comes from a manifest (sql_plugin.cc).
+            lines.append(f"loose_plugin_{plugin.option}={'ON' if is_on else 'OFF'}")
     return tuple(lines)
 
 
@@ -165,8 +166,9 @@ def with_libraries(known: ServerPlugins) -> tuple[str, ...]:
 
 
 def switched_off(options: Iterable[str]) -> frozenset[str]:
-    """Return the names that a line of an option file sets to OFF."""
-    return frozenset(option_name(line) for line in options if line.partition("=")[2].strip().upper() in _OFF)
+    """Return the names that a line of an option file sets to OFF, without the prefix of options of plugins."""
+    off = (option_name(line) for line in options if line.partition("=")[2].strip().upper() in _OFF)
+    return frozenset(name.removeprefix("plugin_") for name in off)
 
 
 def objections(
