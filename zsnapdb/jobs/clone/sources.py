@@ -31,6 +31,7 @@ from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, Place, 
 from zsnapdb.zfs import datasets, snapshots
 
 if TYPE_CHECKING:
+    from zsnapdb.planning.restore.plan import RestorePlan
     from zsnapdb.repository.manifest import Manifest
 
 LIVE_STATE = "live"
@@ -169,6 +170,11 @@ def origin_in(manifest: Manifest) -> Origin:
         plugins=part.plugins,
         unlogged=source.position.gtids if family(part.flavour).gtids_are_sets else None,
     )
+
+
+def origin_at(manifest: Manifest, planned: RestorePlan) -> Origin:
+    """Return the origin of a copy at the point of a plan: that of its backup, with the plugins of the replay."""
+    return origin_in(manifest).model_copy(update={"plugins": planned.plugins})
 
 
 def _foreign(instance: Instance, name: str) -> CloneSource:
