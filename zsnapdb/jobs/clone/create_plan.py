@@ -19,7 +19,7 @@ from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
 from zsnapdb.jobs.clone.properties import is_clone_name
 from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
 from zsnapdb.jobs.clone.room import HomeRoom
-from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, origin_in, with_volumes
+from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, origin_at, origin_in, with_volumes
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.jobs.host import restorable
@@ -140,7 +140,7 @@ def planned_source(settings: Settings, instance: Instance, request: CloneRequest
             accepts_older=request.accepts_older,
             history=request.history,
         )
-        origin = origin_in(first_manifest(instance, repository, point))
+        origin = origin_at(first_manifest(instance, repository, point), point)
         masking = _masking(settings, request, SourceKind.POINT, rules)
         return PlannedSource(
             SourceKind.POINT, point, point.backup_id, origin, masking, is_prepared=True, replays=len(point.replays)

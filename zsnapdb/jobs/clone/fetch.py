@@ -17,7 +17,7 @@ from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import locks, properties, reusable_sets
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
 from zsnapdb.jobs.clone.reusable_sets import RECEIVED, facts_of
-from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, find_local, origin_in
+from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, find_local, origin_at, origin_in
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount, remove_folders, snapshot
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
@@ -131,7 +131,7 @@ def reach(
     own_settings = _with_own_mount_root(settings, set_id)
     with locks.on_reusable_set(RECEIVED, set_id):
         anchor = _fresh_anchor(home, set_id)
-        origin = origin_in(first_manifest(instance, repository, planned))
+        origin = origin_at(first_manifest(instance, repository, planned), planned)
         datasets.create(
             anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin, SourceKind.POINT, instance.host.now())}
         )

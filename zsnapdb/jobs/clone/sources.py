@@ -32,6 +32,7 @@ from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, Place, 
 from zsnapdb.zfs import datasets, snapshots
 
 if TYPE_CHECKING:
+    from zsnapdb.planning.restore.plan import RestorePlan
     from zsnapdb.repository.manifest import Manifest
 
 LIVE_STATE = "live"
@@ -194,6 +195,11 @@ def production_history(origin: Origin) -> str:
     except NotThere:
         return ""
     return ",".join(str(known[name]) for name in names)
+
+
+def origin_at(manifest: Manifest, planned: RestorePlan) -> Origin:
+    """Return the origin of a copy at the point of a plan: that of its backup, with the plugins of the replay."""
+    return origin_in(manifest).model_copy(update={"plugins": planned.plugins})
 
 
 def _foreign(instance: Instance, name: str) -> CloneSource:

@@ -33,6 +33,7 @@ from zsnapdb.planning.restore.steps import CheckServer, Replay, Replayer
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, ago, parse_target
 from zsnapdb.planning.server_copy.buffer_pool import buffer_pool, still
 from zsnapdb.planning.server_copy.identity import Access, PathMap
+from zsnapdb.planning.server_copy.plugins import with_later
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
@@ -119,6 +120,8 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         )
     batches = located_in(chosen.replays(settings.restore.batch_size), archive, local)
     replays = with_replayer(settings, instance, planned, batches)
+    if replays:
+        planned = _with_later_plugins(planned, candidates)
     last = handover_step(settings, instance, repository, planned, request.handover)
     # A server that the handover starts is checked by the handover.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
@@ -129,6 +132,13 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     carried = [] if whole.promotion is None else carrying.notes(whole.promotion, whole.clones)
     without = [f"OpenZFS of this host has no {name}: the copy is without {name}={unknown[name]}" for name in unknown]
     return replace(whole, point=replace(whole.point, notes=(*whole.point.notes, *without, *carried)))
+
+
+def _with_later_plugins(planned: RestorePlan, candidates: Sequence[Manifest]) -> RestorePlan:
+    """Return the plan with the plugins of the backups after its own, oldest first: a replay may need them."""
+    after = [manifest.backup_id for manifest in candidates].index(planned.backup_id) + 1
+    later = (server_source(manifest).server.plugins for manifest in candidates[after:])
+    return replace(planned, plugins=with_later(planned.plugins, later))
 
 
 def _without_steps(

@@ -135,8 +135,28 @@ def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_r
         kind = classify(plugin)
         if kind in (PluginClass.BUILT_IN, PluginClass.LEFT_OUT):
             is_on = kind is PluginClass.BUILT_IN and plugin.is_active
-            lines.append(f"loose_{plugin.option}={'ON' if is_on else 'OFF'}")
+            # With the prefix it is an option of a plugin alone: the name comes from a manifest (sql_plugin.cc).
+            lines.append(f"loose_plugin_{plugin.option}={'ON' if is_on else 'OFF'}")
     return tuple(lines)
+
+
+def with_later(known: ServerPlugins | None, later: Iterable[ServerPlugins | None]) -> ServerPlugins | None:
+    """Return the plugins that a replay may need: those of the backup, and those that `later` backups had.
+
+    INSTALL PLUGIN and INSTALL SONAME are in no binlog, and what was made with the new plugin is. The data of the backup
+    have no row for it, so an option loads it.
+    """
+    if known is None:
+        return None
+    has = {(plugin.kind, plugin.name) for plugin in known.plugins}
+    more = {
+        (plugin.kind, plugin.name): plugin.model_copy(update={"loaded_by": LoadedBy.OPTION})
+        for one in later
+        if one is not None
+        for plugin in one.plugins
+        if plugin.library and plugin.kind != COMPONENT and (plugin.kind, plugin.name) not in has
+    }
+    return known.model_copy(update={"plugins": (*known.plugins, *more.values())}) if more else known
 
 
 def with_libraries(known: ServerPlugins) -> tuple[str, ...]:
@@ -146,8 +166,9 @@ def with_libraries(known: ServerPlugins) -> tuple[str, ...]:
 
 
 def switched_off(options: Iterable[str]) -> frozenset[str]:
-    """Return the names that a line of an option file sets to OFF."""
-    return frozenset(option_name(line) for line in options if line.partition("=")[2].strip().upper() in _OFF)
+    """Return the names that a line of an option file sets to OFF, without the prefix of options of plugins."""
+    off = (option_name(line) for line in options if line.partition("=")[2].strip().upper() in _OFF)
+    return frozenset(name.removeprefix("plugin_") for name in off)
 
 
 def objections(

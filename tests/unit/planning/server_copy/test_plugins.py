@@ -15,6 +15,7 @@ from zsnapdb.planning.server_copy.plugins import (
     classify,
     objections,
     option_lines,
+    with_later,
 )
 from zsnapdb.planning.server_plugins import COMPONENT, FUNCTION, LoadedBy, Plugin, ServerPlugins, plugin_hint
 
@@ -66,8 +67,8 @@ def test_recorded_plugin_has_one_class_and_its_lines(release: str) -> None:
             lines
             == {
                 PluginClass.LOADED: (f"plugin_load_add={plugin.library}",),
-                PluginClass.BUILT_IN: (f"loose_{plugin.option}=ON",),
-                PluginClass.LEFT_OUT: (f"loose_{plugin.option}=OFF",),
+                PluginClass.BUILT_IN: (f"loose_plugin_{plugin.option}=ON",),
+                PluginClass.LEFT_OUT: (f"loose_plugin_{plugin.option}=OFF",),
                 PluginClass.BY_DATA: (),
                 PluginClass.KEYS: (),
             }[own]
@@ -125,8 +126,14 @@ def test_library_with_several_plugins_is_loaded_once() -> None:
 
 def test_built_in_plugin_is_switched_as_on_the_source() -> None:
     on = Plugin(name="FEDERATED", kind="STORAGE ENGINE")
-    assert lines_of(on) == ("loose_federated=ON",)
-    assert lines_of(on.model_copy(update={"is_active": False})) == ("loose_federated=OFF",)
+    assert lines_of(on) == ("loose_plugin_federated=ON",)
+    assert lines_of(on.model_copy(update={"is_active": False})) == ("loose_plugin_federated=OFF",)
+
+
+@pytest.mark.parametrize("name", ["skip_grant_tables", "init-file", "general_log", "local_infile", "event_scheduler"])
+def test_name_of_a_plugin_sets_no_other_option(name: str) -> None:
+    (line,) = lines_of(Plugin(name=name, kind="DAEMON"))
+    assert line == f"loose_plugin_{name.replace('-', '_')}=ON"
 
 
 def test_least_maturity_is_that_of_the_source() -> None:
@@ -136,7 +143,7 @@ def test_least_maturity_is_that_of_the_source() -> None:
 
 
 def test_site_switches_a_plugin_off() -> None:
-    for line in ("archive=OFF", "loose-archive = 0", "loose_ARCHIVE=off"):
+    for line in ("archive=OFF", "loose-archive = 0", "loose_ARCHIVE=off", "plugin_archive=OFF"):
         assert lines_of(ARCHIVE, options=(line,)) == ()
         assert objections(ServerPlugins(plugins=(ARCHIVE,)), InstalledPlugins("/p", frozenset()), (line,)) == ()
     assert lines_of(ARCHIVE, options=("loose_archive=ON",)) != ()
@@ -171,6 +178,16 @@ def test_folder_that_the_sandbox_hides_is_an_objection() -> None:
     (found,) = objections(SOURCE, InstalledPlugins("/srv/p", HOST.libraries, is_shown=False), ())
     assert found.is_needed
     assert '"/srv/p" to server.sandbox_reads' in found.hint
+
+
+def test_replay_has_the_plugins_of_later_backups() -> None:
+    known = ServerPlugins(plugins=(ARCHIVE,), maturity="gamma")
+    together = with_later(known, (None, ServerPlugins(plugins=(ARCHIVE, ED25519)), SOURCE))
+    assert together is not None
+    assert together.plugins[:2] == (ARCHIVE, ED25519.model_copy(update={"loaded_by": LoadedBy.OPTION}))
+    assert "plugin_load_add=auth_ed25519.so" in option_lines(together, (), reads_rows=True)
+    assert with_later(known, (known, None)) == known
+    assert with_later(None, (SOURCE,)) is None
 
 
 @pytest.mark.parametrize(
