@@ -101,12 +101,19 @@ class ChannelPart(Part):
         )
 
 
+class FileOwnerPart(Part):
+    """The account of a server where it was backed up: the numbers of its user and of its first group."""
+
+    uid: int = Field(gt=0, lt=2**32)
+    gid: int = Field(ge=0, lt=2**32)
+
+
 class ServerPart(Part):
     """The identity of a server, and the settings that a server needs to start on its files.
 
     `absolute_tablespaces` are the paths of tablespaces outside the data directory. `engines` says how many user tables
     have each storage engine. `key_files` are the files with the keys of encrypted tables; they may be in no backup.
-    `binlog_key` is the name of the key that the newest binlog was encrypted with.
+    `binlog_key` is the name of the key that the newest binlog was encrypted with. `file_owner` owns the server's files.
     """
 
     flavour: Flavour
@@ -118,6 +125,7 @@ class ServerPart(Part):
     engines: dict[ShortLine, Count] = Field(default_factory=dict)
     key_files: tuple[Line, ...] = ()
     binlog_key: Line | None = None
+    file_owner: FileOwnerPart | None = None
 
 
 class ServerSourcePart(Part):
