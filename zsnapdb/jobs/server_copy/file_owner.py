@@ -14,8 +14,10 @@ from zsnapdb.mysql.process import server
 
 def change_of_owner(recorded: Owner | None, user: str) -> str | None:
     """Return in words to whom the files are given; None if they belong to this account, or if nothing was recorded."""
+    if recorded is None:
+        return None
     owner = Owner(*server.account(user))
-    if recorded is None or recorded == owner:
+    if recorded == owner:
         return None
     return f"files are given from uid {recorded.uid}, gid {recorded.gid} to {user} (uid {owner.uid}, gid {owner.gid})"
 
