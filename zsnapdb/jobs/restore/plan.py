@@ -129,9 +129,14 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     unknown = unknown_here([volume.filesystem.properties for volume in manifest.volumes], pool_of(top))
     whole = replace(planned, steps=(*made, *recovering(manifest, layout, unknown), *replays, *checks, last))
     encrypted_places.refuse_exchange(whole)
-    carried = [] if whole.promotion is None else carrying.notes(whole.promotion, whole.clones)
+    return _with_notes_on_properties(whole, unknown)
+
+
+def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) -> RestorePlan:
+    """Return the plan with what it says of properties: what production's place gets, and what this host has not."""
+    carried = [] if planned.promotion is None else carrying.notes(planned.promotion, planned.clones)
     without = [f"OpenZFS of this host has no {name}: the copy is without {name}={unknown[name]}" for name in unknown]
-    return replace(whole, point=replace(whole.point, notes=(*whole.point.notes, *without, *carried)))
+    return replace(planned, point=replace(planned.point, notes=(*planned.point.notes, *without, *carried)))
 
 
 def _without_steps(
