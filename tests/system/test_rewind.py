@@ -34,6 +34,45 @@ def control(lab: Lab) -> Iterator[tuple[tuple[str, str], ...]]:
         yield replacements
 
 
+SITE_PROPERTIES = {
+    "tank/mysql": {"quota": "8G", "reservation": "64M", "com.sun:auto-snapshot": "true", "autobackup:offsite": "a=>b"},
+    "tank/mysql/data": {
+        "refquota": "7G",
+        "secondarycache": "none",
+        "snapdir": "visible",
+        "org.znapzend:plan": "x\tlocal",
+    },
+}
+"""What a site sets on its production, and other programs select it by."""
+SITE_RIGHTS = (("-s", "@keepers", "hold,send"), ("-c", "mount"), ("-l", "-u", "daemon", "@keepers"), ("-e", "snapshot"))
+
+
+@contextlib.contextmanager
+def set_by_the_site() -> Iterator[list[str]]:
+    """Set the properties and rights of a site on production, and yield all that holds there, as `zfs` prints it."""
+    for dataset, values in SITE_PROPERTIES.items():
+        zfs("set", *(f"{name}={value}" for name, value in values.items()), dataset)
+    for words in SITE_RIGHTS:
+        zfs("allow", *words, "tank/mysql")
+    try:
+        yield held_by_the_site()
+    finally:
+        for dataset, values in SITE_PROPERTIES.items():
+            limits = [name for name in values if name in ("quota", "reservation", "refquota")]
+            zfs("set", *(f"{name}=none" for name in limits), dataset)
+            for name in set(values).difference(limits):
+                zfs("inherit", name, dataset)
+        for words in SITE_RIGHTS:
+            zfs("unallow", *words, "tank/mysql")
+
+
+def held_by_the_site() -> list[str]:
+    """Return every value that somebody set on production, with its source, and every right there."""
+    columns = ("get", "-H", "-p", "-o", "name,property,value,source", "-s", "local,received,inherited,default", "all")
+    rows = [row for row in zfs(*columns, *SITE_PROPERTIES) if "\tzsnapdb:" not in row]
+    return [*sorted(rows), *zfs("allow", "tank/mysql")]
+
+
 def server_id(lab: Lab) -> int:
     return int(lab.sql("SELECT @@server_id")[0][0])
 
@@ -54,7 +93,9 @@ def test_a_rewind_undoes_an_accident_in_place_with_what_is_on_the_host_and_keeps
     assert (planned["volumes_from"], planned["binlogs_from"]["archive"]) == ("host", 0)
     refused = lab.zsnapdb("rewind", "main", "--to", point, "--json", config=away)
     assert (refused.code, "add --yes" in refused.stderr) == (2, True)
-    done = lab.zsnapdb("rewind", "main", "--to", point, "--yes", "--no-backup", "--json", config=away).json
+    with set_by_the_site() as held:
+        done = lab.zsnapdb("rewind", "main", "--to", point, "--yes", "--no-backup", "--json", config=away).json
+        assert held_by_the_site() == held
     assert done["finished"]
     assert (state(), lines(lab)) == (expected, [1, 2, 3])
     assert not lab.sql("SHOW TABLES FROM rewound LIKE 'after_it'")

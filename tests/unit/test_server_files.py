@@ -150,7 +150,7 @@ def test_no_link_may_lead_to_a_place_in_a_received_tree_whoever_made_it(tmp_path
     server_files.refuse_links(tmp_path / "top/logs/inner", tmp_path / "top")
 
 
-OTHER = server_files.Owner(54321, 54321)
+OTHER, FORMER = server_files.Owner(54321, 54322), server_files.Owner(12345, 12345)
 
 
 @pytest.fixture
@@ -175,11 +175,23 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files
 
 @needs_root
 def test_a_tree_is_given_with_all_that_is_in_it_but_what_is_roots(foreign: Path) -> None:
-    assert server_files.give_tree(foreign.parent, [foreign.name], OTHER) == 6
+    assert server_files.give_tree(foreign.parent, [foreign.name], OTHER, FORMER) == 6
     owners = {file.name: file.lstat().st_uid for file in (foreign, *foreign.rglob("*"))}
     assert owners.pop("of root") == 0
     assert set(owners.values()) == {OTHER.uid}
-    assert server_files.give_tree(foreign.parent, [foreign.name], OTHER) == 0
+    assert server_files.give_tree(foreign.parent, [foreign.name], OTHER, FORMER) == 0
+
+
+@needs_root
+def test_what_belongs_to_another_account_than_the_servers_stays(foreign: Path) -> None:
+    os.chown(foreign / "data" / "ibdata1", 777, FORMER.gid)
+    os.link(foreign / "binlog.000001", foreign / "data" / "same binlog")
+    server_files.give_tree(foreign.parent, [foreign.name], OTHER, FORMER, last=foreign / "data")
+    owners = {file.name: (file.lstat().st_uid, file.lstat().st_gid) for file in (foreign, *foreign.rglob("*"))}
+    assert (owners["ibdata1"], owners["data"]) == ((777, OTHER.gid), (FORMER.uid, FORMER.gid))
+    assert owners["same binlog"] == (OTHER.uid, OTHER.gid)
+    assert server_files.give_folder(foreign / "data", OTHER, FORMER) == 1
+    assert server_files.give_folder(foreign / "data", OTHER, FORMER) == 0
 
 
 @needs_root
@@ -189,7 +201,7 @@ def test_nothing_is_given_that_a_link_in_the_tree_names(foreign: Path, victim: P
     for link in ("to a file", "data/to a folder"):
         _be_of(foreign / link, 12345)
     before = victim.stat(), victim.parent.stat()
-    assert server_files.give_tree(foreign.parent, [foreign.name], OTHER) == 8
+    assert server_files.give_tree(foreign.parent, [foreign.name], OTHER, FORMER) == 8
     assert [(now.st_uid, now.st_ctime_ns) for now in (victim.stat(), victim.parent.stat())] == [
         (then.st_uid, then.st_ctime_ns) for then in before
     ]
@@ -200,7 +212,7 @@ def test_a_link_in_the_way_to_the_tree_is_refused(tmp_path: Path, victim: Path) 
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "data").symlink_to(tmp_path)
     with pytest.raises(UnsafeFileError, match="symbolic link"):
-        server_files.give_tree(tmp_path / "copy", ["data"], OTHER)
+        server_files.give_tree(tmp_path / "copy", ["data"], OTHER, FORMER)
     assert victim.stat().st_uid == os.geteuid()
 
 
@@ -210,7 +222,7 @@ def test_folders_that_no_server_makes_end_in_an_error(planted: Path) -> None:
         deep /= "a"
     deep.mkdir(parents=True)
     with pytest.raises(UnsafeFileError, match="more than 64 folders above it"):
-        server_files.give_tree(planted.parent, [planted.name], server_files.Owner(os.geteuid(), os.getegid()))
+        server_files.give_tree(planted.parent, [planted.name], OTHER, FORMER)
 
 
 def test_a_path_below_an_open_folder_is_walked_from_that_folder_whatever_its_name_is_now(tmp_path: Path) -> None:

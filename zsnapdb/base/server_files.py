@@ -267,50 +267,78 @@ def _give(opened: int, owner: Owner | None) -> None:
         os.fchown(opened, owner.uid, owner.gid)
 
 
-def give_tree(root: Path, names: Sequence[str], owner: Owner) -> int:
+def give_tree(root: Path, names: Sequence[str], owner: Owner, former: Owner, last: Path | None = None) -> int:
     """Give the folder `names` below `root` and all that is in it to `owner`. Return how many files and folders changed.
 
-    Links are given themselves, and none is followed. What belongs to root stays root's. Other filesystems mounted below
-    are left out. The folder itself is the last: if it belongs to `owner`, nothing is left to give. UnsafeFileError if
-    folders are nested deeper than a server makes them.
+    Only what belongs to `former` is given, its uid and its gid each. Links are given themselves, and none is followed.
+    What belongs to root stays root's. Other filesystems mounted below are left out, and so is the folder `last`, not
+    what is in it. UnsafeFileError if folders are nested deeper than a server makes them.
     """
+    left_out = None
+    if last is not None:
+        with folder(last) as at:
+            left_out = (os.fstat(at).st_dev, os.fstat(at).st_ino)
+    giving = _Giving(owner, former, left_out)
     with folder_below(root, names) as at:
         opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-    return _give_folder(opened, root.joinpath(*names), owner, 0)
+    return giving.give(opened, root.joinpath(*names), 0)
 
 
-def _give_folder(opened: int, path: Path, owner: Owner, depth: int) -> int:
-    """Give an open folder with all that is in it, the folder last, and close it."""
-    given = 0
+def give_folder(path: Path, owner: Owner, former: Owner) -> int:
+    """Give one folder, and nothing in it, as `give_tree` does."""
+    with folder(path) as at:
+        opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     try:
-        if depth > _DEEPEST:
-            raise _unsafe(path, f"has more than {_DEEPEST} folders above it")
-        own = os.fstat(opened)
-        with os.scandir(opened) as entries:
-            for entry in entries:
-                status = entry.stat(follow_symlinks=False)
-                if status.st_dev != own.st_dev or entry.name == ".zfs":
-                    continue
-                if stat.S_ISDIR(status.st_mode):
-                    inner = os.open(
-                        entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=opened
-                    )
-                    given += _give_folder(inner, path / entry.name, owner, depth + 1)
-                elif (wanted := _new_owner(status, owner)) is not None:
-                    os.chown(entry.name, *wanted, dir_fd=opened, follow_symlinks=False)
-                    given += 1
-        if (wanted := _new_owner(own, owner)) is not None:
+        wanted = _new_owner(os.fstat(opened), owner, former)
+        if wanted is not None:
             os.fchown(opened, *wanted)
-            given += 1
-        return given
+        return int(wanted is not None)
     finally:
         os.close(opened)
 
 
-def _new_owner(status: os.stat_result, owner: Owner) -> tuple[int, int] | None:
-    """Return the uid and gid that a file gets; None: it keeps its own."""
-    new = (owner.uid if status.st_uid else 0, owner.gid if status.st_gid else 0)
-    return new if new != (status.st_uid, status.st_gid) else None
+@dataclass(frozen=True)
+class _Giving:
+    """A change of owner: from whom, to whom, and the folder (device and inode) that is left out."""
+
+    owner: Owner
+    former: Owner
+    last: tuple[int, int] | None
+
+    def give(self, opened: int, path: Path, depth: int) -> int:
+        """Give an open folder with all that is in it, the folder last, and close it."""
+        given = 0
+        try:
+            if depth > _DEEPEST:
+                raise _unsafe(path, f"has more than {_DEEPEST} folders above it")
+            own = os.fstat(opened)
+            with os.scandir(opened) as entries:
+                for entry in entries:
+                    status = entry.stat(follow_symlinks=False)
+                    if status.st_dev != own.st_dev or entry.name == ".zfs":
+                        continue
+                    if stat.S_ISDIR(status.st_mode):
+                        inner = os.open(
+                            entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=opened
+                        )
+                        given += self.give(inner, path / entry.name, depth + 1)
+                    elif (wanted := _new_owner(status, self.owner, self.former)) is not None:
+                        os.chown(entry.name, *wanted, dir_fd=opened, follow_symlinks=False)
+                        given += 1
+            wanted = _new_owner(own, self.owner, self.former)
+            if wanted is not None and (own.st_dev, own.st_ino) != self.last:
+                os.fchown(opened, *wanted)
+                given += 1
+            return given
+        finally:
+            os.close(opened)
+
+
+def _new_owner(status: os.stat_result, owner: Owner, former: Owner) -> tuple[int, int] | None:
+    """Return the uid and gid that a file gets; None: it keeps its own. Root's stay root's."""
+    uid = owner.uid if status.st_uid == former.uid != 0 else status.st_uid
+    gid = owner.gid if status.st_gid == former.gid != 0 else status.st_gid
+    return (uid, gid) if (uid, gid) != (status.st_uid, status.st_gid) else None
 
 
 def make_folder(path: Path, owner: Owner | None) -> None:

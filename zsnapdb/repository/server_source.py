@@ -102,6 +102,13 @@ class ChannelPart(Part):
         )
 
 
+class FileOwnerPart(Part):
+    """The account of a server where it was backed up: the numbers of its user and of its first group."""
+
+    uid: int = Field(gt=0, lt=2**32)
+    gid: int = Field(ge=0, lt=2**32)
+
+
 class ServerPart(Part):
     """The identity of a server, and the settings that a server needs to start on its files.
 
@@ -109,7 +116,7 @@ class ServerPart(Part):
     have each storage engine. `key_files` are the files with the keys of encrypted tables; they may be in no backup.
     `origins` says of each variable that was set where its value came from, in the server's words. `binlog_key` is the
     name of the key that the newest binlog was encrypted with. `plugins` None: a backup that does not say which plugins
-    the server had.
+    the server had. `file_owner` owns the server's files.
     """
 
     flavour: Flavour
@@ -123,6 +130,7 @@ class ServerPart(Part):
     key_files: tuple[Line, ...] = ()
     binlog_key: Line | None = None
     plugins: ServerPlugins | None = None
+    file_owner: FileOwnerPart | None = None
 
 
 class ServerSourcePart(Part):

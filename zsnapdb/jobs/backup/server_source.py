@@ -28,6 +28,7 @@ from zsnapdb.mysql.binlog.known_tail import KnownTail
 from zsnapdb.mysql.probe import published_position, what_may_have_changed
 from zsnapdb.mysql.process.ddl_log import statements_half_done
 from zsnapdb.mysql.process.paths import absolute_tablespaces, keyring_paths
+from zsnapdb.mysql.process.server import owner_of_files
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.backup.fitness import judge_durability, objection
 from zsnapdb.planning.backup.lock_strategy import LockChoice, still_enough
@@ -37,7 +38,14 @@ from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.planning.server_copy.records import recorded_origins, recorded_variables
 from zsnapdb.repository.manifest import FilesystemType
-from zsnapdb.repository.server_source import ChannelPart, LockPart, PositionPart, ServerPart, ServerSourcePart
+from zsnapdb.repository.server_source import (
+    ChannelPart,
+    FileOwnerPart,
+    LockPart,
+    PositionPart,
+    ServerPart,
+    ServerSourcePart,
+)
 
 _AT_ONCE_SECONDS = 1.0
 """How long to wait for a lock that has a fallback, in seconds: the smallest lock_wait_timeout."""
@@ -121,6 +129,7 @@ class ServerSource:
         facts = observed.facts
         seen = volume_facts(observed.volumes.values())
         volumes = {role: seen[dataset] for role, dataset in observed.volumes.items()}
+        owner = owner_of_files(facts.variables["datadir"])
         source = ServerSourcePart(
             position=PositionPart.of(proof.position),
             lock=LockPart(
@@ -142,6 +151,7 @@ class ServerSource:
                 key_files=tuple(path.path for path in keyring_paths(facts.variables)),
                 binlog_key=observed.binlog_key,
                 plugins=facts.plugins,
+                file_owner=FileOwnerPart(uid=owner[0], gid=owner[1]) if owner is not None else None,
             ),
         )
         return SourceDescription(

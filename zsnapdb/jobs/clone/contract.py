@@ -16,7 +16,8 @@ from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.base.model import Position
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import credentials, locks, volumes
+from zsnapdb.jobs.clone import credentials, locks
+from zsnapdb.jobs.server_copy.file_owner import give_files
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.binlog.known_tail import KnownTail
@@ -73,7 +74,7 @@ def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
     """
     copy = clone.copy
     server_files.remove_tree(copy.folder)
-    volumes.give(copy)
+    give_files(copy)
     copy.make_private()
     copy.remove_identity()
     return copy.recorded_position(known, has_gtids=clone.origin.has_gtids)
@@ -108,7 +109,7 @@ def start_again(clone: CloneServer) -> None:
 
     A password whose file is lost is replaced by a new one. With the internal account that of the users is made anew.
     """
-    volumes.give(clone.copy)
+    give_files(clone.copy)
     clone.copy.make_private()
     password, internal = credentials.read(_users_file(clone)), credentials.read(_internal_file(clone))
     with locks.turn(), undone_on_error(clone.copy.process().kill):

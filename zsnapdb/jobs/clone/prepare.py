@@ -34,7 +34,6 @@ from zsnapdb.jobs.clone.volumes import (
     NOT_MOUNTED,
     clone_volumes,
     copy_of,
-    give,
     layout_of,
     mount,
     outer_first,
@@ -44,6 +43,7 @@ from zsnapdb.jobs.clone.volumes import (
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
+from zsnapdb.jobs.server_copy.file_owner import give_files
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.server_copy.identity import Access
@@ -185,7 +185,7 @@ def _recover_once(
     """
     mount(volumes)
     server_files.remove_tree(copy.folder)
-    give(copy)
+    give_files(copy)
     copy.make_private()
     copy.remove_identity()
     origin, report = source.origin, None

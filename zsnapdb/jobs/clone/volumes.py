@@ -12,13 +12,11 @@ from pathlib import Path
 
 from zsnapdb.base import server_files
 from zsnapdb.base.model import Snapshot
-from zsnapdb.base.server_files import Owner
 from zsnapdb.config.settings import CloneSettings, ServerSettings
 from zsnapdb.jobs.clone.properties import ROLE_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
-from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.dataset_properties import explicit_values
 from zsnapdb.planning.server_copy.identity import PathMap
@@ -69,18 +67,6 @@ def copy_of(origin: Origin, layout: CopyLayout, root: Path, settings: ServerSett
         origin.key_files,
         plugins=origin.plugins,
     )
-
-
-def give(copy: Copy) -> int:
-    """Give the mounted files of a clone to the account of its server, which does not run. Return how many changed.
-
-    Nothing is walked if the top of each volume, and the data directory, belong to that account already, or to root.
-    """
-    owner = Owner(*server.account(copy.settings.user))
-    places = [Path(place) for _, place in copy.paths.pairs]
-    if all(os.lstat(place).st_uid in (0, owner.uid) for place in (*places, copy.datadir)):
-        return 0
-    return sum(server_files.give_tree(copy.root, place.relative_to(copy.root).parts, owner) for place in places)
 
 
 def outer_first(layout: CopyLayout) -> list[tuple[str, str]]:

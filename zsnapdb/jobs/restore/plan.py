@@ -9,6 +9,7 @@ from pathlib import Path
 
 from zsnapdb.base.errors import ExistsError, NotThere, PreflightError, UsageError
 from zsnapdb.base.model import Flavour, pool_of
+from zsnapdb.base.server_files import Owner
 from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import restorable
@@ -21,6 +22,7 @@ from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.local_start import is_local_set, names_local_set, standing_of, with_local_sets
 from zsnapdb.jobs.restore.volume_steps import receiving, recovering
 from zsnapdb.jobs.restore.without_store import archive_of
+from zsnapdb.jobs.server_copy.file_owner import change_of_owner
 from zsnapdb.jobs.server_copy.prepare import Copy, lay_out
 from zsnapdb.mysql.process import programs, server, server_program
 from zsnapdb.planning.chain import restore_chain
@@ -108,7 +110,9 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     refuse_existing(layout)
     server_program.chosen(instance.settings.server, facts.flavour, facts.version)
     server.account(instance.settings.server.user)
-    notes = (*newer, *chosen.point.notes, *_origin_notes(instance, request, manifest, origin))
+    given = change_of_owner(_file_owner(manifest), instance.settings.server.user)
+    origins = _origin_notes(instance, request, manifest, origin)
+    notes = (*newer, *chosen.point.notes, *origins, *([given] if given else []))
     planned = _without_steps(instance, repository, request, manifest, replace(chosen.point, notes=notes), layout)
     # A path that cannot be translated raises its error now and not after the download.
     copy = copy_of(instance, planned)
@@ -129,9 +133,14 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     unknown = unknown_here([volume.filesystem.properties for volume in manifest.volumes], pool_of(top))
     whole = replace(planned, steps=(*made, *recovering(manifest, layout, unknown), *replays, *checks, last))
     encrypted_places.refuse_exchange(whole)
-    carried = [] if whole.promotion is None else carrying.notes(whole.promotion, whole.clones)
+    return _with_notes_on_properties(whole, unknown)
+
+
+def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) -> RestorePlan:
+    """Return the plan with what it says of properties: what production's place gets, and what this host has not."""
+    carried = [] if planned.promotion is None else carrying.notes(planned.promotion, planned.clones)
     without = [f"OpenZFS of this host has no {name}: the copy is without {name}={unknown[name]}" for name in unknown]
-    return replace(whole, point=replace(whole.point, notes=(*whole.point.notes, *without, *carried)))
+    return replace(planned, point=replace(planned.point, notes=(*planned.point.notes, *without, *carried)))
 
 
 def _with_later_plugins(planned: RestorePlan, candidates: Sequence[Manifest]) -> RestorePlan:
@@ -166,9 +175,15 @@ def _without_steps(
         layout=layout,
         key_files=facts.key_files,
         repository_name=instance.other_repository,
+        file_owner=None if facts.file_owner is None else (facts.file_owner.uid, facts.file_owner.gid),
         buffer_pool=_buffer_pool(server, facts.variables),
         plugins=facts.plugins,
     )
+
+
+def _file_owner(manifest: Manifest) -> Owner | None:
+    recorded = server_source(manifest).server.file_owner
+    return None if recorded is None else Owner(recorded.uid, recorded.gid)
 
 
 def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> LocalBinlogs:

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from zsnapdb.base.errors import ConsistencyError, DamagedError
 from zsnapdb.base.model import Position
+from zsnapdb.base.server_files import Owner
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.base.events import Events
@@ -20,6 +21,7 @@ from zsnapdb.jobs.host.dataset_tuning import tune
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.receiving import restored_mark, restored_property
+from zsnapdb.jobs.server_copy.file_owner import give_files
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
@@ -186,6 +188,7 @@ def recover(work: ServerWork, step: Recover) -> None:
         for part in next(other for other in work.plan.steps if isinstance(other, MountVolumes)).parts:
             owned.roll_back(part.dataset, part.snapshot, STEP_SNAPSHOT, restored_mark(work.plan))
     copy = work.copy
+    give_files(copy, None if work.plan.file_owner is None else Owner(*work.plan.file_owner))
     copy.make_private()
     recorded = PositionPart(
         binlog_file=step.binlog_file, binlog_offset=step.binlog_offset, gtids=step.gtids, source="manifest"

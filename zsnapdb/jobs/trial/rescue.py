@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from zsnapdb.base.errors import ExistsError, PreflightError, UsageError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, SnapshotSet, backup_time, is_backup_id, pool_of
+from zsnapdb.base.server_files import Owner
 from zsnapdb.base.text_files import password_in
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
@@ -23,6 +24,7 @@ from zsnapdb.jobs.host.local_sets import described_sets
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.without_store import reopen, stored_or_here
+from zsnapdb.jobs.server_copy.file_owner import give_files
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered
 from zsnapdb.jobs.trial import delivery, scratch, scratch_restore
 from zsnapdb.jobs.trial.delivery import Delivered, Target
@@ -327,6 +329,8 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
 
 def _start_cloned(isolated: Isolated, planned: RescuePlan) -> None:
     """Start the server on the clone. It must recover to exactly the backup's position."""
+    owner = planned.restore.file_owner
+    give_files(planned.copy, None if owner is None else Owner(*owner))
     planned.copy.make_private()
     isolated.start()
     recover = next(step for step in planned.restore.steps if isinstance(step, Recover))

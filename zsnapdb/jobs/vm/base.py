@@ -20,6 +20,7 @@ from zsnapdb.jobs.vm import catalogue, locks, origins, properties, removal
 from zsnapdb.jobs.vm.catalogue import MachineBase
 from zsnapdb.jobs.vm.create import copy_nvram
 from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.dataset_properties import explicit_values
 from zsnapdb.planning.vm import clone_domain, request
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.vm import images
@@ -178,7 +179,7 @@ def _clone_domain(settings: Settings, planned: MachineBasePlan, marks: Mapping[s
             f"the {planned.made_of} was started while its disks were snapshotted", hint="shut it down and try again"
         )
     for target, dataset in planned.volumes.items():
-        datasets.clone(planned.source_snapshots[target], dataset, marks)
+        datasets.clone(planned.source_snapshots[target], dataset, {**explicit_values("volume"), **marks})
 
 
 def _snapshot(names: list[str], marks: Mapping[str, str]) -> None:

@@ -25,6 +25,7 @@ from zsnapdb.jobs.vm.catalogue import Machine, SeenMachine
 from zsnapdb.jobs.vm.origins import MachineOrigin
 from zsnapdb.jobs.vm.readiness import ReadyMarker
 from zsnapdb.planning.clone.lease import CloneLease, Quota, first_lease, stamp
+from zsnapdb.planning.dataset_properties import explicit_values
 from zsnapdb.planning.vm import request, seed
 from zsnapdb.planning.vm.clone_domain import CloneNetwork, DomainIdentity, clone_xml
 from zsnapdb.planning.vm.seed import GuestIdentity
@@ -288,7 +289,7 @@ def _clone_all(planned: MachinesPlan) -> None:
 def _clone_volumes(planned: MachinesPlan, machine: PlannedMachine) -> None:
     marks = {properties.MACHINE_PROPERTY: machine.name}
     for target, dataset in machine.volumes.items():
-        datasets.clone(planned.origin.snapshots[target], dataset, marks)
+        datasets.clone(planned.origin.snapshots[target], dataset, {**explicit_values("volume"), **marks})
     pending = snapshots.PendingSnapshots.of(
         [f"{dataset}@{properties.START_SNAPSHOT}" for dataset in machine.volumes.values()], marks
     )

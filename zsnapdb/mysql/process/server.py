@@ -73,6 +73,23 @@ def account(user: str) -> tuple[int, int]:
     return entry.pw_uid, grp.getgrgid(entry.pw_gid).gr_gid
 
 
+def owner_of_files(datadir: str) -> tuple[int, int] | None:
+    """Return who owns the files of a server on this host: the uid of its data directory, and that account's first gid.
+
+    None if that is root, or if the folder is not here.
+    """
+    try:
+        status = os.stat(datadir)
+    except OSError:
+        return None
+    if status.st_uid == 0:
+        return None
+    try:
+        return status.st_uid, pwd.getpwuid(status.st_uid).pw_gid
+    except KeyError:
+        return status.st_uid, status.st_gid
+
+
 def make_private_folder(folder: Path, user: str) -> None:
     """Make the folder for socket, pid, log and temporary files. Only the server's account can enter the folder."""
     if len(str(folder / "server.sock").encode()) > _SOCKET_LIMIT:

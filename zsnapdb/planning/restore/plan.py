@@ -94,6 +94,8 @@ class RestorePlan:
     key_files: tuple[str, ...] = ()
     repository_name: str | None = None
     """The configured repository if it is not the instance's own."""
+    file_owner: tuple[int, int] | None = None
+    """The uid and gid that the server's files had where they were backed up; None: it was not recorded."""
     buffer_pool: int | None = None
     """The most that the buffer pool of the server that recovers and replays has, in bytes; None: the server's own."""
     plugins: ServerPlugins | None = None
