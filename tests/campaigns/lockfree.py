@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.campaigns.support.binlog_contents import Truth, differences
 from tests.campaigns.support.disturbance import SOCKET, Disturbance, Disturbing
+from tests.campaigns.support.refusals import Refusals
 from tests.lab.inside import ledger
 from zsnapdb.base.model import Flavour
 from zsnapdb.cli.progress import Terminal
@@ -33,6 +34,7 @@ from zsnapdb.jobs.backup.snapshot_set import Taken, take
 from zsnapdb.jobs.base.clock import fresh_backup_id
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
+from zsnapdb.mysql.session import Session
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.zfs import datasets, owned
 
@@ -79,6 +81,7 @@ class Campaign:
         self.rounds: list[Round] = []
         self.committed: dict[int, int] = {}
         self.longest_wait = 0.0
+        self.refusals = Refusals()
 
     def sql(self, *statements: str) -> None:
         with ledger.connect(SOCKET, "root", "", None) as connection, connection.cursor() as cursor:
@@ -132,20 +135,8 @@ class Campaign:
                         "beside": "+".join(kinds) or "nothing",
                         "compressing": str(compressing),
                     }
-                    shots.append(
-                        Shot(
-                            number,
-                            settings,
-                            take(
-                                ServerSource(self.instance, session),
-                                observed,
-                                self.instance.name,
-                                fresh_backup_id(),
-                                Terminal(),
-                                run_id=self.instance.host.run_id(),
-                            ),
-                        )
-                    )
+                    taken = self.refusals.until_made(lambda: self._take(session, observed))
+                    shots.append(Shot(number, settings, taken))
         finally:
             disturbance.stop()
             load_running.stop()
@@ -155,6 +146,16 @@ class Campaign:
         self.longest_wait = max(self.longest_wait, load_running.longest_wait)
         for shot in shots:
             self._look(shot, observed)
+
+    def _take(self, session: Session, observed: Observed) -> Taken[ServerProof]:
+        return take(
+            ServerSource(self.instance, session),
+            observed,
+            self.instance.name,
+            fresh_backup_id(),
+            Terminal(),
+            run_id=self.instance.host.run_id(),
+        )
 
     def _look(self, shot: Shot, observed: Observed) -> None:
         position = shot.taken.proof.position
@@ -233,10 +234,12 @@ def main() -> int:
     print(
         f"{campaign.flavour}: {len(campaign.rounds) - len(bad)} of {len(campaign.rounds)} lock-free snapshots exact,"
         f" seed {options.seed}, {len(campaign.truth.journal)} transfers, {len(campaign.truth.batches)} big"
-        f" transactions; snapshot {held_ms[len(held_ms) // 2]:.1f} ms median, {held_ms[-1]:.1f} ms longest; longest"
+        f" transactions, {len(campaign.refusals.messages)} attempts refused for lock.deadline;"
+        f" snapshot {held_ms[len(held_ms) // 2]:.1f} ms median, {held_ms[-1]:.1f} ms longest; longest"
         f" transfer {campaign.longest_wait * 1000:.0f} ms; {time.monotonic() - began:.0f} s"
     )
     document = {"flavour": campaign.flavour.value, "seed": options.seed, "rounds": [asdict(r) for r in campaign.rounds]}
+    document["refused"] = campaign.refusals.messages
     Path("/out/campaign.json").write_text(json.dumps(document, indent=1) + "\n")
     return 1 if bad or not campaign.rounds else 0
 

@@ -140,7 +140,10 @@ HOMES = {
         *("fleet/specification.py", "fleet/worker.py", "fleet/workflows.py"),
     },
     "joserfc": {"serve/id_tokens.py"},
-    "botocore": {"store/s3.py", "store/s3_client.py", "store/s3_locks.py", "store/s3_ranges.py"},
+    "botocore": {
+        *("store/s3.py", "store/s3_client.py", "store/s3_credentials.py", "store/s3_errors.py"),
+        *("store/s3_locks.py", "store/s3_ranges.py", "store/s3_removal.py"),
+    },
     "typer": None,
     "ctypes": {
         *("zfs/core.py", "zfs/mounting.py", "zfs/snapshot_files.py", "mysql/process/sandbox_launcher.py"),

@@ -12,11 +12,11 @@ from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_valida
 from zsnapdb.base.quantities import Level, Seconds, Size
 from zsnapdb.config.objectives import ObjectiveSettings
 from zsnapdb.config.section import ConfigSection
+from zsnapdb.config.store_address import StoreAddress, parse_address
 
 _LATER_CLASSES = ("GLACIER", "DEEP_ARCHIVE")
 
-STORE_ADDRESSES = {"s3://bucket[/prefix]": r"s3://[^/]+", "file:///folder": r"file:///"}
-"""The address of each kind of store as users write it, and its pattern. `zsnapdb.store.open` has the stores."""
+_ENDPOINT = r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?"
 
 Count = Annotated[int, Field(ge=0, le=100_000)]
 
@@ -108,10 +108,12 @@ class S3Settings(ConfigSection):
 
     @model_validator(mode="after")
     def _usable(self) -> S3Settings:
+        if "@" in (self.endpoint or ""):
+            raise ValueError("endpoint must not contain an account or a password; use credentials_file")
         if self.endpoint is not None and re.match(r"https?://", self.endpoint) is None:
             raise ValueError(f"endpoint {self.endpoint!r} does not begin with https://")
-        if "@" in urlsplit(self.endpoint or "").netloc:
-            raise ValueError("endpoint must not contain an account or a password; use credentials_file")
+        if self.endpoint is not None and re.fullmatch(_ENDPOINT, self.endpoint) is None:
+            raise ValueError(f"endpoint {self.endpoint!r} is not https://host[:port][/path]")
         if self.is_readable_on_the_way and not self.allow_http:
             raise ValueError(
                 f"endpoint {self.endpoint} is not encrypted: everybody on the way reads what is stored and can change"
@@ -181,9 +183,11 @@ class RepositorySettings(ConfigSection):
         return self
 
     @model_validator(mode="after")
-    def _known_scheme(self) -> RepositorySettings:
-        if not any(re.match(pattern, self.url) for pattern in STORE_ADDRESSES.values()):
-            raise ValueError(f"url {self.url!r} is neither {' nor '.join(STORE_ADDRESSES)}")
-        if "@" in urlsplit(self.url).netloc:
-            raise ValueError("url must not contain an account or a password; use credentials_file")
+    def _usable_address(self) -> RepositorySettings:
+        parse_address(self.url)
         return self
+
+    @property
+    def address(self) -> StoreAddress:
+        """The parts of the url."""
+        return parse_address(self.url)

@@ -15,10 +15,8 @@ from zsnapdb.base.errors import ChangedError, ExistsError, PreflightError, Repos
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import Key
 from zsnapdb.repository.objects import RepositoryObjects
+from zsnapdb.store.base import CONDITIONS_HINT
 
-IGNORED_HINT = (
-    "use an S3 server with conditional writes, or a folder; without them two writers could destroy each other's backups"
-)
 _OTHER_DIGITS = str.maketrans("0123456789abcdefABCDEF", "123456789abcdef0BCDEFA")
 
 
@@ -33,7 +31,7 @@ def prove_absence(objects: RepositoryObjects, key: Key, body: bytes) -> None:
         objects.put(key, body)
         raise PreflightError(
             f"the store ignored a conditional write (If-None-Match) and overwrote {objects.place(key)}",
-            hint=IGNORED_HINT,
+            hint=CONDITIONS_HINT,
         )
 
 
@@ -47,7 +45,7 @@ def prove_version(objects: RepositoryObjects, key: Key, body: bytes, tag: str) -
         raise PreflightError(
             f"the store ignored a conditional write (If-Match) and overwrote {objects.place(key)}, which had another"
             " version",
-            hint=IGNORED_HINT,
+            hint=CONDITIONS_HINT,
         )
 
 
@@ -68,7 +66,7 @@ def prove_replacements(objects: RepositoryObjects) -> None:
         except ChangedError as error:
             raise PreflightError(
                 f"the store refused to replace the version of {objects.place(key)} that it named itself (If-Match)",
-                hint=IGNORED_HINT,
+                hint=CONDITIONS_HINT,
             ) from error
     finally:
         with contextlib.suppress(RepositoryError):

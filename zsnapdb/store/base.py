@@ -58,6 +58,12 @@ class Afterlife:
     has_locks: bool = False
 
 
+CONDITIONS_HINT = (
+    "use an S3 server with conditional writes (If-None-Match and If-Match), or a folder; without them two writers could"
+    " destroy each other's backups"
+)
+"""The hint where a store ignores or refuses conditional writes."""
+
 _DOCUMENT_BYTES = 128 << 20
 _SHORT_BYTES = 1 << 20
 _CHUNK_BYTES = (1 << 30) + (1 << 25)

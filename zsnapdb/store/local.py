@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import urlsplit
 
 from zsnapdb.base import private_lock, server_files
 from zsnapdb.base.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
@@ -288,4 +287,4 @@ class LocalStore:
 
 def open_at(settings: RepositorySettings) -> tuple[Store, str]:
     """Return the store of the folder that file:///folder names. The key prefix is always empty."""
-    return LocalStore(Path(urlsplit(settings.url).path)), ""
+    return LocalStore(Path("/", settings.address.path)), ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from urllib.parse import urlsplit
 
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import Store
@@ -27,7 +26,7 @@ def open_store(settings: RepositorySettings, tell: Callable[[str], None] | None 
 
     The store has the configured patience and bandwidth. `tell` gets a line before each long pause between attempts.
     """
-    module = import_module(STORES[urlsplit(settings.url).scheme])
+    module = import_module(STORES[settings.address.scheme])
     opened: tuple[Store, str] = module.open_at(settings)
     store, prefix = opened
     if settings.bandwidth is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from zsnapdb.base.errors import ChangedError, ExistsError, NotThere, UnreachableError, ZsnapdbError
+from zsnapdb.base.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError, ZsnapdbError
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
 from zsnapdb.store.layer import Layer
 
@@ -128,19 +128,30 @@ class RetryingStore(Layer):
     def _resumed(self, begin: Callable[[], Iterator[T]], name: Callable[[T], str]) -> Iterator[T]:
         """Yield the items of an ordered listing, each once.
 
-        A listing that breaks off is started again, and the items that were yielded before are skipped.
+        A listing that breaks off is started again, and the items that were yielded before are skipped. RepositoryError
+        if the listing is not in order: what was skipped would be missing, and a repeated page would never end.
         """
         last_name = ""
         listing: Iterator[T] | None = None
+        is_resumed = False
 
         def following() -> T | None:
-            nonlocal listing
+            nonlocal listing, is_resumed
             try:
                 if listing is None:
                     listing = begin()
-                return next((item for item in listing if name(item) > last_name), None)
+                for item in listing:
+                    if name(item) > last_name:
+                        is_resumed = False
+                        return item
+                    if not is_resumed:
+                        raise RepositoryError(
+                            f"the store lists {name(item)} after {last_name}",
+                            hint="use a store that lists its objects in the order of their keys, each once",
+                        )
+                return None
             except UnreachableError:
-                listing = None
+                listing, is_resumed = None, True
                 raise
 
         while (item := self._again(following, self.patience)) is not None:

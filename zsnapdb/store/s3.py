@@ -10,46 +10,48 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
-from urllib.parse import urlsplit
 
 from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    HTTPClientError,
-    IncompleteReadError,
-    NoCredentialsError,
-    SSLError,
-)
-from botocore.exceptions import ConnectionError as S3ConnectionError
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
-from zsnapdb.base.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
+from zsnapdb.base.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
-from zsnapdb.store.s3_client import client_core, error_code, http_status, without_expect
+from zsnapdb.store.s3_client import client_core, error_code, with_md5, without_expect
+from zsnapdb.store.s3_credentials import (
+    RenewedCredentials,
+    credentials_of_session,
+    use_credentials,
+    watch_refusals,
+)
+from zsnapdb.store.s3_errors import DENIED_HINT, zsnapdb_error
 from zsnapdb.store.s3_locks import afterlife_of, extend_lock_of, hold_of
 from zsnapdb.store.s3_parts import (
-    AGAIN,
     CHECKSUM_REFUSED,
-    DENIED,
-    NO_BATCHES,
+    CONDITION_FAILED,
+    MISSING,
     NOT_ALLOWED,
     BlockReader,
-    S3Credentials,
     S3Options,
     credentials_of,
 )
 from zsnapdb.store.s3_ranges import MOST, PARTS, RangedReader
+from zsnapdb.store.s3_removal import BATCH, DELETE_HINT, ObjectRemoval
 
 if TYPE_CHECKING:
+    from botocore.session import Session
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, ListObjectsV2OutputTypeDef
 
-_MISSING = {"NoSuchKey", "404", "NotFound"}
-_CONDITION_FAILED = {"PreconditionFailed", "412"}
-_DELETE_BATCH = 1000
 _SMALL = 128 << 10
 """Smaller objects (bytes) cost more in the storage classes for rare access than in the standard class."""
+
+
+def require_listing(page: ListObjectsV2OutputTypeDef) -> None:
+    """Raise KeyError if the answer is no listing: a page of HTML of a proxy would be an empty bucket."""
+    if not {"IsTruncated", "KeyCount", "Name", "Contents"} & page.keys():
+        raise KeyError("IsTruncated")
 
 
 class S3Store:
@@ -69,13 +71,32 @@ class S3Store:
         self.bucket = bucket
         self.endpoint = endpoint
         self._region = region
-        self._credentials = credentials_of(credentials_file) if credentials_file else S3Credentials()
+        self._file = credentials_file
+        self._core, self._credentials = self._session()
         self._addressing = addressing
         self._connections = connections
         self._options = options or S3Options()
         self._checksums = self._options.checksum != "none"
         self._client = self._connect()
         self._reader = RangedReader(self._read)
+        self._removal = ObjectRemoval(bucket, self._delete)
+
+    def _session(self) -> tuple[Session, RenewedCredentials | None]:
+        """Return a session, and the credentials it signs with: None if botocore has none, or renews them by itself."""
+        core = client_core()
+        first = credentials_of(self._file) if self._file else credentials_of_session(core)
+        if first is None:
+            return core, None
+        own = RenewedCredentials(
+            first, lambda: credentials_of(self._file) if self._file else credentials_of_session(client_core())
+        )
+        core = client_core()
+        use_credentials(core, own)
+        return core, own
+
+    @property
+    def _renewed_in(self) -> str:
+        return str(self._file) if self._file else "the environment, or in the shared credentials file of AWS"
 
     def _connect(self) -> S3Client:
         style: dict[str, Any] = {"addressing_style": self._addressing}
@@ -93,85 +114,44 @@ class S3Store:
             response_checksum_validation="when_required",
         )
         try:
-            made = client_core().create_client(
-                "s3",
-                endpoint_url=self.endpoint,
-                region_name=self._region,
-                aws_access_key_id=self._credentials.key_id,
-                aws_secret_access_key=self._credentials.secret,
-                aws_session_token=self._credentials.token,
-                config=config,
-            )
+            made = self._core.create_client("s3", endpoint_url=self.endpoint, region_name=self._region, config=config)
         except (BotoCoreError, ValueError) as error:
             raise ConfigError(
                 f"s3://{self.bucket}: {error}", hint="check endpoint and region of the repository"
             ) from error
         client = cast("S3Client", made)
         client.meta.events.register_last("before-call.s3.PutObject", without_expect)
+        for request in ("DeleteObjects", "PutObjectRetention"):
+            client.meta.events.register_last(f"before-call.s3.{request}", with_md5)
+        if self._credentials is not None:
+            watch_refusals(client, self._credentials)
         return client
 
     @contextmanager
-    def _requesting(self, doing: str) -> Iterator[None]:
+    def _requesting(
+        self, doing: str, *, is_conditional: bool = False, denied_hint: str = DENIED_HINT
+    ) -> Iterator[None]:
         where = f"s3://{self.bucket}" + (f" at {self.endpoint}" if self.endpoint else "")
         try:
             yield
-        except ClientError as error:
-            code = error_code(error)
-            message = f"{doing} in {where}: {error.response.get('Error', {}).get('Message') or code} ({code})"
-            if code == "NoSuchBucket":
-                raise NotThere(
-                    message, hint=f"create the bucket {self.bucket}, or correct the repository's url"
-                ) from error
-            if code in _MISSING:
-                raise NotThere(message) from error
-            if code in _CONDITION_FAILED:
-                raise ExistsError(message, hint="another run wrote the object; it was not changed") from error
-            if "object lock" in message.lower() and code not in DENIED:
-                raise RepositoryError(
-                    message, hint="create the bucket with object lock, or remove object_lock from the configuration"
-                ) from error
-            if code in DENIED:
-                raise RepositoryError(
-                    message, hint="check the credentials and the bucket's policy (`zsnapdb example iam-policy.json`)"
-                ) from error
-            kind = (
-                UnreachableError
-                if code in AGAIN or http_status(error) == 429 or http_status(error) >= 500
-                else RepositoryError
-            )
-            raise kind(message, hint="see the provider's status; the next run continues") from error
-        except NoCredentialsError as error:
-            raise RepositoryError(
-                f"{doing} in {where}: no credentials",
-                hint="set credentials_file, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-            ) from error
-        except SSLError as error:
-            kind = RepositoryError if "CERTIFICATE" in str(error).upper() else UnreachableError
-            raise kind(
-                f"{doing} in {where}: {error}",
-                hint="check the endpoint's certificate, and this host's clock and certificate authorities",
-            ) from error
-        except (S3ConnectionError, HTTPClientError, IncompleteReadError) as error:
-            raise UnreachableError(
-                f"{doing} in {where}: {error}", hint="check the endpoint and the network; the next run continues"
-            ) from error
-        except BotoCoreError as error:
-            raise RepositoryError(f"{doing} in {where}: {error}") from error
-        except KeyError as error:
-            raise RepositoryError(
-                f"{doing} in {where}: the provider's answer has no {error.args[0]}",
-                hint="see the endpoint's log; is it an S3 server?",
+        except (ClientError, BotoCoreError, KeyError, ResponseParserError) as error:
+            raise zsnapdb_error(
+                error,
+                f"{doing} in {where}",
+                renewed_in=self._renewed_in,
+                is_conditional=is_conditional,
+                denied_hint=denied_hint,
             ) from error
 
     def check(self) -> None:
         """Prove that the bucket can be listed, below the prefix of the repository."""
         prefix = self._options.prefix
         with self._requesting(f"listing {prefix}" if prefix else "listing"):
-            self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=1)
+            require_listing(self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=1))
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
         """Store the object, locked if so configured. `only_if_absent` makes the request conditional (If-None-Match)."""
-        with self._requesting(f"writing {key}"):
+        with self._requesting(f"writing {key}", is_conditional=only_if_absent):
             self._put(key, body, sha256, {**self._lock(), **({"IfNoneMatch": "*"} if only_if_absent else {})})
 
     def _lock(self) -> dict[str, object]:
@@ -189,7 +169,7 @@ class S3Store:
         if self._options.sse_key:
             parameters["SSEKMSKeyId"] = self._options.sse_key
         if not self._checksums:
-            self._client.put_object(**parameters, Body=self._data(body))
+            self._put_without_checksum(self._client, parameters, body)
             return
         digest = bytes.fromhex(sha256) if sha256 else hashlib.sha256(body).digest()
         try:
@@ -209,13 +189,20 @@ class S3Store:
         self._checksums = False
         client = self._connect()
         try:
-            client.put_object(**parameters, Body=self._data(body))
+            self._put_without_checksum(client, parameters, body)
         except ClientError as error:
             self._checksums = True
-            if error_code(error) in _CONDITION_FAILED | _MISSING:
+            if error_code(error) in CONDITION_FAILED | MISSING:
                 raise
             raise refused from error
         self._client = client
+
+    def _put_without_checksum(self, client: S3Client, parameters: dict[str, Any], body: Body) -> None:
+        if self._options.lock_mode is not None:
+            # A request that locks the object needs a checksum or Content-MD5 (S3 API reference, PutObject).
+            md5 = hashlib.md5(body, usedforsecurity=False).digest()
+            parameters = {**parameters, "ContentMD5": base64.b64encode(md5).decode()}
+        client.put_object(**parameters, Body=self._data(body))
 
     @staticmethod
     def _data(body: Body) -> Any:
@@ -257,7 +244,8 @@ class S3Store:
         """Whether a listing shows that the object does not exist. An account that may not list does not know."""
         try:
             page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
-        except (ClientError, BotoCoreError):
+            require_listing(page)
+        except (ClientError, BotoCoreError, KeyError):
             return False
         return all(item["Key"] != key for item in page.get("Contents", []))
 
@@ -274,7 +262,7 @@ class S3Store:
                 hint="the endpoint has lost what it knows of its objects; see its log",
             )
         try:
-            with self._requesting(f"replacing {key}"):
+            with self._requesting(f"replacing {key}", is_conditional=True):
                 self._put(key, body, None, {"IfMatch": tag})
         except (ExistsError, NotThere) as error:
             if isinstance(error.__cause__, ClientError) and error_code(error.__cause__) == "NoSuchBucket":
@@ -294,6 +282,7 @@ class S3Store:
                     )
                 else:
                     page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, Delimiter=delimiter)
+                require_listing(page)
             yield page
             if not page.get("IsTruncated"):
                 return
@@ -319,31 +308,23 @@ class S3Store:
 
     def delete(self, key: str) -> None:
         """Remove the object."""
-        with self._requesting(f"removing {key}"):
-            self._client.delete_object(Bucket=self.bucket, Key=key)
+        self._delete(key)
+
+    def _delete(self, key: str) -> None:
+        with self._requesting(f"removing {key}", denied_hint=DELETE_HINT):
+            try:
+                self._client.delete_object(Bucket=self.bucket, Key=key)
+            except ClientError as error:
+                # Google's storage says of a missing object that it is missing.
+                if error_code(error) not in MISSING or not self._is_missing(key):
+                    raise
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        """Remove the objects, a thousand in one request, or one by one if the provider has no such request."""
-        for start in range(0, len(keys), _DELETE_BATCH):
-            batch = keys[start : start + _DELETE_BATCH]
+        """Remove the objects, a thousand in one request, or one by one if the provider refuses such requests."""
+        for start in range(0, len(keys), BATCH):
+            batch = keys[start : start + BATCH]
             with self._requesting(f"removing {len(batch)} objects, {batch[0]} first,"):
-                try:
-                    answer = self._client.delete_objects(
-                        Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
-                    )
-                except ClientError as error:
-                    if error_code(error) not in NO_BATCHES:
-                        raise
-                    for key in batch:
-                        self._client.delete_object(Bucket=self.bucket, Key=key)
-                    continue
-            for refused in answer.get("Errors", []):
-                if refused.get("Code") not in _MISSING:
-                    raise RepositoryError(
-                        f"removing {refused.get('Key')} in s3://{self.bucket}:"
-                        f" {refused.get('Message') or ''} ({refused.get('Code')})",
-                        hint="check that the credentials may delete objects (`zsnapdb example iam-policy-prune.json`)",
-                    )
+                self._removal.remove(self._client, batch)
 
     def hold(self, key: str) -> ObjectHold | None:
         """Return the object's lock or legal hold. An account without the permission sees none."""
@@ -369,12 +350,10 @@ class S3Store:
 
 def open_at(settings: RepositorySettings) -> tuple[Store, str]:
     """Return the store of the bucket that s3://bucket[/prefix] names, and the prefix: "" or ending in a slash."""
-    address = urlsplit(settings.url)
-    path = address.path.strip("/")
-    prefix = f"{path}/" if path else ""
+    address, prefix = settings.address, settings.address.prefix
     lock, own = settings.object_lock, settings.s3
     store = S3Store(
-        address.netloc,
+        address.bucket,
         endpoint=own.endpoint,
         region=own.region,
         credentials_file=own.credentials_file,

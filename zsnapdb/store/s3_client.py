@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
 import os
 from datetime import datetime
 from typing import Any
@@ -14,8 +16,9 @@ from botocore.utils import parse_timestamp
 
 
 def error_code(error: ClientError) -> str:
-    """Return the S3 code of an error answer, such as NoSuchKey; "" if it has none."""
-    return str(error.response.get("Error", {}).get("Code", ""))
+    """Return the S3 code of an error answer, such as NoSuchKey; its HTTP status if it has no code; "" if neither."""
+    code = error.response.get("Error", {}).get("Code")
+    return str(code or http_status(error) or "")
 
 
 def http_status(error: ClientError) -> int:
@@ -27,6 +30,13 @@ def without_expect(params: dict[str, Any], **_: object) -> None:
     """Handle a request's event: remove its Expect header."""
     # This header costs a round trip before every chunk. It would only save the upload of a chunk that is refused.
     params["headers"].pop("Expect", None)
+
+
+def with_md5(params: dict[str, Any], **_: object) -> None:
+    """Handle a request's event: add Content-MD5, which some servers need where others take a checksum of the SDK."""
+    body = params["body"]
+    digest = hashlib.md5(body if isinstance(body, bytes) else str(body).encode(), usedforsecurity=False).digest()
+    params["headers"]["Content-MD5"] = base64.b64encode(digest).decode()
 
 
 def _timestamp(value: Any) -> datetime:

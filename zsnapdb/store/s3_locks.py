@@ -9,13 +9,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from zsnapdb.store.base import Afterlife, ObjectHold
 from zsnapdb.store.s3_client import error_code
-from zsnapdb.store.s3_parts import NOT_ALLOWED
+from zsnapdb.store.s3_parts import MISSING, NOT_ALLOWED, UNKNOWN_REQUEST
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-_MISSING = {"NoSuchKey", "404", "NotFound"}
-_NO_LOCKS = {"ObjectLockConfigurationNotFoundError", "NotImplemented", "MethodNotAllowed"}
+_NO_LOCKS = {"ObjectLockConfigurationNotFoundError", *UNKNOWN_REQUEST}
 
 
 def hold_of(client: S3Client, bucket: str, key: str) -> ObjectHold | None:
@@ -23,7 +22,7 @@ def hold_of(client: S3Client, bucket: str, key: str) -> ObjectHold | None:
     try:
         head = client.head_object(Bucket=bucket, Key=key)
     except ClientError as error:
-        if error_code(error) in _MISSING:
+        if error_code(error) in MISSING:
             return None
         raise
     if head.get("ObjectLockLegalHoldStatus") == "ON":

@@ -11,18 +11,25 @@ from zsnapdb.base.errors import ConfigError
 from zsnapdb.base.text_files import secret_in
 
 _BLOCK = 1 << 20
-NO_BATCHES = {"NotImplemented", "MethodNotAllowed", "MissingContentMD5"}
-NOT_ALLOWED = {"AccessDenied", "403", "Forbidden"}
+MISSING = {"NoSuchKey", "404", "NotFound"}
+CONDITION_FAILED = {"PreconditionFailed", "ConditionNotMet", "412"}
+NOT_ALLOWED = {"AccessDenied", "403", "Forbidden", "AllAccessDisabled"}
 DENIED = {*NOT_ALLOWED, "InvalidAccessKeyId", "SignatureDoesNotMatch"}
+EXPIRED = {
+    *("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken", "RequestExpired"),
+    *("InvalidClientTokenId", "UnrecognizedClientException", "AuthFailure"),
+}
+"""Codes of temporary credentials that have to be renewed."""
+BUSY = {
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequests",
+    "RequestLimitExceeded",
+    "BandwidthLimitExceeded",
+}
 AGAIN = {
-    *(
-        "SlowDown",
-        "Throttling",
-        "ThrottlingException",
-        "TooManyRequests",
-        "RequestLimitExceeded",
-        "BandwidthLimitExceeded",
-    ),
+    *BUSY,
     *("InternalError", "ServiceUnavailable", "RequestTimeout", "OperationAborted", "ConditionalRequestConflict"),
     *("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody"),
 }
@@ -31,15 +38,16 @@ AGAIN = {
 The provider is busy, the request was in conflict with another, or it was damaged in transfer.
 """
 
+UNKNOWN_REQUEST = {"NotImplemented", "XNotImplemented", "MethodNotAllowed", "UnsupportedOperation", "405", "501"}
+"""Codes of a request or header that the provider does not know: the same request never succeeds."""
 CHECKSUM_REFUSED = {
-    "NotImplemented",
+    *UNKNOWN_REQUEST,
     "InvalidArgument",
     "InvalidRequest",
     "BadRequest",
     "MalformedRequest",
     "SignatureDoesNotMatch",
     "400",
-    "501",
 }
 
 
@@ -89,10 +97,10 @@ class BlockReader:
 
 @dataclass(frozen=True)
 class S3Credentials:
-    """What signs requests. `token` is the session token of temporary credentials. All None: botocore looks for them."""
+    """What signs requests. `token` is the session token of temporary credentials."""
 
-    key_id: str | None = None
-    secret: str | None = field(default=None, repr=False)
+    key_id: str
+    secret: str = field(repr=False)
     token: str | None = field(default=None, repr=False)
 
 

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.unit.support.s3 import answer_with, bucket, s3
+from tests.unit.support.s3 import answer_with, bucket, s3, watch_clients
 from zsnapdb.base.errors import NotThere, RepositoryError
 from zsnapdb.store.base import Afterlife, ObjectHold
 
@@ -63,7 +63,15 @@ def test_a_refused_removal_is_an_error_that_names_the_object(
     locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = {"Errors": [{"Key": "a", "Code": "AccessDenied", "Message": "no"}]}
-    answer_with(monkeypatch, "delete_objects", lambda **_: refused)
+
+    def denied(**_: object) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "DeleteObject")
+
+    def refuse(client: S3Client) -> None:
+        monkeypatch.setattr(client, "delete_objects", lambda **_: refused)
+        monkeypatch.setattr(client, "delete_object", denied)
+
+    watch_clients(monkeypatch, refuse)
     store = s3()
     with pytest.raises(RepositoryError, match=r"removing a in .* no \(AccessDenied\)"):
         store.delete_many(["a", "b"])

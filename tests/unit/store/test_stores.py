@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.unit.support.dialect_server import Dialect, dialect_server, refusal
 from tests.unit.support.faulty_store import Fault, FaultyStore
 from tests.unit.support.s3 import bucket, fill, s3, s3_that_ignores
 from zsnapdb.base.errors import (
@@ -29,7 +30,8 @@ from zsnapdb.base.errors import (
     RepositoryError,
     UnreachableError,
 )
-from zsnapdb.config.repository import STORE_ADDRESSES, RepositorySettings, S3Settings
+from zsnapdb.config.repository import RepositorySettings, S3Settings
+from zsnapdb.config.store_address import STORE_ADDRESSES
 from zsnapdb.store.base import Afterlife, Store
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.open import STORES, open_store
@@ -71,7 +73,7 @@ def layered(kind: str, inner: Store) -> Store:
     return RetryingStore(faulty, 20, pauses=Pauses(first=0.0001))
 
 
-@pytest.fixture(params=[*STORES, *LAYERS, "gateway"])
+@pytest.fixture(params=[*STORES, *LAYERS, "gateway", "dialect"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param in LAYERS:
         yield layered(request.param, LocalStore(tmp_path))
@@ -80,6 +82,15 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         # That in front of which conditions are lost elsewhere: it does nothing else.
         with bucket():
             yield s3_that_ignores("X-Unknown")
+        return
+    if request.param == "dialect":
+        old = Dialect(
+            many=lambda keys: refusal(501, "NotImplemented"),
+            put=lambda r: refusal(400, "InvalidArgument") if "x-amz-checksum-sha256" in r.headers else None,
+            missing_is_an_error=True,
+        )
+        with dialect_server(tmp_path, old) as served:
+            yield served.store()
         return
     with PLACES[request.param](tmp_path) as opened:
         yield opened
@@ -90,7 +101,7 @@ def test_every_registered_store_has_addresses_in_the_configuration_and_a_place_i
 
 
 def put_empty(store: Store, keys: Sequence[str]) -> None:
-    if isinstance(store, S3Store):
+    if isinstance(store, S3Store) and store.endpoint is None:
         fill(keys)
         return
     for key in keys:

@@ -7,12 +7,12 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from zsnapdb.base import text_files
 from zsnapdb.base.errors import ConfigError, PreflightError, ServerError, ZsnapdbError
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import DEFAULT_PATH, load, parse
+from zsnapdb.config.store_address import STORE_ADDRESSES, parse_address
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import init, keys
 from zsnapdb.jobs.setup import configuration as setup_configuration
@@ -91,8 +91,6 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
     """Return what is found on this host: servers, pools, systemd, the configuration, the identity."""
     mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
     pools, processes = datasets.pools(), discovery.server_processes()
-    address = urlsplit(answers.repository)
-    is_missing = address.scheme == "file" and not Path(address.path).is_dir()
     return SetupFacts(
         servers=tuple(_server(process, mounts, is_alone=len(processes) == 1) for process in processes),
         pools=tuple(FoundPool(name, datasets.available(name)) for name in pools),
@@ -110,8 +108,18 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
         passed_drill=_passed_drill(configuration, answers.instance),
         written=setup_configuration.written(configuration, answers.instance),
         agent_reads=_agent_reads(),
-        missing_folder=address.path if is_missing else None,
+        missing_folder=_missing_folder(answers.repository),
     )
+
+
+def _missing_folder(url: str) -> str | None:
+    """Return the folder of the repository if it does not exist. ConfigError if the address cannot be used."""
+    try:
+        address = parse_address(url)
+    except ValueError as error:
+        raise ConfigError(str(error), hint=f"use {' or '.join(STORE_ADDRESSES)}") from None
+    folder = Path("/", address.path)
+    return str(folder) if address.scheme == "file" and not folder.is_dir() else None
 
 
 def _passed_drill(configuration: Path, instance: str) -> str | None:

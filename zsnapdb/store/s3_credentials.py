@@ -1,0 +1,82 @@
+"""Credentials of a bucket that are read again when the provider refuses them, as an agent may have renewed them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import botocore.session
+from botocore.credentials import Credentials, ReadOnlyCredentials, RefreshableCredentials
+
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.store.s3_parts import S3Credentials
+
+_USED = "zsnapdb-credentials"
+_REFUSED = (400, 401, 403)
+"""HTTP statuses of a refusal for the credentials. An answer to HEAD has no code that says more."""
+
+
+class RenewedCredentials(Credentials):
+    """Credentials that sign requests until the provider refuses them. Then `read` is asked for newer ones.
+
+    Threads may share it: a request is never signed with parts of two credentials.
+    """
+
+    def __init__(self, first: S3Credentials, read: Callable[[], S3Credentials | None]) -> None:
+        super().__init__(first.key_id, first.secret, first.token, "zsnapdb")
+        self._now = first
+        self._read = read
+        self._lock = threading.Lock()
+
+    def get_frozen_credentials(self) -> ReadOnlyCredentials:
+        """Return the credentials for one signature."""
+        now = self._now
+        return ReadOnlyCredentials(now.key_id, now.secret, now.token, None)
+
+    def load_credentials(self) -> RenewedCredentials:
+        """Return these credentials: they are the only provider of their session."""
+        return self
+
+    def note_use(self, context: dict[str, Any], **_: object) -> None:
+        """Handle the event before a call: note which credentials it begins with."""
+        context[_USED] = self._now
+
+    def is_renewed(
+        self, response: tuple[Any, Any] | None, request_dict: dict[str, Any], attempts: int, **_: object
+    ) -> int | None:
+        """Handle the event after an answer: return 0 (repeat at once) if the refused credentials were renewed.
+
+        None leaves the decision to the client. A request is repeated once.
+        """
+        if attempts > 1 or response is None or response[0].status_code not in _REFUSED:
+            return None
+        with self._lock:
+            used = request_dict["context"].get(_USED)
+            if used == self._now:
+                try:
+                    self._now = self._read() or self._now
+                except ConfigError:
+                    # The refusal of the provider says more than a file that is just being written.
+                    return None
+            return 0 if used != self._now else None
+
+
+def credentials_of_session(core: botocore.session.Session) -> S3Credentials | None:
+    """Return the credentials that botocore finds on this host. None if it finds none, or renews them by itself."""
+    found = core.get_credentials()
+    if found is None or isinstance(found, RefreshableCredentials):
+        return None
+    key_id, secret, token, *_ = found.get_frozen_credentials()
+    return S3Credentials(key_id, secret, token) if key_id and secret else None
+
+
+def use_credentials(core: botocore.session.Session, credentials: RenewedCredentials) -> None:
+    """Let the session sign with these credentials."""
+    core.register_component("credential_provider", cast(Any, credentials))
+
+
+def watch_refusals(client: Any, credentials: RenewedCredentials) -> None:
+    """Let a request of the client be repeated once if it was refused and the credentials were renewed meanwhile."""
+    client.meta.events.register("before-call.s3", credentials.note_use)
+    client.meta.events.register_first("needs-retry.s3", credentials.is_renewed)
