@@ -30,6 +30,7 @@ class Channel:
     """A replication channel: its source, whether it runs, how far it has applied the source's binlog.
 
     `coordinates` and `gtids` (as printed) are the source's; `gtids` is empty if the server does not show them.
+    `filters` are its replication filters, such as `Replicate_Ignore_DB = shop`.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Channel:
     applying: bool
     coordinates: BinlogCoordinates | None
     gtids: str = ""
+    filters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class ServerFacts:
     `variables` are its global variables by lower-case name. `engines` are the engines of user tables, with counts.
     `lock_statements` are the statements for lock strategies that its parser understands. `prepared_xa` is the number of
     external transactions in prepared state (None: the account may not list them). `row_versions` is the number of
-    tables changed by INSTANT ADD or DROP COLUMN.
+    tables changed by INSTANT ADD or DROP COLUMN. `binlog_do` are the schemas that the binlog alone has, `binlog_ignore`
+    those that it leaves out. If it has some alone, `schemas` are those of users.
     """
 
     flavour: Flavour
@@ -66,6 +69,9 @@ class ServerFacts:
     prepared_xa: int | None = 0
     row_versions: int = 0
     gtid_purged: GtidSet = field(default_factory=GtidSet)
+    binlog_do: tuple[str, ...] = ()
+    binlog_ignore: tuple[str, ...] = ()
+    schemas: tuple[str, ...] = ()
 
     @property
     def has_binlog(self) -> bool:

@@ -106,7 +106,8 @@ class ServerPart(Part):
 
     `absolute_tablespaces` are the paths of tablespaces outside the data directory. `engines` says how many user tables
     have each storage engine. `key_files` are the files with the keys of encrypted tables; they may be in no backup.
-    `binlog_key` is the name of the key that the newest binlog was encrypted with.
+    `binlog_key` is the name of the key that the newest binlog was encrypted with. `unlogged` says which changes the
+    server did not write to its binlog.
     """
 
     flavour: Flavour
@@ -118,6 +119,7 @@ class ServerPart(Part):
     engines: dict[ShortLine, Count] = Field(default_factory=dict)
     key_files: tuple[Line, ...] = ()
     binlog_key: Line | None = None
+    unlogged: tuple[Words, ...] = ()
 
 
 class ServerSourcePart(Part):

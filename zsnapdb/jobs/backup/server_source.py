@@ -36,6 +36,7 @@ from zsnapdb.planning.facts import Channel
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.identity import RECORDED
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
+from zsnapdb.planning.unlogged import unlogged_changes
 from zsnapdb.repository.manifest import FilesystemType
 from zsnapdb.repository.server_source import ChannelPart, LockPart, PositionPart, ServerPart, ServerSourcePart
 
@@ -140,6 +141,7 @@ class ServerSource:
                 engines=dict(facts.engines),
                 key_files=tuple(path.path for path in keyring_paths(facts.variables)),
                 binlog_key=observed.binlog_key,
+                unlogged=tuple(found.sentence for found in unlogged_changes(facts)),
             ),
         )
         return SourceDescription(

@@ -105,7 +105,10 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     refuse_existing(layout)
     server_program.chosen(instance.settings.server, facts.flavour, facts.version)
     server.account(instance.settings.server.user)
-    notes = (*newer, *chosen.point.notes, *_origin_notes(instance, request, manifest, origin))
+    lacking = _unlogged(candidates, manifest) if chosen.boundary is not None else ()
+    for text in lacking:
+        instance.events.warn(text)
+    notes = (*newer, *chosen.point.notes, *lacking, *_origin_notes(instance, request, manifest, origin))
     planned = _without_steps(instance, repository, request, manifest, replace(chosen.point, notes=notes), layout)
     # A path that cannot be translated raises its error now and not after the download.
     copy = copy_of(instance, planned)
@@ -124,6 +127,13 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     whole = replace(planned, steps=(*made, *recovering(manifest, layout), *replays, *checks, last))
     encrypted_places.refuse_exchange(whole)
     return whole
+
+
+def _unlogged(candidates: Sequence[Manifest], manifest: Manifest) -> tuple[str, ...]:
+    """Return what the replay does not bring back, as this backup and those made after it say of their server."""
+    servers = [server_source(one).server for one in candidates[list(candidates).index(manifest) :]]
+    own = [server for server in servers if server.server_uuid == servers[0].server_uuid]
+    return tuple(dict.fromkeys(f"the replay lacks changes: {text}" for server in own for text in server.unlogged))
 
 
 def _without_steps(
