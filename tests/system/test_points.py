@@ -111,6 +111,12 @@ def middle(history: History) -> int:
     return len([1 for name, _ in history.written if name == first]) // 2
 
 
+def last_by(history: History, moment: int) -> int:
+    """Return the last transaction before the first that was committed after a moment (microseconds UTC)."""
+    later = (i for i, (_, other) in enumerate(history.written) if other.committed > moment)
+    return next(later, len(history.written)) - 1
+
+
 @pytest.fixture
 def restored(lab: Lab) -> Iterator[Any]:
     made: list[dict[str, Any]] = []
@@ -146,10 +152,7 @@ def test_a_clone_of_a_time_holds_exactly_the_transactions_up_to_it_and_can_be_cl
     before = everything()
     index = middle(history)
     # Everything committed by then: where the server dates by the second, that may be more than one.
-    stamp = history.written[index][1].committed
-    file, transaction = history.written[
-        max(i for i, (_, other) in enumerate(history.written) if other.committed <= stamp)
-    ]
+    file, transaction = history.written[last_by(history, history.written[index][1].committed)]
     truth = ledger.journal_in_binlog(PARENT, PARENT / "binlog.index", lab.binlog_tool, file, transaction.end)
     plan = lab.zsnapdb("clone", "create", "main", "--at", history.time(index), "--plan", "--json").json
     assert (plan["source"], plan["backup_id"]) == ("point", history.backup["backup_id"])
@@ -204,8 +207,7 @@ def test_before_a_gtid_it_is_the_first_one_out(lab: Lab, history: History, resto
 
 def test_a_time_takes_in_what_was_committed_by_then(lab: Lab, history: History, restored: Any) -> None:
     at = len(history.written) - 5
-    stamp = history.written[at][1].committed
-    last = max(i for i, (_, document) in enumerate(history.written) if document.committed <= stamp)
+    last = last_by(history, history.written[at][1].committed)
     document = restored(history.time(at), "p-time")
     check(lab, history, document, last)
     with connected(lab, document) as connection, connection.cursor() as cursor:
@@ -262,3 +264,27 @@ def test_what_cannot_be_reached_is_refused(lab: Lab, history: History) -> None:
         done = lab.zsnapdb("restore", "main", "--to", to, "--target", "tank/never")
         assert (done.code, text in done.stderr, "hint:" in done.stderr) == (code, True, True), done.stderr
     assert everything() == before
+
+
+def test_no_session_moves_the_stop_of_a_time_or_the_promise_of_status(lab: Lab, history: History) -> None:
+    """It is the last test: it writes to the server."""
+    lab.sql("INSERT INTO ledger.replayed VALUES (-1, 'kept')")
+    assert lab.zsnapdb("binlog", "archive", "main", "--once").code == 0
+    at = datetime.now(UTC)
+    while datetime.now(UTC) < at.replace(microsecond=0) + timedelta(seconds=1):
+        time.sleep(0.02)
+    lab.sql("DELETE FROM ledger.replayed WHERE id = -1")
+    with ledger.connect(SOCKET) as connection, connection.cursor() as cursor:
+        for stamp in (1577836800, 1900000000):
+            # Rows of old binlogs are loaded: the output of a binlog tool sets the time.
+            cursor.execute(f"SET timestamp = {stamp}")
+            cursor.execute(f"INSERT INTO replayed VALUES (-{stamp}, 'loaded')")
+    assert lab.zsnapdb("binlog", "archive", "main", "--once").code == 0
+    words = ("restore", "main", "--to", at.isoformat(), "--target", "tank/never", "--plan", "--json")
+    plan = lab.zsnapdb(*words).json
+    deleted = plan["point"]["following"]
+    assert datetime.fromisoformat(deleted["committed"]) >= at
+    assert plan["point"]["last"]["file"] == deleted["file"]
+    status = json.loads(lab.zsnapdb("status", "main", "--json").stdout)
+    assert datetime.fromisoformat(status["recoverable"][-1]["to"]) <= datetime.fromisoformat(status["at"])
+    assert status["binlog"]["lag_seconds"] >= 0

@@ -11,13 +11,19 @@ from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.mysql.capability import dialect, lock_statements
 from zsnapdb.mysql.plugins import loaded_plugins
-from zsnapdb.mysql.schema.schema_catalogue import engine_counts
+from zsnapdb.mysql.schema.schema_catalogue import engine_counts, schemas
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables, server_flavour
 from zsnapdb.planning.backup.crash_safety import row_versions_are_flawed
 from zsnapdb.planning.facts import Channel, Dialect, ServerFacts, release_of
 from zsnapdb.planning.family import family, flavour_of
 
+_FILTERS = (
+    *("Replicate_Do_DB", "Replicate_Ignore_DB", "Replicate_Do_Table", "Replicate_Ignore_Table"),
+    *("Replicate_Wild_Do_Table", "Replicate_Wild_Ignore_Table", "Replicate_Rewrite_DB"),
+    *("Replicate_Do_Domain_Ids", "Replicate_Ignore_Domain_Ids", "Replicate_Ignore_Server_Ids"),
+)
+"""The columns of SHOW REPLICA STATUS, and of older forms, that leave changes out or rename their schemas."""
 SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema")
 
 
@@ -26,6 +32,7 @@ def probe(session: Session) -> ServerFacts:
     variables = global_variables(session)
     flavour = flavour_of(variables)
     forms = dialect(session)
+    logged, ignored = _binlog_filters(session, forms)
     return ServerFacts(
         flavour=flavour,
         version=variables["version"],
@@ -43,7 +50,21 @@ def probe(session: Session) -> ServerFacts:
         row_versions=_row_versions(session, flavour, variables["version"]),
         gtid_purged=GtidSet.parse(variables.get("gtid_purged", "")),
         plugins=loaded_plugins(session, variables),
+        binlog_do=logged,
+        binlog_ignore=ignored,
+        schemas=tuple(name for name in schemas(session) if name not in SYSTEM_SCHEMAS) if logged else (),
     )
+
+
+def _binlog_filters(session: Session, forms: Dialect) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the schemas that the binlog alone has, and those that it leaves out. No variable has them on MySQL."""
+    row = next(iter(session.records(forms.position)), {})
+    logged, ignored = (str(row.get(name) or "") for name in ("Binlog_Do_DB", "Binlog_Ignore_DB"))
+    return _listed(logged), _listed(ignored)
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(sorted({name.strip() for name in text.split(",") if name.strip()}))
 
 
 def flavour_and_dialect(session: Session) -> tuple[Flavour, Dialect]:
@@ -149,6 +170,7 @@ def channel_of(row: Mapping[str, Any]) -> Channel:
             BinlogCoordinates(file, int(first("Exec_Source_Log_Pos", "Exec_Master_Log_Pos") or 0)) if file else None
         ),
         gtids=first("Gtid_Slave_Pos", "Executed_Gtid_Set").replace("\n", ""),
+        filters=tuple(f"{name} = {row[name]}" for name in _FILTERS if row.get(name)),
     )
 
 

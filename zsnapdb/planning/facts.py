@@ -31,6 +31,7 @@ class Channel:
     """A replication channel: its source, whether it runs, how far it has applied the source's binlog.
 
     `coordinates` and `gtids` (as printed) are the source's; `gtids` is empty if the server does not show them.
+    `filters` are its replication filters, such as `Replicate_Ignore_DB = shop`.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Channel:
     applying: bool
     coordinates: BinlogCoordinates | None
     gtids: str = ""
+    filters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class ServerFacts:
     `lock_statements` are the statements for lock strategies that its parser understands. `prepared_xa` is the number of
     external transactions in prepared state (None: the account may not list them). `row_versions` is the number of
     tables changed by INSTANT ADD or DROP COLUMN. `plugins` None: they were not asked for. `origins` are the variables
-    that have no compiled default, with their origin (None: not known).
+    that have no compiled default, with their origin (None: not known). `binlog_do` are the schemas that the binlog
+    alone has, `binlog_ignore` those that it leaves out. If it has some alone, `schemas` are those of users.
     """
 
     flavour: Flavour
@@ -70,6 +73,9 @@ class ServerFacts:
     gtid_purged: GtidSet = field(default_factory=GtidSet)
     plugins: ServerPlugins | None = None
     origins: Mapping[str, str] | None = None
+    binlog_do: tuple[str, ...] = ()
+    binlog_ignore: tuple[str, ...] = ()
+    schemas: tuple[str, ...] = ()
 
     @property
     def has_binlog(self) -> bool:

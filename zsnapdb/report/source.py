@@ -130,6 +130,7 @@ def detail_lines(source: SourcePart) -> list[str]:
         *(f"source    {_channel(channel)}" for channel in source.channels),
         *(f"keys      in {path} of the server" for path in server.key_files),
         *(f"lacks     {sentence}" for sentence in rows_not_restored(server.engines)),
+        *(f"unlogged  {sentence}" for sentence in server.unlogged),
     ]
 
 

@@ -116,7 +116,8 @@ class ServerPart(Part):
     have each storage engine. `key_files` are the files with the keys of encrypted tables; they may be in no backup.
     `origins` says of each variable that was set where its value came from, in the server's words. `binlog_key` is the
     name of the key that the newest binlog was encrypted with. `plugins` None: a backup that does not say which plugins
-    the server had. `file_owner` owns the server's files.
+    the server had. `file_owner` owns the server's files. `unlogged` says which changes the server did not write to its
+    binlog.
     """
 
     flavour: Flavour
@@ -131,6 +132,7 @@ class ServerPart(Part):
     binlog_key: Line | None = None
     plugins: ServerPlugins | None = None
     file_owner: FileOwnerPart | None = None
+    unlogged: tuple[Words, ...] = ()
 
 
 class ServerSourcePart(Part):

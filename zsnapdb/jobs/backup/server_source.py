@@ -37,6 +37,7 @@ from zsnapdb.planning.facts import Channel
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.planning.server_copy.records import recorded_origins, recorded_variables
+from zsnapdb.planning.unlogged import unlogged_changes
 from zsnapdb.repository.manifest import FilesystemType
 from zsnapdb.repository.server_source import (
     ChannelPart,
@@ -152,6 +153,7 @@ class ServerSource:
                 binlog_key=observed.binlog_key,
                 plugins=facts.plugins,
                 file_owner=FileOwnerPart(uid=owner[0], gid=owner[1]) if owner is not None else None,
+                unlogged=tuple(found.sentence for found in unlogged_changes(facts)),
             ),
         )
         return SourceDescription(

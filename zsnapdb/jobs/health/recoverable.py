@@ -78,13 +78,19 @@ class Stored:
 
     @property
     def last(self) -> ArchivedFile | None:
-        """The file with the latest archived transaction; the newest file if a new server has committed none yet."""
-        files = self.archive.files
-        dated = [file for file in files if file.last_commit is not None]
-        until = self.archive.state.until
-        # Of files with impossible times the newest counts.
-        newest = max(range(len(dated)), key=lambda at: (until(dated[at].last_commit or 0), at), default=None)
-        return dated[newest] if newest is not None else files[-1] if files else None
+        """The newest file with a transaction, of the history in which the latest one was committed.
+
+        The newest file of all if no server has committed one yet.
+        """
+        newest = self._newest_history
+        return newest[-1] if newest else self.archive.files[-1] if self.archive.files else None
+
+    @property
+    def _newest_history(self) -> list[ArchivedFile]:
+        """The files with transactions of the history in which the latest one was committed."""
+        dated = [file for file in self.archive.files if file.last_commit is not None]
+        latest = max(dated, key=lambda file: self.archive.state.until(file.last_commit or 0), default=None)
+        return [file for file in dated if latest is not None and file.incarnation == latest.incarnation]
 
     @property
     def complete_until(self) -> int | None:
@@ -93,8 +99,8 @@ class Stored:
         if last is None:
             return None
         recorded = complete_until(self.archive.of(last.incarnation), NEWEST, self.archive.state.complete)
-        times = [self.archive.state.until(time) for time in (last.last_commit, recorded) if time is not None]
-        return max(times, default=None)
+        times = [*(file.last_commit for file in self._newest_history), recorded]
+        return max((self.archive.state.until(time) for time in times if time is not None), default=None)
 
     @property
     def present(self) -> set[str]:

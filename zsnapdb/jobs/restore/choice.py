@@ -109,9 +109,10 @@ def _is_past(
 ) -> bool:
     """Whether the backup of the choice may contain more than the target time."""
     first = choice.files[0]
-    newest = contained.newest_in_backup(first, start, reader.scan(first), files)
     backup = next(manifest for manifest in manifests if manifest.backup_id == choice.point.backup_id)
-    return contained.is_past(choice.target, newest, commit_time(point_of(backup).before))
+    snapshot_by = commit_time(point_of(backup).before)
+    newest = contained.newest_in_backup(first, start, reader.scan(first), files, snapshot_by)
+    return contained.is_past(choice.target, newest, snapshot_by)
 
 
 def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader, now: datetime) -> Chosen:

@@ -111,8 +111,11 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     server_program.chosen(instance.settings.server, facts.flavour, facts.version)
     server.account(instance.settings.server.user)
     given = change_of_owner(_file_owner(manifest), instance.settings.server.user)
-    origins = _origin_notes(instance, request, manifest, origin)
-    notes = (*newer, *chosen.point.notes, *origins, *([given] if given else []))
+    lacking = _unlogged(candidates, manifest) if chosen.boundary is not None else ()
+    for text in lacking:
+        instance.events.warn(text)
+    origins = (*_origin_notes(instance, request, manifest, origin), *([given] if given else []))
+    notes = (*newer, *chosen.point.notes, *lacking, *origins)
     planned = _without_steps(instance, repository, request, manifest, replace(chosen.point, notes=notes), layout)
     # A path that cannot be translated raises its error now and not after the download.
     copy = copy_of(instance, planned)
@@ -148,6 +151,13 @@ def _with_later_plugins(planned: RestorePlan, candidates: Sequence[Manifest]) ->
     after = [manifest.backup_id for manifest in candidates].index(planned.backup_id) + 1
     later = (server_source(manifest).server.plugins for manifest in candidates[after:])
     return replace(planned, plugins=with_later(planned.plugins, later))
+
+
+def _unlogged(candidates: Sequence[Manifest], manifest: Manifest) -> tuple[str, ...]:
+    """Return what the replay does not bring back, as this backup and those made after it say of their server."""
+    servers = [server_source(one).server for one in candidates[list(candidates).index(manifest) :]]
+    own = [server for server in servers if server.server_uuid == servers[0].server_uuid]
+    return tuple(dict.fromkeys(f"the replay lacks changes: {text}" for server in own for text in server.unlogged))
 
 
 def _without_steps(

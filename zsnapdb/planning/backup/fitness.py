@@ -13,6 +13,7 @@ from zsnapdb.planning.backup.placement import Placement
 from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
+from zsnapdb.planning.unlogged import unlogged_changes
 
 
 class Severity(StrEnum):
@@ -165,21 +166,12 @@ def _binlog(facts: ServerFacts) -> list[FitnessFinding]:
             )
         ]
     text = f"{facts.variables.get('log_bin_basename', 'on')}, format {facts.variables.get('binlog_format', 'ROW')}"
+    # A restore to a point between two backups brings none of these changes back.
+    found = [warning("binlog", changes.sentence, changes.hint) for changes in unlogged_changes(facts)]
     if not facts.has_gtids:
-        return [
-            warning(
-                "binlog",
-                f"{text}, without GTIDs: a restore cannot compare its transactions with the recorded ones",
-                "set gtid_mode = ON",
-            )
-        ]
-    if facts.variables.get("binlog_format", "ROW").upper() == "STATEMENT":
-        return [
-            warning(
-                "binlog", f"{text}: replaying it may give other rows than the server had", "set binlog_format = ROW"
-            )
-        ]
-    return [ok("binlog", text)]
+        detail = f"{text}, without GTIDs: a restore cannot compare its transactions with the recorded ones"
+        found.insert(0, warning("binlog", detail, "set gtid_mode = ON"))
+    return found or [ok("binlog", text)]
 
 
 def _replication(facts: ServerFacts, stops_applier: bool) -> list[FitnessFinding]:

@@ -14,18 +14,25 @@ from zsnapdb.planning.restore.targets import AtTime, Target
 
 
 def newest_in_backup(
-    first: RouteFile, start: int, scanned: Iterable[Scanned], files: Sequence[RouteFile]
+    first: RouteFile,
+    start: int,
+    scanned: Iterable[Scanned],
+    files: Sequence[RouteFile],
+    snapshot_by: datetime | None = None,
 ) -> datetime | None:
     """Return when the last transaction that a backup contains was committed; None if the archive does not tell.
 
     The backup is at the offset `start` of the binlog `first`, whose transactions are `scanned`. Without a transaction
-    before it there, the archived files before that binlog tell (`files` are all files).
+    before it there, the archived files before that binlog tell (`files` are all files). A time that a session may have
+    set is not later than the snapshot, which was made by `snapshot_by`.
     """
     newest = None
     for transaction in scanned:
         if transaction.end > start:
             break
-        newest = transaction.committed
+        newest = transaction.between[1] if transaction.between is not None else transaction.committed
+        if snapshot_by is not None and not transaction.is_exact:
+            newest = min(newest, snapshot_by)
     if newest is not None:
         return newest
     following = first

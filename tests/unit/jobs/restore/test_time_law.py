@@ -30,7 +30,7 @@ from zsnapdb.planning.binlog.commit_times import (
     sighting_between,
     with_stretch,
 )
-from zsnapdb.planning.binlog.route import RouteFile, commit_time
+from zsnapdb.planning.binlog.route import NOTHING_KNOWN, RouteFile, commit_time, follow
 from zsnapdb.planning.restore.boundaries import Scanned
 from zsnapdb.planning.restore.points import choose
 from zsnapdb.planning.restore.targets import AtTime
@@ -215,7 +215,8 @@ def test_a_time_is_always_placed_if_no_session_lies(story: Story) -> None:
         reached = restored_to(story, moment)
         if reached is not None:
             assert reached[0] == reached[1]
-    assert restored_to(story, story.commits[-1].stamp) is not None
+    latest = max(commit.stamp for commit in story.commits)
+    assert latest < START or restored_to(story, latest) is not None
 
 
 @given(STORIES)
@@ -265,3 +266,18 @@ def test_a_time_after_the_last_commit_needs_a_proof() -> None:
     assert restored_to(story, story.commits[1].when + SECOND // 20) == (1, 2)
     assert restored_to(story, story.end) == (2, 2)
     assert at(0) == NOON
+
+
+def test_descriptions_without_looks_are_bounded_by_the_backup_and_the_present() -> None:
+    """They are those of an archive that was written before looks were recorded."""
+    told = tell([*LOADED, Act(20, 100_000_000, is_looked_at=True, is_rotated=False)])
+    scanned = tuple(tuple(replace(one, between=None) for one in file) for file in told.scanned)
+    file = replace(told.files[0], first=at(-200_000_000), last=at(100_000_000))
+    story = replace(told, files=(file,), scanned=scanned)
+    assert restored_to(story, story.commits[0].when + 3 * SECOND) == (1, 1)
+    assert restored_to(story, story.commits[2].when + SECOND // 5) == (2, 3)
+    assert restored_to(story, story.end) == (4, 5)
+    backup = point("20261120T120000Z-0001", Flavour.MYSQL, UUID, GtidSet(), "binlog.000001", HEAD)
+    backup = replace(backup, fingerprint=file.fingerprint)
+    now = commit_time(story.end)
+    assert follow(backup, story.files, NOTHING_KNOWN.at(now)).to == story.end

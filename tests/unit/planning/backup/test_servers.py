@@ -136,8 +136,9 @@ def test_no_lock_at_all_may_be_forced_only_where_ddl_is_atomic_and_recovery_soun
 
 @each_server
 def test_nothing_stands_against_a_server_with_its_own_defaults(name: str) -> None:
-    # By default a replica of 5.7 does not log what it applies. All other servers here log it.
-    facts = facts_of(name, variables={"log_slave_updates": "ON"} if name.startswith("mysql-5.7") else {})
+    # By default a replica of 5.7, or of MariaDB, does not log what it applies. All other servers here log it.
+    is_off = name.startswith(("mysql-5.7", "mariadb"))
+    facts = facts_of(name, variables={"log_slave_updates": "ON"} if is_off else {})
     assert objection(judge_server(facts, "z@/sock", forced=False)) is None
     warned = {what for what, severity in verdicts(facts).items() if severity is Severity.WARNING}
     assert warned == ({"row versions"} if name == "mysql-8.0.30" else set())

@@ -305,6 +305,13 @@ def test_a_backup_that_was_begun_before_and_snapshotted_after_the_time_is_past_i
     assert not is_past(Latest(), newest, at(11))
 
 
+def test_backup_that_ends_with_a_set_time_is_as_old_as_its_snapshot() -> None:
+    loaded = [replace(one, committed=at(10**8), is_exact=False) for one in scan(1, 20)]
+    newest = newest_in_backup(LOGS[0], 1100, loaded, LOGS, at(12))
+    assert newest == at(12)
+    assert not is_past(AtTime(at(15)), newest, at(12))
+
+
 def test_the_binlogs_before_that_of_a_backup_tell_its_last_transaction() -> None:
     first = LOGS[1]
     assert newest_in_backup(first, 0, (), LOGS) == commit_time(LOGS[0].last_commit or 0)
