@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from zsnapdb.planning.restore.steps import CheckServer, Replay, Replayer
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, ago, parse_target
 from zsnapdb.planning.server_copy.buffer_pool import buffer_pool, still
 from zsnapdb.planning.server_copy.identity import Access, PathMap
+from zsnapdb.planning.server_copy.kept_options import notes_on
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
@@ -106,6 +108,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     server_program.chosen(instance.settings.server, facts.flavour, facts.version)
     server.account(instance.settings.server.user)
     notes = (*newer, *chosen.point.notes, *_origin_notes(instance, request, manifest, origin))
+    notes += notes_on(facts.variables, instance.settings.server.options, time.tzname)
     planned = _without_steps(instance, repository, request, manifest, replace(chosen.point, notes=notes), layout)
     # A path that cannot be translated raises its error now and not after the download.
     copy = copy_of(instance, planned)

@@ -28,7 +28,7 @@ from zsnapdb.jobs.restore.steps import ServerWork, be_mounted, keep, take_back, 
 from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.mysql.binlog.client_text import refuse_ambiguous_text
-from zsnapdb.mysql.process import programs, server
+from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.replication import replay as replaying
 from zsnapdb.mysql.replication.replay import RelayLogs, ReplayInput
 from zsnapdb.mysql.session import Session
@@ -160,8 +160,7 @@ def served(
     """
     copy = work.copy
     password = password or fresh_password()
-    init_file = copy.folder / "init.sql"
-    server.write_private(init_file, replaying.account_sql(password.get_secret_value()), copy.settings.user)
+    init_file = copy.write_init_file(replaying.account_sql(password.get_secret_value()))
     identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS, init_file=str(init_file))
     process = copy.process()
     last = last if stays else (*copy.for_one_task, *last)
