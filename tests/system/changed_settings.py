@@ -39,10 +39,10 @@ _OF = {
         "transaction_isolation": "'READ-COMMITTED'",
     },
     "mariadb": {
-        "alter_algorithm": "COPY",
         "check_constraint_checks": "OFF",
         "character_set_collations": "'utf8mb4=utf8mb4_bin'",
         "system_versioning_alter_history": "KEEP",
+        "idle_transaction_timeout": "900",
         "tx_isolation": "'READ-COMMITTED'",
     },
 }
