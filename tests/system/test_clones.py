@@ -19,6 +19,7 @@ from zsnapdb.mysql.limited_query import LimitedRows, QueryLimits, limited_rows
 from zsnapdb.mysql.session import Address
 from zsnapdb.planning.reader_statement import refusal_of
 
+from .changed_settings import changed_names, changed_settings, settings
 from .in_guest import SOCKET, Lab, ask, connect, everything, remove, run, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
@@ -76,6 +77,29 @@ def test_a_clone_has_its_own_identity_and_writes_nothing_of_its_source(lab: Lab)
         assert Path("/var/lib/mysql/binlog.index").read_text() == source_index
     finally:
         lab.sql("DROP EVENT ledger.tick")
+
+
+def test_a_clone_and_a_restored_server_have_the_settings_of_their_source(lab: Lab) -> None:
+    """Settings of options, of statements, of the run time: `SHOW GLOBAL VARIABLES` is the same outside of the lists."""
+    default = settings(dict(lab.sql("SHOW GLOBAL VARIABLES")))
+    with changed_settings(lab):
+        backup = lab.zsnapdb("backup", "--json").json["backup"]["backup_id"]
+        source = settings(dict(lab.sql("SHOW GLOBAL VARIABLES")))
+        assert {name for name in default if default[name] != source[name]} >= changed_names(lab)
+        with clone(lab, "settings") as made, connect(made) as here:
+            ours = settings(dict(ask(here, "SHOW GLOBAL VARIABLES")))
+            assert {name: (source[name], ours.get(name)) for name in source if ours.get(name) != source[name]} == {}
+            assert ask(here, "SELECT @a, @b") == [(1, "q # \\ r")]
+        planned = lab.zsnapdb("restore", "main", "--to", backup, "--target", "tank/settings", "--plan").stdout
+        assert "not from the source: bind_address, port" in planned
+        words = ("--to", backup, "--target", "tank/settings", "--handover", "run", "--json")
+        restored = lab.zsnapdb("restore", "main", *words).json
+        try:
+            with ledger.connect(f"{restored['mount']}/.zsnapdb/server.sock", "root", "", None) as there:
+                ours = settings(dict(ask(there, "SHOW GLOBAL VARIABLES")))
+            assert {name: (source[name], ours.get(name)) for name in source if ours.get(name) != source[name]} == {}
+        finally:
+            remove("tank/settings")
 
 
 def test_a_clone_of_a_rotation_under_way_does_not_delete_the_binlog_of_its_source(lab: Lab) -> None:

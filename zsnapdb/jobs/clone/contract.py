@@ -22,7 +22,6 @@ from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.binlog.known_tail import KnownTail
 from zsnapdb.mysql.probe import probe
-from zsnapdb.mysql.process import server
 from zsnapdb.mysql.replication import applier
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT, Promise, broken
@@ -144,9 +143,8 @@ def _internal_file(clone: CloneServer) -> Path:
 
 def _started_with_account(clone: CloneServer, password: SecretStr) -> Session:
     """Start the server with an init file; the server runs that file before it accepts connections."""
-    init_file = clone.copy.folder / "init.sql"
     sql = credentials.internal_account_sql(clone.origin, password, lock=clone.locks_accounts)
-    server.write_private(init_file, sql, clone.copy.settings.user)
+    init_file = clone.copy.write_init_file(sql)
     return clone.start(clone.identity(str(init_file)), password)
 
 

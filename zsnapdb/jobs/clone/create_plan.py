@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,7 @@ from zsnapdb.planning.clone.rights import AccountRights
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.server_copy.kept_options import notes_on
 from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.zfs import datasets
 
@@ -82,6 +84,11 @@ class ClonePlan:
     heartbeat: int | None = None
     rules: str = ""
     address: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The settings of the source that the clone does not get, with reasons."""
+        return notes_on(self.origin.variables, self.copy.settings.options, time.tzname)
 
 
 @dataclass(frozen=True)

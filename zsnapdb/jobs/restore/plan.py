@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from zsnapdb.planning.restore.steps import CheckServer, Replay, Replayer
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, ago, parse_target
 from zsnapdb.planning.server_copy.buffer_pool import buffer_pool, still
 from zsnapdb.planning.server_copy.identity import Access, PathMap
+from zsnapdb.planning.server_copy.kept_options import notes_on
 from zsnapdb.planning.server_copy.plugins import with_later
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.known_damage import known_damage
@@ -116,6 +118,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         instance.events.warn(text)
     origins = (*_origin_notes(instance, request, manifest, origin), *([given] if given else []))
     notes = (*newer, *chosen.point.notes, *lacking, *origins)
+    notes += notes_on(facts.variables, instance.settings.server.options, time.tzname)
     planned = _without_steps(instance, repository, request, manifest, replace(chosen.point, notes=notes), layout)
     # A path that cannot be translated raises its error now and not after the download.
     copy = copy_of(instance, planned)

@@ -16,7 +16,7 @@ from posixpath import join
 from pydantic import SecretStr
 
 from zsnapdb.base import server_files
-from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.base.model import Progress, parse_gtids
 from zsnapdb.jobs.base.events import Events
@@ -28,7 +28,8 @@ from zsnapdb.jobs.restore.steps import ServerWork, be_mounted, keep, take_back, 
 from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.mysql.binlog.client_text import refuse_ambiguous_text
-from zsnapdb.mysql.process import programs, server
+from zsnapdb.mysql.binlog.defaulted_tables import defaulted_tables
+from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.replication import replay as replaying
 from zsnapdb.mysql.replication.replay import RelayLogs, ReplayInput
 from zsnapdb.mysql.session import Session
@@ -59,6 +60,7 @@ def replay(work: ServerWork, step: Replay) -> None:
     logs = _relay_logs(work)
     logs.remove()
     _fetch(work, step, logs)
+    _tell_of_defaulted_tables(work, step, logs)
     gtids = parse_gtids(work.plan.flavour, step.gtids) if step.gtids is not None else None
     if step.by == "client":
         _by_client(work, step, logs, gtids)
@@ -66,6 +68,21 @@ def replay(work: ServerWork, step: Replay) -> None:
         _by_applier(work, step, logs, gtids)
     logs.remove()
     keep(work, step.name)
+
+
+def _tell_of_defaulted_tables(work: ServerWork, step: Replay, logs: RelayLogs) -> None:
+    """Warn of tables that get the engine of the backup's settings, as no event says the engine of then."""
+    found: list[str] = []
+    for number, part in enumerate(step.logs, 1):
+        with server_files.open_to_read(logs.file(number)) as file, contextlib.suppress(PreflightError):
+            # An encrypted relay log is read by the server alone.
+            found += [f"{part.file}:{offset}" for offset in defaulted_tables(file, part.file, part.start)]
+    if found:
+        engine = work.plan.variables.get("default_storage_engine", "InnoDB")
+        work.events.warn(
+            f"{len(found)} CREATE TABLE without ENGINE, the first at {found[0]}: no binlog says the"
+            f" default_storage_engine of then; these tables get {engine}, the source's at the backup"
+        )
 
 
 def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | None) -> None:
@@ -166,8 +183,7 @@ def served(
     """
     copy = work.copy
     password = password or fresh_password()
-    init_file = copy.folder / "init.sql"
-    server.write_private(init_file, replaying.account_sql(password.get_secret_value()), copy.settings.user)
+    init_file = copy.write_init_file(replaying.account_sql(password.get_secret_value()))
     identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS, init_file=str(init_file))
     process = copy.process()
     last = last if stays else (*copy.for_one_task, *last)

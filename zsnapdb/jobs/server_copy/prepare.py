@@ -44,6 +44,7 @@ from zsnapdb.planning.server_copy.identity import (
     rewrite_index,
     tls_keys,
 )
+from zsnapdb.planning.server_copy.kept_options import kept_statements
 from zsnapdb.planning.server_copy.plugins import option_lines
 from zsnapdb.planning.server_copy.sandbox import Sandbox, is_shown, sandbox_of
 from zsnapdb.planning.server_plugins import ServerPlugins
@@ -206,8 +207,26 @@ class Copy:
         return option_file(self.flavour, self.variables, self.paths, identity, options, last)
 
     def write_option_file(self, identity: ServerIdentity, last: Sequence[str] = ()) -> None:
-        """Write the option file for the identity."""
+        """Write the option file for the identity.
+
+        Settings that no option sets become statements, which the server runs at each start.
+        """
+        if self._statements and identity.access is Access.ACCOUNTS and identity.init_file is None:
+            identity = replace(identity, init_file=str(self._write_statements("settings.sql", "")))
         server.write_private(Path(identity.option_file), self.render(identity, last), self.settings.user)
+
+    def write_init_file(self, sql: str) -> Path:
+        """Write an init file with the settings of the source and then these statements; return its path."""
+        return self._write_statements("init.sql", sql)
+
+    @property
+    def _statements(self) -> tuple[str, ...]:
+        return kept_statements(self.variables)
+
+    def _write_statements(self, name: str, sql: str) -> Path:
+        path = self.folder / name
+        server.write_private(path, "".join(f"{line}\n" for line in self._statements) + sql, self.settings.user)
+        return path
 
     def recorded_position(self, known: KnownTail | None = None, *, has_gtids: bool) -> Position:
         """Return the position to which the copy must recover: the end of the newest binlog in its own files.

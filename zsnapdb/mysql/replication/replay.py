@@ -33,6 +33,22 @@ ACCOUNT = "zsnapdb_restore"
 _POLL_SECONDS = 0.1
 
 
+ACCEPTING = (
+    "loose_innodb_strict_mode=OFF",
+    "loose_max_statement_time=0",
+    "loose_max_execution_time=0",
+    "loose_secure_timestamp=NO",
+    "loose_sql_require_primary_key=OFF",
+    "loose_table_encryption_privilege_check=OFF",
+    "loose_binlog_format=ROW",
+)
+"""With these options a server refuses nothing that its source accepted. None of them changes what a statement does.
+
+They may have been set otherwise when the statement ran: no event of a binlog says so. `binlog_format`: a server with
+STATEMENT refuses events of rows.
+"""
+
+
 def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
     """Return the option file lines for a replay; they must follow all other lines.
 
@@ -46,6 +62,7 @@ def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
         "innodb_flush_log_at_trx_commit=0",
         "event_scheduler=OFF",
         *BRIEF,
+        *ACCEPTING,
     )
     workers = workers if workers > 1 else 0
     if flavour is Flavour.MARIADB:
@@ -118,6 +135,9 @@ CLIENT_OPTIONS = (
     "local_infile=ON",
     "read_only=OFF",
     "loose_super_read_only=OFF",
+    *ACCEPTING,
+    "loose_max_join_size=18446744073709551615",
+    "autocommit=ON",
 )
 """The option file lines for a replay by a client.
 

@@ -11,7 +11,7 @@ from posixpath import basename, join, normpath, relpath
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.planning.family import family
-from zsnapdb.planning.server_copy.kept_options import kept_lines
+from zsnapdb.planning.server_copy.kept_options import kept_lines, option_name
 
 _PATHS = (
     "innodb_data_home_dir",
@@ -257,11 +257,6 @@ def _refuse_options(extra: Sequence[str]) -> None:
                 f"server.options has {line!r}",
                 hint="remove the line: the server of a copy must not set this option",
             )
-
-
-def option_name(line: str) -> str:
-    """Return the name of the variable that a line of an option file sets."""
-    return line.partition("=")[0].strip().lower().replace("-", "_").removeprefix("loose_")
 
 
 def _data_file(part: str, home: str, paths: PathMap) -> str:

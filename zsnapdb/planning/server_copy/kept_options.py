@@ -16,6 +16,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import is_line
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.encryption import KEY_VARIABLES, missing_options
+from zsnapdb.planning.server_copy.records import RECORDED
 from zsnapdb.planning.server_copy.variables import VariableClass, class_of, is_name, is_secret
 
 LONGEST_LINE = 4000
@@ -165,3 +166,29 @@ def left_out(variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple
         if reason is not None:
             missing.append(LeftOut(name, value, reason))
     return tuple(missing)
+
+
+def notes_on(variables: Mapping[str, str], options: Sequence[str], zones: Sequence[str]) -> tuple[str, ...]:
+    """Return for a plan what a copy has not of its source's settings, one line for each reason.
+
+    `options` are the site's own lines, `zones` the names that this host's time zone has. Variables that are always
+    recorded are not named: each copy has its own paths.
+    """
+    reasons: dict[str, list[str]] = {}
+    for out in left_out(variables, options):
+        is_own = out.name in RECORDED and not class_of(out.name).is_kept
+        if not is_own and not any(option_name(line) == out.name for line in options):
+            reasons.setdefault(out.reason, []).append(out.name)
+    notes = [f"not from the source: {', '.join(names)} ({reason})" for reason, names in reasons.items()]
+    source = variables.get("system_time_zone", "")
+    if variables.get("time_zone") == "SYSTEM" and source and source not in zones:
+        notes.append(
+            f"the source showed times in the zone {source} of its host, this host has {'/'.join(zones)}: set"
+            " default_time_zone in server.options to show the same local times"
+        )
+    return tuple(notes)
+
+
+def option_name(line: str) -> str:
+    """Return the name of the variable that a line of an option file sets."""
+    return line.partition("=")[0].strip().lower().replace("-", "_").removeprefix("loose_")

@@ -6,7 +6,9 @@ source is down and the repository is out of reach.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -15,7 +17,7 @@ from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import PROPERTY, Flavour
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
-from zsnapdb.planning.server_copy.records import recorded_variables
+from zsnapdb.planning.server_copy.records import RECORDED, recorded_variables
 from zsnapdb.planning.server_plugins import ServerPlugins
 
 ORIGIN_PROPERTY = f"{PROPERTY}:origin"
@@ -23,6 +25,8 @@ ORIGIN_PROPERTY = f"{PROPERTY}:origin"
 PROPERTY_BYTES = 8000
 """A user property's value may have 8191 bytes (zfsprops(7))."""
 
+_PACKED = "zlib:"
+_LONGEST = 1 << 20
 _KEPT_FILES = 3
 
 
@@ -94,13 +98,29 @@ class Origin(BaseModel):
         return GtidSet.parse(self.unlogged) if self.unlogged is not None else None
 
     def encode(self) -> str:
-        """Return the origin as one line for a user property, without `unlogged` if it would be too long."""
-        whole = self.model_dump_json(exclude_defaults=True)
-        return (
-            whole
-            if len(whole.encode()) <= PROPERTY_BYTES
-            else self.model_copy(update={"unlogged": None}).model_dump_json(exclude_defaults=True)
-        )
+        """Return the origin as one line for a user property, compressed if it is long.
+
+        If it is too long for the property, `unlogged` is left out first, then the longest settings.
+        """
+        for shorter in self._ever_shorter():
+            whole = shorter.model_dump_json(exclude_defaults=True)
+            if len(whole.encode()) <= PROPERTY_BYTES:
+                return whole
+            packed = _PACKED + base64.b85encode(zlib.compress(whole.encode(), 9)).decode()
+            if len(packed) <= PROPERTY_BYTES:
+                return packed
+        raise DamagedError(f"the facts of {self.describe()} do not fit into a property", hint="report this")
+
+    def _ever_shorter(self) -> Iterator[Origin]:
+        yield self
+        shorter = self.model_copy(update={"unlogged": None})
+        yield shorter
+        spare = sorted(set(self.variables) - set(RECORDED), key=lambda name: len(self.variables[name]))
+        while spare:
+            gone = spare.pop()
+            left = {name: value for name, value in shorter.variables.items() if name != gone}
+            shorter = shorter.model_copy(update={"variables": left})
+            yield shorter
 
     def describe(self) -> str:
         """Return the server in a few words."""
@@ -112,8 +132,17 @@ class Origin(BaseModel):
 def decode(text: str, where: str) -> Origin:
     """Return the origin kept in the property's text; DamagedError names `where` if it is not one."""
     try:
-        return Origin.model_validate_json(text)
-    except ValidationError as error:
+        return Origin.model_validate_json(_unpacked(text) if text.startswith(_PACKED) else text)
+    except (ValidationError, ValueError, zlib.error) as error:
         raise DamagedError(
             f"{ORIGIN_PROPERTY} of {where} cannot be read", hint="it was altered, or a newer zsnapdb wrote it"
         ) from error
+
+
+def _unpacked(text: str) -> bytes:
+    """Return the text in a packed property. ValueError if it is not packed, or longer than any origin."""
+    unpacker = zlib.decompressobj()
+    whole = unpacker.decompress(base64.b85decode(text.removeprefix(_PACKED)), _LONGEST)
+    if not unpacker.eof:
+        raise ValueError("the text is cut or too long")
+    return whole

@@ -212,7 +212,7 @@ NAMES: Mapping[VariableClass, str] = {
         range_alloc_block_size read_buffer_size read_rnd_buffer_size rowid_merge_buff_size schema_definition_cache
         select_into_buffer_size server_memory set_operations_buffer_size sort_buffer_size stored_program_cache
         stored_program_definition_cache table_definition_cache table_open_cache table_open_cache_instances
-        table_open_cache_triggers tablespace_definition_cache temptable_max_mmap temptable_max_ram
+        table_open_cache_triggers tablespace_definition_cache temptable_max_mmap temptable_max_ram temptable_use_mmap
         tmp_disk_table_size tmp_memory_table_size tmp_table_size transaction_alloc_block_size
         transaction_prealloc_size
     """,

@@ -87,6 +87,7 @@ class ClonePlanDocument(TypedDict):
     masks: bool
     masked_source: bool
     masked_how: MaskingWayFields
+    notes: list[str]
 
 
 class PreparedDocument(TypedDict):
@@ -228,7 +229,7 @@ class ClonePlanView(View):
             f"  listen on {plan.bind_address}:{plan.port}; lease until {stamp(plan.lease.expires)}, owner {plan.owner}"
             + (f", a heartbeat each {plan.heartbeat} s" if plan.heartbeat else "")
         )
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"  note      {note}" for note in plan.notes)])
 
     def fields(self) -> ClonePlanDocument:
         plan = self.plan
@@ -252,6 +253,7 @@ class ClonePlanView(View):
             "masks": plan.masks,
             "masked_source": bool(plan.rules),
             "masked_how": _way_fields(plan.masking),
+            "notes": list(plan.notes),
         }
 
 

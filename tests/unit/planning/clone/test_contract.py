@@ -5,6 +5,9 @@ And what a copy must know of its source survives as a property.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import zlib
 from dataclasses import replace
 
 import pytest
@@ -33,6 +36,12 @@ FACTS = ServerFacts(Flavour.MYSQL, "9.7.0", "uuid-clone", 4711, VARIABLES, {}, (
 ORIGIN = Origin.of(
     replace(FACTS, server_uuid="uuid-source", server_id=1), {"data": "tank/data"}, {"data": "/var/lib/mysql"}, ()
 )
+
+
+def bomb() -> str:
+    return base64.b85encode(zlib.compress(b" " * (64 << 20))).decode()
+
+
 PROMISE = Promise(4711, 33070, "127.0.0.1", "/c/.zsnapdb/server.sock")
 
 
@@ -109,8 +118,27 @@ def test_an_origin_fits_into_a_property_however_many_servers_have_written_to_it(
     long = Origin.of(replace(FACTS, gtid_purged=GtidSet.parse(many)), {"data": "tank/data"}, {"data": "/x"}, ())
     assert len(long.model_dump_json()) > PROPERTY_BYTES
     assert len(long.encode().encode()) <= PROPERTY_BYTES
-    assert decode(long.encode(), "x").unlogged_gtids is None
+    assert decode(long.encode(), "x").variables == long.variables
     assert decode(ORIGIN.encode(), "x").unlogged_gtids == GtidSet()
+
+
+def test_an_origin_fits_into_a_property_however_long_its_settings_are() -> None:
+    noise = {f"variable_{number}": hashlib.sha256(b"%d" % number).hexdigest() for number in range(300)}
+    origin = replace(FACTS, variables={**VARIABLES, **noise}, origins=dict.fromkeys(noise, "EXPLICIT"))
+    long = Origin.of(origin, {"data": "tank/data"}, {"data": "/x"}, ())
+    assert len(long.encode().encode()) <= PROPERTY_BYTES
+    read = decode(long.encode(), "x")
+    assert read.unlogged_gtids is None
+    assert read.variables["datadir"] == VARIABLES["datadir"]
+    assert 0 < len(set(read.variables) & set(noise)) < len(noise)
+
+
+@pytest.mark.parametrize(
+    "text", ["zlib:", "zlib:abc", "zlib:é", "zlib:" + bomb()], ids=["empty", "short", "no base", "bomb"]
+)
+def test_a_packed_property_that_cannot_be_read_is_damage(text: str) -> None:
+    with pytest.raises(DamagedError, match="tank/x"):
+        decode(text, "tank/x")
 
 
 @pytest.mark.parametrize(

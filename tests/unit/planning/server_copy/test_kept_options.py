@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from tests.unit.support.recorded_variables import all_variables
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Flavour
-from zsnapdb.planning.server_copy.kept_options import LONGEST_LINE, kept_lines, kept_statements, left_out
+from zsnapdb.mysql.replication.replay import ACCEPTING
+from zsnapdb.planning.server_copy.identity import Access, PathMap, ServerIdentity, option_file
+from zsnapdb.planning.server_copy.kept_options import LONGEST_LINE, kept_lines, kept_statements, left_out, notes_on
 from zsnapdb.planning.server_copy.variables import VariableClass, class_of
 
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "s": " ", '"': '"', "'": "'", "\\": "\\"}
@@ -127,3 +129,36 @@ def test_left_out_settings_have_their_reason_and_facts_are_none() -> None:
         "port": VariableClass.NETWORK.value,
         "general_log": VariableClass.LOGGING.value,
     }
+
+
+def test_a_plan_names_what_a_copy_lacks_once_for_each_reason() -> None:
+    variables = {"datadir": "/d", "port": "3307", "bind_address": "*", "general_log": "ON", "long_query_time": "1"}
+    network, logs = notes_on(variables, ["long-query-time=2"], ("UTC",))
+    assert network == f"not from the source: bind_address, port ({VariableClass.NETWORK.value})"
+    assert logs == f"not from the source: general_log ({VariableClass.LOGGING.value})"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "zones", "is_told"),
+    [
+        ({"time_zone": "SYSTEM", "system_time_zone": "CEST"}, ("UTC", "UTC"), True),
+        ({"time_zone": "SYSTEM", "system_time_zone": "CEST"}, ("CET", "CEST"), False),
+        ({"time_zone": "+02:00", "system_time_zone": "CEST"}, ("UTC", "UTC"), False),
+        ({"time_zone": "SYSTEM"}, ("UTC", "UTC"), False),
+    ],
+)
+def test_a_plan_tells_that_local_times_would_differ(
+    recorded: dict[str, str], zones: tuple[str, ...], is_told: bool
+) -> None:
+    told = [note for note in notes_on(recorded, (), zones) if "zone CEST" in note]
+    assert bool(told) is is_told
+
+
+def test_what_a_copy_must_not_do_comes_after_the_settings() -> None:
+    identity = ServerIdentity(4711, None, "/c/.zsnapdb", "mysql", Access.ACCOUNTS)
+    variables = {"datadir": "/d", "max_sort_length": "77", "sync_binlog": "0", "event_scheduler": "ON", "port": "1"}
+    paths = PathMap((("/d", "/c"),))
+    lines = option_file(Flavour.MYSQL, variables, paths, identity, ["max_sort_length=99"], ACCEPTING).splitlines()
+    assert lines.index("loose_max_sort_length=77") < lines.index("max_sort_length=99") < lines.index("datadir=/c")
+    assert lines[-len(ACCEPTING) :] == list(ACCEPTING)
+    assert not {"event_scheduler=ON", "loose_event_scheduler=ON", "loose_port=1", "port=1"} & set(lines)
