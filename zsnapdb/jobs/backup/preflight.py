@@ -13,12 +13,12 @@ from zsnapdb.base.model import Position, pool_of
 from zsnapdb.hooks import OnFailure, When
 from zsnapdb.jobs.backup import applier, space
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host import server_view
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.opening import key_of, open_binlog
 from zsnapdb.mysql.binlog.read import index_entries
 from zsnapdb.mysql.probe import probe, published_position
-from zsnapdb.mysql.process import server_view
 from zsnapdb.mysql.process.paths import (
     absolute_tablespaces,
     data_file_blocks,
