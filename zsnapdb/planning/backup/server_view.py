@@ -30,7 +30,5 @@ def judge(view: OtherView) -> FitnessFinding:
     )
     if not view.here:
         return unfit("paths", detail, "keep the server's files on a dataset that this host mounts; see containers.md")
-    hint = (
-        f"make {view.path} a symbolic link of this host to {view.here}, or mount the folder there in the container too"
-    )
-    return unfit("paths", detail, f"{hint}; see containers.md")
+    hint = f"make {view.path} a symbolic link of this host to {view.here}; other ways are in containers.md"
+    return unfit("paths", detail, hint)
