@@ -5,6 +5,8 @@ It is loaded by whoever connects: the library, with what it imports, takes longe
 
 from __future__ import annotations
 
+import socket
+import struct
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pymysql
@@ -21,6 +23,8 @@ else:
 
 _READABLE_PLUGINS = {b"mysql_clear_password", b"dialog", b"mysql_old_password"}
 """Plugins with which a client sends the password itself, or what is as good (refman 8.4, "Authentication Plugins")."""
+_CREDENTIALS = struct.Struct("3i")
+"""struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)."""
 UnbufferedCursor = pymysql.cursors.SSCursor
 
 
@@ -46,6 +50,17 @@ class Connection(_PlainConnection):
             client_flag=CLIENT.MULTI_STATEMENTS if takes_scripts else 0,
             **options,
         )
+
+    def peer(self) -> int | None:
+        """Return the process that listens at the other end of a socket; None with TCP, or if we cannot see it.
+
+        The kernel gives its number in our own PID namespace, 0 if it has none there (unix(7), SO_PEERCRED).
+        """
+        line: socket.socket | None = self._sock  # type: ignore[attr-defined]
+        if line is None or line.family != socket.AF_UNIX:
+            return None
+        said = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return int(_CREDENTIALS.unpack(said)[0]) or None
 
     def cursor_by_name(self) -> pymysql.cursors.DictCursor:
         """Return a cursor whose rows are dictionaries."""

@@ -145,6 +145,11 @@ class Session:
                 hint="connect to the server itself, not through a proxy; see socket, host and port of the instance",
             )
 
+    @property
+    def peer(self) -> int | None:
+        """The process of the server, if it is on this host, the session uses a socket, and we can see it."""
+        return self._connection.peer()
+
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         """Run one statement and return its rows (none for a statement without a result)."""
         with self._errors(f"`{sql}`"), self._connection.cursor() as cursor:

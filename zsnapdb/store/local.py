@@ -42,6 +42,24 @@ _AGAIN = {
 """Errors of a network file system while its host cannot be reached."""
 
 
+_WITHOUT_LINKS = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP}
+"""What link(2) says on a file system without hard links, such as vfat, exfat and some of cifs and FUSE."""
+
+
+def _link(temporary: str, name: str, at: int) -> None:
+    """Give the file a name that nobody has. RepositoryError if the file system has no hard links."""
+    try:
+        os.link(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+    except OSError as error:
+        if error.errno not in _WITHOUT_LINKS:
+            raise
+        raise RepositoryError(
+            f"the file system of the repository cannot make hard links (link: {error.strerror}), so no object could be"
+            " made without replacing another run's",
+            hint="use a folder on ext4, xfs, zfs or NFS, not on vfat, exfat or a share without links",
+        ) from error
+
+
 class LocalStore:
     """Objects as files below `folder`. The folder must exist: a missing mount must not become an empty repository."""
 
@@ -97,7 +115,7 @@ class LocalStore:
                 file.flush()
                 os.fsync(file.fileno())
             if only_if_absent:
-                os.link(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+                _link(temporary, name, at)
                 os.unlink(temporary, dir_fd=at)
             else:
                 os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)

@@ -54,7 +54,7 @@ def variables_read() -> frozenset[str]:
     """Return the names of the global variables that zsnapdb reads, from its lists and from its code."""
     listed = {
         *paths.DIRECTORIES,
-        *paths._BASENAMES,
+        *paths.BASENAMES,
         *paths._FILES,
         *paths._KEYRING_FILES,
         *identity._PATHS,

@@ -13,7 +13,7 @@ from zsnapdb.base.model import Position, pool_of
 from zsnapdb.hooks import OnFailure, When
 from zsnapdb.jobs.backup import applier, space
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host import installed_plugins
+from zsnapdb.jobs.host import installed_plugins, server_view
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.opening import key_of, open_binlog
@@ -47,6 +47,7 @@ from zsnapdb.planning.backup.fitness import (
 )
 from zsnapdb.planning.backup.lock_strategy import AUTO, LockChoice, choose
 from zsnapdb.planning.backup.placement import MountedFilesystem, NamedPath, Placement, discover, mount_of, place
+from zsnapdb.planning.backup.server_view import judge as judge_view
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.identity import binlog_paths
 from zsnapdb.planning.server_copy.restorable import objections_to_files, objections_to_settings
@@ -109,7 +110,11 @@ def examine(instance: Instance, session: Session) -> Examined:
     findings = list(judged.findings)
     if objection(findings) is not None:
         return Examined(tuple(findings), None)
-    facts = replace(with_real_paths(probe(session)), origins=set_variables(session))
+    probed = probe(session)
+    elsewhere = _elsewhere(probed, session)
+    if elsewhere:
+        return Examined((*findings, *elsewhere), None)
+    facts = replace(with_real_paths(probed), origins=set_variables(session))
     setting = instance.settings.lock.strategy
     findings += judge_server(
         facts, str(instance.address), forced=setting != AUTO, stops_applier=instance.settings.lock.stop_applier
@@ -198,13 +203,24 @@ def _chosen_lock(facts: ServerFacts, setting: str) -> tuple[LockChoice, FitnessF
         return LockChoice(locks.properties("none"), error.message), unfit("lock", error.message, error.hint)
 
 
-def with_discovered_volumes(instance: Instance, facts: ServerFacts) -> Instance:
+def _elsewhere(facts: ServerFacts, session: Session) -> list[FitnessFinding]:
+    """Return the finding that the server has its files elsewhere than this host; `facts` as the server gave them."""
+    view = server_view.other_view(facts.variables, session.peer)
+    return [] if view is None else [judge_view(view)]
+
+
+def with_discovered_volumes(instance: Instance, session: Session) -> Instance:
     """Return the instance with its volumes: the configured datasets, else the datasets with the server's files.
 
-    PreflightError if a path is on no dataset.
+    PreflightError if a path is on no dataset, or the server's paths are not those of this host.
     """
     if instance.settings.volumes is not None:
         return instance
+    probed = probe(session)
+    refusal = objection(_elsewhere(probed, session))
+    if refusal is not None:
+        raise refusal
+    facts = with_real_paths(probed)
     mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
     paths = [NamedPath(path.what, path.path) for path in written_paths(facts)]
     discovered = discover(paths, mounts, facts.variables["datadir"])

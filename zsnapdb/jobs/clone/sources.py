@@ -24,8 +24,6 @@ from zsnapdb.jobs.clone.request import LATEST as LATEST
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.local_sets import as_backed_up_last, described_sets, newest_set
-from zsnapdb.mysql.probe import probe
-from zsnapdb.mysql.process.paths import with_real_paths
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, Place, decode
@@ -92,7 +90,7 @@ def with_volumes(instance: Instance) -> Instance:
         return instance
     try:
         with instance.session() as session:
-            return with_discovered_volumes(instance, with_real_paths(probe(session)))
+            return with_discovered_volumes(instance, session)
     except ServerError:
         last = as_backed_up_last(instance)
         if last is None:

@@ -84,6 +84,11 @@ def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
     return servers
 
 
+def is_server_program(process: Path) -> bool:
+    """Whether the process, a folder of proc(5), runs a server program."""
+    return os.path.basename(_program(process)) in _PROGRAMS
+
+
 def _sees_this_host(entry: Path, namespace: str) -> bool:
     """Whether the root and the working directory of a process are the same on this host, by device and inode."""
     if _link(entry / "ns/mnt") == namespace:

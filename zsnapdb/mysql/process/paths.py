@@ -29,7 +29,7 @@ DIRECTORIES = (
     "rocksdb_wal_dir",
     "wsrep_data_home_dir",
 )
-_BASENAMES = ("log_bin_basename", "relay_log_basename")
+BASENAMES = ("log_bin_basename", "relay_log_basename")
 _FILES = ("log_bin_index", "relay_log_index")
 
 
@@ -50,7 +50,7 @@ def _from_variables(facts: ServerFacts, datadir: str) -> Iterator[ServerPath]:
         value = facts.variables.get(name, "")
         if value:
             yield ServerPath(name, _real(value, datadir))
-    for name in _BASENAMES:
+    for name in BASENAMES:
         value = facts.variables.get(name, "")
         if value:
             yield ServerPath(name, _real(os.path.dirname(os.path.join(datadir, value)), datadir))
@@ -101,7 +101,7 @@ def with_real_paths(facts: ServerFacts) -> ServerFacts:
     for name in (*DIRECTORIES, *_FILES):
         if variables.get(name):
             variables[name] = _real(variables[name], datadir)
-    for name in _BASENAMES:
+    for name in BASENAMES:
         if variables.get(name):
             folder, base = os.path.split(os.path.join(datadir, variables[name]))
             variables[name] = os.path.join(os.path.realpath(folder), base)

@@ -1,0 +1,27 @@
+"""A folder on a file system without hard links is refused at the first object, and nothing is left of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from zsnapdb.base.errors import RepositoryError
+from zsnapdb.store.local import LocalStore
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_hard_links_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    # vfat says EPERM to link(2); there is no such file system where these tests run.
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(RepositoryError, match="cannot make hard links") as caught:
+        LocalStore(tmp_path).put("repository.json", b"{}", only_if_absent=True)
+    assert "vfat" in caught.value.hint
+    assert list(tmp_path.iterdir()) == []
