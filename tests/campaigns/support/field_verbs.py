@@ -94,8 +94,8 @@ class Verbs:
         raise _RefusedError(reason)
 
     def _variables(self, expected: Truth, found: Truth) -> list[str]:
-        left_out = {name for name in expected.variables if field_lists.is_left_out(name, self.flavour)}
-        left_out |= {name for name in found.variables if field_lists.is_left_out(name, self.flavour)}
+        left_out = {name for name in expected.variables if field_lists.is_left_out(name)}
+        left_out |= {name for name in found.variables if field_lists.is_left_out(name)}
         return [f"variable {line}" for line in field_truth.differences(expected.variables, found.variables, left_out)]
 
     def _used_plugins(self, expected: Truth, found: Truth) -> list[str]:
