@@ -41,6 +41,7 @@ _FILES = """## Accounts and owners of files
 - Files belong to the account of the host that runs the server, whatever number it had on the host of the source. The
   plan names the account.
 - Server identity, port, socket, paths and replication are the copy's own.
+- Users of a clone may create triggers and functions in their schemas: a clone has `log_bin_trust_function_creators=ON`.
 """
 _PLACE = """These belong to production's place: a copy does not have them, datasets that replace production do. User
 properties and properties that nobody has classified are among them."""

@@ -6,6 +6,8 @@ from zsnapdb.planning.server_copy.variables import class_of
 
 _CONFIGURED = ("innodb_use_native_aio", "innodb_buffer_pool_size", "performance_schema")
 """What the configuration of the guest's instance says of copies (`server.options`)."""
+CLONES = frozenset({"log_bin_trust_function_creators"})
+"""What the page about copies says of clones: their users may create triggers and functions."""
 
 
 def is_state(name: str) -> bool:
