@@ -5,7 +5,7 @@ from __future__ import annotations
 SAMPLES = {
     "archive": ("--rounds", "1", "--seed", "7"),
     "damage": ("--rounds", "16", "--seed", "7"),
-    "field": ("--rounds", "1", "--seed", "7"),
+    "field": ("--rounds", "1", "--first", "40", "--only", "clone", "restore"),
     "lockfree": ("--rounds", "3", "--seed", "7"),
     "masking": ("--rounds", "1", "--seed", "7"),
     "silence": ("--only", "S3 away"),
