@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools.references import command_line, configuration, doctor_rules, documents, exit_codes, http_api, man_pages
+from tools.references import (
+    command_line,
+    configuration,
+    copies,
+    doctor_rules,
+    documents,
+    exit_codes,
+    http_api,
+    man_pages,
+)
 
 ROOT = Path(__file__).parents[3]
 
 PAGES: Mapping[str, Callable[[], str]] = {
+    "docs/copies.md": copies.page,
     "docs/doctor.md": doctor_rules.page,
     "docs/reference/command-line.md": command_line.page,
     "docs/reference/configuration.md": configuration.page,

@@ -93,9 +93,10 @@ class Verbs:
                 raise _FailedError(f"{said}; and its plan ended with {planned.code}")
         raise _RefusedError(reason)
 
-    def _variables(self, expected: Truth, found: Truth) -> list[str]:
-        left_out = {name for name in expected.variables if field_lists.is_left_out(name, self.flavour)}
-        left_out |= {name for name in found.variables if field_lists.is_left_out(name, self.flavour)}
+    def _variables(self, expected: Truth, found: Truth, *, of_clone: bool) -> list[str]:
+        names = {*expected.variables, *found.variables}
+        left_out = {name for name in names if field_lists.is_left_out(name)}
+        left_out |= field_lists.CLONES if of_clone else set()
         return [f"variable {line}" for line in field_truth.differences(expected.variables, found.variables, left_out)]
 
     def _used_plugins(self, expected: Truth, found: Truth) -> list[str]:
@@ -112,7 +113,7 @@ class Verbs:
         if accounts:
             lines += field_truth.differences(moment.truth.accounts, found.accounts)
         lines += self._used_plugins(moment.truth, found)
-        return lines + self._variables(moment.truth, found)
+        return lines + self._variables(moment.truth, found, of_clone=not accounts)
 
     def _clone(self) -> list[str]:
         made = self.done(
