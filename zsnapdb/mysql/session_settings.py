@@ -94,6 +94,15 @@ def set_statement(*, of_users: bool) -> str:
     return f"SET NAMES {names}{''.join(parts)}"
 
 
+def global_statement() -> str:
+    """Return the statement for a server of our own whose dump program opens a session without our settings."""
+    # A dump sets its own modes and time zone; it would read the tables as of another time.
+    as_of = [setting for setting in SETTINGS if setting.name == "system_versioning_asof"]
+    first, *others = _chosen(SETTINGS, of_users=True) + as_of
+    parts = [_for_releases(f", GLOBAL {each.name} = {_quoted(each.value)}", each) for each in others]
+    return f"SET GLOBAL {first.name} = {_quoted(first.value)}{''.join(parts)}"
+
+
 def proof_query(*, of_users: bool) -> str:
     """Return the query whose row has the name of each setting before its value."""
     parts = [

@@ -16,6 +16,7 @@ from zsnapdb.mysql.session_settings import (
     SETTINGS,
     UNLIMITED,
     differing,
+    global_statement,
     proof_query,
     set_statement,
 )
@@ -49,7 +50,7 @@ def proof_row(release: int, *, is_mariadb: bool, **other: object) -> list[object
 @pytest.mark.parametrize(("release", "is_mariadb"), [(50744, False), (80046, False), (90704, False), (110800, True)])
 @pytest.mark.parametrize("of_users", [True, False])
 def test_a_release_reads_a_whole_statement(release: int, is_mariadb: bool, of_users: bool) -> None:
-    for text in (set_statement(of_users=of_users), proof_query(of_users=of_users)):
+    for text in (set_statement(of_users=of_users), proof_query(of_users=of_users), global_statement()):
         assert not re.search(r"[!*]|, ,|,$", read_by(text, release, is_mariadb=is_mariadb))
 
 

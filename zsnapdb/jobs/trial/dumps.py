@@ -17,11 +17,14 @@ from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.session import Address
+from zsnapdb.mysql.session_settings import global_statement
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.answering import only_on_server
 from zsnapdb.planning.trial.dump import HISTORY_OPTION, DumpRuns, objection_to_history
 
+_LOADING = ("sql_safe_updates = 0", "completion_type = 0", "autocommit = 1", "net_read_timeout = 3600")
+"""Settings of the session that loads, which a dump does not set: with completion_type = RELEASE its COMMIT ends it."""
 _END_OF_DUMP = b"-- Dump completed"
 
 
@@ -54,6 +57,7 @@ def _login(isolated: Isolated) -> contextlib.AbstractContextManager[Path]:
     refuses this one, whose name and password are made here.
     """
     with isolated.session() as session:
+        session.query(global_statement())
         datadir = Path(global_variables(session, ("datadir",))["datadir"])
     if datadir != isolated.copy.datadir:
         raise ConsistencyError(
@@ -101,7 +105,7 @@ def write_file(isolated: Isolated, tools: Tools, dump: DumpRuns, path: Path, tim
 def load(isolated: Isolated, tools: Tools, dump: DumpRuns, login: DumpLogin, schema: str, timeout: float) -> None:
     """Dump from the ephemeral server into the schema of the live server. `timeout` is in seconds, for each run."""
     with (
-        client_file(login.address, login.password, only_on_server(login.identity)) as target,
+        client_file(login.address, login.password, only_on_server(login.identity, *_LOADING)) as target,
         _login(isolated) as source,
     ):
         # In binary mode a client that reads a pipe knows no commands of its own but `delimiter` (refman 8.4, "mysql

@@ -57,7 +57,7 @@ def find(names: Sequence[str], settings: ServerSettings, flavour: Flavour, binar
 def _is_of(program: str, flavour: Flavour) -> bool:
     """Whether the program belongs to that family, by the version that it prints."""
     try:
-        done = program_start.run([program, "--no-defaults", "--version"], timeout=20)
+        done = program_start.run([program, "--version"], timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0 and is_version_of((done.stdout + done.stderr).decode(errors="replace"), flavour)
@@ -86,7 +86,7 @@ def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, ti
     The file must not be in use. `first` and `last` are the pages to check (None: to the end). A failure that names a
     wrong page is damage; any other failure is a CommandError.
     """
-    argv = [str(program), "--no-defaults"]
+    argv = [str(program)]
     if first or last is not None:
         argv += [f"--start-page={first}", *([f"--end-page={last}"] if last is not None else [])]
     argv.append(str(file))
