@@ -1,7 +1,7 @@
 """Addresses of repositories, as users write them: s3://bucket[/prefix] and file:///folder.
 
-Stores take the parts as they are written. A character that a URL gives another meaning (`?`, `#`, `%`) or that no URL
-can have is refused: it would be cut off, or decoded by somebody else.
+Stores take the parts as they are written. A character that a URL gives another meaning (`?`, `#`, `%`) is refused: it
+would be cut off, or decoded by somebody else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 STORE_ADDRESSES = {"s3://bucket[/prefix]": r"s3://[^/]+", "file:///folder": r"file:///"}
 """The address of each kind of store as users write it, and its pattern. `zsnapdb.store.open` has the stores."""
 
-_ASCII = r"A-Za-z0-9._~!$&'()*+,;=:@-"
+_ASCII = r"A-Za-z0-9._~!$&'()*+,;=:@ -"
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 
 

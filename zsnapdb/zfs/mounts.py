@@ -16,7 +16,7 @@ class MountEntry:
     """One line of the mount table. `is_bind`: the mount shows one folder of its source (mount(8), --bind).
 
     `device` is the number of its filesystem as `MAJOR:MINOR` (proc_pid_mountinfo(5)); every file in it has that number.
-    `follows`: an unmount in another mount namespace can reach this mount (mount_namespaces(7), shared or slave).
+    `shared` and `master` are its peer group and the group that it receives from (mount_namespaces(7); "": none).
     """
 
     path: str
@@ -24,7 +24,8 @@ class MountEntry:
     source: str
     is_bind: bool = False
     device: str = ""
-    follows: bool = False
+    shared: str = ""
+    master: str = ""
 
 
 def _plain(word: str) -> str:
@@ -49,12 +50,14 @@ def parse(text: str) -> list[MountEntry]:
         if len(about) < _WORDS_BEFORE or len(of) < _WORDS_AFTER:
             continue
         (root, path), (fstype, source) = about[3:5], of[:2]
-        entries.append(MountEntry(_plain(path), fstype, _plain(source), root != "/", about[2], _follows(about[6:])))
+        entries.append(MountEntry(_plain(path), fstype, _plain(source), root != "/", about[2], *_groups(about[6:])))
     return entries
 
 
-def _follows(optional: list[str]) -> bool:
-    return any(word.startswith(("shared:", "master:")) for word in optional)
+def _groups(optional: list[str]) -> tuple[str, str]:
+    """Return the peer group of a mount, and the group that it receives from."""
+    of_kind = dict(word.partition(":")[::2] for word in reversed(optional))
+    return of_kind.get("shared", ""), of_kind.get("master", "")
 
 
 def mounted() -> list[MountEntry]:
@@ -84,7 +87,7 @@ def devices_of(names: Collection[str]) -> set[int]:
 class ForeignMount:
     """A dataset that is mounted in another mount namespace than ours, and a process that lives there.
 
-    `follows`: an unmount here probably unmounts it there. `device` is as that of a MountEntry.
+    `follows`: an unmount here unmounts it there, too. `device` is as that of a MountEntry.
     """
 
     source: str
@@ -109,11 +112,22 @@ def mounted_elsewhere(names: Collection[str], proc: Path = Path("/proc")) -> lis
     `zfs get mounted` knows the mount namespace of the process that asks alone. Processes that end meanwhile are left
     out. Only root sees all of them.
     """
-    return [
-        ForeignMount(entry.source, entry.path, pid, entry.follows, entry.device)
+    seen = [
+        (pid, entry)
         for pid in _one_of_each_namespace(proc)
         for entry in _entries_of(proc / str(pid))
         if entry.fstype == "zfs" and entry.source in names
+    ]
+    if not seen:
+        return []
+    own = [entry for entry in _entries_of(proc / "self") if entry.fstype == "zfs" and entry.source in names]
+    reached = {entry.shared for entry in own} - {""}
+    while more := {entry.shared for _, entry in seen if entry.master in reached} - reached - {""}:
+        # A group that receives from ours hands on to those that receive from it.
+        reached |= more
+    return [
+        ForeignMount(entry.source, entry.path, pid, bool({entry.shared, entry.master} & reached), entry.device)
+        for pid, entry in seen
     ]
 
 

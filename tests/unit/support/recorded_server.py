@@ -102,6 +102,9 @@ def names() -> list[str]:
 # Playing: what probe() and published_position() ask of a session, nothing else.
 
 
+_OF_FILES = " WHERE engine = 'InnoDB' AND file_type <> 'TEMPORARY'| WHERE name <> 'innodb_temporary'"
+
+
 class RecordedSession(Session):
     """Replays the answers of a file. A query without a recorded answer fails the test."""
 
@@ -121,11 +124,7 @@ class RecordedSession(Session):
                 r"SELECT 1 FROM information_schema\.user_privileges .*",
                 lambda: [(1,)] if self._answers["sees_all_tables"] else [],
             ),
-            (
-                r"SELECT (\w+) FROM information_schema\.(\w+)"
-                r"(?: WHERE engine = 'InnoDB' AND file_type <> 'TEMPORARY'| WHERE name <> 'innodb_temporary')?",
-                self._paths,
-            ),
+            (rf"SELECT (\w+) FROM information_schema\.(\w+)(?:{_OF_FILES})?", self._paths),
             (
                 r"SELECT COUNT\(\*\) FROM information_schema\.innodb_tables WHERE total_row_versions > 0",
                 lambda: [(self._answers["row_versions"],)],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.base.errors import CommandError, ExistsError, NotThere, PreflightError
-from zsnapdb.zfs import command
+from zsnapdb.zfs import command, mounts
 from zsnapdb.zfs.command import NotMountedByZfsError, PoolFullError, StreamRefusedError, failure, run, run_when_free
 from zsnapdb.zfs.mounts import ForeignMount
 from zsnapdb.zfs.streams import SendStream
@@ -60,13 +60,13 @@ def test_busy_dataset_is_named_with_who_keeps_it(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(command, "run", busy)
     monkeypatch.setattr(command, "_NAMESPACE_PATIENCE", -1.0)
-    monkeypatch.setattr(command.mounts, "mounted_elsewhere", elsewhere)
+    monkeypatch.setattr(mounts, "mounted_elsewhere", elsewhere)
     with pytest.raises(CommandError, match="also mounted at /in in the mount namespace of process 77") as told:
         run_when_free(["zfs", "destroy", "tank/x@a"], patience=60.0)
     assert "nsenter -t 77 -m" in told.value.hint
     assert asked == [{"tank/x"}]
     monkeypatch.setattr(command, "users_of", lambda devices: [FilesystemUser(78, "mysqld", "an open file")])
-    monkeypatch.setattr(command.mounts, "devices_of", lambda names: {1})
+    monkeypatch.setattr(mounts, "devices_of", lambda names: {1})
     with pytest.raises(CommandError, match=r"process 78 \(mysqld\) has an open file there"):
         run_when_free(["umount", "--", "/m"], patience=-1.0, dataset="tank/y")
     assert asked[-1] == {"tank/y"}

@@ -14,16 +14,19 @@ def test_mount_entries_with_spaces_are_read() -> None:
     line = r"36 35 98:0 / /var/lib/my\040sql rw,noatime master:1 - zfs tank/mysql rw,xattr"
     (entry,) = parse(line)
     assert (entry.path, entry.fstype, entry.source) == ("/var/lib/my sql", "zfs", "tank/mysql")
-    assert (entry.device, entry.follows) == ("98:0", True)
+    assert (entry.device, entry.shared, entry.master) == ("98:0", "", "1")
 
 
 def test_a_dataset_is_found_in_the_mount_namespaces_of_other_processes(tmp_path: Path) -> None:
     """One process of each namespace is asked. A mount that nothing propagates to stays when ours goes."""
     lines = {
         "1": ("mnt:[1]", "36 35 0:50 / /m rw - zfs tank/mysql rw"),
-        "self": ("mnt:[1]", "36 35 0:50 / /m rw - zfs tank/mysql rw"),
+        "self": ("mnt:[1]", "36 35 0:50 / /m rw shared:1 - zfs tank/mysql rw"),
         "20": ("mnt:[2]", "36 35 0:50 / /m rw master:1 - zfs tank/mysql rw"),
         "21": ("mnt:[2]", "36 35 0:50 / /m rw master:1 - zfs tank/mysql rw"),
+        "22": ("mnt:[4]", "36 35 0:50 / /s rw shared:2 master:1 - zfs tank/mysql rw"),
+        "23": ("mnt:[5]", "36 35 0:50 / /t rw master:2 - zfs tank/mysql rw"),
+        "24": ("mnt:[6]", "36 35 0:50 / /u rw shared:9 - zfs tank/mysql rw"),
         "30": ("mnt:[3]", "36 35 0:50 / /in rw - zfs tank/mysql rw\n37 35 0:51 / /b rw - zfs tank/other rw"),
     }
     for pid, (namespace, text) in lines.items():
@@ -32,6 +35,9 @@ def test_a_dataset_is_found_in_the_mount_namespaces_of_other_processes(tmp_path:
         (tmp_path / pid / "mountinfo").write_text(text)
     assert mounted_elsewhere(["tank/mysql"], tmp_path) == [
         ForeignMount("tank/mysql", "/m", 20, follows=True, device="0:50"),
+        ForeignMount("tank/mysql", "/s", 22, follows=True, device="0:50"),
+        ForeignMount("tank/mysql", "/t", 23, follows=True, device="0:50"),
+        ForeignMount("tank/mysql", "/u", 24, follows=False, device="0:50"),
         ForeignMount("tank/mysql", "/in", 30, follows=False, device="0:50"),
     ]
 

@@ -155,7 +155,7 @@ def reach(
             datasets.set_properties(anchor, ready)
         remove_folders(Path(planned.layout.mount))
         remove_folders(own_settings.restore.mount_root)
-        received = reusable_sets.find_point(settings, instance.name, set_id)
+        received = reusable_sets.find_ready_point(home, set_id)
         assert received is not None
         return received
 

@@ -185,6 +185,14 @@ def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSour
     return source if {role: one.guid for role, one in source.set.snapshots.items()} == guids else None
 
 
+def find_ready_point(home: str, set_id: str) -> CloneSource | None:
+    """Return the point that was reached below this home of clones, which need not exist itself; None if none was."""
+    stored = find(home, RECEIVED, set_id)
+    if stored is None or (stored.phase, stored.source) != (CopyPhase.READY, SourceKind.POINT):
+        return None
+    return _source_of(stored, SourceKind.POINT, is_prepared=True)
+
+
 def find_point(settings: Settings, instance: str, set_id: str) -> CloneSource | None:
     """Return the point that was reached earlier for a clone; None if there is none. No repository knows its id."""
     key = (RECEIVED, SourceKind.POINT, set_id, instance, CopyPhase.READY)

@@ -157,6 +157,7 @@ class Copy:
     def remove_identity(self) -> None:
         """Remove what tells the source from other servers: its UUID, its persisted variables, its keys of TLS."""
         server.remove_uuid(self.datadir)
+        server.remove_persisted(self.datadir)
         self.remove_keys()
 
     def remove_keys(self) -> None:

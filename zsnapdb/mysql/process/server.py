@@ -344,12 +344,16 @@ Authentication".
 
 
 def remove_uuid(datadir: Path) -> None:
-    """Remove auto.cnf (server_uuid) and the persisted variables from a copied data directory.
+    """Remove auto.cnf (server_uuid) from a copied data directory: mysqld creates a new one (refman 8.4, "server_uuid").
 
-    mysqld creates a new auto.cnf (refman 8.4, "server_uuid"); mysqld-auto.cnf would override our option file (WL#8688).
+    What takes the place of a server keeps the variables that the server persisted (SET PERSIST).
     """
-    for name in ("auto.cnf", "mysqld-auto.cnf"):
-        server_files.remove(datadir / name)
+    server_files.remove(datadir / "auto.cnf")
+
+
+def remove_persisted(datadir: Path) -> None:
+    """Remove the persisted variables from a copied data directory: they would override our option file (WL#8688)."""
+    server_files.remove(datadir / "mysqld-auto.cnf")
 
 
 def remove_keys(datadir: Path) -> None:

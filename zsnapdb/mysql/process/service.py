@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from zsnapdb.base.child_environment import for_site
+from zsnapdb.base.child_environment import for_programs
 from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.control import ControlSettings
@@ -140,7 +140,7 @@ def _run(words: tuple[str, ...], timeout: float) -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=for_site(LC_ALL="C"),
+                env=for_programs(),
                 timeout=timeout,
                 # Ctrl-C on the terminal must not reach a command that stops or starts the server.
                 process_group=0,

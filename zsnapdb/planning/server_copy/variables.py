@@ -118,7 +118,7 @@ NAMES: Mapping[VariableClass, str] = {
         internal_tmp_mem_storage_engine join_cache_level keep_files_on_create lc_messages lc_time_names local_infile
         lock_wait_timeout log_bin_compress log_bin_compress_min_len log_bin_trust_function_creators
         log_bin_use_v1_row_events log_builtin_as_identified_by_password log_tc_size low_priority_updates
-        lower_case_table_names mandatory_roles max_allowed_packet max_binlog_size max_delayed_threads max_error_count
+        lower_case_table_names mandatory_roles max_allowed_packet max_binlog_size max_error_count
         max_execution_time max_heap_table_size max_join_size max_length_for_sort_data max_points_in_geometry
         max_recursive_iterations max_rowid_filter_size max_seeks_for_key max_sort_length max_sp_recursion_depth
         max_statement_time max_user_connections max_write_lock_count metadata_locks_hash_instances
@@ -206,7 +206,7 @@ NAMES: Mapping[VariableClass, str] = {
         innodb_write_io_threads join_buffer_size join_buffer_space_limit large_pages locked_in_memory
         max_binlog_cache_size max_binlog_stmt_cache_size max_connections max_digest_length max_prepared_stmt_count
         max_session_mem_used max_tmp_session_space_usage max_tmp_total_space_usage max_tmp_tables
-        max_insert_delayed_threads metadata_locks_cache_size mhnsw_max_cache_size mrr_buffer_size
+        max_delayed_threads max_insert_delayed_threads metadata_locks_cache_size mhnsw_max_cache_size mrr_buffer_size
         myisam_max_sort_file_size myisam_mmap_size myisam_repair_threads myisam_sort_buffer_size myisam_use_mmap
         open_files_limit performance_schema preload_buffer_size query_alloc_block_size query_prealloc_size
         range_alloc_block_size read_buffer_size read_rnd_buffer_size rowid_merge_buff_size schema_definition_cache

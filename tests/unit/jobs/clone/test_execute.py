@@ -35,7 +35,7 @@ def test_a_clone_at_a_point_is_made_by_the_plan_that_was_made_for_it(
     monkeypatch.setattr(Copy, "remove_identity", lambda copy: None)
     for name in ("snapshot", "mount"):
         monkeypatch.setattr(fetch, name, lambda *words: None)
-    monkeypatch.setattr(reusable_sets, "find_point", lambda settings, instance, set_id: made)
+    monkeypatch.setattr(reusable_sets, "find_ready_point", lambda home, set_id: made)
     for name in ("create", "unmount", "set_properties"):
         monkeypatch.setattr(datasets, name, lambda *words: None)
     repository = host.instance.open_repository()
