@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from posixpath import join
 
@@ -34,6 +34,7 @@ from zsnapdb.mysql.replication import replay as replaying
 from zsnapdb.mysql.replication.replay import RelayLogs, ReplayInput
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
+from zsnapdb.planning.quoting import quoted
 from zsnapdb.planning.restore.steps import Recover, Replay, TakeUp
 from zsnapdb.planning.server_copy.answering import IDENTITY, only_on_server
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
@@ -92,6 +93,7 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
     options = replaying.options(work.plan.flavour, work.settings.restore.workers or len(os.sched_getaffinity(0)))
     base = () if _has_relay_log(work) else (f"relay_log={logs.base}",)
     with served(work, port=None, server_id=fresh_server_id(), last=(*base, *options)) as session:
+        before = replaying.switched_off_events(session)
         replaying.replay(
             session,
             work.plan.flavour,
@@ -99,7 +101,18 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
             source,
             lambda done: work.events.progress(Progress(f"replay {step.name}", done, sum(sizes))),
         )
+        _tell_of_switched_off(work, replaying.switched_off_events(session) - before)
         replaying.make_durable(session)
+
+
+def _tell_of_switched_off(work: ServerWork, events: Collection[tuple[str, str]]) -> None:
+    """Warn of events that the replay made or altered: the applier disables them, and no table says what they were."""
+    if events:
+        statements = "; ".join(f"ALTER EVENT {quoted(*event)} ENABLE" for event in sorted(events))
+        work.events.warn(
+            f"{len(events)} event(s) were created or altered after the backup, and a replay leaves such events disabled;"
+            f" those that the source had enabled need, on the server that takes its place: {statements}"
+        )
 
 
 def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | None) -> None:
