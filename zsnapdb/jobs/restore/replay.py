@@ -111,7 +111,7 @@ def _tell_of_switched_off(work: ServerWork, events: Collection[tuple[str, str]])
         statements = "; ".join(f"ALTER EVENT {quoted(*event)} ENABLE" for event in sorted(events))
         work.events.warn(
             f"{len(events)} event(s) were created or altered after the backup, and a replay leaves such events disabled;"
-            f" those that the source had enabled need, on the server that takes its place: {statements}"
+            f" those that were enabled at the source need this: {statements}"
         )
 
 
