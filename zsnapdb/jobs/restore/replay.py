@@ -110,7 +110,7 @@ def _tell_of_switched_off(work: ServerWork, events: Collection[tuple[str, str]])
     if events:
         statements = "; ".join(f"ALTER EVENT {quoted(*event)} ENABLE" for event in sorted(events))
         work.events.warn(
-            f"{len(events)} event(s) were created or altered after the backup, and a replay leaves such events disabled;"
+            f"{len(events)} event(s) were made or altered after the backup, and a replay leaves such events disabled;"
             f" those that were enabled at the source need this: {statements}"
         )
 
