@@ -23,7 +23,8 @@ from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.answering import only_on_server
 from zsnapdb.planning.trial.dump import HISTORY_OPTION, DumpRuns, objection_to_history
 
-_LOADING = ("sql_safe_updates = 0", "completion_type = 0", "autocommit = 1", "net_read_timeout = 3600")
+_UNTIMED = "net_write_timeout = 3600 /*M!100500 , SESSION max_statement_time = 0*/"
+_LOADING = ("sql_safe_updates = 0", "completion_type = 0", "autocommit = 1", "net_read_timeout = 3600", _UNTIMED)
 """Settings of the session that loads, which a dump does not set: with completion_type = RELEASE its COMMIT ends it."""
 _END_OF_DUMP = b"-- Dump completed"
 
