@@ -113,7 +113,8 @@ class RecordedSession(Session):
         self.address = Address(ACCOUNT, Path("/run") / recorded.name)
         self.connection_id = 1
         self._forms: tuple[tuple[str, Callable[..., list[tuple[Any, ...]]]], ...] = (
-            (r"SHOW GLOBAL VARIABLES", lambda: list(self._answers["variables"].items())),
+            # Only variables that zsnapdb reads are recorded. Every server also has the one that ends the list.
+            (r"SHOW GLOBAL VARIABLES", lambda: [*self._answers["variables"].items(), ("wait_timeout", "28800")]),
             (r"SHOW GLOBAL STATUS LIKE '(\w+)'", self._status),
             (
                 r"SELECT COALESCE\(engine, 'unknown'\), COUNT\(\*\) FROM information_schema\.tables .*",
