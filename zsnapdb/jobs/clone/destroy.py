@@ -24,20 +24,23 @@ from zsnapdb.jobs.host.local_sets import described_sets
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
-from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs import datasets, mounts, owned, snapshots
+from zsnapdb.zfs.mounts import ForeignMount
 
 
 @dataclass(frozen=True)
 class DestroyPlan:
     """What `destroy` removes and hands over: the clone, its commits, and a live set that only this clone uses.
 
-    `foreign` are snapshots that others made on its datasets.
+    `foreign` are snapshots that others made on its datasets. `elsewhere` are its mounts in other mount namespaces, which
+    end with it.
     """
 
     info: CloneInfo
     commits: tuple[Commit, ...]
     removal: CloneRemoval
     foreign: tuple[ForeignSnapshot, ...] = ()
+    elsewhere: tuple[ForeignMount, ...] = ()
 
 
 def plan(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = ()) -> tuple[DestroyPlan, ...]:
@@ -65,7 +68,8 @@ def _plan_one(info: CloneInfo, also: Collection[GoesToo]) -> DestroyPlan:
     planned = plan_removal(info.top, info.name, seen)
     refuse_obstacles(info.name, planned)
     going = foreign.refuse(info.top, info.name, may_go=GoesToo.FOREIGN_SNAPSHOTS in also, seen=seen)
-    return DestroyPlan(info, tuple(commits_among(seen)), planned, tuple(going))
+    elsewhere = mounts.mounted_elsewhere(frozenset(info.datasets))
+    return DestroyPlan(info, tuple(commits_among(seen)), planned, tuple(going), tuple(elsewhere))
 
 
 def destroy(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = ()) -> tuple[DestroyPlan, ...]:

@@ -80,6 +80,7 @@ class DestroyedView(View):
         lines = []
         for plan in self.plans:
             lines.append(f"clone {plan.info.label} was destroyed: {', '.join(plan.info.datasets)}")
+            lines += [f"  {mount.describe()}: unmounted there, too" for mount in plan.elsewhere]
             lines += [f"  commit {commit} was destroyed" for commit in plan.removal.steps.removed]
             lines += [f"  commit {commit} is now of clone {heir}" for commit, heir in plan.removal.steps.kept.items()]
         return "\n".join(lines)
@@ -91,6 +92,7 @@ class DestroyedView(View):
 def _steps(plan: DestroyPlan) -> list[str]:
     steps = plan.removal.steps
     lines = [f"end the server of clone {plan.info.label}, process {plan.info.pid}"] if plan.info.pid else []
+    lines += [f"unmount {mount.path} in the mount namespace of process {mount.pid}" for mount in plan.elsewhere]
     lines += [f"zfs destroy {snapshot.name}, which was made by {snapshot.maker}" for snapshot in plan.foreign]
     lines += [f"remove the prepared form of commit {item.set_id}" for item in plan.removal.prepared]
     lines += [f"commit {commit} becomes a commit of clone {heir}" for commit, heir in steps.kept.items()]
