@@ -32,7 +32,7 @@ from zsnapdb.zfs.mounts import ForeignMount
 class DestroyPlan:
     """What `destroy` removes and hands over: the clone, its commits, and a live set that only this clone uses.
 
-    `foreign` are snapshots that others made on its datasets. `elsewhere` are its mounts in other mount namespaces, which
+    `foreign` are snapshots that others made on its datasets. `elsewhere` are its mounts in other mount namespaces: they
     end with it.
     """
 
