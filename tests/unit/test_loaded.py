@@ -49,15 +49,15 @@ OF_TALKS = ("apscheduler", "boto3", "botocore", "libvirt", "lxml", "pytest", "re
 OF_SERVERS = ("pymysql", "cryptography", "ssl")
 """What connects to a server, loads and decrypts."""
 COMMANDS = {
-    "snapshot": ((("snapshot", "snapshot"),), ("pyrage", "zsnapdb.planning.advice"), 246),
-    "backup": ((("backup", "backup"),), ("zsnapdb.planning.advice",), 288),
-    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), ("zsnapdb.jobs.restore.run",), 330),
-    "clone create": ((("clone.create", "create"),), (), 297),
-    "clone list": ((("clone.inventory", "list_clones"),), (*OF_REPOSITORIES, *OF_SERVERS), 180),
-    "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone", *OF_SERVERS), 223),
-    "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone", *OF_SERVERS), 197),
-    "doctor": ((("doctor", "_diagnoses"),), ("zsnapdb.jobs.backup.vm_source",), 424),
-    "query": ((("query", "query"),), ("zsnapdb.jobs.clone.fetch",), 372),
+    "snapshot": ((("snapshot", "snapshot"),), ("pyrage", "zsnapdb.planning.advice"), 265),
+    "backup": ((("backup", "backup"),), ("zsnapdb.planning.advice",), 307),
+    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), ("zsnapdb.jobs.restore.run",), 343),
+    "clone create": ((("clone.create", "create"),), (), 308),
+    "clone list": ((("clone.inventory", "list_clones"),), (*OF_REPOSITORIES, *OF_SERVERS), 200),
+    "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone", *OF_SERVERS), 227),
+    "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone", *OF_SERVERS), 200),
+    "doctor": ((("doctor", "_diagnoses"),), ("zsnapdb.jobs.backup.vm_source",), 437),
+    "query": ((("query", "query"),), ("zsnapdb.jobs.clone.fetch",), 385),
 }
 """For each command its functions, modules that it does not load, and how many of the package it loads at most.
 

@@ -21,7 +21,7 @@ TEMPLATES = (
     "s3://bucket/{}b",
     "s3://bucket/a{}",
 )
-KEPT = set(string.ascii_letters + string.digits + "._~!$&'()*+,;=:@-ü猫\ufffd")
+KEPT = set(string.ascii_letters + string.digits + "._~!$&'()*+,;=:@ -ü猫\ufffd")
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
@@ -71,7 +71,7 @@ def test_each_character_of_a_bucket_arrives_or_is_refused() -> None:
             "s3://bucket/./a",
             "file:///..",
         ),
-        *("s3://bucket/a b", "s3://bucket/a%20b", " s3://bucket", "s3://bucket ", "s3://bucket/a\n", "file:///a\tb"),
+        *("s3://bucket/a%20b", " s3://bucket", "s3://bucket ", "s3://bucket/a\n", "file:///a\tb"),
         *("s3://host:9000/bucket", "s3://bucket:/a", "s3://[::1]/a", "s3:///a", "s3://", "s3:/bucket", "s3:bucket"),
         *("file://host/a", "file:/a", "file:a", "file:///", "file:////a", "/a", "S3://bucket", "http://host/a", ""),
     ],

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.backup_point import points_of
-from zsnapdb.jobs.host.restorable import objections
 from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.binlog.completeness import complete_until
 from zsnapdb.planning.binlog.route import NEWEST
@@ -135,6 +134,9 @@ def _judge(instance: Instance) -> Callable[[ServerPart], str]:
     known: dict[tuple[object, ...], str] = {}
 
     def no_copy(server: ServerPart) -> str:
+        # What knows server programs is loaded where there is a backup of a server.
+        from zsnapdb.jobs.host.restorable import objections
+
         key = (server.flavour, server.version, server.absolute_tablespaces, server.plugins)
         if key not in known:
             known[key] = next((one.text for one in objections(instance.settings.server, server)), "")

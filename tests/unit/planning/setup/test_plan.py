@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 
 import pytest
 from pydantic import TypeAdapter
 
 from tests.unit.planning.advice.facts import DATA, GOOD, LOGS
+from zsnapdb.base.errors import ConfigError
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import parse
 from zsnapdb.planning.advice.catalogue import judge_advice
@@ -363,8 +365,10 @@ def test_a_rewind_and_an_undo_are_prepared_where_the_server_needs_it() -> None:
 
 def test_no_value_of_an_answer_can_add_a_line_to_the_configuration() -> None:
     wicked = replace(ANSWERS, repository='file:///x"\nuser = "root', endpoint=None)
-    settings = parse(configuration_text(wicked, ServerLogin("/s", "zsnapdb"), None), "setup")
-    assert settings.instance["main"].user == "zsnapdb"
+    text = configuration_text(wicked, ServerLogin("/s", "zsnapdb"), None)
+    assert tomllib.loads(text)["instance"]["main"]["user"] == "zsnapdb"
+    with pytest.raises(ConfigError, match="cannot be part of a repository's address"):
+        parse(text, "setup")
 
 
 def test_without_systemd_cron_runs_every_job_by_its_absolute_path() -> None:
