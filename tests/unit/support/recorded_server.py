@@ -102,7 +102,7 @@ def names() -> list[str]:
 # Playing: what probe() and published_position() ask of a session, nothing else.
 
 
-_OF_FILES = " WHERE engine = 'InnoDB' AND file_type <> 'TEMPORARY'| WHERE name <> 'innodb_temporary'"
+_OF_FILES = " WHERE engine = 'InnoDB' AND tablespace_name <> 'innodb_temporary'| WHERE name <> 'innodb_temporary'"
 
 
 class RecordedSession(Session):
@@ -229,7 +229,7 @@ def _has_column(session: Session, table: str, column: str) -> bool:
 
 def _paths(session: Session, table: str, column: str) -> list[str]:
     where = {
-        "FILES": " WHERE engine = 'InnoDB' AND file_type <> 'TEMPORARY'",
+        "FILES": " WHERE engine = 'InnoDB' AND tablespace_name <> 'innodb_temporary'",
         "INNODB_SYS_TABLESPACES": " WHERE name <> 'innodb_temporary'",
     }.get(table, "")
     return sorted(
