@@ -94,14 +94,15 @@ def _redo_disabled(session: Session) -> bool:
 def _tablespace_files(session: Session, flavour: Flavour) -> tuple[str, ...]:
     """Return the files of InnoDB's tablespaces, without temporary ones: a server makes those anew at each start.
 
-    Both families name it innodb_temporary (fsp0types.h). FILE_TYPE would say it, too, but MySQL opens each tablespace for
-    that column, and waits for a lock on it. INNODB_SYS_DATAFILES has no temporary ones.
+    Both families name it innodb_temporary (fsp0types.h). FILE_TYPE would say it, too, but MySQL opens each tablespace
+    for that column, and waits for a lock on it. INNODB_SYS_DATAFILES has no temporary ones.
     """
     rows = session.query(
         "SELECT path FROM information_schema.innodb_sys_datafiles"
         if _has_column(session, "INNODB_SYS_DATAFILES", "PATH")
         else (
-            "SELECT file_name FROM information_schema.files WHERE engine = 'InnoDB' AND tablespace_name <> 'innodb_temporary'"
+            "SELECT file_name FROM information_schema.files"
+            " WHERE engine = 'InnoDB' AND tablespace_name <> 'innodb_temporary'"
             if family(flavour).lists_innodb_files
             else "SELECT filename FROM information_schema.innodb_sys_tablespaces WHERE name <> 'innodb_temporary'"
         )
