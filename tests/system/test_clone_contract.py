@@ -298,7 +298,8 @@ def test_a_naive_clone_is_its_source_and_ours_is_not(
     assert bad.listens_beyond_loopback
     assert not good.listens_beyond_loopback
     assert bad.variables[semi_sync] == "ON"
-    assert good.variables[semi_sync] == "OFF"
+    # A plugin that replicates is not loaded; what is built in is off.
+    assert good.variables.get(semi_sync, "OFF") == "OFF"
     assert bad.ticks > 0, "the event fires in a naive clone"
     assert good.ticks == 0
     assert bad.calls > 0, "a naive clone of a replica connects to the source of its source"
