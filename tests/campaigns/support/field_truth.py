@@ -15,11 +15,13 @@ from zsnapdb.base.model import Flavour
 
 Cursor = pymysql.cursors.Cursor
 _SYSTEM = ("mysql", "information_schema", "performance_schema", "sys", "ledger")
+_ANY_SIZE = ("SET SESSION max_join_size = 18446744073709551615", "SET SESSION sql_big_selects = 1")
+"""The second follows the first, which may switch it off."""
+_APPLICATION = ("SET SESSION autocommit = 1", "SET SESSION transaction_read_only = 0", *_ANY_SIZE)
 _OWN_SESSION = (
     "SET SESSION sql_mode = ''",
     "SET SESSION sql_select_limit = DEFAULT",
-    "SET SESSION sql_big_selects = 1",
-    "SET SESSION max_join_size = 18446744073709551615",
+    *_ANY_SIZE,
     "SET SESSION autocommit = 1",
     "SET SESSION completion_type = 0",
     "SET SESSION group_concat_max_len = 1000000",
@@ -69,9 +71,7 @@ def connect(
         **where,
     )
     with connection.cursor() as cursor:
-        for statement in (
-            _OWN_SESSION if is_own else ("SET SESSION autocommit = 1", "SET SESSION transaction_read_only = 0")
-        ):
+        for statement in _OWN_SESSION if is_own else _APPLICATION:
             with suppress(pymysql.MySQLError):
                 cursor.execute(statement)
     return connection
