@@ -33,7 +33,7 @@ _NAME = re.compile("|".join(pattern for pattern, _ in _NAMES))
 _GENERAL: tuple[tuple[str, str], ...] = (
     *_NAMES,
     (r"\bage1[0-9a-z]{58}\b|[0-9A-Za-z+/]{43}=", "KEY"),
-    (r"(?<=:)[\w-]+(?=@127\.0\.0\.1)", "SECRET"),
+    (r"(?<=:)[\w.-]+(?=@127\.0\.0\.1)", "SECRET"),
     (r"\bzfs-(?:kmod-)?\d\S*", "RELEASE"),
     (r"\b\d+(?:\.\d+){2}(?:-[\w+.~]+)?", "VERSION"),
     (r"\b\d+(?:\.\d+)? (?:[KMGT]iB|B)\b", "SIZE"),

@@ -142,6 +142,11 @@ def _one_of_each_namespace(proc: Path) -> list[int]:
     return list(by_namespace.values())
 
 
+def namespace_of(pid: int) -> str:
+    """Return the mount namespace of a process; "" if it is gone, or is not ours to see."""
+    return _namespace(Path(f"/proc/{pid}"))
+
+
 def _namespace(process: Path) -> str:
     try:
         return os.readlink(process / "ns/mnt")

@@ -68,7 +68,13 @@ def _plan_one(info: CloneInfo, also: Collection[GoesToo]) -> DestroyPlan:
     planned = plan_removal(info.top, info.name, seen)
     refuse_obstacles(info.name, planned)
     going = foreign.refuse(info.top, info.name, may_go=GoesToo.FOREIGN_SNAPSHOTS in also, seen=seen)
-    elsewhere = mounts.mounted_elsewhere(frozenset(info.datasets))
+    own = mounts.namespace_of(info.pid) if info.pid is not None else ""
+    elsewhere = [
+        mount
+        for mount in mounts.mounted_elsewhere(frozenset(info.datasets))
+        # The sandbox of its server ends with the server, and what follows our mounts with them.
+        if not mount.follows and mounts.namespace_of(mount.pid) != own
+    ]
     return DestroyPlan(info, tuple(commits_among(seen)), planned, tuple(going), tuple(elsewhere))
 
 

@@ -53,6 +53,9 @@ OPTIONS = {
 }
 """The option that sets a variable, where it has another name."""
 
+_OWN = frozenset((VariableClass.PATH, VariableClass.IDENTITY, VariableClass.NETWORK, VariableClass.ACCESS))
+"""Each copy has its own paths, identity and network, and accepts writes: a plan need not say it."""
+
 _LISTS = {"ignore_db_dirs": ("ignore_db_dirs", "ignore_db_dir")}
 """Options that are given once for each part of the value. Their name differs between families."""
 
@@ -172,11 +175,12 @@ def notes_on(variables: Mapping[str, str], options: Sequence[str], zones: Sequen
     """Return for a plan what a copy has not of its source's settings, one line for each reason.
 
     `options` are the site's own lines, `zones` the names that this host's time zone has. Variables that are always
-    recorded are not named: each copy has its own paths.
+    recorded are not named, nor those of classes of which every copy has its own values (`_OWN`).
     """
     reasons: dict[str, list[str]] = {}
     for out in left_out(variables, options):
-        is_own = out.name in RECORDED and not class_of(out.name).is_kept
+        kind = class_of(out.name)
+        is_own = kind in _OWN or (out.name in RECORDED and not kind.is_kept)
         if not is_own and not any(option_name(line) == out.name for line in options):
             reasons.setdefault(out.reason, []).append(out.name)
     notes = [f"not from the source: {', '.join(names)} ({reason})" for reason, names in reasons.items()]

@@ -43,7 +43,15 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(owned, "members", lambda top, *marks: [top])
     monkeypatch.setattr(owned, "destroy_snapshots_on", lambda names, *marks: made.extend(names))
     info: Any = SimpleNamespace(
-        top=TOP, name="life", id="life", instance="main", source="backup", mount="/none", volumes={}, datasets=(TOP,)
+        top=TOP,
+        name="life",
+        id="life",
+        instance="main",
+        source="backup",
+        mount="/none",
+        volumes={},
+        datasets=(TOP,),
+        pid=None,
     )
     monkeypatch.setattr(job, "plan_removal", lambda top, name, seen: CloneRemoval(removal({}, (), {})))
     monkeypatch.setattr(job, "of_dataset", lambda settings, host, name: info)
