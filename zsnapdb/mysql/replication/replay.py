@@ -115,7 +115,7 @@ def paced_settings(flavour: Flavour, workers: int) -> tuple[str, ...]:
         )
     return (
         "SET GLOBAL relay_log_purge = OFF",
-        f"SET GLOBAL replica_parallel_workers = {workers}",
+        f"SET GLOBAL replica_parallel_workers = {max(1, workers)}",
         "SET GLOBAL replica_checkpoint_period = 10",
         f"CHANGE REPLICATION FILTER REPLICATE_WILD_IGNORE_TABLE = ('{ignored}') FOR CHANNEL '{CHANNEL}'",
     )
