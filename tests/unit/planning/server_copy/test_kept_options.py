@@ -133,8 +133,13 @@ def test_left_out_settings_have_their_reason_and_facts_are_none() -> None:
 
 def test_a_plan_names_what_a_copy_lacks_once_for_each_reason() -> None:
     variables = {
-        "datadir": "/d", "port": "3307", "bind_address": "*", "general_log": "ON", "long_query_time": "1",
-        "max_connections": "7", "sort_buffer_size": "65536",
+        "datadir": "/d",
+        "port": "3307",
+        "bind_address": "*",
+        "general_log": "ON",
+        "long_query_time": "1",
+        "max_connections": "7",
+        "sort_buffer_size": "65536",
     }
     logs, memory = notes_on(variables, ["long-query-time=2"], ("UTC",))
     assert memory == f"not from the source: max_connections, sort_buffer_size ({VariableClass.MEMORY.value})"
