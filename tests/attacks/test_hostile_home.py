@@ -1,4 +1,4 @@
-"""The home directory and the environment of whoever runs zsnapdb lead clients and dumps to production."""
+"""The home directory and environment of the person who runs zsnapdb lead clients and dumps to production."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ _TITLES = {
     ),
     PropertyClass.EXPLICIT: ("### The copy's own", "A copy has this value, whatever the datasets above it have."),
     PropertyClass.PLACE: (
-        "### Of the place",
+        "### Properties of the place",
         _PLACE,
     ),
 }
