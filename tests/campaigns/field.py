@@ -265,7 +265,8 @@ class _Round:
         return self.chance.choice(names) if names else None
 
     def _restarted(self, settings: Sequence[Setting], at_end: Truth) -> dict[str, str]:
-        persisted = {one.name for one in settings if one.way is field_variables.Way.PERSIST}
+        names = {one.name for one in settings if one.way is field_variables.Way.PERSIST}
+        persisted = names | {name.replace("replica_", "slave_", 1) for name in names}
         changed = {name for name, value in at_end.variables.items() if self.started.get(name, value) != value}
         return {name: self.started[name] for name in changed - persisted}
 

@@ -20,7 +20,7 @@ DatasetKind = Literal["filesystem", "volume"]
 class PropertyClass(StrEnum):
     """What becomes of a property.
 
-    DATA: a copy has the value that the source has, set or inherited there. EXPLICIT: a copy has a value of its own,
+    DATA: a copy has the value that the source has, set or inherited there, but for a few. EXPLICIT: a copy has a value of its own,
     whatever the datasets above it have. PLACE: it belongs to the place of a dataset, and only what takes production's
     place gets it. FACT: ZFS says it or fixes it when a dataset is made; nobody sets it.
     """
@@ -35,8 +35,8 @@ class PropertyClass(StrEnum):
 class ClassifiedProperty:
     """A property with its class and the reason for it.
 
-    `value` is the explicit value of a copy (None: the job that makes the copy chooses it). `since` is the first OpenZFS
-    that has the property, (2, 1) for all older ones. `kinds`: the datasets that have it.
+    `value` is the value of a copy; None: that of the source (DATA), or the job that makes the copy chooses it. `since`
+    is the first OpenZFS that has the property, (2, 1) for all older ones. `kinds`: the datasets that have it.
     """
 
     name: str
@@ -82,7 +82,12 @@ CLASSIFIED: tuple[ClassifiedProperty, ...] = (
     _data("primarycache", "the server's own cache and that of ZFS share the memory as on the source", kinds=_BOTH),
     _data("secondarycache", "cache devices are used as on the source", kinds=_BOTH),
     _data("prefetch", "reads behave as on the source", since=(2, 2), kinds=_BOTH),
-    _data("direct", "O_DIRECT works as on the source: page compression fails with some values", since=(2, 3)),
+    _data(
+        "direct",
+        "disabled on every copy: with writes past the ARC a server with page compression may not end",
+        value="disabled",
+        since=(2, 3),
+    ),
     _data("atime", "files are opened without a write if the source does so"),
     _data("relatime", "access times are written as on the source"),
     _data("xattr", "extended attributes are stored as on the source"),
@@ -221,7 +226,11 @@ def names_of(kind: PropertyClass, dataset: DatasetKind) -> tuple[str, ...]:
 
 def explicit_values(dataset: DatasetKind = "filesystem") -> dict[str, str]:
     """Return what every copy has, whatever the datasets above it have."""
-    return {one.name: one.value for one in CLASSIFIED if one.value is not None and dataset in one.kinds}
+    return {
+        one.name: one.value
+        for one in CLASSIFIED
+        if one.kind is PropertyClass.EXPLICIT and one.value is not None and dataset in one.kinds
+    }
 
 
 def data_values(
@@ -229,7 +238,7 @@ def data_values(
 ) -> dict[str, str]:
     """Return what a copy gets of the recorded values of its source, on a host that has no properties `unknown`."""
     names = set(names_of(PropertyClass.DATA, dataset)).difference(unknown)
-    return {name: value for name, value in recorded.items() if name in names}
+    return {name: _BY_NAME[name].value or value for name, value in recorded.items() if name in names}
 
 
 def newer_names(recorded: Iterable[str]) -> list[str]:

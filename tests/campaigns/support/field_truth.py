@@ -20,7 +20,7 @@ _ANY_SIZE = ("SET SESSION max_join_size = 18446744073709551615", "SET SESSION sq
 _APPLICATION = ("SET SESSION autocommit = 1", "SET SESSION transaction_read_only = 0", *_ANY_SIZE)
 _OWN_SESSION = (
     "SET SESSION sql_mode = ''",
-    "SET SESSION sql_select_limit = DEFAULT",
+    "SET SESSION sql_select_limit = 18446744073709551615",
     *_ANY_SIZE,
     "SET SESSION autocommit = 1",
     "SET SESSION completion_type = 0",

@@ -186,7 +186,7 @@ class Verbs:
     def _load(self, file: Path) -> None:
         """Load a dump with the server's own client, which reads no option file."""
         session = "SET SESSION innodb_strict_mode = 0, SESSION foreign_key_checks = 0, SESSION autocommit = 1"
-        session += ", SESSION sql_select_limit = DEFAULT, SESSION transaction_read_only = 0"
+        session += ", SESSION sql_select_limit = 18446744073709551615, SESSION transaction_read_only = 0"
         argv = [
             _CLIENTS[self.flavour],
             "--no-defaults",
@@ -229,11 +229,21 @@ class Verbs:
         lines += field_truth.differences(self.at_point.truth.objects, found.objects)
         lines += field_truth.differences(self.at_point.truth.accounts, found.accounts)
         lines += field_truth.differences(self.at_end.plugins, found.plugins)
-        own = ("server_id", "server_uuid", "read_only")
+        own = ("server_id", "server_uuid", "read_only", *_FOLLOWING)
         left_out = {name for name in found.variables if field_lists.is_state(name) or name in own}
         # A restart forgets what SET GLOBAL said, of this server as of any.
         expected = {**self.at_end.variables, **self.restarted}
         return lines + [f"variable {one}" for one in field_truth.differences(expected, found.variables, left_out)]
+
+
+_FOLLOWING = (
+    "character_set_client",
+    "character_set_connection",
+    "character_set_results",
+    "collation_connection",
+    "sql_big_selects",
+)
+"""Variables that no option sets: a restart of any server sets them by max_join_size and character_set_server."""
 
 
 class _RefusedError(Exception):

@@ -111,3 +111,8 @@ def test_limits_are_set_after_the_room_is_known() -> None:
 def test_the_page_of_copies_has_every_property_once() -> None:
     listed = [name for one in described_classes() for row in one.rows for name in row.names]
     assert sorted(listed) == sorted([*BY_NAME, "user properties", "zsnapdb:…"])
+
+
+def test_no_copy_writes_past_the_arc_whatever_its_source_does() -> None:
+    assert data_values({"direct": "always", "recordsize": "16384"}) == {"direct": "disabled", "recordsize": "16384"}
+    assert data_values({"recordsize": "16384"}) == {"recordsize": "16384"}

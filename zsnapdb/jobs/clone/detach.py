@@ -25,7 +25,7 @@ from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
 from zsnapdb.planning.clone.source_kind import SourceKind
-from zsnapdb.planning.dataset_properties import explicit_values
+from zsnapdb.planning.dataset_properties import data_values, explicit_values
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, encryption, owned
 from zsnapdb.zfs.streams import ReceiveStream, SendStream
@@ -134,7 +134,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
     tuned = volume_facts(info.volumes.values())
     for role, dataset in volumes.outer_first(layout):
         options = {
-            **tuned[info.volumes[role]].properties,
+            **data_values(tuned[info.volumes[role]].properties),
             **explicit_values(),
             "mountpoint": layout.mountpoints[role],
             "canmount": "noauto",

@@ -62,7 +62,7 @@ def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows,
     """
     moment = state_at.find(settings, instance, at, history)
     counted = RowCount()
-    with past(settings, instance, moment) as session:
+    with past(settings, instance, moment, of_users=True) as session:
         columns, rows = session.stream(sql, batch=_BATCH, times_as_text=True)
         emit(columns, counted.through(rows))
     return Answer(moment, counted.number)
@@ -117,21 +117,25 @@ def diff(
 
 
 @contextlib.contextmanager
-def past(settings: Settings, instance: Instance, moment: Moment) -> Iterator[Session]:
-    """Yield a read-only session on an ephemeral clone of the moment."""
+def past(settings: Settings, instance: Instance, moment: Moment, *, of_users: bool = False) -> Iterator[Session]:
+    """Yield a read-only session on an ephemeral clone of the moment. `of_users`: see `Session.open`."""
     at = moment.requested if moment.match is MomentMatch.REPLAY else None
     request = CloneRequest(owner=OWNER, source=moment.backup_id, at=at, point=moment.point)
-    with ephemeral_clone(settings, instance, request) as clone, reading(clone) as session:
+    with ephemeral_clone(settings, instance, request) as clone, reading(clone, of_users=of_users) as session:
         yield session
 
 
 @contextlib.contextmanager
-def reading(clone: RunningClone) -> Iterator[Session]:
-    """Yield a session on the clone of an account that may only read, in a transaction that only reads."""
+def reading(clone: RunningClone, *, of_users: bool = False) -> Iterator[Session]:
+    """Yield a session on the clone of an account that may only read, in a transaction that only reads.
+
+    `of_users`: see `Session.open`.
+    """
     password = fresh_password()
     with clone.session() as session:
         accounts.make_reader(session, _READER, password)
-    with Session.open(Address(_READER, clone.process.socket), password, read_timeout=_LONGEST_SECONDS) as session:
+    address = Address(_READER, clone.process.socket)
+    with Session.open(address, password, read_timeout=_LONGEST_SECONDS, of_users=of_users) as session:
         accounts.read_only_transaction(session, clone.info.flavour)
         yield session
 

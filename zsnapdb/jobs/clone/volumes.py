@@ -18,7 +18,7 @@ from zsnapdb.jobs.clone.sources import CloneSource
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
-from zsnapdb.planning.dataset_properties import explicit_values
+from zsnapdb.planning.dataset_properties import data_values, explicit_values
 from zsnapdb.planning.server_copy.identity import PathMap
 from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.zfs import datasets, mounting, owned, snapshots
@@ -86,7 +86,7 @@ def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, s
     for role, dataset in outer_first(layout):
         snapshot = source.set.snapshots[role]
         options = {
-            **tuned[snapshot.dataset].properties,
+            **data_values(tuned[snapshot.dataset].properties),
             **explicit_values(),
             "mountpoint": layout.mountpoints[role],
             # With `on`, `zfs clone` itself would mount it (zfs-clone(8)), through whatever links lead there.

@@ -34,7 +34,7 @@ from zsnapdb.mysql.process import programs, server_program
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls
 from zsnapdb.mysql.variables import global_variables
-from zsnapdb.planning.dataset_properties import explicit_values
+from zsnapdb.planning.dataset_properties import data_values, explicit_values
 from zsnapdb.planning.family import family, flavour_of
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.plan import RestorePlan
@@ -317,7 +317,7 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
             snapshot.full_name,
             dataset,
             {
-                **tuned[snapshot.dataset].properties,
+                **data_values(tuned[snapshot.dataset].properties),
                 **explicit_values(),
                 "mountpoint": layout.mountpoints[role],
                 "canmount": "noauto",

@@ -53,9 +53,13 @@ RECORDED = (
 
 _WITHOUT_ORIGIN = (
     "autocommit",
+    "character_set_client",
     "character_set_collations",
+    "character_set_connection",
     "character_set_filesystem",
+    "character_set_results",
     "character_set_server",
+    "collation_connection",
     "collation_server",
     "default_storage_engine",
     "default_tmp_storage_engine",
@@ -64,12 +68,14 @@ _WITHOUT_ORIGIN = (
     "enforce_storage_engine",
     "lc_messages",
     "lc_time_names",
+    "sql_big_selects",
     "system_time_zone",
     "time_zone",
     "transaction_isolation",
     "tx_isolation",
 )
-"""Variables of which a server says that they have their compiled default, even if an option set them.
+"""Variables of which a server says that they have their compiled default, even if an option set them; also those whose
+default follows another option, so that a copy with that option starts with another value.
 
 MySQL 8.0.15 and 9.7.4, MariaDB 10.5 to 11.8 were started with an option for every kept variable.
 """

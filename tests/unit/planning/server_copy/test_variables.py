@@ -9,7 +9,7 @@ import pytest
 from tests.unit.support.recorded_variables import all_variables, releases, variables_of
 from zsnapdb.base.model import Flavour
 from zsnapdb.planning.family import family
-from zsnapdb.planning.server_copy.kept_options import OPTIONS, option_lists
+from zsnapdb.planning.server_copy.kept_options import OPTIONS, kept_statements, option_lists
 from zsnapdb.planning.server_copy.records import RECORDED, recorded_variables
 from zsnapdb.planning.server_copy.variables import (
     NAMES,
@@ -132,6 +132,24 @@ def test_recorded_are_the_settings_that_were_set() -> None:
         "max_allowed_packet",
         "time_zone",
     }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "character_set_client",
+        "character_set_connection",
+        "character_set_results",
+        "collation_connection",
+        "sql_big_selects",
+    ],
+)
+def test_a_setting_whose_default_follows_an_option_of_the_copy_is_recorded(name: str) -> None:
+    """The source has its compiled default, since the other variable was set later. A copy starts with the option."""
+    origins = {"character_set_server": "DYNAMIC", "max_join_size": "DYNAMIC"}
+    variables = {name: "1", "character_set_server": "latin1", "max_join_size": "5"}
+    assert recorded_variables(variables, origins)[name] == "1"
+    assert f"SET GLOBAL {name} = 1;" in kept_statements(recorded_variables(variables, origins))
 
 
 def test_what_a_copy_always_needs_exists_in_a_release_or_with_a_plugin() -> None:
