@@ -20,9 +20,9 @@ DatasetKind = Literal["filesystem", "volume"]
 class PropertyClass(StrEnum):
     """What becomes of a property.
 
-    DATA: a copy has the value that the source has, set or inherited there, but for a few. EXPLICIT: a copy has a value of its own,
-    whatever the datasets above it have. PLACE: it belongs to the place of a dataset, and only what takes production's
-    place gets it. FACT: ZFS says it or fixes it when a dataset is made; nobody sets it.
+    DATA: a copy has the value that the source has, set or inherited there, but for a few. EXPLICIT: a copy has a value
+    of its own, whatever the datasets above it have. PLACE: it belongs to the place of a dataset, and only what takes
+    production's place gets it. FACT: ZFS says it or fixes it when a dataset is made; nobody sets it.
     """
 
     DATA = "data"
