@@ -266,7 +266,8 @@ class _Round:
 
     def _restarted(self, settings: Sequence[Setting], at_end: Truth) -> dict[str, str]:
         names = {one.name for one in settings if one.way is field_variables.Way.PERSIST}
-        persisted = names | {name.replace("replica_", "slave_", 1) for name in names}
+        persisted = names | {name.replace("replica", "slave") for name in names}
+        persisted |= {name.replace("slave", "replica") for name in names}
         changed = {name for name, value in at_end.variables.items() if self.started.get(name, value) != value}
         return {name: self.started[name] for name in changed - persisted}
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -107,9 +109,21 @@ class Verbs:
         used += [name for name in lacking if f"WITH '{name}'" in texts]
         return [f"plugin {name} ({lacking[name]}) is not active" for name in sorted(set(used))]
 
-    def _compared(self, moment: Moment, connection: pymysql.Connection, *, accounts: bool) -> list[str]:
+    def _objects(self, expected: Truth, found: Truth, outcome: Outcome | None) -> list[str]:
+        """Return the differences, but for events that are switched off and that the command named as such."""
+        said = outcome.err + json.dumps(outcome.document, ensure_ascii=False) if outcome is not None else ""
+        objects = dict(found.objects)
+        for name, text in found.objects.items():
+            if name.startswith("event ") and f"ALTER EVENT {name.removeprefix('event ')} ENABLE" in said:
+                was = expected.objects.get(name, "")
+                objects[name] = next((was for state in (" ENABLE ", " DISABLE ") if _OFF.sub(state, text) == was), text)
+        return field_truth.differences(expected.objects, objects)
+
+    def _compared(
+        self, moment: Moment, connection: pymysql.Connection, *, accounts: bool, outcome: Outcome | None = None
+    ) -> list[str]:
         found = field_truth.read(connection, self.flavour)
-        lines = field_truth.differences(moment.truth.objects, found.objects)
+        lines = self._objects(moment.truth, found, outcome)
         if accounts:
             lines += field_truth.differences(moment.truth.accounts, found.accounts)
         lines += self._used_plugins(moment.truth, found)
@@ -204,10 +218,11 @@ class Verbs:
         done: Mapping[str, Any] = {}
         try:
             words = ("restore", "main", "--to", moment.to, "--target", TARGET, "--handover", "run")
-            done = self.done(verb, *words).document
+            outcome = self.done(verb, *words)
+            done = outcome.document
             socket = self.calls.seen(f"{done['mount']}/.zsnapdb/server.sock")
             with field_truth.connect(socket) as connection:
-                return self._compared(moment, connection, accounts=True)
+                return self._compared(moment, connection, accounts=True, outcome=outcome)
         finally:
             self._remove(done.get("pid"))
 
@@ -221,12 +236,12 @@ class Verbs:
 
     def _rewind(self) -> list[str]:
         before = field_host.dataset_state()
-        self.done("rewind", "rewind", "main", "--to", self.at_point.to, "--yes", "--no-backup")
+        outcome = self.done("rewind", "rewind", "main", "--to", self.at_point.to, "--yes", "--no-backup")
         after = field_host.dataset_state()
         lines = field_truth.differences(before, after)
         with field_truth.connect(field_host.SOCKET) as connection:
             found = field_truth.read(connection, self.flavour)
-        lines += field_truth.differences(self.at_point.truth.objects, found.objects)
+        lines += self._objects(self.at_point.truth, found, outcome)
         lines += field_truth.differences(self.at_point.truth.accounts, found.accounts)
         lines += field_truth.differences(self.at_end.plugins, found.plugins)
         own = ("server_id", "server_uuid", "read_only", *_FOLLOWING)
@@ -236,11 +251,14 @@ class Verbs:
         return lines + [f"variable {one}" for one in field_truth.differences(expected, found.variables, left_out)]
 
 
+_OFF = re.compile(r" DISABLE ON (?:REPLICA|SLAVE) ")
+"""The state of an event that the applier of a replica made."""
 _FOLLOWING = (
     "character_set_client",
     "character_set_connection",
     "character_set_results",
     "collation_connection",
+    "collation_server",
     "sql_big_selects",
 )
 """Variables that no option sets: a restart of any server sets them by max_join_size and character_set_server."""
