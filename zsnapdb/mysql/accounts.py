@@ -73,8 +73,7 @@ def make_replicator(session: Session, user: str, password: SecretStr) -> None:
 
 
 def read_only_transaction(session: Session, flavour: Flavour) -> None:
-    """Make the session read only, with one consistent view of the data and times in UTC."""
-    session.query("SET SESSION time_zone = '+00:00'")
+    """Make the session read only, with one consistent view of the data."""
     if family(flavour).limits_statements:
         # The end of the clone ends an abandoned statement; the site's default limit must not end it earlier.
         session.query("SET SESSION max_statement_time = 0")
