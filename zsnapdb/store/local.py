@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from zsnapdb.base import private_lock, server_files
+from zsnapdb.base import folder_fitness, private_lock, server_files
 from zsnapdb.base.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.base.server_files import UnsafeFileError
 from zsnapdb.config.repository import RepositorySettings
@@ -301,6 +301,24 @@ class LocalStore:
 
     def give_up(self) -> None:
         """Do nothing: no call of this store waits."""
+
+
+def refuse_unfit(settings: RepositorySettings) -> None:
+    """Raise PreflightError if file:///folder names a folder whose file system lacks what a repository needs.
+
+    RepositoryError if nothing can be made in it. The folder is as it was afterwards.
+    """
+    folder = Path("/", settings.address.path)
+    store = LocalStore(folder)
+    store.check()
+    hint = (
+        "use a folder on ext4, xfs, zfs or NFS; a share or vfat must be mounted so that other accounts read nothing"
+        " (file_mode=0600,dir_mode=0700 or umask=077)"
+    )
+    try:
+        folder_fitness.refuse_unfit(folder, folder_fitness.REPOSITORY, hint)
+    except OSError as error:
+        raise store._error("making a folder", error) from error
 
 
 def open_at(settings: RepositorySettings) -> tuple[Store, str]:

@@ -21,6 +21,12 @@ because client libraries are large. `STORE_ADDRESSES` in the configuration defin
 """
 
 
+def refuse_unfit(settings: RepositorySettings) -> None:
+    """Raise PreflightError if the store is a folder of a file system that cannot hold a repository."""
+    if settings.address.scheme == "file":
+        import_module(STORES["file"]).refuse_unfit(settings)
+
+
 def open_store(settings: RepositorySettings, tell: Callable[[str], None] | None = None) -> tuple[Store, str]:
     """Return the repository's store and key prefix ("" or ending in a slash). No request is sent yet.
 

@@ -42,6 +42,11 @@ def _make(folder: Path, mode: int) -> None:
             )
         if status.st_mode & 0o077 != mode & 0o077:
             os.fchmod(opened, mode)
+            if os.fstat(opened).st_mode & 0o077 & ~mode:
+                raise PreflightError(
+                    f"the file system of {folder} lets other accounts into a folder of mode {mode:04o}",
+                    hint="use a file system with the permissions of files, or mount it with umask=077",
+                )
     finally:
         os.close(opened)
 

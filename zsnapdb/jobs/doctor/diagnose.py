@@ -47,6 +47,7 @@ from zsnapdb.repository.manifest import is_of_server, server_source
 from zsnapdb.repository.marker import prove_conditional_writes
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.writer_lease import prove_exclusive
+from zsnapdb.store.open import refuse_unfit
 from zsnapdb.zfs import datasets
 
 
@@ -218,6 +219,7 @@ def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None
     try:
         repository = instance.open_repository()
         repository.check_writable()
+        refuse_unfit(instance.repository)
         with contextlib.suppress(NotThere):
             # The test needs the marker. If the marker is lost, the note below reports that.
             prove_conditional_writes(repository)

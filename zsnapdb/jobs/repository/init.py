@@ -14,7 +14,7 @@ from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.marker import Marker
 from zsnapdb.repository.objects import RepositoryObjects
 from zsnapdb.repository.repository import Repository
-from zsnapdb.store.open import open_store
+from zsnapdb.store.open import open_store, refuse_unfit
 
 
 class InitStep(StrEnum):
@@ -114,6 +114,7 @@ def prove(settings: Settings, name: str | None) -> None:
 
     PreflightError if the store ignores a condition, RepositoryError if it refuses.
     """
+    refuse_unfit(settings.repository[chosen(settings, name)])
     conditional_writes.prove_replacements(_place(settings, name).objects)
 
 
@@ -133,11 +134,13 @@ def _without_marker(place: _Place) -> InitPlan:
 def init(settings: Settings, name: str | None) -> InitPlan:
     """Carry out the plan and return it.
 
+    PreflightError if a new repository would lie on a file system that lacks what it needs.
     ExistsError or ChangedError if another process wrote the marker in the meantime; that marker stays.
     """
     planned = plan(settings, name)
     place = _place(settings, planned.name)
     if planned.step in (InitStep.CREATE, InitStep.REBUILD):
+        refuse_unfit(settings.repository[planned.name])
         planned.marker.write(place.objects)
     elif planned.step is InitStep.RECIPIENTS:
         version = place.objects.read_version(layout.MARKER)

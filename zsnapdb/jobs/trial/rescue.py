@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from zsnapdb.base import folder_fitness
 from zsnapdb.base.errors import ExistsError, PreflightError, UsageError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, SnapshotSet, backup_time, is_backup_id, pool_of
 from zsnapdb.base.server_files import Owner
@@ -236,6 +237,11 @@ def _refuse_file(path: Path) -> None:
         raise PreflightError(
             f"the folder of {path} does not exist, or is not writable", hint="create the folder, or name another file"
         )
+    hint = "name a file on ext4, xfs, zfs or NFS, where only this account reads it"
+    try:
+        folder_fitness.refuse_unfit(path.absolute().parent, folder_fitness.NEW_FILE, hint)
+    except OSError as error:
+        raise PreflightError(f"making a file in {path.absolute().parent}: {error.strerror}", hint=hint) from error
 
 
 def _session(request: RescueRequest, where: LiveServer) -> Session:

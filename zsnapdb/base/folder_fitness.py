@@ -1,0 +1,112 @@
+"""What the file system of a folder can do, tried in the folder before the work that needs it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Collection
+from enum import Enum
+from pathlib import Path
+
+from zsnapdb.base.errors import PreflightError
+
+_UNFINISHED = ".writing-"
+"""How the folder of a trial begins. What begins so is no object of a repository."""
+_OTHERS = 0o077
+
+
+def _is_private(at: int) -> None:
+    if os.fstat(_made("private", at)).st_mode & _OTHERS:
+        raise OSError(0, "other accounts can read a file of mode 0600")
+
+
+def _links(at: int) -> None:
+    os.link("file", "linked", src_dir_fd=at, dst_dir_fd=at)
+
+
+def _replaces(at: int) -> None:
+    os.close(_made("newer", at))
+    os.close(_made("replaced", at))
+    os.rename("newer", "replaced", src_dir_fd=at, dst_dir_fd=at)
+
+
+def _syncs(at: int) -> None:
+    os.fsync(at)
+
+
+def _keeps_case(at: int) -> None:
+    os.close(_made("Upper", at))
+    os.close(_made("upper", at))
+
+
+def _locks(at: int) -> None:
+    opened = _made("locked", at)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(opened)
+
+
+def _made(name: str, at: int) -> int:
+    return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=at)
+
+
+class Ability(Enum):
+    """What a file system may be unable to do, in words, and the trial of it in an open folder with a file `file`."""
+
+    PRIVATE = ("keep files from other accounts", _is_private)
+    LINK = ("make hard links", _links)
+    REPLACE = ("replace a file by a rename", _replaces)
+    SYNC = ("sync a folder", _syncs)
+    CASE = ("tell upper and lower case apart", _keeps_case)
+    LOCK = ("lock a file", _locks)
+
+    @property
+    def words(self) -> str:
+        return self.value[0]
+
+    @property
+    def trial(self) -> Callable[[int], None]:
+        return self.value[1]
+
+
+REPOSITORY = frozenset(Ability)
+"""What the folder of a repository must be able to do."""
+NEW_FILE = frozenset({Ability.PRIVATE, Ability.LINK})
+"""What a folder must be able to do in which a file appears complete, and replaces none."""
+
+
+def lacking(folder: Path, needed: Collection[Ability]) -> dict[Ability, str]:
+    """Try what is needed, and return what the file system of the folder cannot do, each with what it said.
+
+    The folder is as it was afterwards. OSError if nothing can be made in it.
+    """
+    trial = tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder)
+    lacks: dict[Ability, str] = {}
+    try:
+        at = os.open(trial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.close(_made("file", at))
+            for ability in Ability:
+                if ability in needed:
+                    try:
+                        ability.trial(at)
+                    except OSError as error:
+                        lacks[ability] = error.strerror or str(error)
+        finally:
+            os.close(at)
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(trial)
+    return lacks
+
+
+def refuse_unfit(folder: Path, needed: Collection[Ability], hint: str) -> None:
+    """Raise PreflightError if the file system of the folder lacks what is needed. OSError as for `lacking`."""
+    lacks = lacking(folder, needed)
+    if lacks:
+        words = "; ".join(f"{ability.words} ({said})" for ability, said in lacks.items())
+        raise PreflightError(f"the file system of {folder} cannot {words}", hint=hint)
