@@ -201,6 +201,7 @@ class Verbs:
         """Load a dump with the server's own client, which reads no option file."""
         session = "SET SESSION innodb_strict_mode = 0, SESSION foreign_key_checks = 0, SESSION autocommit = 1"
         session += ", SESSION sql_select_limit = 18446744073709551615, SESSION transaction_read_only = 0"
+        session += ", SESSION completion_type = 0"
         argv = [
             _CLIENTS[self.flavour],
             "--no-defaults",
