@@ -16,6 +16,7 @@ from zsnapdb.base.model import Position, SnapshotSet
 from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.backup.hooks import Hooked
 from zsnapdb.jobs.backup.low_priority import at_low_priority
+from zsnapdb.jobs.backup.mapped_files import is_written_through_memory, write_back
 from zsnapdb.jobs.backup.position_proof import in_snapshot, prove_position, tail_before
 from zsnapdb.jobs.backup.preflight import Observed, observe
 from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
@@ -243,6 +244,9 @@ def _attempt(
             POSITION_PROPERTY: f"at least {before.short(_POSITION_BYTES)}",
         }
         pending = request.prepare(properties)
+        is_mapped = is_written_through_memory(observed.facts)
+        if is_mapped:
+            write_back(observed.mountpoints.values())
         try:
             with (
                 hurried(),
@@ -250,6 +254,8 @@ def _attempt(
                 locks.holding(strategy, owner, locks.Watchdog(second), terms) as hold,
             ):
                 hooked.locked(choice.name, hold.remaining())
+                if is_mapped:
+                    write_back(observed.mountpoints.values(), hold.remaining())
                 pending.start()
                 in_time = pending.done_within(hold.remaining())
         except LockNotGranted:
