@@ -249,6 +249,10 @@ def test_datasets_in_two_pools(lab: Lab) -> None:
             "the volumes lie in 2 pools (second, tank)",
         )
         assert everything() == before
+        # As from a rescue system: what is set as a mount point lies below /mnt/other once more.
+        assert run("zpool", "export", "second").code == 0
+        assert run("zpool", "import", "-R", "/mnt/other", "-d", "/tmp/second.img", "second").code == 0
+        refused(lab.zsnapdb("restore", "main", "--target", "second/x"), 4, "imported with altroot=/mnt/other")
 
 
 def test_a_lock_that_is_not_to_be_had_before_the_deadline(lab: Lab) -> None:

@@ -89,6 +89,15 @@ def pools() -> list[str]:
     return [name for (name,) in table(["zpool", "list", "-H", "-o", "name"], 1)]
 
 
+def alternate_root(pool: str) -> str | None:
+    """Return the folder below which an imported pool mounts everything (`zpool import -R`); None if there is none.
+
+    `mountpoint` is shown with it and set without it (zpoolprops(7), altroot).
+    """
+    ((value,),) = table(["zpool", "get", "-H", "-p", "-o", "value", "altroot", pool], 1)
+    return value if value.startswith("/") else None
+
+
 def sync(pool: str) -> None:
     """Wait until what was written to the pool before counts in its `used` properties (zpool-sync(8))."""
     run(["zpool", "sync", pool])

@@ -24,6 +24,7 @@ from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, or
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.jobs.host import restorable
+from zsnapdb.jobs.host.pools import refuse_alternate_root
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.server_copy.ports import port_is_free
@@ -222,6 +223,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
             f"the clone {name} exists: {anchor}",
             hint=f"choose another name, or run `zsnapdb clone destroy {name}`",
         )
+    refuse_alternate_root(pool)
     limits, seen = settings.clones, room.look(top)
     bind = request.bind_address or limits.bind_address
     lease, port, kept = _admitted(settings, instance.host, request, name, seen.free)

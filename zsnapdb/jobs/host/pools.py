@@ -17,4 +17,19 @@ def pool_for_copy(dataset: str, hint: str) -> str:
         raise PreflightError(
             f"there is no pool {own} here, and the host has {len(pools)}: {', '.join(pools) or 'none'}", hint=hint
         )
-    return own if own in pools else pools[0]
+    pool = own if own in pools else pools[0]
+    refuse_alternate_root(pool)
+    return pool
+
+
+def refuse_alternate_root(pool: str) -> None:
+    """Raise PreflightError if the pool mounts its datasets below another folder than their mount points say.
+
+    A mount point that is set there lies below that folder once more, so no copy would be where its server looks.
+    """
+    root = datasets.alternate_root(pool)
+    if root is not None:
+        raise PreflightError(
+            f"the pool {pool} is imported with altroot={root}, so no copy would be mounted where its server looks",
+            hint=f"stop what uses the pool, then `zpool export {pool}` and `zpool import {pool}`, without -R",
+        )

@@ -16,7 +16,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import restorable
 from zsnapdb.jobs.host.dataset_tuning import unknown_here
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
-from zsnapdb.jobs.host.pools import pool_for_copy
+from zsnapdb.jobs.host.pools import pool_for_copy, refuse_alternate_root
 from zsnapdb.jobs.restore import carrying, encrypted_places, newest
 from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
@@ -335,6 +335,7 @@ def refuse_no_parent(top: str, *, is_own: bool) -> None:
         )
     if not datasets.exists(pool):
         raise PreflightError(f"the target's pool {pool} does not exist", hint="see `zpool list`")
+    refuse_alternate_root(pool)
     parent = top.rpartition("/")[0]
     if not is_own and not datasets.exists(parent):
         raise PreflightError(
