@@ -255,7 +255,9 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
     known = cache.read() if cache is not None else {}
     listed = _listed(repository, instance)
     entries = {
-        name: known[name] for name, version in listed.items() if version and name in known and known[name].version == version
+        name: known[name]
+        for name, version in listed.items()
+        if version and name in known and known[name].version == version
     }
     new = [name for name in listed if name not in entries]
     unreadable: dict[str, DamagedError] = {}
