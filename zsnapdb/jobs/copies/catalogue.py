@@ -153,8 +153,8 @@ def known(
 
     `mark` is the property with the name of the copy. A copy for which `read` raises ValueError or DamagedError is among
     the unreadable ones. `only`: no other copy than the one of this name is looked at (None: all). `depth`: no datasets
-    more levels below `above` are (None: all are; 1: anchors alone). `is_named`: people name such a copy by its name alone, so
-    one that another pool has too (a pool that was split, or received) is among the unreadable ones.
+    more levels below `above` are (None: all are; 1: anchors alone). `is_named`: people name such a copy by its
+    name alone, so one that another pool has too (a pool that was split, or received) is among the unreadable ones.
     """
     copies: list[C] = []
     unreadable = []
