@@ -321,6 +321,7 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
         snapshot = local.snapshots[role]
         datasets.clone(
             snapshot.full_name,
+            snapshot.guid,
             dataset,
             {
                 **data_values(tuned[snapshot.dataset].properties),
