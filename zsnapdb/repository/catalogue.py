@@ -29,7 +29,7 @@ from zsnapdb.repository.manifest import Manifest, SourcePart
 from zsnapdb.repository.objectives_part import ObjectivesPart
 from zsnapdb.repository.repository import Repository
 
-_VERSION = 7
+_VERSION = 8
 _READERS = 8
 
 
@@ -71,6 +71,8 @@ class _Line(NamedTuple):
     """The identity of the server or other source that was backed up."""
     described: str
     """Its source and its objectives, as JSON: they are parsed when they are asked for."""
+    digest: str
+    """The SHA-256 of the line of the manifest, as it is stored."""
     volumes: tuple[VolumeSummary, ...]
 
 
@@ -119,8 +121,8 @@ class Summary(_Line):
         return next((volume for volume in self.volumes if volume.role == role), None)
 
     @classmethod
-    def of(cls, m: Manifest) -> Summary:
-        """Return the summary of a manifest."""
+    def of(cls, m: Manifest, digest: str) -> Summary:
+        """Return the summary of a manifest. `digest` is the SHA-256 of its line, as it is stored."""
         return cls(
             m.backup_id,
             m.instance,
@@ -132,6 +134,7 @@ class Summary(_Line):
             m.createtxg,
             m.writer,
             _Described(source=m.source.summary(), objectives=m.objectives).model_dump_json(),
+            digest,
             tuple(
                 VolumeSummary(
                     v.role,
@@ -163,7 +166,7 @@ class Summaries:
 
 
 _Volume = tuple[str, str, int, int | None, tuple[str, ...], int, int, int, str | None]
-_Cached = tuple[int, str, str, Moment, str, str | None, str, int, int, str, str, tuple[_Volume, ...]]
+_Cached = tuple[int, str, str, Moment, str, str | None, str, int, int, str, str, str, tuple[_Volume, ...]]
 """The size of a manifest in bytes, then its summary: the fields of `_Line` and of `VolumeSummary`."""
 
 
@@ -288,7 +291,7 @@ def _read(
 ) -> Iterable[tuple[str, Summary | DamagedError | None]]:
     def read(backup_id: str) -> tuple[str, Summary | DamagedError | None]:
         try:
-            return backup_id, Summary.of(repository.manifest(instance, backup_id))
+            return backup_id, Summary.of(*repository.digested_manifest(instance, backup_id))
         except DamagedError as error:
             return backup_id, error
         except NotThere:

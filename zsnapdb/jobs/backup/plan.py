@@ -21,6 +21,7 @@ from zsnapdb.planning.backup.at_rest import judge_sent
 from zsnapdb.planning.backup.send_form import FormChoice
 from zsnapdb.planning.chain import BasePlan, choose_base
 from zsnapdb.planning.damage import DamageRegister, sentences
+from zsnapdb.planning.repository.known import Provenance
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.repository import Repository
@@ -43,6 +44,8 @@ class BackupPlan:
     form: FormChoice
     interrupted: tuple[InterruptedBackup, ...] = ()
     sent_from: Mapping[str, str] = field(default_factory=dict)
+    provenance: Provenance = field(default_factory=Provenance)
+    """Which stored backups this host knows."""
 
     @property
     def to_hold(self) -> list[str]:
@@ -81,7 +84,8 @@ def plan(
         )
         damaged += [fitness.warning("repository", f.text, f.hint) for f in checked.findings if f.is_warning]
     hooks = tuple(hook.describe() for hook in instance.hooks())
-    candidates = [backup for backup in known.backups if before is None or backup.createtxg < before]
+    trusted = checked.provenance.trusted(known.backups)
+    candidates = [backup for backup in trusted if before is None or backup.createtxg < before]
 
     def base_among(local: Mapping[str, Collection[int]]) -> BasePlan[Summary]:
         return choose_base(
@@ -92,7 +96,7 @@ def plan(
             policy=instance.chain_policy(),
             full=full,
             damaged={name: item.describe() for name, item in damage.stored().items()},
-            future=checked.future,
+            unchosen=checked.unchosen,
         )
 
     local = _points_of_sets(instance, seen)
@@ -105,7 +109,8 @@ def plan(
     form = choose(instance, observed.volumes, base.base, known.backups)
     sent_from = {volume.role: local[volume.role][volume.guid] for volume in base.base.volumes} if base.base else {}
     deadline = instance.settings.lock.deadline
-    return BackupPlan(observed.with_findings(damaged), hooks, deadline, base, form, unfinished, sent_from)
+    observed = observed.with_findings(damaged)
+    return BackupPlan(observed, hooks, deadline, base, form, unfinished, sent_from, checked.provenance)
 
 
 def plan_now(
