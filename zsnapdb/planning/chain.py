@@ -58,7 +58,7 @@ class Why(StrEnum):
     OTHER_FLAGS = "other-flags"
     CHAIN_BROKEN = "chain-broken"
     DAMAGED = "damaged"
-    FROM_FUTURE = "from-the-future"
+    UNCHOSEN = "unchosen"
     MORE = "more"
 
 
@@ -212,7 +212,7 @@ def choose_base(
     policy: ChainPolicy = _NEVER,
     full: bool = False,
     damaged: Mapping[str, str] | None = None,
-    future: Collection[str] = (),
+    unchosen: Mapping[str, str] | None = None,
 ) -> BasePlan[L]:
     """Return the newest stored backup that the next one can be an increment of.
 
@@ -221,7 +221,8 @@ def choose_base(
     `stored` is oldest first; `local` gives, per role, the GUIDs of which this host has a snapshot or bookmark. A backup
     whose own chain is broken is no base. Where a full backup is due, older members of the chain are no bases either.
     `damaged` says of each backup that is known to be damaged in the repository what was found: the next backup does not
-    build on a chain with one of them. `future` are the ids of backups from the future: they are no bases.
+    build on a chain with one of them. `unchosen` says of foreign backups, and of those from the future, why they are no
+    bases.
 
     `send_flags` are those that the next backup may have. An increment has the flags of its base.
     """
@@ -233,8 +234,8 @@ def choose_base(
     reasons: list[Reason] = []
     for link in reversed(stored):
         reason = _unusable(link, local, send_flags)
-        if link.backup_id in future:
-            reason = Reason(Why.FROM_FUTURE, f"backup {link.backup_id} is from the future")
+        if unchosen is not None and link.backup_id in unchosen:
+            reason = Reason(Why.UNCHOSEN, f"backup {link.backup_id}: {unchosen[link.backup_id]}")
         if reason is None:
             try:
                 chain = lineage.chain(link)
@@ -264,13 +265,15 @@ def restore_chain(stored: Sequence[L], target: L, damaged: Collection[str] = ())
     return Lineage(stored, damaged).chain(target)
 
 
-def newest_without(stored: Sequence[L], damaged: str) -> L | None:
+def newest_without(stored: Sequence[L], damaged: str, unchosen: Collection[str] = ()) -> L | None:
     """Return the newest stored backup with a complete chain that does not need the backup `damaged`.
 
-    None if every backup needs it.
+    None if every backup needs it. Those of `unchosen` are not returned.
     """
     lineage = Lineage(stored)
     for link in reversed(stored):
+        if link.backup_id in unchosen:
+            continue
         try:
             if damaged not in {part.backup_id for part in lineage.chain(link)}:
                 return link

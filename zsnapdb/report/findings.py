@@ -33,6 +33,8 @@ class MissingFields(TypedDict):
 
 _LABELS = {
     StoredKind.EXPIRED_MISSING: "expired",
+    StoredKind.FOREIGN: "foreign",
+    StoredKind.REWRITTEN: "REWRITTEN",
     StoredKind.OTHER_WRITER: "other",
     StoredKind.NOT_COMPARED: "skipped",
     StoredKind.FROM_FUTURE: "FUTURE",

@@ -72,6 +72,8 @@ class _Line(NamedTuple):
     """The identity of the server or other source that was backed up."""
     described: str
     """Its source and its objectives, as JSON: they are parsed when they are asked for."""
+    digest: str
+    """The SHA-256 of the line of the manifest, as it is stored."""
     volumes: tuple[VolumeSummary, ...]
 
 
@@ -120,8 +122,8 @@ class Summary(_Line):
         return next((volume for volume in self.volumes if volume.role == role), None)
 
     @classmethod
-    def of(cls, m: Manifest) -> Summary:
-        """Return the summary of a manifest."""
+    def of(cls, m: Manifest, digest: str) -> Summary:
+        """Return the summary of a manifest. `digest` is the SHA-256 of its line, as it is stored."""
         return cls(
             m.backup_id,
             m.instance,
@@ -134,6 +136,7 @@ class Summary(_Line):
             m.sequence,
             m.writer,
             _Described(source=m.source.summary(), objectives=m.objectives).model_dump_json(),
+            digest,
             tuple(
                 VolumeSummary(
                     v.role,
@@ -165,7 +168,7 @@ class Summaries:
 
 
 _Volume = tuple[str, str, int, int | None, tuple[str, ...], int, int, int, str | None]
-_Cached = tuple[str, str, str, Moment, str, str | None, str, int, int, int | None, str, str, tuple[_Volume, ...]]
+_Cached = tuple[str, str, str, Moment, str, str | None, str, int, int, int | None, str, str, str, tuple[_Volume, ...]]
 """The version of a manifest's object, then its summary: the fields of `_Line` and of `VolumeSummary`."""
 
 
@@ -294,7 +297,7 @@ def _read(
 ) -> Iterable[tuple[str, Summary | DamagedError | None]]:
     def read(backup_id: str) -> tuple[str, Summary | DamagedError | None]:
         try:
-            return backup_id, Summary.of(repository.manifest(instance, backup_id))
+            return backup_id, Summary.of(*repository.digested_manifest(instance, backup_id))
         except DamagedError as error:
             return backup_id, error
         except NotThere:

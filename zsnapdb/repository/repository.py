@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.base.model import is_backup_id
@@ -69,10 +70,14 @@ class VolumeChunks:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The backups of an instance, oldest first, and an error for each that cannot be read, by id."""
+    """The backups of an instance, oldest first, and an error for each that cannot be read, by id.
+
+    `digests` has the SHA-256 of the line of each manifest, by id.
+    """
 
     manifests: tuple[Manifest, ...]
     unreadable: Mapping[str, DamagedError]
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def damaged(self) -> tuple[DamagedError, ...]:
@@ -197,18 +202,24 @@ class Repository(RepositoryObjects):
         return sorted(listed.key.backup_id for listed in self.list(layout.manifests(instance)))
 
     def manifest(self, instance: str, backup_id: str) -> Manifest:
-        """Return one backup's manifest. NotThere if there is no such backup.
+        """Return one backup's manifest. The errors are those of `digested_manifest`."""
+        return self.digested_manifest(instance, backup_id)[0]
 
-        DamagedError if the manifest cannot be read, belongs to another backup, or is not signed by a configured signer.
+    def digested_manifest(self, instance: str, backup_id: str) -> tuple[Manifest, str]:
+        """Return one backup's manifest, and the SHA-256 of its line as it is stored.
+
+        NotThere if there is no such backup. DamagedError if the manifest cannot be read, belongs to another backup, or
+        is not signed by a configured signer.
         """
         absent = NotThere(f"instance {instance} has no backup {backup_id}", hint="see `zsnapdb list`")
         if not is_backup_id(backup_id):
             raise absent
         key = layout.manifest(instance, backup_id)
         try:
-            manifest = decode(self.keyring.verified(self.get(key), f"manifest {key}"), key)
+            line = self.keyring.verified(self.get(key), f"manifest {key}")
         except NotThere as error:
             raise absent from error
+        manifest = decode(line, key)
         if (manifest.instance, manifest.backup_id) != (instance, backup_id):
             raise DamagedError(
                 f"manifest {key} belongs to backup {manifest.backup_id} of instance {manifest.instance}",
@@ -221,7 +232,7 @@ class Repository(RepositoryObjects):
             )
         chunks = (chunk.key_id for volume in manifest.volumes for chunk in volume.chunks)
         self.keyring.check_encrypted(chunks, f"manifest {key}")
-        return manifest
+        return manifest, hashlib.sha256(line).hexdigest()
 
     def believed(self, key: Key) -> bytes:
         """Return the line of the document under the key. NotThere if there is none.
@@ -236,23 +247,26 @@ class Repository(RepositoryObjects):
         A damaged manifest does not hide the others. RepositoryError if the store cannot be reached.
         """
 
-        def read(backup_id: str) -> Manifest | DamagedError:
+        def read(backup_id: str) -> tuple[Manifest, str] | DamagedError:
             try:
-                return self.manifest(instance, backup_id)
+                return self.digested_manifest(instance, backup_id)
             except DamagedError as error:
                 return error
 
         ids = self.backup_ids(instance)
         with ThreadPoolExecutor(8, thread_name_prefix="manifest") as pool:
             results = list(pool.map(read, ids))
+        readable = [result for result in results if not isinstance(result, DamagedError)]
         return Catalogue(
-            tuple(in_order(result for result in results if isinstance(result, Manifest))),
+            tuple(in_order(manifest for manifest, _ in readable)),
             {name: result for name, result in zip(ids, results, strict=True) if isinstance(result, DamagedError)},
+            {manifest.backup_id: digest for manifest, digest in readable},
         )
 
-    def commit(self, manifest: Manifest) -> None:
+    def commit(self, manifest: Manifest) -> str:
         """Store the manifest, never over another one, and read it back. Then the backup exists.
 
+        Return the SHA-256 of its line as it is stored.
         ConsistencyError if the repository then holds another manifest.
         """
         key = layout.manifest(manifest.instance, manifest.backup_id)
@@ -265,8 +279,10 @@ class Repository(RepositoryObjects):
         # A request that is repeated after its answer was lost meets its own object. The comparison below shows that.
         with contextlib.suppress(ExistsError):
             self.put(key, body)
-        if self.manifest(manifest.instance, manifest.backup_id) != manifest:
+        stored, digest = self.digested_manifest(manifest.instance, manifest.backup_id)
+        if stored != manifest:
             raise ConsistencyError(
                 f"manifest {key} was read back different from what was written",
                 hint="another run has the same id, or the store cannot be trusted",
             )
+        return digest

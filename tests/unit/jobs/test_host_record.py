@@ -48,8 +48,8 @@ def kinds(world: World) -> list[StoredKind]:
 
 
 def found(world: World) -> tuple[StoredFinding, ...]:
-    catalogue = world.repository.catalogue("main")
-    return host_record.findings(world.instance, world.repository, catalogue.manifests, ())
+    known = world.instance.summaries(world.repository).backups
+    return host_record.findings(world.instance, world.repository, known, ())
 
 
 def test_a_backup_is_recorded_once_it_is_stored(world: World) -> None:
@@ -145,8 +145,6 @@ def test_a_prune_records_what_it_removes_and_nothing_of_it_is_missed(tmp_path: P
     site = new_site(tmp_path, "last = 1")
     names = site.fill([None, None, None])
     repository = site.instance().open_repository()
-    for manifest in repository.catalogue("main").manifests:
-        host_record.note_stored(site.instance(), repository, manifest)
     done = prune.prune(site.instance(), local=NOTHING_LOCAL)
     assert set(done.removed) == set(names[:2])
     record = HostRecord.of(site.instance(), repository)
@@ -159,8 +157,6 @@ def test_a_prune_tells_that_a_backup_disappeared(tmp_path: Path) -> None:
     site = new_site(tmp_path, "last = 2")
     names = site.fill([None, None, None])
     repository = site.instance().open_repository()
-    for manifest in repository.catalogue("main").manifests:
-        host_record.note_stored(site.instance(), repository, manifest)
     repository.delete(layout.manifest("main", names[0]))
     repository.delete(layout.manifest("main", names[2]))
     expired, needed = StoredKind.EXPIRED_MISSING, StoredKind.BACKUPS_MISSING
@@ -197,9 +193,7 @@ def test_what_is_stored_while_a_command_reads_is_not_missed(tmp_path: Path) -> N
     site = new_site(tmp_path, "last = 9")
     site.fill([None, None])
     repository = site.instance().open_repository()
-    stored = repository.catalogue("main").manifests
-    for manifest in stored:
-        host_record.note_stored(site.instance(), repository, manifest)
+    stored = site.instance().summaries(repository).backups
     listed_before = stored[:1]
     assert host_record.check(site.instance(), repository, listed_before, ()).findings == ()
     repository.delete(layout.manifest("main", stored[1].backup_id))
@@ -213,8 +207,7 @@ def test_an_account_that_may_not_read_the_record_is_told_so_without_an_alarm(
     site = new_site(tmp_path, "last = 9")
     site.fill([None])
     repository = site.instance().open_repository()
-    (manifest,) = repository.catalogue("main").manifests
-    host_record.note_stored(site.instance(), repository, manifest)
+    stored = site.instance().summaries(repository).backups
     read_bytes = Path.read_bytes
 
     def refuse(path: Path) -> bytes:
@@ -223,5 +216,5 @@ def test_an_account_that_may_not_read_the_record_is_told_so_without_an_alarm(
         return read_bytes(path)
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    (finding,) = host_record.check(site.instance(), repository, [manifest], ()).findings
+    (finding,) = host_record.check(site.instance(), repository, stored, ()).findings
     assert (finding.kind, finding.is_alarming) == (StoredKind.NOT_COMPARED, False)

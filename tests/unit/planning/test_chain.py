@@ -112,9 +112,9 @@ def test_a_clock_that_was_set_back_makes_no_full_one_due() -> None:
 
 
 def test_a_backup_from_the_future_is_no_base_but_may_lie_in_the_chain_of_one() -> None:
-    assert choose(CHAIN, local(2, 3), future=[C]).base is CHAIN[1]
-    assert choose(CHAIN, local(2, 3), future=[C]).reasons[0].why is Why.FROM_FUTURE
-    assert choose(CHAIN, local(2, 3), future=[B]).base is CHAIN[2]
+    assert choose(CHAIN, local(2, 3), unchosen={C: "it is foreign"}).base is CHAIN[1]
+    assert choose(CHAIN, local(2, 3), unchosen={C: "it is from the future"}).reasons[0].why is Why.UNCHOSEN
+    assert choose(CHAIN, local(2, 3), unchosen={B: "it is foreign"}).base is CHAIN[2]
 
 
 def test_thousands_of_backups_that_are_no_base_are_not_all_listed() -> None:

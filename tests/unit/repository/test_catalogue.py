@@ -200,4 +200,4 @@ def test_a_manifest_that_may_not_be_read_is_an_error_not_an_absence(
 def test_the_cache_holds_no_variables_of_the_server(repository: Repository, cache: Cache) -> None:
     ids(repository, cache)
     assert b"datadir" not in cache.file.read_bytes()
-    assert server_source(Summary.of(manifest())).server.variables == {}
+    assert server_source(Summary.of(manifest(), "0" * 64)).server.variables == {}

@@ -25,6 +25,7 @@ from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import inventory, prune, verify
 from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
 from zsnapdb.report.repository.list import InventoryView
@@ -91,6 +92,10 @@ class KeptRepository:
 
     def _documents(self) -> dict[str, Any]:
         instance, repository = self.instance, self.instance.open_repository()
+        if self.name == "machine":
+            # No command stored these, so no record was kept of them.
+            for name in repository.backup_ids("main"):
+                host_record.note_stored(instance, repository, *repository.digested_manifest("main", name))
         listed = inventory.inventory(instance)
         ids = [entry.manifest.backup_id for entry in listed.entries]
         documents: dict[str, Any] = as_document(

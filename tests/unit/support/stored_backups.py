@@ -18,6 +18,7 @@ from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_record
 from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
@@ -188,8 +189,13 @@ class Site:
         now = datetime.now(UTC)
         names = [id_of(number, now, len(bases), step) for number in range(len(bases))]
         for number, base in enumerate(bases):
-            store_backup(repository, names[number], number, base, made)
+            self.record(store_backup(repository, names[number], number, base, made))
         return names
+
+    def record(self, manifest: Manifest) -> None:
+        """Note in the record of the host that it stored the backup."""
+        instance = self.instance()
+        host_record.note_stored(instance, instance.open_repository(), manifest)
 
     def objects(self, under: str = "") -> list[str]:
         """Return the keys of all objects below `under`, of zsnapdb or not, without the prefix of the repository."""

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from zsnapdb.base.errors import BusyError, NotThere, UnreachableError
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_record
 from zsnapdb.repository.manifest import Manifest
 
 _CLOCKS = timedelta(minutes=5)
@@ -28,7 +29,7 @@ def stored(instance: Instance) -> Manifest | None:
     """
     try:
         repository = instance.open_repository()
-        known = instance.summaries(repository).backups
+        known = host_record.choosable(instance, repository, instance.summaries(repository))
         latest = instance.host.now() + _CLOCKS
         own = next((one for one in known if one.run_id == instance.host.run_id() and one.created <= latest), None)
         return repository.manifest(instance.name, own.backup_id) if own is not None else None

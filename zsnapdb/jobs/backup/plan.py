@@ -22,6 +22,7 @@ from zsnapdb.planning.backup.at_rest import judge_sent
 from zsnapdb.planning.backup.send_form import FormChoice
 from zsnapdb.planning.chain import BasePlan, choose_base
 from zsnapdb.planning.damage import DamageRegister, sentences
+from zsnapdb.planning.repository.known import Provenance
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.repository import Repository
@@ -46,6 +47,8 @@ class BackupPlan:
     interrupted: tuple[InterruptedBackup, ...] = ()
     sent_from: Mapping[str, str] = field(default_factory=dict)
     numbers: tuple[int | None, ...] = ()
+    provenance: Provenance = field(default_factory=Provenance)
+    """Which stored backups this host knows."""
 
     @property
     def to_hold(self) -> list[str]:
@@ -84,7 +87,8 @@ def plan(
         )
         damaged += [fitness.warning("repository", f.text, f.hint) for f in checked.findings if f.is_warning]
     hooks = tuple(hook.describe() for hook in instance.hooks())
-    candidates = known.backups if before is None else order.made_before(known.backups, before)
+    trusted = checked.provenance.trusted(known.backups)
+    candidates = trusted if before is None else order.made_before(trusted, before)
 
     def base_among(local: Mapping[str, Collection[int]]) -> BasePlan[Summary]:
         return choose_base(
@@ -95,7 +99,7 @@ def plan(
             policy=instance.chain_policy(),
             full=full,
             damaged={name: item.describe() for name, item in damage.stored().items()},
-            future=checked.future,
+            unchosen=checked.unchosen,
         )
 
     local = _points_of_sets(instance, seen)
@@ -108,8 +112,9 @@ def plan(
     form = choose(instance, observed.volumes, base.base, known.backups)
     sent_from = {volume.role: local[volume.role][volume.guid] for volume in base.base.volumes} if base.base else {}
     deadline = instance.settings.lock.deadline
+    observed = observed.with_findings(damaged)
     numbers = tuple(backup.sequence for backup in known.backups)
-    return BackupPlan(observed.with_findings(damaged), hooks, deadline, base, form, unfinished, sent_from, numbers)
+    return BackupPlan(observed, hooks, deadline, base, form, unfinished, sent_from, numbers, checked.provenance)
 
 
 def plan_now(

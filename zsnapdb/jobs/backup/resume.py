@@ -168,7 +168,7 @@ def settle_all(instance: Instance, repository: Repository, backups: Iterable[Int
         if item.judgement.decision is ResumeDecision.CONTINUE and item.journal is not None:
             to_continue.append(item.journal)
         elif item.judgement.decision is ResumeDecision.FINISH and item.journal is not None:
-            note_stored(instance, repository, repository.manifest(instance.name, item.backup_id))
+            note_stored(instance, repository, *repository.digested_manifest(instance.name, item.backup_id))
             settle(instance.name, repository, item.journal)
         elif item.judgement.decision is ResumeDecision.LEAVE:
             instance.events.warn(f"the leftovers of backup {item.backup_id} stay: {item.judgement.text}")

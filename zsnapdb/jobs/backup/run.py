@@ -29,7 +29,7 @@ from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance, is_at_wor
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BASE_TAG
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.record.host_record import next_sequence
+from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.backup.resume import Cause, ResumeDecision, ResumeJudgement
 from zsnapdb.repository.backup_journal import DISK, BackupJournal
 from zsnapdb.repository.manifest import Manifest
@@ -194,6 +194,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
 
                 # 5. Plan: a full backup, or an increment and its base.
                 planned = plan(instance, observed, repository, known, full=request.full, seen=seen)
+                host_record.note_digests(instance, repository, planned.provenance, known.backups)
             request.events.warnings.extend(planned.observed.warnings)
 
             # 6. Snapshot: hold the source still, make all snapshots in one request, let the source go, prove the set.
@@ -248,6 +249,7 @@ def _store_early(request: _BackupRequest, early: EarlySet) -> BackupResult:
                     before=early.set.createtxg,
                     seen=seen,
                 )
+                host_record.note_digests(instance, repository, planned.provenance, known.backups)
             request.events.warnings.extend(planned.observed.warnings)
             early.becomes_backup()
         with at_low_priority(may_stay_low=True):
@@ -335,7 +337,7 @@ def _write_journal(
             planned.base.base,
             created or instance.host.now(),
             planned.form.form,
-            next_sequence(instance, repository, planned.numbers),
+            host_record.next_sequence(instance, repository, planned.numbers),
         )
         folder, disk = interrupted.folder(instance), instance.host.journal_disk or DISK
         return BackupJournal.create(folder, started, warn_without_journal, disk)

@@ -127,8 +127,8 @@ class Sender:
         for volume in manifest.volumes:
             confirm(self.repository.chunks(manifest.instance, manifest.backup_id, volume.role), volume.chunks)
         self.lease.confirm()
-        self.repository.commit(manifest)
-        note_stored(self.instance, self.repository, manifest)
+        digest = self.repository.commit(manifest)
+        note_stored(self.instance, self.repository, manifest, digest)
         extend_locks(self.instance, self.repository, manifest.backup_id)
         return manifest
 

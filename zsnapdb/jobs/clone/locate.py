@@ -10,7 +10,7 @@ from zsnapdb.jobs.clone import reusable_sets
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, find_local
 from zsnapdb.jobs.host.pools import pool_for_copy
-from zsnapdb.jobs.record.host_record import stored_after
+from zsnapdb.jobs.record.host_record import check, stored_after
 from zsnapdb.jobs.restore.newest import newest_backup
 from zsnapdb.planning import order
 from zsnapdb.planning.chain import restore_chain
@@ -58,7 +58,9 @@ def locate(
     received = reusable_sets.find_received(top, target.backup_id, target.guids())
     if received is not None:
         return reusable_sets.prepared_form(top, received, rules)
-    return RemoteBackup(restore_chain(repository.catalogue(instance.name).manifests, target))
+    catalogue = repository.catalogue(instance.name)
+    provenance = check(instance, repository, catalogue.manifests, (), digests=catalogue.digests).provenance
+    return RemoteBackup(restore_chain(provenance.trusted(catalogue.manifests), target))
 
 
 def bring_here(settings: Settings, instance: Instance, source: CloneSource | RemoteBackup) -> CloneSource:

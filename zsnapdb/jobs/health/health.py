@@ -75,7 +75,9 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
         listed=_oldest_check(restorable, checks, Depth.LISTED),
         read=_oldest_check(restorable, checks, Depth.READ),
         copies=tuple(_copy(instance, name) for name in sorted(instance.copies)),
-        lock=_lock(repository, stored.backups, restorable) if objectives.immutable_for is not None else None,
+        lock=_lock(repository, stored.provenance.trusted(stored.backups), restorable)
+        if objectives.immutable_for is not None
+        else None,
         restore_seconds=restore_seconds(drills.timings(passed), _sizes(stored, restorable)),
         exchanges=_exchanges(instance) if instance.is_own_repository else (),
     )
@@ -155,7 +157,7 @@ def _sizes(stored: Stored, restorable: Sequence[Summary]) -> Mapping[str, int]:
     """Return the bytes that a restore of the newest point moves, by kind of step."""
     if not restorable:
         return {}
-    chain = restore_chain(stored.backups, restorable[-1])
+    chain = restore_chain(stored.provenance.trusted(stored.backups), restorable[-1])
     received = sum(volume.plain_size for backup in chain for volume in backup.volumes)
     routes = {route.point.backup_id: route for route in stored.window.routes}
     route = routes.get(restorable[-1].backup_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.base.instance import Instance
@@ -15,6 +15,7 @@ from zsnapdb.planning.binlog.route import NEWEST
 from zsnapdb.planning.binlog.window import Window, window
 from zsnapdb.planning.damage import DamageRegister
 from zsnapdb.planning.repository.host_record import StoredFinding
+from zsnapdb.planning.repository.known import Provenance
 from zsnapdb.planning.repository.verification import consequences
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
@@ -34,7 +35,8 @@ class Stored:
     """What a repository holds of an instance, as one reading of it found it.
 
     `unreadable` has an error for each backup whose manifest cannot be read. `missing` is what the repository lacks of
-    what this host stored, `future` are the backups from the future.
+    what this host stored, `unchosen` are the backups from the future and the foreign ones, which count for nothing.
+    `provenance` says which backups this host knows.
     """
 
     repository: Repository
@@ -43,7 +45,8 @@ class Stored:
     archive: Archive
     damage: DamageRegister
     missing: tuple[StoredFinding, ...]
-    future: Collection[str]
+    unchosen: Collection[str]
+    provenance: Provenance = field(default_factory=Provenance)
     no_copy: Callable[[ServerPart], str] = _can_be_copied
     """Returns why this host cannot start a server on a copy of that server's files; "" if it can."""
 
@@ -59,7 +62,8 @@ class Stored:
 
     @functools.cached_property
     def _whole(self) -> list[Summary]:
-        whole = set(consequences(self.backups, self.damage.stored()).restorable) - set(self.future)
+        trusted = self.provenance.trusted(self.backups)
+        whole = set(consequences(trusted, self.damage.stored()).restorable) - set(self.unchosen)
         return [backup for backup in self.backups if backup.backup_id in whole]
 
     @property
@@ -124,7 +128,8 @@ def read(instance: Instance, repository: Repository) -> Stored:
         archive=archive,
         damage=known_damage(repository, instance.name),
         missing=checked.findings,
-        future=checked.future,
+        unchosen=checked.unchosen,
+        provenance=checked.provenance,
         no_copy=_judge(instance),
     )
 

@@ -41,6 +41,7 @@ from zsnapdb.planning.repository.host_record import (
     StoredKind,
 )
 from zsnapdb.planning.repository.host_record import StoredFinding as StoredFinding
+from zsnapdb.planning.repository.known import Provenance, judge
 from zsnapdb.planning.repository.writers import PlacedBackup, writers
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.manifest import Manifest
@@ -65,13 +66,38 @@ def _warning(instance: Instance) -> Iterator[None]:
         )
 
 
-def note_stored(instance: Instance, repository: Repository, manifest: Manifest) -> None:
-    """Record a backup whose manifest was stored and read back. Warns if the record cannot be written."""
-    record = HostRecord.of(instance, repository)
-    if record is not None:
+def note_stored(instance: Instance, repository: Repository, manifest: Manifest, digest: str | None = None) -> None:
+    """Record a backup whose manifest was stored and read back. Warns if the record cannot be written.
+
+    `digest` is the SHA-256 of its line as it is stored (None: not known).
+    """
+    with _warning(instance):
+        backup = _recorded(manifest, digest)
+        _record_of(instance, repository).change_backups(lambda known: known.with_stored(backup))
+
+
+def note_adopted(instance: Instance, repository: Repository, adopted: Sequence[Summary], order: Sequence[str]) -> None:
+    """Record that this host knows these backups. `order` are the listed ids, oldest first. OSError if that fails."""
+    backups = [_recorded(summary, summary.digest) for summary in adopted]
+    _record_of(instance, repository).change_backups(lambda known: known.with_adopted(backups, order))
+
+
+def note_digests(instance: Instance, repository: Repository, provenance: Provenance, there: Sequence[Summary]) -> None:
+    """Complete the record that an earlier version made. Warns if the record cannot be written.
+
+    Afterwards it has the digest of every known manifest, and the consolidated backups.
+    """
+    inherited = [_recorded(one, one.digest) for one in there if one.backup_id in provenance.inherited]
+    order = [one.backup_id for one in there]
+    if provenance.unsealed or inherited:
         with _warning(instance):
-            backup = _recorded(manifest)
-            record.change_backups(lambda known: known.with_stored(backup))
+            _record_of(instance, repository).change_backups(
+                lambda known: known.with_digests(provenance.unsealed).with_adopted(inherited, order)
+            )
+
+
+def _record_of(instance: Instance, repository: Repository) -> HostRecord:
+    return HostRecord.of(instance, repository) or HostRecord.of_copy(instance, repository)
 
 
 def next_sequence(instance: Instance, repository: Repository, stored: Sequence[int | None]) -> int:
@@ -97,11 +123,11 @@ def note_successor(instance: Instance, repository: Repository, backup_id: str, s
     record = HostRecord.of(instance, repository)
     if record is not None:
         with _warning(instance):
-            recorded = _recorded(successor)
+            recorded = _recorded(successor, successor.digest)
             record.change_backups(lambda known: known.with_successor(backup_id, recorded))
 
 
-def _recorded(manifest: Manifest | Summary) -> RecordedBackup:
+def _recorded(manifest: Manifest | Summary, digest: str | None) -> RecordedBackup:
     volumes = tuple(
         RecordedVolume(role=v.role, dataset=v.dataset, guid=v.guid, from_guid=v.from_guid, send_flags=v.send_flags)
         for v in manifest.volumes
@@ -115,6 +141,7 @@ def _recorded(manifest: Manifest | Summary) -> RecordedBackup:
             pool_guid=manifest.pool_guid,
             createtxg=manifest.createtxg,
             sequence=manifest.sequence,
+            manifest=digest or None,
         )
     return RecordedBackup(
         backup_id=manifest.backup_id,
@@ -128,6 +155,7 @@ def _recorded(manifest: Manifest | Summary) -> RecordedBackup:
         pool_guid=manifest.pool_guid,
         createtxg=manifest.createtxg,
         sequence=manifest.sequence,
+        manifest=digest or None,
     )
 
 
@@ -216,6 +244,18 @@ class StoredCheck:
     """The ids of the backups that are this host's own, by its record and its snapshots."""
     future: Mapping[str, datetime] = field(default_factory=dict)
     """The times of the backups from the future, by backup id. They are chosen for nothing unless named."""
+    provenance: Provenance = field(default_factory=Provenance)
+    """Which backups this host knows, and which are foreign."""
+
+    @property
+    def unchosen(self) -> Mapping[str, str]:
+        """The backups that are chosen for nothing unless a person names them, and why, by backup id."""
+        return {**dict.fromkeys(self.future, "it is from the future"), **self.provenance.unchosen}
+
+    @property
+    def doubtful_future(self) -> Collection[str]:
+        """The backups from the future on a host that knows no backup: each may be the newest."""
+        return self.future.keys() - self.provenance.unchosen.keys()
 
     def warn(self, instance: Instance) -> None:
         """Report every finding as a warning of the instance's job."""
@@ -233,18 +273,64 @@ def check(
     *,
     is_writing: bool = False,
     seen: Sequence[OwnedSnapshot] | None = None,
+    digests: Mapping[str, str] | None = None,
 ) -> StoredCheck:
-    """Return what the repository lacks of what this host stored, and what it has from the future.
+    """Return what the repository lacks of what this host stored, what is foreign, and what is from the future.
 
     `there` are the readable backups, `unreadable` the ids of the others that the repository lists. `archive` None: the
     binlogs are not looked at. `is_writing`: this host is about to store a backup there. `seen`: the snapshots of the
-    instance's sets on this host, if the caller has just read them.
+    instance's sets on this host, if the caller has just read them. `digests` are those of the manifests (None:
+    `there` are summaries, which have them).
     """
-    compared = _compared(instance, repository, there, unreadable, archive, is_writing, seen)
+    if digests is None:
+        digests = {backup.backup_id: backup.digest for backup in there if isinstance(backup, Summary)}
+    local = _local_backups(instance, repository, there, seen)
+    known = judge(
+        there,
+        digests,
+        _known(instance, repository),
+        local,
+        is_signed=bool(repository.keyring.trusted),
+        consolidated=[one.backup_id for one in there if isinstance(one, Summary | Manifest) and is_consolidated(one)],
+    )
+    compared = _compared(instance, repository, there, unreadable, archive, is_writing, local, known)
     now = instance.host.now()
     future = from_future((backup.backup_id for backup in there), now, compared.own)
-    all_findings = (*compared.findings, *host_record.judge_future(instance.name, future, now))
-    return replace(compared, findings=all_findings, future=future)
+    named = {
+        name for finding in compared.findings if finding.kind is StoredKind.OTHER_WRITER for name in finding.backups
+    }
+    all_findings = (
+        *compared.findings,
+        *host_record.judge_future(instance.name, future, now),
+        *host_record.judge_foreign(
+            instance.name, known.foreign, known.rewritten, {*named, *future}, knows_any=known.knows_any
+        ),
+    )
+    return replace(compared, findings=all_findings, future=future, provenance=known)
+
+
+def is_consolidated(backup: Summary | Manifest) -> bool:
+    """Whether a backup says that a consolidation made it."""
+    return backup.is_full and any(volume.sent_from is not None for volume in backup.volumes)
+
+
+def _known(instance: Instance, repository: Repository) -> BackupRecord:
+    """Return the record of what this host stored, copied and adopted there. Empty if it cannot be read.
+
+    A copy of a repository has the id and the manifests of the original, so the original's record counts there too.
+    """
+    own = HostRecord.of(replace(instance, is_own_repository=True), repository)
+    known = BackupRecord(instance=instance.name, repository_id=repository.id, url=instance.repository.url)
+    if not instance.is_own_repository:
+        with contextlib.suppress(DamagedError):
+            known = HostRecord.of_copy(instance, repository).backups()
+    with contextlib.suppress(DamagedError):
+        more = own.backups() if own is not None else known
+        for backup in more.stored:
+            known = known.with_stored(backup)
+        if instance.is_own_repository:
+            known = known.model_copy(update={"removed": more.removed})
+    return known
 
 
 def _compared(
@@ -254,7 +340,8 @@ def _compared(
     unreadable: Collection[str],
     archive: Archive | None,
     is_writing: bool,
-    seen: Sequence[OwnedSnapshot] | None,
+    local: Sequence[LocalBackup],
+    provenance: Provenance,
 ) -> StoredCheck:
     record = HostRecord.of(instance, repository)
     if record is None:
@@ -267,8 +354,9 @@ def _compared(
         kind = StoredKind.NOT_COMPARED if is_hidden else StoredKind.RECORD_UNREADABLE
         return StoredCheck((StoredFinding(kind, error.message, error.hint), *others))
     policy = instance.settings.keep or instance.repository.keep
-    local = _local_backups(instance, repository, there, seen)
-    missing = host_record.missing_backups(known, local, there, unreadable, policy, instance.host.now())
+    missing = host_record.missing_backups(
+        known, local, there, unreadable, policy, instance.host.now(), provenance.unchosen
+    )
     short = host_record.judge_archive(archived, positions(archive)) if archive is not None else None
     # The caller listed the repository before the record was read. What was stored in between is no loss.
     if missing:
@@ -306,13 +394,15 @@ def findings(
     return check(instance, repository, there, unreadable, archive, is_writing=is_writing).findings
 
 
-def without_future(instance: Instance, repository: Repository, known: Summaries) -> tuple[Summary, ...]:
-    """Return the readable backups, oldest first, without those from the future."""
-    # Which are this host's own, matters only if there is one at all.
-    if not from_future((backup.backup_id for backup in known.backups), instance.host.now(), ()):
-        return known.backups
-    future = check(instance, repository, known.backups, tuple(known.unreadable)).future
-    return tuple(backup for backup in known.backups if backup.backup_id not in future)
+def choosable(instance: Instance, repository: Repository, known: Summaries) -> tuple[Summary, ...]:
+    """Return the readable backups, oldest first, without those that nothing chooses unless a person names them."""
+    unchosen = check(instance, repository, known.backups, tuple(known.unreadable)).unchosen
+    return tuple(backup for backup in known.backups if backup.backup_id not in unchosen)
+
+
+def trusted(instance: Instance, repository: Repository, known: Summaries) -> list[Summary]:
+    """Return the readable backups that chains are built of, oldest first."""
+    return check(instance, repository, known.backups, tuple(known.unreadable)).provenance.trusted(known.backups)
 
 
 def stored_after(instance: Instance, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:

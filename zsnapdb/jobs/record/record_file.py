@@ -50,6 +50,13 @@ class HostRecord:
         folder = instance.host.records / instance.name / folder_name(repository.id)
         return cls(folder, instance.name, repository.id, instance.repository.url)
 
+    @classmethod
+    def of_copy(cls, instance: Instance, repository: Repository) -> HostRecord:
+        """Return the record of what this host copied to, or adopted in, a repository that is not the instance's own."""
+        address = hashlib.sha256(instance.repository.url.encode()).hexdigest()[:16]
+        folder = instance.host.records / instance.name / f"copy-{address}" / folder_name(repository.id)
+        return cls(folder, instance.name, repository.id, instance.repository.url)
+
     def backups(self) -> BackupRecord:
         """Return the recorded backups; none if nothing was recorded yet. DamagedError if the file cannot be read."""
         empty = BackupRecord(instance=self.instance, repository_id=self.repository_id, url=self.url)

@@ -49,4 +49,4 @@ def _removed(instance: Instance, names: Sequence[str]) -> list[RemovedBackup]:
                 hint="run `zsnapdb list` to see what is missing",
             )
     chosen = names or tuple(missing)
-    return [RemovedBackup(backup_id=name, guids=missing[name].guids) for name in chosen]
+    return [RemovedBackup(backup_id=name, guids=missing[name].guids, acknowledged=True) for name in chosen]

@@ -87,6 +87,8 @@ class Inventory:
     missing: tuple[StoredFinding, ...] = ()
     """What the repository lacks of what this host stored."""
     damage: Mapping[str, tuple[KnownDamage, ...]] = field(default_factory=dict)
+    foreign: Mapping[str, str] = field(default_factory=dict)
+    """Why this host does not know a backup, by id. Empty on a host that knows none."""
 
 
 def inventory(instance: Instance) -> Inventory:
@@ -94,7 +96,7 @@ def inventory(instance: Instance) -> Inventory:
     repository = instance.open_repository()
     known, seen = instance.summaries(repository), _own_snapshots(instance)
     checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable), seen=seen)
-    present = [backup for backup in known.backups if backup.backup_id not in checked.future]
+    present = [backup for backup in known.backups if backup.backup_id not in checked.unchosen]
     local = _local_guids(instance, present, seen)
     entries = tuple(InventoryEntry(backup, _is_local(backup, local)) for backup in known.backups)
     marks = tuple(
@@ -102,8 +104,10 @@ def inventory(instance: Instance) -> Inventory:
             repository, instance.name, [entry.manifest.backup_id for entry in entries] + sorted(known.unreadable)
         )
     )
-    damage = known_damage(repository, instance.name).of_chains(known.backups)
-    return Inventory(entries, tuple(known.unreadable.values()), marks, checked.findings, damage)
+    damage = known_damage(repository, instance.name).of_chains(checked.provenance.trusted(known.backups))
+    return Inventory(
+        entries, tuple(known.unreadable.values()), marks, checked.findings, damage, checked.provenance.unchosen
+    )
 
 
 def detail(instance: Instance, backup_id: str) -> Detail:
@@ -116,15 +120,17 @@ def detail(instance: Instance, backup_id: str) -> Detail:
     known, seen = instance.summaries(repository), _own_snapshots(instance)
     backups = known.backups
     checked = host_record.check(instance, repository, backups, tuple(known.unreadable), seen=seen)
-    present = [backup for backup in backups if backup.backup_id not in checked.future]
+    present = [backup for backup in backups if backup.backup_id not in checked.unchosen]
     chosen = (
-        present[-1] if backup_id == "latest" and present else Summary.of(repository.manifest(instance.name, backup_id))
+        present[-1]
+        if backup_id == "latest" and present
+        else Summary.of(*repository.digested_manifest(instance.name, backup_id))
     )
     if backup_id == "latest":
         _refuse_older(chosen, known, checked)
     entry = InventoryEntry(chosen, _is_local(chosen, _local_guids(instance, present, seen)))
     known_bad = known_damage(repository, instance.name)
-    chain = restore_chain(backups, chosen, known_bad.stored())
+    chain = restore_chain(checked.provenance.trusted(backups), chosen, known_bad.stored())
     damage = known_bad.of_chain([link.backup_id for link in chain])
     return Detail(entry, chain, checked.findings, damage)
 
@@ -134,7 +140,7 @@ def _refuse_older(chosen: Summary, known: Summaries, checked: StoredCheck) -> No
     unusable = {name: error.message for name, error in known.unreadable.items()}
     unusable |= {missing.backup_id: "the repository lacks it" for missing in checked.missing}
     later = [backup.backup_id for backup in known.backups[known.backups.index(chosen) + 1 :]]
-    unusable |= {name: "it is from the future" for name in later if name in checked.future}
+    unusable |= {name: "it is from the future" for name in later if name in checked.doubtful_future}
     newer = [name for name in unusable if is_after(name, chosen.backup_id, checked.order)]
     if newer:
         raise DamagedError(

@@ -13,15 +13,16 @@ Invariants, each kept by the order of the steps:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, NotOursError, PreflightError
 from zsnapdb.jobs.base.exclusion import writing
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.repository import prune_binlogs, prune_facts
+from zsnapdb.jobs.repository import prune_binlogs, prune_facts, verify
 from zsnapdb.jobs.repository.local_leftovers import LocalLeftovers, look_locally
 from zsnapdb.jobs.repository.prune_binlogs import OldBinlog
 from zsnapdb.planning.chain import Lineage, choose_base
@@ -29,6 +30,7 @@ from zsnapdb.planning.repository import local_sets, retention, sweep
 from zsnapdb.planning.repository.chain_cost import ChainCost, chain_cost
 from zsnapdb.planning.repository.clock import clock_doubt
 from zsnapdb.planning.repository.host_record import RemovedBackup, StoredFinding
+from zsnapdb.planning.repository.known import Provenance
 from zsnapdb.planning.repository.local_sets import LocalDecision, LocalLimits
 from zsnapdb.planning.repository.retention import Retention, RetentionFacts
 from zsnapdb.planning.repository.retention import Unrestorable as Unrestorable
@@ -42,6 +44,9 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import unfinished
 from zsnapdb.store.base import Afterlife
 from zsnapdb.zfs import owned
+
+_PARALLEL_LISTINGS = 8
+"""The number of backups whose chunks are listed at once."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,13 @@ class PrunePlan:
     binlog_leftovers: tuple[SweptBinlog, ...] = ()
     missing: tuple[StoredFinding, ...] = ()
     """What the repository lacks of what this host stored."""
+    provenance: Provenance = field(default_factory=Provenance)
+    """Which backups this host knows. No other is counted or removed."""
+
+    @property
+    def counted(self) -> tuple[Summary, ...]:
+        """The backups that this host knows, oldest first."""
+        return tuple(backup for backup in self.backups.backups if backup.backup_id in self.provenance.proofs)
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -117,12 +129,12 @@ def plan(
     instance.retention_policy()
     planned = _plan(instance, instance.open_repository(), local, unrestorable)
     if not trusts_clock:
-        _refuse_wrong_clock(instance, planned.backups, None)
+        _refuse_wrong_clock(instance, planned.counted, None)
     return planned
 
 
-def _refuse_wrong_clock(instance: Instance, backups: Summaries, store: datetime | None) -> None:
-    times = [retention.time_of(backup.backup_id) for backup in backups.backups]
+def _refuse_wrong_clock(instance: Instance, counted: Sequence[Summary], store: datetime | None) -> None:
+    times = [retention.time_of(backup.backup_id) for backup in counted]
     doubt = clock_doubt(instance.host.now(), store, times)
     if doubt is not None:
         raise PreflightError(
@@ -139,10 +151,12 @@ def _plan(
     here = local if local is not None else look_locally(instance, backups.backups)
     marks = unfinished(repository, instance.name)
     checked = host_record.check(instance, repository, backups.backups, tuple(backups.unreadable))
+    provenance = checked.provenance
+    counted = [backup for backup in backups.backups if backup.backup_id in provenance.proofs]
     base: Summary | None = None
     if here.guids:
-        flags = instance.send_flags()
-        base = choose_base(backups.backups, here.guids, flags, now=moment, future=checked.future).base
+        trusted = provenance.trusted(backups.backups)
+        base = choose_base(trusted, here.guids, instance.send_flags(), now=moment, unchosen=checked.unchosen).base
     known = RetentionFacts(
         unreadable={name: error.message for name, error in backups.unreadable.items()},
         faulty={
@@ -150,7 +164,10 @@ def _plan(
             for name, damage in known_damage(repository, instance.name).stored().items()
         },
         pinned=prune_facts.pinned(repository, instance.name, host_record.pinned_here(instance, repository)),
-        writers=by_backup(writers(backups.backups, moment)),
+        writers=by_backup(writers(counted, moment)),
+        foreign=provenance.foreign,
+        untrusted=provenance.untrusted,
+        begun=provenance.begun,
         in_use=prune_facts.in_use(backups.backups, base, marks, moment, policy.sweep_after),
     )
     decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
@@ -159,16 +176,21 @@ def _plan(
         known = replace(known, locked=prune_facts.locked(repository, instance.name, decided.removal_order))
         decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
     leftovers = sweep.decide(
-        prune_facts.leftovers(repository, instance.name, backups, marks), moment, policy.sweep_after
+        prune_facts.leftovers(repository, instance.name, backups, marks),
+        moment,
+        policy.sweep_after,
+        provenance.stored,
+        knows_any=provenance.knows_any,
     )
     binlogs = prune_binlogs.plan(repository, instance.name, decided.kept, backups.backups)
+    kept = decided.kept & provenance.proofs.keys()
     there = local_sets.RepositoryAfterPrune(
         repository.id,
-        decided.kept,
+        kept,
         prune_facts.guids(backups.backups, decided.removal_order),
         base.backup_id if base else "",
         host_record.removed_here(instance, repository),
-        {v.guid: b.backup_id for b in backups.backups if b.backup_id in decided.kept for v in b.volumes},
+        {v.guid: b.backup_id for b in counted if b.backup_id in kept for v in b.volumes},
     )
     limits = LocalLimits(policy.local, policy.local_minimum)
     local_decisions = local_sets.decide(here.snapshots, here.bookmarks, there, limits)
@@ -184,6 +206,7 @@ def _plan(
         binlogs,
         parts,
         checked.findings,
+        provenance,
     )
 
 
@@ -207,8 +230,9 @@ def prune(
         if not trusts_clock:
             # The lease was written just now, so its time is the clock of the store.
             written = repository.modified(layout.lease(f"{instance.name}/writer"))
-            _refuse_wrong_clock(instance, planned.backups, written)
-        return _Run(instance, repository, planned, still_alone).run()
+            _refuse_wrong_clock(instance, planned.counted, written)
+        host_record.note_digests(instance, repository, planned.provenance, planned.backups.backups)
+        return _Run(instance, repository, planned, still_alone, unrestorable).run()
 
 
 class _Run:
@@ -220,9 +244,10 @@ class _Run:
         repository: Repository,
         planned: PrunePlan,
         still_alone: Callable[[], None],
+        unrestorable: Unrestorable,
     ) -> None:
         self._instance, self._name, self._repository, self._plan = instance, instance.name, repository, planned
-        self._still_alone, self._events = still_alone, instance.events
+        self._still_alone, self._events, self._unrestorable = still_alone, instance.events, unrestorable
         self._backups = {backup.backup_id: backup for backup in planned.backups.backups}
         self._removed: list[str] = []
         self._swept: list[str] = []
@@ -235,6 +260,8 @@ class _Run:
         """Remove everything in the order of the invariants."""
         order = self._plan.retention.removal_order
         if order:
+            if self._unrestorable is Unrestorable.REMOVE:
+                self._check_faulty()
             self._check_what_stays()
         local: dict[str, list[LocalDecision]] = {}
         for decision in self._plan.local:
@@ -269,9 +296,10 @@ class _Run:
 
     def _check_what_stays(self) -> None:
         """Read the newest restorable backup that stays again from the store, with its complete chain."""
-        lineage = Lineage(self._plan.backups.backups)
+        lineage = Lineage(self._plan.provenance.trusted(self._plan.backups.backups))
         future = {name for finding in self._plan.missing if finding.is_future for name in finding.backups}
-        stays = self._plan.retention.kept - future
+        stays = (self._plan.retention.kept & self._plan.provenance.proofs.keys()) - future
+        self._check_chunks(stays)
         for backup in reversed(self._plan.backups.backups):
             try:
                 chain = lineage.chain(backup)
@@ -285,8 +313,39 @@ class _Run:
             "no backup that can be restored would stay", hint="nothing was removed; this is a bug worth reporting"
         )
 
+    def _check_chunks(self, stays: Collection[str]) -> None:
+        """Raise DamagedError if a backup that stays lacks chunks, and no check found that before.
+
+        Such a backup takes the place of one that would be removed.
+        """
+        faulty = known_damage(self._repository, self._name).stored().keys()
+        names = sorted(stays - faulty)
+        with ThreadPoolExecutor(_PARALLEL_LISTINGS, thread_name_prefix="chunks") as pool:
+            found = pool.map(lambda name: verify.damage_of(self._repository, self._name, name), names)
+            for name, damage in zip(names, found, strict=True):
+                if damage:
+                    raise DamagedError(
+                        f"backup {name}, which would stay, is damaged: {damage[0]}",
+                        hint=f"nothing was removed. Run `zsnapdb verify {self._name}`, which records the damage: then"
+                        " the backup takes no place of others",
+                    )
+
+    def _check_faulty(self) -> None:
+        """Raise PreflightError if a backup is called damaged that is whole, where anybody can write such a finding."""
+        if self._repository.keyring.trusted:
+            return
+        faulty = known_damage(self._repository, self._name).stored().keys() & self._plan.provenance.proofs.keys()
+        for name in sorted(faulty):
+            if not verify.damage_of(
+                self._repository, self._name, name, verify.reader(self._instance, self._repository)
+            ):
+                raise PreflightError(
+                    f"a check in the repository calls backup {name} damaged, and it is whole",
+                    hint=f"nothing was removed. Run `zsnapdb verify {self._name} --deep`, which clears it",
+                )
+
     def _read_again(self, planned: Summary) -> None:
-        current = Summary.of(self._repository.manifest(self._name, planned.backup_id))
+        current = Summary.of(*self._repository.digested_manifest(self._name, planned.backup_id))
         if current != planned:
             raise DamagedError(
                 f"manifest {layout.manifest(self._name, planned.backup_id)} differs from what this host read before",

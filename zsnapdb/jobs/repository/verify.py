@@ -254,19 +254,24 @@ def _look(
     """Yield each chosen backup, its damage (None if it was removed in the meantime) and the bytes that were read."""
     if planned.depth is Depth.LISTED:
         with ThreadPoolExecutor(_LISTERS, thread_name_prefix="verify") as pool:
-            damages = pool.map(lambda name: _listed(repository, instance.name, name), planned.chosen)
+            damages = pool.map(lambda name: damage_of(repository, instance.name, name), planned.chosen)
             for name, damage in zip(planned.chosen, damages, strict=True):
                 yield name, damage, 0
         return
-    reader = _Reader(repository, instance.repository.stream.concurrency, planned.backups_size, instance.events)
+    whole = reader(instance, repository, planned.backups_size)
     for name in planned.chosen:
-        before = reader.done
-        damage = _listed(repository, instance.name, name, reader)
-        yield name, damage, reader.done - before
+        before = whole.done
+        damage = damage_of(repository, instance.name, name, whole)
+        yield name, damage, whole.done - before
 
 
-def _listed(
-    repository: Repository, instance: str, backup_id: str, reader: _Reader | None = None
+def reader(instance: Instance, repository: Repository, total: int = 0) -> Reader:
+    """Return what reads whole backups, `total` bytes of them."""
+    return Reader(repository, instance.repository.stream.concurrency, total, instance.events)
+
+
+def damage_of(
+    repository: Repository, instance: str, backup_id: str, reader: Reader | None = None
 ) -> tuple[str, ...] | None:
     """Return the damage of one backup: its manifest, missing chunks, wrong sizes, and what `reader` reports.
 
@@ -300,7 +305,7 @@ def _listed(
     return tuple(damage)
 
 
-class _Reader:
+class Reader:
     """Reads complete volumes: checks hashes and decryption of every chunk, the records of the stream, and its GUIDs."""
 
     def __init__(self, repository: Repository, concurrency: int, total: int, events: Events) -> None:

@@ -139,7 +139,11 @@ def _chosen(
     manifest = possible[-1]
     machine_source(manifest)
     notes = _newer(manifest, newest.unusable(catalogue, checked), checked.order, target, request)
-    return manifest, catalogue.manifests, notes
+    return (
+        manifest,
+        checked.provenance.trusted(catalogue.manifests),
+        (*notes, *newest.foreign_notes(manifest.backup_id, catalogue, checked, target)),
+    )
 
 
 def _newer(

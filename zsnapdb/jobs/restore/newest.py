@@ -28,7 +28,14 @@ def check(instance: Instance, repository: Repository, catalogue: Catalogue, arch
     """Return what the repository lacks of what this host stored, and warn about it. Nothing while the store is away."""
     if is_stand_in(repository):
         return StoredCheck()
-    checked = host_record.check(instance, repository, catalogue.manifests, tuple(catalogue.unreadable), archive)
+    checked = host_record.check(
+        instance,
+        repository,
+        catalogue.manifests,
+        tuple(catalogue.unreadable),
+        archive,
+        digests=catalogue.digests,
+    )
     checked.warn(instance)
     return checked
 
@@ -50,15 +57,15 @@ def unusable(catalogue: Catalogue, checked: StoredCheck) -> tuple[UnusableBackup
 def _newer_future(catalogue: Catalogue, checked: StoredCheck) -> list[str]:
     """Return the backups from the future that are not before another backup of the same pool, which decides order."""
     ids = [manifest.backup_id for manifest in catalogue.manifests]
-    newest_present = max((number for number, name in enumerate(ids) if name not in checked.future), default=-1)
-    return [name for name in ids[newest_present + 1 :] if name in checked.future]
+    newest_present = max((number for number, name in enumerate(ids) if name not in checked.unchosen), default=-1)
+    return [name for name in ids[newest_present + 1 :] if name in checked.doubtful_future]
 
 
 def choosable(catalogue: Catalogue, checked: StoredCheck, target: Target) -> tuple[Manifest, ...]:
-    """Return the backups among which the target may choose: all for a named backup, else none from the future."""
+    """Return the backups among which the target may choose: all for a named backup, else no foreign or future one."""
     if isinstance(target, AtBackup) and target.backup_id is not None:
         return catalogue.manifests
-    return tuple(manifest for manifest in catalogue.manifests if manifest.backup_id not in checked.future)
+    return tuple(manifest for manifest in catalogue.manifests if manifest.backup_id not in checked.unchosen)
 
 
 def refuse_without_any(catalogue: Catalogue, checked: StoredCheck, target: Target, requested: str) -> None:
@@ -117,6 +124,19 @@ def of_one_server(
     return [manifest for manifest in manifests if manifest.backup_id in names]
 
 
+def foreign_notes(chosen: str, catalogue: Catalogue, checked: StoredCheck, target: Target) -> tuple[str, ...]:
+    """Return what the plan says about foreign backups that the repository lists as newer than the chosen one."""
+    ids = [manifest.backup_id for manifest in catalogue.manifests]
+    if not newest.asks_for_newest(target) or chosen not in ids:
+        return ()
+    unchosen = checked.provenance.unchosen
+    return tuple(
+        f"newer, and foreign: {name}: {unchosen[name]}; name the id to use it, or adopt it (`zsnapdb adopt`)"
+        for name in ids[ids.index(chosen) + 1 :]
+        if name in unchosen
+    )
+
+
 def notes_on_newer(
     choice: RestoreRoute, catalogue: Catalogue, checked: StoredCheck, requested: str, *, accepts_older: bool
 ) -> tuple[str, ...]:
@@ -126,13 +146,14 @@ def notes_on_newer(
     """
     if not newest.asks_for_newest(choice.target):
         return ()
+    foreign = foreign_notes(choice.point.backup_id, catalogue, checked, choice.target)
     short = next((finding for finding in checked.findings if checked.archive and finding.is_archive), None)
     archive = UnusableArchive(short.text, checked.archive.last_commit) if short and checked.archive else None
     newer = newest.newer_than(choice, unusable(catalogue, checked), archive, checked.order)
     if not newer:
-        return ()
+        return foreign
     if accepts_older:
-        return tuple(f"newer, and cannot be used: {text}" for text in newer)
+        return (*(f"newer, and cannot be used: {text}" for text in newer), *foreign)
     instead = f"backup {choice.point.backup_id}" + (" and the archived binlogs after it" if choice.files else "")
     error: DamagedError = newest.refusal(requested, instead, newer)
     raise error

@@ -102,7 +102,9 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     facts = server_source(manifest).server
     restorable.refuse(instance.settings.server, facts)
     damaged = known_damage(repository, instance.name).stored()
-    chain = restore_chain(manifests, manifest, damaged) if not manifest.is_full else (manifest,)
+    chain = (
+        restore_chain(checked.provenance.trusted(manifests), manifest, damaged) if not manifest.is_full else (manifest,)
+    )
     top = request.top or _default_top(manifest, request)
     origin = _origin(manifest, top, request.origin)
     for link in () if origin.snapshots else chain:

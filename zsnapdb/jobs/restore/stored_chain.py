@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from zsnapdb.base.errors import DamagedBackupError, DamagedError
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, warning
 from zsnapdb.planning.chain import newest_without
 from zsnapdb.repository.known_damage import known_damage
@@ -68,7 +69,9 @@ def naming_restorable(instance: Instance, repository: Repository, damaged: str) 
     try:
         yield
     except DamagedError as error:
-        restorable = newest_without(instance.summaries(repository).backups, damaged)
+        known = instance.summaries(repository)
+        checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable))
+        restorable = newest_without(checked.provenance.trusted(known.backups), damaged, checked.unchosen)
         way = (
             f"the newest backup that does not need {damaged} is {restorable.backup_id}: restore that backup"
             if restorable

@@ -158,10 +158,10 @@ def plan(instance: Instance, repository: Repository, requested: str) -> Consolid
     checked.warn(instance)
     made_id = instance.host.new_backup_id()
     chosen = consolidation.choose(
-        known.backups,
+        checked.provenance.trusted(known.backups),
         requested,
         known_damage(repository, instance.name),
-        checked.future,
+        checked.unchosen,
         int(made_id[-4:], 16),
     )
     chain = tuple(repository.manifest(instance.name, link.backup_id) for link in chosen.chain)
@@ -346,7 +346,8 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
         for volume in manifest.volumes:
             confirm(repository.chunks(manifest.instance, manifest.backup_id, volume.role), volume.chunks)
         writer.confirm()
-        repository.commit(manifest)
+        digest = repository.commit(manifest)
+        host_record.note_stored(instance, repository, manifest, digest)
 
 
 def _forget(repository: Repository, planned: ConsolidatePlan) -> None:

@@ -64,8 +64,11 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     """
     drill_id = instance.host.new_backup_id()
     seed = seed_of(drill_id) if request.seed is None else request.seed
-    known = repository.backup_ids(instance.name)
-    to = choose_backup(known, seed) if request.to == "random" else request.to
+    to = (
+        choose_backup(scratch_restore.choosable_ids(instance, repository), seed)
+        if request.to == "random"
+        else request.to
+    )
     place = scratch.place(
         scratch.home(instance, scratch_restore.datasets_of_newest(instance, repository)), drill_id, "drill"
     )

@@ -92,7 +92,11 @@ def plan(
     """
     drill_id = instance.host.new_backup_id()
     seed = seed_of(drill_id) if request.seed is None else request.seed
-    to = choose_backup(repository.backup_ids(instance.name), seed) if request.to == "random" else request.to
+    to = (
+        choose_backup(scratch_restore.choosable_ids(instance, repository), seed)
+        if request.to == "random"
+        else request.to
+    )
     above = scratch.home(instance, scratch_restore.datasets_of_newest(instance, repository))
     place = scratch.place(above, drill_id, DRILL)
     machine = instance.settings.vm

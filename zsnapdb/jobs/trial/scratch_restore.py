@@ -51,12 +51,19 @@ def plan(
     return restore_plan.make(settings, instance, repository, request)
 
 
+def choosable_ids(instance: Instance, repository: Repository) -> list[str]:
+    """Return the ids of the backups among which a drill may choose, oldest first."""
+    known = instance.summaries(repository)
+    unchosen = host_record.check(instance, repository, known.backups, tuple(known.unreadable)).unchosen
+    return [name for name in repository.backup_ids(instance.name) if name not in unchosen]
+
+
 def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str, ...]:
     """Return the datasets of the newest backup whose manifest can be read, else those of the newest set on this host.
 
     Empty if there is neither.
     """
-    known = host_record.without_future(instance, repository, instance.summaries(repository))
+    known = host_record.choosable(instance, repository, instance.summaries(repository))
     newest = known[-1:] or local_manifests.load(instance)[-1:]
     return tuple(volume.dataset for part in newest for volume in part.volumes)
 

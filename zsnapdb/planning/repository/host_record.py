@@ -58,6 +58,8 @@ class RecordedBackup(RecordPart):
 
     `server` is the name of the server in the history of its binlogs (None: the source is no server). `writer` is the
     identity of what was backed up. Backups of earlier versions have neither pool, transaction group nor sequence.
+    `manifest` is the SHA-256 of the line of its manifest (None: an earlier version recorded it, and no writing command
+    of this version has seen it yet).
     """
 
     backup_id: BackupId
@@ -71,16 +73,19 @@ class RecordedBackup(RecordPart):
     pool_guid: Guid | None = None
     createtxg: Guid | None = None
     sequence: SequenceNumber | None = None
+    manifest: Sha256 | None = None
 
 
 class RemovedBackup(RecordPart):
     """A backup that a prune of this host removed, or that a person told this host to forget.
 
-    Removal may not have ended yet: the record is written first. `guids` are those of its snapshots.
+    Removal may not have ended yet: the record is written first. `guids` are those of its snapshots. `acknowledged`: a
+    person said so.
     """
 
     backup_id: BackupId
     guids: tuple[Guid, ...]
+    acknowledged: bool = False
 
 
 class EvidenceEnd(RecordPart):
@@ -124,6 +129,32 @@ class BackupRecord(RecordPart):
         if any(known.backup_id == backup.backup_id for known in self.stored):
             return self
         return self.model_copy(update={"stored": (*self.stored, backup)})
+
+    def with_adopted(self, backups: Sequence[RecordedBackup], order: Sequence[str]) -> BackupRecord:
+        """Return the record in which this host knows these backups, as if it had stored them.
+
+        `order` are the ids that the repository lists, oldest first.
+        """
+        place = {name: at for at, name in enumerate(order)}
+        waiting = [backup for backup in backups if backup.backup_id in place]
+        adopted = {backup.backup_id for backup in waiting}
+        stored: list[RecordedBackup] = []
+        for known in (backup for backup in self.stored if backup.backup_id not in adopted):
+            while waiting and place[waiting[0].backup_id] < place.get(known.backup_id, 0):
+                stored.append(waiting.pop(0))
+            stored.append(known)
+        removed = tuple(backup for backup in self.removed if backup.backup_id not in adopted)
+        return self.model_copy(update={"stored": (*stored, *waiting), "removed": removed})
+
+    def with_digests(self, digests: Mapping[str, str]) -> BackupRecord:
+        """Return the record with the digests of manifests that have none yet, by backup id."""
+        stored = tuple(
+            backup.model_copy(update={"manifest": digests[backup.backup_id]})
+            if backup.manifest is None and backup.backup_id in digests
+            else backup
+            for backup in self.stored
+        )
+        return self.model_copy(update={"stored": stored})
 
     def with_removed(self, removed: Sequence[RemovedBackup]) -> BackupRecord:
         """Return the record in which these backups are removed, and are no longer expected in the repository."""
@@ -203,6 +234,10 @@ class StoredKind(StrEnum):
     OTHER_WRITER = "other-writer"
     FROM_FUTURE = "from-the-future"
     """A backup that this host did not store, of a later time than now."""
+    FOREIGN = "foreign"
+    """A backup that this host does not know."""
+    REWRITTEN = "rewritten"
+    """A backup that this host stored, with another manifest."""
 
 
 @dataclass(frozen=True)
@@ -227,12 +262,17 @@ class StoredFinding:
     @property
     def is_alarming(self) -> bool:
         """Whether something that this host stored may be lost."""
-        return self.kind not in (StoredKind.EXPIRED_MISSING, StoredKind.OTHER_WRITER, StoredKind.NOT_COMPARED)
+        return self.kind not in (
+            StoredKind.EXPIRED_MISSING,
+            StoredKind.OTHER_WRITER,
+            StoredKind.NOT_COMPARED,
+            StoredKind.FOREIGN,
+        )
 
     @property
     def is_doubtful(self) -> bool:
         """Whether a person should look into it, though nothing is known to be lost."""
-        return self.kind is StoredKind.OTHER_WRITER
+        return self.kind in (StoredKind.OTHER_WRITER, StoredKind.FOREIGN)
 
     @property
     def is_warning(self) -> bool:
@@ -298,11 +338,13 @@ def missing_backups(
     unreadable: Collection[str],
     rules: KeepSettings | None,
     now: datetime,
+    foreign: Collection[str] = (),
 ) -> tuple[MissingBackup, ...]:
     """Return the backups that this host stored and the repository lacks, in the order in which they were stored.
 
     `there` are the readable backups of the repository, `unreadable` the ids of the others that it lists. A missing
-    backup is expired if the retention policy would not keep it: another host may have removed it.
+    backup is expired if the retention policy would not keep it: another host may have removed it. The `foreign` ones
+    make none expire.
     """
     listed = {link.backup_id for link in there} | set(unreadable)
     gone = {backup.backup_id for backup in record.removed}
@@ -321,6 +363,7 @@ def missing_backups(
         return ()
     expired: set[str] = set()
     if rules is not None:
+        there = [link for link in there if link.backup_id not in foreign]
         by_id = {link.backup_id: link for link in (*lacking, *there)}
         ordered = [by_id[name] for name in order_of(record, local, there) if name in by_id]
         facts = RetentionFacts(
@@ -409,6 +452,42 @@ def judge_writers(
         )
         for writer in others(known, own)
     )
+
+
+def judge_foreign(
+    instance: str, foreign: Mapping[str, str], rewritten: Sequence[str], named: Collection[str], *, knows_any: bool
+) -> tuple[StoredFinding, ...]:
+    """Return the findings about backups that this host does not know, by id, with the reasons.
+
+    `rewritten` are those under ids of this host's own backups. `named` are those that another finding names. Nothing is
+    found on a host that knows no backup (`knows_any`).
+    """
+    if not knows_any:
+        return ()
+    findings = []
+    if rewritten:
+        findings.append(
+            StoredFinding(
+                StoredKind.REWRITTEN,
+                f"{_count(rewritten)} of this host in the repository was rewritten: the manifest is not the one that"
+                f" this host stored ({_names(sorted(rewritten))})",
+                "look for the objects in older versions or in a copy of the bucket; restore a backup that `zsnapdb list"
+                f" {instance}` does not call foreign",
+                tuple(sorted(rewritten)),
+            )
+        )
+    others = tuple(sorted(foreign.keys() - set(rewritten) - set(named)))
+    if others:
+        findings.append(
+            StoredFinding(
+                StoredKind.FOREIGN,
+                f"the repository has {_count(others)} that this host does not know ({_names(others)}): {others[-1]}:"
+                f" {foreign[others[-1]]}; nothing counts or removes foreign backups, and none is chosen as the latest",
+                f"name an id to use one, or run `zsnapdb adopt {instance} --plan`, which shows what is known of them",
+                others,
+            )
+        )
+    return tuple(findings)
 
 
 def judge_future(instance: str, future: Mapping[str, datetime], now: datetime) -> tuple[StoredFinding, ...]:

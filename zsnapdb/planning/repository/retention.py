@@ -14,7 +14,7 @@ is the one that counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -52,6 +52,12 @@ class RetentionFacts:
     locked: Mapping[str, str] = field(default_factory=dict)
     writers: Mapping[str, str] = field(default_factory=dict)
     """The server that wrote each backup. The rules apply to the backups of each server apart."""
+    foreign: Mapping[str, str] = field(default_factory=dict)
+    """Why this host does not know a backup. A foreign backup stays, and takes no place of a known one."""
+    untrusted: Collection[str] = ()
+    """The foreign backups on which no chain is built."""
+    begun: Collection[str] = ()
+    """The backups that this host began to remove. They take no place of others."""
 
 
 @dataclass(frozen=True)
@@ -108,12 +114,15 @@ def decide(
 ) -> Retention:
     """Return what the retention policy means for the stored backups of one instance (oldest first) at `now`."""
     known = known or RetentionFacts()
-    links = list(stored)
+    links = [link for link in stored if link.backup_id not in known.untrusted]
     family = _Family(links, known)
-    sound = [link for link in links if link.backup_id not in family.unsound and time_of(link.backup_id) <= now]
+    uncounted = {*family.unsound, *known.foreign, *known.begun}
+    sound = [link for link in links if link.backup_id not in uncounted and time_of(link.backup_id) <= now]
     replaced = _replaced(sound)
     good = [link.backup_id for link in reversed(sound) if link.backup_id not in replaced]
     keep: dict[str, list[str]] = {link.backup_id: [] for link in links}
+    if not good:
+        keep |= {name: ["its removal began before, and no other backup can be restored"] for name in known.begun}
     apart = _by_writer(good, known.writers)
     for writer, names in apart.items():
         _apply_rules(names, rules, now, keep, f" of {writer}" if len(apart) > 1 else "")
@@ -127,15 +136,18 @@ def decide(
             bool(reasons),
             tuple(reasons)
             or ((f"cannot be restored: {family.unsound[name]}",) if name in family.unsound else ())
+            or (("its removal began before",) if name in known.begun else ())
             or ((f"{replaced[name]} has the same snapshots, and counts instead",) if name in replaced else ())
             or why_not[name].of(name),
         )
         for name, reasons in keep.items()
     ]
     decided = {decision.backup_id: decision for decision in decisions}
-    for name, why in known.unreadable.items():
-        decided[name] = Decision(name, True, (f"protected: its manifest cannot be read: {why}",))
-    decisions = [decided[name] for name in with_unplaced(list(keep), known.unreadable)]
+    unplaced = {name: f"protected: its manifest cannot be read: {why}" for name, why in known.unreadable.items()}
+    unplaced |= {name: f"foreign: {known.foreign[name]}" for name in known.untrusted}
+    for name, reason in unplaced.items():
+        decided[name] = Decision(name, True, (reason,))
+    decisions = [decided[name] for name in with_unplaced(list(keep), unplaced)]
     gone = [d.backup_id for d in reversed(decisions) if not d.keep]
     increments_first = tuple(sorted(gone, key=lambda name: -family.depth[name]))
     return Retention(tuple(decisions), increments_first, replaced)
@@ -242,6 +254,8 @@ def _protect(
                 keep[name].append(f"{protection}: {why}")
     doubtful = max(known.unreadable, key=time_of, default=None)
     for name, reasons in keep.items():
+        if name in known.foreign:
+            reasons.append(f"foreign: {known.foreign[name]}")
         if time_of(name) > now:
             reasons.append("its time is in the future: a clock was wrong")
         if name in family.unsound and unrestorable is Unrestorable.KEEP:

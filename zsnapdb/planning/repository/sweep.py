@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -35,16 +35,33 @@ class SweepDecision:
     reason: str
 
 
-def decide(leftovers: Sequence[Leftover], now: datetime, after: float) -> tuple[SweepDecision, ...]:
+NOT_KNOWN = "this host knows no backup of the instance, so nothing proves that this is no part of one"
+
+
+def decide(
+    leftovers: Sequence[Leftover],
+    now: datetime,
+    after: float,
+    stored: Collection[str] = (),
+    *,
+    knows_any: bool = True,
+) -> tuple[SweepDecision, ...]:
     """Return a decision for each leftover.
 
-    A leftover goes when `after` seconds have passed without a write, both by its id and by the store's clock. An upload
-    under way looks the same, and a run that was interrupted goes on with the chunks that are there.
+    `stored` are the backups that this host stored: whoever removed the manifest of one does not make its chunks
+    leftovers. Nothing goes on a host that knows no backup. A leftover goes when `after` seconds have passed without a
+    write, both by its id and by the store's clock. An upload under way looks the same, and a run that was interrupted
+    goes on with the chunks that are there.
     """
-    return tuple(_one(leftover, now, after) for leftover in sorted(leftovers, key=lambda item: item.backup_id))
+    ordered = sorted(leftovers, key=lambda item: item.backup_id)
+    return tuple(_one(leftover, now, after, stored, knows_any) for leftover in ordered)
 
 
-def _one(leftover: Leftover, now: datetime, after: float) -> SweepDecision:
+def _one(leftover: Leftover, now: datetime, after: float, stored: Collection[str], knows_any: bool) -> SweepDecision:
+    if leftover.backup_id in stored:
+        return SweepDecision(leftover, False, "this host stored this backup, and its manifest is missing")
+    if not knows_any:
+        return SweepDecision(leftover, False, NOT_KNOWN)
     what = "an unfinished backup" if leftover.is_marked else "chunks of no backup"
     if leftover.newest is None:
         return SweepDecision(leftover, False, f"{what}; the store does not say when it was written")
@@ -78,17 +95,27 @@ class SweptBinlog:
     reason: str
 
 
-def decide_binlogs(leftovers: Sequence[BinlogLeftover], now: datetime, after: float) -> tuple[SweptBinlog, ...]:
-    """Return a decision for each leftover of a binlog.
+def decide_binlogs(
+    leftovers: Sequence[BinlogLeftover],
+    now: datetime,
+    after: float,
+    archived: Collection[tuple[str, str]] = (),
+    *,
+    knows_any: bool = True,
+) -> tuple[SweptBinlog, ...]:
+    """Return a decision for each leftover of a binlog. `archived` are the binlogs that this host archived whole.
 
     A binlog that is being archived looks the same, so only an old leftover goes.
     """
     what = "parts of no archived binlog"
-    return tuple(
-        (
-            SweptBinlog(item, False, f"{what}; the store does not say when they were written")
-            if item.newest is None
-            else SweptBinlog(item, *_by_age(what, item.newest, now, after))
-        )
-        for item in sorted(leftovers, key=lambda item: (item.incarnation, item.name))
-    )
+
+    def one(item: BinlogLeftover) -> SweptBinlog:
+        if (item.incarnation, item.name) in archived:
+            return SweptBinlog(item, False, "this host archived this binlog, and its description is missing")
+        if not knows_any:
+            return SweptBinlog(item, False, NOT_KNOWN)
+        if item.newest is None:
+            return SweptBinlog(item, False, f"{what}; the store does not say when they were written")
+        return SweptBinlog(item, *_by_age(what, item.newest, now, after))
+
+    return tuple(one(item) for item in sorted(leftovers, key=lambda item: (item.incarnation, item.name)))

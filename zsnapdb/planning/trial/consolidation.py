@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
@@ -44,15 +44,17 @@ class Consolidation(Generic[S]):
 
 
 def choose(
-    stored: Sequence[S], requested: str, damage: DamageRegister, future: Collection[str], randomness: int
+    stored: Sequence[S], requested: str, damage: DamageRegister, unchosen: Mapping[str, str], randomness: int
 ) -> Consolidation[S]:
     """Return what becomes a full backup: the backup of that id, or for `latest` the newest with a complete chain.
 
-    `stored` is oldest first, `future` are the ids of backups from the future, which `latest` never chooses. NotThere
+    `stored` is oldest first, `unchosen` says why `latest` never chooses some of them. NotThere
     without such a backup; PreflightError if a full backup of its snapshots is stored; DamagedError if its chain is
     broken, or known to be damaged.
     """
-    chain, passed = _newest(stored, damage, future) if requested == LATEST else (_named(stored, requested, damage), ())
+    chain, passed = (
+        _newest(stored, damage, unchosen) if requested == LATEST else (_named(stored, requested, damage), ())
+    )
     original = chain[-1]
     full = _full_of(stored, original, damage)
     if full is not None:
@@ -74,13 +76,13 @@ def choose(
 
 
 def _newest(
-    stored: Sequence[S], damage: DamageRegister, future: Collection[str]
+    stored: Sequence[S], damage: DamageRegister, unchosen: Mapping[str, str]
 ) -> tuple[tuple[S, ...], tuple[str, ...]]:
     """Return the chain of the newest backup that has a complete one, and why newer ones were passed over."""
     passed: list[str] = []
     for link in reversed(stored):
-        if link.backup_id in future:
-            passed.append(f"{link.backup_id} is passed over: it is from the future")
+        if link.backup_id in unchosen:
+            passed.append(f"{link.backup_id} is passed over: {unchosen[link.backup_id]}")
             continue
         try:
             return restore_chain(stored, link, damage.stored()), tuple(passed)

@@ -20,9 +20,10 @@ from zsnapdb.repository.unfinished import Unfinished
 
 
 class ListedBackupFields(ManifestFields):
-    """A backup in a list. `local`: its snapshots are on this host."""
+    """A backup in a list. `local`: its snapshots are on this host. `foreign`: why this host does not know it."""
 
     local: bool
+    foreign: str | None
     known_damage: list[DamageFields]
 
 
@@ -63,7 +64,7 @@ class InventoryView(TabularView):
         rows = [
             (
                 e.manifest.backup_id,
-                kind_of(e.manifest.is_full),
+                kind_of(e.manifest.is_full) + (", foreign" if e.manifest.backup_id in self.inventory.foreign else ""),
                 size(e.manifest.plain_size),
                 size(e.manifest.stored_size),
                 "yes" if e.is_local else "no",
@@ -77,6 +78,7 @@ class InventoryView(TabularView):
             " the next `zsnapdb backup` on that host continues it"
             for u in self.inventory.unfinished
         ]
+        lines += [f"foreign: {name}: {why}" for name, why in sorted(self.inventory.foreign.items())]
         backups = Table(headings, rows, "no backups: `zsnapdb backup` makes the first")
         return [backups, *lines, *chain_lines(self.inventory.damage)]
 
@@ -87,6 +89,7 @@ class InventoryView(TabularView):
                 {
                     **manifest_fields(e.manifest),
                     "local": e.is_local,
+                    "foreign": inventory.foreign.get(e.manifest.backup_id),
                     "known_damage": damage_fields(inventory.damage.get(e.manifest.backup_id, ())),
                 }
                 for e in inventory.entries

@@ -122,7 +122,7 @@ class PrunePlanView(View):
         sizes = plan.sizes
         rows = [
             (
-                "keep" if d.keep else "remove",
+                "foreign" if d.backup_id in plan.provenance.foreign else "keep" if d.keep else "remove",
                 d.backup_id,
                 size(sizes[d.backup_id]) if d.backup_id in sizes else "?",
                 "; ".join(d.reasons),
@@ -130,6 +130,11 @@ class PrunePlanView(View):
             for d in plan.retention.decisions
         ]
         lines = [table(("", "BACKUP", "STORED", "WHY"), rows)] if rows else ["no backups"]
+        if plan.backups.backups and not plan.provenance.knows_any:
+            lines += [
+                "",
+                f"nothing is removed: this host knows no backup; see `zsnapdb adopt {plan.instance} --plan`",
+            ]
         left = [
             (
                 "sweep" if s.remove else "wait",

@@ -154,6 +154,7 @@ def test_an_id_a_day_ahead_hides_no_later_increment(tmp_path: Path) -> None:
     ]
     for number, base in enumerate([None, 0, 1, 2]):
         made = store_backup(repository, names[number], number, base)
+        site.record(made)
         assert made.createtxg == number
     assert [backup.backup_id for backup in site.instance().summaries(repository).backups] == names
     assert repository.catalogue("main").manifests[-1].backup_id == names[3]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from tests.unit.support.pruning import check_whole, manifests, plan, prune
-from tests.unit.support.stored_backups import DyingStore, Site
+from tests.unit.support.stored_backups import DyingStore, Site, id_of, store_backup
 from zsnapdb.repository import layout
 from zsnapdb.store.base import StoredObject
 from zsnapdb.store.local import LocalStore
@@ -124,7 +124,9 @@ def test_objects_with_other_keys_than_ours_are_never_removed(site: Site) -> None
 
 def test_chunks_whose_manifest_is_not_listed_but_there_are_left_alone(site: Site) -> None:
     """A listing that lags must not make a good backup look like garbage."""
-    names = site.fill([None, None])
+    site.fill([None])
+    names = [id_of(0, datetime.now(UTC), 9, timedelta(days=1))]
+    store_backup(site.instance().open_repository(), names[0], 7, None)
 
     class Lagging(DyingStore):
         def list(self, prefix: str) -> Iterator[StoredObject]:

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.support.manifests import manifest as example
 from tests.unit.support.streams import begin, end, write
 from zsnapdb.jobs.base.events import SILENT
-from zsnapdb.jobs.repository.verify import _Reader
+from zsnapdb.jobs.repository.verify import Reader
 from zsnapdb.repository.manifest import VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.chunks import Chunk, Codec, seal, stream_hash
@@ -70,7 +70,7 @@ class Simulated:
 @pytest.mark.parametrize("count", [100, 1_000, 10_000])
 def test_the_work_grows_with_the_number_of_chunks_and_not_faster(count: int) -> None:
     simulated = Simulated(count)
-    reader = _Reader(cast(Repository, simulated), 2, 1, SILENT)
+    reader = Reader(cast(Repository, simulated), 2, 1, SILENT)
     CountedChunks.looks = 0
     assert reader.read(example(), simulated.volume, set()) == []
     assert reader.done == simulated.volume.stored_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,8 +26,19 @@ from zsnapdb.repository.server_source import ServerSourcePart
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=1)
 
 
-def backup(instance: Instance, days: int, host: int, *, uuid: str | None = None, base: int | None = None) -> Manifest:
-    """Store a backup of the server of a host, made so many days ago; an increment of the one of `base` days ago."""
+def backup(
+    instance: Instance,
+    days: int,
+    host: int,
+    *,
+    uuid: str | None = None,
+    base: int | None = None,
+    is_noted: bool = False,
+) -> Manifest:
+    """Store a backup of the server of a host, made so many days ago; an increment of the one of `base` days ago.
+
+    `is_noted`: this host knows the backup.
+    """
     repository = instance.open_or_create_repository()
     made = manifest(new_backup_id(NOW - timedelta(days=days, hours=host), host))
     assert isinstance(made.source, ServerSourcePart)
@@ -48,7 +60,9 @@ def backup(instance: Instance, days: int, host: int, *, uuid: str | None = None,
             "volumes": (made.volumes[0].model_copy(update=guids),),
         }
     )
-    repository.commit(made)
+    digest = repository.commit(made)
+    if is_noted:
+        host_record.note_stored(instance, repository, made, digest)
     return made
 
 
@@ -67,7 +81,7 @@ def test_daily_7_keeps_seven_backups_of_each_of_two_servers(tmp_path: Path, is_m
     instance = two.instance()
     for host in (1, 2):
         for days in reversed(range(10)):
-            backup(instance, days, host, uuid=UUIDS[host - 1] if is_mysql else None)
+            backup(instance, days, host, uuid=UUIDS[host - 1] if is_mysql else None, is_noted=True)
     decided = prune.plan(instance, local=NOTHING_LOCAL).retention
     for host in (1, 2):
         assert len([name for name in decided.kept if name.endswith(f"-{host:04x}")]) == 7
@@ -87,9 +101,9 @@ def test_a_server_that_got_a_new_uuid_on_the_same_datasets_goes_on(tmp_path: Pat
 def test_a_server_that_was_replaced_long_ago_counts_with_its_successor(tmp_path: Path) -> None:
     one = site(tmp_path, keep="last = 7")
     for days in (30, 29, 28):
-        backup(one.instance(), days, 1)
+        backup(one.instance(), days, 1, is_noted=True)
     for days in reversed(range(7)):
-        backup(one.instance(), days, 2)
+        backup(one.instance(), days, 2, is_noted=True)
     decided = prune.plan(one.instance(), local=NOTHING_LOCAL).retention
     assert len(decided.kept) == 7
 
@@ -115,7 +129,8 @@ def test_a_host_is_told_of_the_other_server_and_its_latest_is_its_own(tmp_path: 
 
 def test_a_first_backup_into_the_place_of_another_server_is_told(tmp_path: Path) -> None:
     instance = site(tmp_path).instance()
-    there = [Summary.of(backup(instance, 1, 1))]
+    made = backup(instance, 1, 1)
+    there = [Summary.of(made, hashlib.sha256(made.encode()).hexdigest())]
     repository = instance.open_repository()
     assert host_record.findings(instance, repository, there, ()) == ()
     (finding,) = host_record.findings(instance, repository, there, (), is_writing=True)

@@ -53,9 +53,12 @@ def damaged(backup_id: str) -> DamageRegister:
 
 
 def chosen(
-    links: list[Stored], requested: str = LATEST, damage: DamageRegister | None = None, future: tuple[str, ...] = ()
+    links: list[Stored],
+    requested: str = LATEST,
+    damage: DamageRegister | None = None,
+    unchosen: dict[str, str] | None = None,
 ) -> Consolidation[Stored]:
-    return choose(in_order(links), requested, damage or DamageRegister(), future, 7)
+    return choose(in_order(links), requested, damage or DamageRegister(), unchosen or {}, 7)
 
 
 def test_the_newest_backup_is_chosen_with_its_whole_chain_and_says_why() -> None:
@@ -72,7 +75,7 @@ def test_a_named_backup_is_chosen_though_newer_ones_build_on_it() -> None:
 
 def test_newer_backups_with_a_broken_chain_and_from_the_future_are_passed_over_and_named() -> None:
     broken, future = stored(4, 9, 8), stored(999999, 4, 3)
-    plan = chosen([*CHAIN, broken, future], future=(future.backup_id,))
+    plan = chosen([*CHAIN, broken, future], unchosen={future.backup_id: "it is from the future"})
     assert plan.original == SECOND
     assert [reason.split(":")[0] for reason in plan.reasons[:2]] == [
         f"{broken.backup_id} is passed over",

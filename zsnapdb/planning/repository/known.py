@@ -1,0 +1,141 @@
+"""Which stored backups this host knows, and which are foreign, with reasons. Pure.
+
+Anybody who can write to a repository can put a manifest there. A backup is known if its signature is by a believed key,
+if this host's own record has its snapshots and its manifest, or if snapshots on this host are marked as that backup.
+Only known backups count for a decision that removes something, and only they are removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+
+from zsnapdb.planning.chain import Link
+from zsnapdb.planning.repository.host_record import BackupRecord, LocalBackup, RecordedBackup, RemovedBackup
+
+L = TypeVar("L", bound=Link)
+
+
+class KnownBy(StrEnum):
+    """How this host knows a backup."""
+
+    SIGNATURE = "signature"
+    RECORD = "record"
+    SNAPSHOTS = "snapshots"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """How this host knows each listed backup, and why it does not know the others.
+
+    `knows_any`: this host has stored or adopted backups of the instance, or believes signatures. Otherwise nothing
+    tells its backups apart: every backup can be restored, and none is removed. `rewritten` are the foreign ones with an
+    id under which this host stored another manifest. `untrusted` are these, and foreign ones that name the snapshots of
+    a backup that this host stored: no chain is built on them. `begun` are known ones that this host began to remove.
+    `unsealed` has the digests of known manifests whose record has none yet.
+    """
+
+    knows_any: bool = False
+    proofs: Mapping[str, KnownBy] = field(default_factory=dict)
+    foreign: Mapping[str, str] = field(default_factory=dict)
+    rewritten: tuple[str, ...] = ()
+    untrusted: frozenset[str] = frozenset()
+    begun: frozenset[str] = frozenset()
+    unsealed: Mapping[str, str] = field(default_factory=dict)
+    inherited: tuple[str, ...] = ()
+    """Known consolidated backups that an earlier version made, which did not record them."""
+    stored: frozenset[str] = frozenset()
+    """The backups that this host stored or adopted, listed or not."""
+
+    @property
+    def unchosen(self) -> Mapping[str, str]:
+        """The foreign backups that nothing chooses unless a person names them: none on a host that knows no backup."""
+        return self.foreign if self.knows_any else {}
+
+    def trusted(self, stored: Sequence[L]) -> list[L]:
+        """Return the backups that chains are built of, in their order."""
+        return [link for link in stored if link.backup_id not in self.untrusted]
+
+
+def judge(
+    there: Sequence[Link],
+    digests: Mapping[str, str],
+    record: BackupRecord,
+    local: Sequence[LocalBackup],
+    *,
+    is_signed: bool,
+    consolidated: Collection[str] = (),
+) -> Provenance:
+    """Return which of the readable backups this host knows.
+
+    `digests` are the SHA-256 of their manifests, by id. `local` are the backups that snapshots on this host are marked
+    as. `is_signed`: every readable manifest has the signature of a believed key. `consolidated` are the backups that
+    say that a consolidation made them. A record that has no digest yet is of an earlier version: then they are known if
+    they have the snapshots of a recorded increment.
+    """
+    stored = {backup.backup_id: backup for backup in record.stored}
+    removed = {backup.backup_id: backup for backup in record.removed}
+    ids = frozenset((*stored, *(backup.backup_id for backup in local if backup.backup_id not in removed)))
+    if is_signed:
+        return Provenance(True, {link.backup_id: KnownBy.SIGNATURE for link in there}, stored=ids)
+    here = {backup.backup_id: frozenset(backup.guids.items()) for backup in local}
+    twins = {_guids(backup): backup.backup_id for backup in record.stored}
+    twins |= {guids: name for name, guids in here.items()}
+    proofs: dict[str, KnownBy] = {}
+    foreign: dict[str, str] = {}
+    rewritten: list[str] = []
+    unsealed: dict[str, str] = {}
+    inherited: list[str] = []
+    is_first_sight = all(backup.manifest is None for backup in record.stored)
+    increments = {_guids(backup) for backup in record.stored if any(v.from_guid is not None for v in backup.volumes)}
+    for link in there:
+        name, digest = link.backup_id, digests.get(link.backup_id, "")
+        if name in stored:
+            if _is_recorded(link, digest, stored[name]):
+                proofs[name] = KnownBy.RECORD
+                if stored[name].manifest is None and digest:
+                    unsealed[name] = digest
+            else:
+                foreign[name] = "it was rewritten: its manifest is not the one that this host stored under this id"
+                rewritten.append(name)
+        elif name in removed and not removed[name].acknowledged and _is_removed(link, removed[name]):
+            proofs[name] = KnownBy.RECORD
+        elif name not in removed and here.get(name) == _guids(link):
+            proofs[name] = KnownBy.SNAPSHOTS
+        elif is_first_sight and name in consolidated and name not in removed and _guids(link) in increments:
+            proofs[name] = KnownBy.RECORD
+            inherited.append(name)
+        else:
+            foreign[name] = _why(name, removed, twins.get(_guids(link)))
+    untrusted = {link.backup_id for link in there if link.backup_id in foreign and _guids(link) in twins}
+    return Provenance(
+        knows_any=bool(ids),
+        proofs=proofs,
+        foreign=foreign,
+        rewritten=tuple(rewritten),
+        untrusted=frozenset({*untrusted, *rewritten}),
+        begun=frozenset(name for name in proofs if name in removed and name not in stored),
+        unsealed=unsealed,
+        inherited=tuple(inherited),
+        stored=ids,
+    )
+
+
+def _why(name: str, removed: Mapping[str, RemovedBackup], twin: str | None) -> str:
+    if name in removed:
+        return "this host was told that it was removed, and it is there again"
+    return "this host did not store it" + (f"; it names the snapshots of {twin}" if twin else "")
+
+
+def _is_removed(link: Link, removed: RemovedBackup) -> bool:
+    return frozenset(volume.guid for volume in link.volumes) == frozenset(removed.guids)
+
+
+def _is_recorded(link: Link, digest: str, recorded: RecordedBackup) -> bool:
+    return _guids(link) == _guids(recorded) and recorded.manifest in (None, digest)
+
+
+def _guids(link: Link) -> frozenset[tuple[str, int]]:
+    return frozenset((volume.role, volume.guid) for volume in link.volumes)
