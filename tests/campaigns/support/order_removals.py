@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.campaigns.support.order_questions import State
 from tests.campaigns.support.order_site import LEASE, Seen
 from tests.campaigns.support.order_truth import kept, kept_backups, may_go
@@ -9,6 +11,10 @@ from tests.campaigns.support.order_verbs import note_set
 
 SLACK = 3.0
 """Seconds between the campaign's reading of the clock and a command's own."""
+AT_LAST = 3 * 86400.0
+"""How many seconds after the last command everything must be gone that no rule keeps."""
+_CONFIRMATION = re.compile(r"`(zsnapdb [^`\n]*clock[^`\n]*)`")
+"""The command that a doubt about the clock names."""
 _TOLD = {"daily", "rollback", "replace host", "import"}
 """Verbs of an administrator, which remove what they want."""
 
@@ -100,29 +106,66 @@ def _binlogs(state: State, verb: str, before: Seen, after: Seen, epoch: int) -> 
 
 
 def settle(state: State) -> None:
-    """With the clock right again nothing goes that must stay, and without a wrong clock before, what must go went."""
-    site = state.site
-    for words in (("snapshot", "main"), ("prune", "main"), ("reap",)):
+    """With the clock right again nothing goes that must stay. Days later, and confirmed, what must go went."""
+    _keep_house(state, "reap", "snapshot main", "prune main")
+    state.site.clock.pass_time(AT_LAST)
+    state.site.boot()
+    state.said.append(f"{AT_LAST / 86400:.0f} days later")
+    said = _keep_house(state, "reap", "prune main")
+    for words in sorted(set(_CONFIRMATION.findall(said))):
+        state.said.append(words)
+        done = state.site.zsnapdb(*words.split()[1:])
+        if done.code != 0:
+            state.problems.append(f"a hint does not work: {done}")
+    _keep_house(state, "reap", "snapshot main", "prune main")
+    _leftovers(state)
+
+
+def _keep_house(state: State, *commands: str) -> str:
+    """Run what removes by itself, and judge what is gone. Return what was said."""
+    site, said = state.site, ""
+    for words in (command.split() for command in commands):
         before, marks = site.look(), site.marks()
         done = site.zsnapdb(*words)
+        said += f"{done.out}\n{done.err}\n"
         if done.code != 0 and not (state.has_jumped and "clock" in done.err):
             state.problems.append(f"with the clock right again, {done}")
         if words[0] == "snapshot" and done.code == 0:
             note_set(state, before, done.document["backup_id"], marks)
         judge(state, words[0], before, site.look(), state.truth.epoch)
-    if not state.has_jumped:
-        _leftovers(state)
+    return said
 
 
 def _leftovers(state: State) -> None:
-    """Note what is still there although no rule keeps it, and the clock was never wrong."""
-    site, now = state.site, state.site.clock.now
-    seen = site.look()
-    here = state.here(seen)
-    used = {guid for guid, name in seen.datasets.items() if "/zsnapdb/" in name or "-replaced-" in name}
+    """Note what is still there although no rule keeps it.
+
+    Where the clock was wrong, rules by time may keep what was made then: nobody knows when it was made.
+    """
+    site, seen = state.site, state.site.look()
+    clones = [
+        one.name for one in state.truth.clones.values() if not one.is_slot and set(one.datasets) & set(seen.datasets)
+    ]
+    for kind, names in (
+        ("clones", clones),
+        ("replaced datasets", [seen.datasets[guid] for guid in state.replaced if guid in seen.datasets]),
+        ("prepared sets", [seen.datasets[guid] for guid in state.prepared if guid in seen.datasets]),
+    ):
+        if names:
+            state.problems.append(f"stays {AT_LAST / LEASE:.0f} times as long as it should: {kind} {', '.join(names)}")
+    used = [
+        name for name in seen.datasets.values() if any(part in name for part in ("/clones/", "/prepared/", "-repl"))
+    ]
     if used:
         return
+    here, stored = state.here(seen), state.stored(seen)
     local = [one for one in here if not one.is_stored]
-    late = sorted({one.number for one in local} - kept(local, state.rules.local, now))
-    if late:
-        state.problems.append(f"the clock was right, and sets {late} are still on the host; {state.rules.local}")
+    if not state.has_jumped or state.rules.local.is_by_number:
+        late = {one.number for one in local} - kept(local, state.rules.local, site.clock.now)
+        if late:
+            state.problems.append(f"stays on the host: sets {sorted(late)}; {state.rules.local}")
+    is_one_server = all(one.epoch == stored[0].epoch for one in stored)
+    if is_one_server and (not state.has_jumped or state.rules.keep.is_by_number):
+        numbers = {one.number for one in stored}
+        late = numbers - kept_backups(state.truth, numbers, state.rules.keep, site.clock.now)
+        if late:
+            state.problems.append(f"stays in the repository: {sorted(late)} of {sorted(numbers)}; {state.rules.keep}")

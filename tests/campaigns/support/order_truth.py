@@ -26,6 +26,11 @@ class Policy:
     daily: int = 0
     within: float = 0.0
 
+    @property
+    def is_by_number(self) -> bool:
+        """Whether no time counts."""
+        return not (self.hourly or self.daily or self.within)
+
     def lines(self) -> str:
         """Return the rules as lines of the configuration."""
         named = {"last": self.last, "hourly": self.hourly, "daily": self.daily}

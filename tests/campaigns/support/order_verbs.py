@@ -461,7 +461,7 @@ THEMES: dict[str, tuple[str, ...]] = {
     "pool": ("snapshot", "backup", "pool", "clone", "pool", "reap", "time off"),
     "drills": ("backup", "drill", "drill", "prune", "archive"),
     "questions": ("snapshot", "backup", "query", "query", "archive", "store latest"),
-    "rewinds": ("snapshot", "backup", "rewind", "clone", "query", "reap", "prune", "store latest"),
+    "rewinds": ("snapshot", "backup", "pool", "rewind", "rewind", "clone", "query", "reap", "prune", "store latest"),
     "moves": ("snapshot", "backup", "rollback", "import", "rename datasets", "store latest", "prune", "archive"),
     "hosts": ("snapshot", "backup", "archive", "replace host", "backup", "prune", "snapshot", "store latest"),
     "others": ("daily", "daily", "clone daily", "snapshot", "clone", "rename snapshots", "reap"),
